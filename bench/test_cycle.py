@@ -17,9 +17,7 @@ from bench.cycle import INTERVAL_SECONDS, NOW, fleet, seen
 from bench.paired import cpu_seconds
 from wva import log
 from wva.decide.pipeline import decide
-from wva.garbage import searched_afterwards
 from wva.instruments import Instruments
-from wva.loops.optimizer import OptimizerLoop
 from wva.model.memory import Memory
 from wva.model.metrics import EngineCounters, EngineSignals, Sample, SampleState
 from wva.model.optimizers import Analyzer
@@ -27,8 +25,10 @@ from wva.model.policy import Policy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import Variant
+from wva.optimizer import OptimizerLoop
 from wva.publish.ledger import Ledger
 from wva.sim.world.clock import VirtualClock
+from wva.slices import searched_afterwards
 
 ROOT = Path(__file__).parent.parent
 PAIRS = 3

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from kubernetes_asyncio.client import ApiClient, Configuration
 
 from bench.paired import ratio
+from tests.builders import decoded_list
 from wva.api.kinds import PODS
 
 COUNT = 500
@@ -56,6 +57,6 @@ async def _measure() -> float:
         def models() -> object:
             return client.deserialize(SimpleNamespace(data=text), "V1PodList")
 
-        return ratio(models, lambda: PODS.decode_list(data))
+        return ratio(models, lambda: decoded_list(PODS, data))
     finally:
         await client.close()

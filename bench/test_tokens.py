@@ -24,7 +24,6 @@ from wva.collect.queries import CounterSignal, EngineSignal
 from wva.collect.resolution import CollectStores
 from wva.collect.snapshot import Collector
 from wva.decide.measure import percentage, tokens
-from wva.decide.measure.demand import Observations
 from wva.decide.trust import believe
 from wva.instruments import Instruments
 from wva.kube.cache import Store
@@ -100,8 +99,7 @@ class _Cache(NamedTuple):
 
 def _stores() -> CollectStores:
     watched = {resource.name: _Cache(Store()) for resource in DEFAULT.read}
-    pods: Store[Pod] = Store()
-    stores = CollectStores(Store(), TargetStores((DEFAULT,), watched, pods), pods)
+    stores = CollectStores(Store(), TargetStores((DEFAULT,), watched, Store()))
     stores.add_indexes()
     for model in range(MODELS):
         name = f"d{model}"
@@ -115,7 +113,7 @@ def _stores() -> CollectStores:
         _put(stores.variant_autoscalings, VariantAutoscaling, name, "", spec=va)
         for pod in range(PODS):
             conditions = [{"type": "Ready", "status": "True"}]
-            _put(stores.pods, Pod, f"{name}-{pod}", f"{name}-rs", status={"conditions": conditions})
+            _put(stores.targets.pods, Pod, f"{name}-{pod}", f"{name}-rs", status={"conditions": conditions})
     return stores
 
 
@@ -203,11 +201,11 @@ def test_deciding_in_tokens() -> None:
 
     def in_tokens() -> None:
         for _ in range(MODELS):
-            tokens.measure(models, memory, Policy(), NOW, Observations(memory))
+            tokens.measure(models, memory, Policy(), NOW, {})
 
     def in_percent() -> None:
         for _ in range(MODELS):
-            percentage.measure(models, memory, Policy(), NOW, Observations(memory))
+            percentage.measure(models, memory, Policy(), NOW, {})
 
     factor = ratio(in_tokens, in_percent)
     milliseconds = min(cpu_seconds(in_tokens) for _ in range(5)) * 1e3

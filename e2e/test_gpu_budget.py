@@ -17,7 +17,7 @@ from e2e.controlplane.nodes import POOL
 from e2e.load import FixedMetrics, PodReport
 from e2e.manifests import SATURATION_CONFIG_MAP, SERVICE_CLASSES_CONFIG_MAP, ManifestedVariant
 from e2e.scene import CYCLE_SECONDS, Scene
-from wva.collect.bounds import MAX_REPLICAS_ANNOTATION
+from wva.collect.resolution import MAX_REPLICAS_ANNOTATION
 
 FULL, CALM, IDLE = PodReport(kv_usage=0.95, waiting=9), PodReport(kv_usage=0.5), PodReport(kv_usage=0.05)
 TIGHT = PodReport(kv_usage=0.77)  # one idle replica more would be enough

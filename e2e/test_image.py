@@ -151,7 +151,9 @@ def test_every_module_has_its_bytecode(image: Path):
     tag = f"{sys.implementation.cache_tag}.opt-1.pyc"
     compiled = {path.relative_to(image / "opt/wva/bytecode/opt/wva/lib") for path in image.rglob(f"*.{tag}")
                 if path.is_relative_to(image / "opt/wva/bytecode/opt/wva/lib")}  # fmt: skip
-    sources = {path.relative_to(ROOT).with_suffix(f".{tag}") for path in (ROOT / "wva").rglob("*.py")}
+    library = image / "opt/wva/lib"
+    sources = {path.relative_to(library).with_suffix(f".{tag}") for path in (library / "wva").rglob("*.py")}
+    assert Path(f"wva/cli/run.{tag}") in sources
     assert sources - compiled == set()
 
 

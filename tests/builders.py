@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from wva.api.meta import ObjectList, T
+from wva.api.resource import Resource
+from wva.decide.progress import Moment, progress_of
+from wva.decide.trust import VariantReadings
 from wva.model.metrics import MISSING, ReplicaMetrics, Sample, SampleState
 from wva.model.optimizers import Analyzer
 from wva.model.policy import Compatibility, Policy, SaturationPolicy
@@ -67,7 +71,20 @@ def replica(
     return ReplicaMetrics(pod, VariantKey(namespace, variant), sample(kv), sample(queue))
 
 
+def standing(of: Variant, pods: tuple[ReplicaMetrics, ...] = ()) -> VariantReadings:
+    """Return where a variant without any history stands; these are its Ready pods."""
+    return VariantReadings(of.key, progress_of(of, replicas=pods, entry=None, moment=Moment(NOW, 600.0)), pods)
+
+
 def policy(*, compatibility: Compatibility | None = None, **saturation: Any) -> Policy:
     """Return a policy of the percentage analyzer with the shipped thresholds, except for those named."""
     fields = {"analyzer_name": Analyzer.PERCENTAGE} | saturation
     return Policy(saturation=SaturationPolicy(**fields), compatibility=compatibility)
+
+
+def decoded_list(resource: Resource[T], data: bytes) -> ObjectList[T]:
+    """Decode a list in one piece, leaving out and counting the items that do not decode."""
+    page = resource.decode_page(data)
+    items = tuple(resource.decode_items(page))
+    found = tuple(item for item in items if item is not None)
+    return ObjectList(found, page.metadata.resource_version, len(items) - len(found))

@@ -10,7 +10,7 @@ The way of the data, which is also the package map:
 - ``config``       flags, environment, ConfigMaps -> settings and ``model.Policy``; ``config.keys`` declares every key
 - ``decide``       pure: Snapshot + Memory + Policy + now -> Decisions + Memory
 - ``publish``      the ledger of decisions, the status patch, the ``wva_*`` series, the events
-- ``loops``        the cycle of decisions, at each interval
+- ``optimizer``    the cycle of decisions, at each interval
 - ``scale_from_zero``  what rests, which requests wait for it at the gateways, and its start
 - ``serve``        the HTTP face: ``/metrics``, ``/healthz``, ``/readyz``
 - ``api``          wire shapes and the definition of the ``VariantAutoscaling`` resource

@@ -14,8 +14,8 @@ from wva.api.meta import Key
 from wva.command_error import CommandError
 from wva.config import Given, load
 from wva.config.kinds import MapKind
-from wva.config.live import LivePolicy
-from wva.migration.manifests import Manifests
+from wva.config.live import LiveConfiguration
+from wva.migration.objects import Manifests
 from wva.model.policy import NamespacePolicy, Policy
 from wva.model.records import replace
 
@@ -66,7 +66,7 @@ def read_policy(name: str, namespaces: Collection[str]) -> PolicyFile:
     own = settings.pod_namespace
     manifests = Manifests(own)
     manifests.read([name], sys.stdin)
-    live = LivePolicy(settings, refusal=lambda _namespace: "")
+    live = LiveConfiguration(settings, refusal=lambda _namespace: "")
     problems = [f"{name}: {finding.kind} {finding.key}: {finding.problem}" for finding in manifests.findings]
     kinds: list[MapKind] = []
     local: list[tuple[str, MapKind]] = []
@@ -88,4 +88,4 @@ def read_policy(name: str, namespaces: Collection[str]) -> PolicyFile:
     if problems:
         raise CommandError("\n".join(problems))
     parts = live.global_parts()
-    return PolicyFile(live.current, {kind: parts[kind] for kind in kinds}, tuple(dict.fromkeys(local)))
+    return PolicyFile(live.policy, {kind: parts[kind] for kind in kinds}, tuple(dict.fromkeys(local)))

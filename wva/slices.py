@@ -4,13 +4,21 @@ Work on what may change on the loop (the caches, the ledger) is done there, in s
 take their turn once a slice is used up. A generator that yields between its ``Steps`` can be run in slices or in one
 go. Pure work on values of its own goes into a thread; there the interpreter switches to the loop every few
 milliseconds. Small work is done at once: it takes less time than a thread does.
+
+The search for cyclic garbage holds the loop, too. The first lists and each cycle over thousands of variants make a
+million objects. Python then looks through all objects many times in a row, although nearly all objects go without this
+search, as soon as nothing refers to them. So WVA lets Python search only young objects. After a cycle it sets the
+remaining ones aside, and only a search of all objects every few hours looks at them again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from itertools import count
 from typing import Final, TypeAlias, TypeVar
 
 R = TypeVar("R")
@@ -23,6 +31,13 @@ SLICE_SECONDS: Final = 0.01
 _FREED_AT_ONCE: Final = 500
 SMALL: Final = 64
 """Variants, or things that cost about as much. Deciding on a variant with ten replicas takes half a millisecond."""
+
+_SEARCHES_OF_YOUNG: Final = 1_000_000
+"""How many searches of young objects come before one of all objects: more than in any cycle."""
+EVERYTHING_EVERY: Final = 500
+"""How many cycles lie between two searches of all objects: four hours with an interval of 30 s."""
+
+_cycles = count(1)
 
 
 class Slices:
@@ -58,21 +73,48 @@ async def beside(size: int, work: Callable[[], R]) -> R:
 
 def at_once(steps: Steps[R]) -> R:
     """Return the result of all steps."""
-    while True:
-        try:
+    try:
+        while True:
             next(steps)
-        except StopIteration as end:
-            result: R = end.value
-            return result
+    except StopIteration as end:
+        result: R = end.value
+        return result
 
 
 async def in_slices(steps: Steps[R]) -> R:
     """Return the result of all steps, and let other tasks run between them."""
     slices = Slices()
-    while True:
-        try:
+    try:
+        while True:
             next(steps)
-        except StopIteration as end:
-            result: R = end.value
-            return result
-        await slices.rest()
+            await slices.rest()
+    except StopIteration as end:
+        result: R = end.value
+        return result
+
+
+def young_only() -> Callable[[], None]:
+    """Search only young objects from now on. Returns a function that ends this and sets all present objects aside."""
+    young, older, all_ = gc.get_threshold()
+    gc.set_threshold(young, older, _SEARCHES_OF_YOUNG)
+
+    def end() -> None:
+        gc.set_threshold(young, older, all_)
+        gc.freeze()
+
+    return end
+
+
+@contextmanager
+def searched_afterwards() -> Iterator[None]:
+    """Search only young objects in the body and after it, then set the rest aside; every few hours search all."""
+    end = young_only()
+    try:
+        yield
+    finally:
+        if next(_cycles) % EVERYTHING_EVERY == 0:
+            gc.unfreeze()
+            gc.collect()
+        else:
+            gc.collect(1)
+        end()

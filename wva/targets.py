@@ -1,22 +1,21 @@
-"""What can be scaled: the one place that knows the kinds of targets. A further kind is added here.
+"""What can be scaled. No other module knows the kinds of targets, so a further kind is added here.
 
-Each kind says how its objects look on the wire (a class below ``ScaleTarget``) and where they are found (an entry of
-``KINDS``). Everything else follows from these two: which caches are filled, what a ``scaleTargetRef`` may name, whose
-scale subresource is written, which rights the controller needs, and which pods belong to a target.
+Each kind says how its objects look (a class below ``ScaleTarget``) and where they are found (an entry of ``KINDS``).
+Everything else follows from these two: which caches are filled, what a ``scaleTargetRef`` may name, whose scale
+subresource is written, which rights the controller needs, and which pods belong to a target.
 
-**Replicas.** A replica is what the scale subresource counts: a pod of a Deployment or a StatefulSet, a group of pods of
-a LeaderWorkerSet. One pod of each replica serves and is scraped. ``pods_of`` returns this pod, which stands for the
+**Replicas.** A replica is what the scale subresource counts: a pod of a Deployment or a StatefulSet, or a group of pods
+of a LeaderWorkerSet. One pod of each replica serves and is scraped. ``pods_of`` returns this pod, which stands for the
 replica everywhere else.
 
-**Pods.** Reading goes from owner to owned, so a cycle costs as much as there are replicas of ours, however many other
-pods the cluster has. Between a target and its pods there may be one more kind: the ReplicaSets of a Deployment, the
-StatefulSet of a LeaderWorkerSet, whose pods are the leaders. A leader controls a further StatefulSet, that of its
-workers. Owners are matched by uid: a target that was deleted and created again under the same name does not inherit the
-pods of its predecessor.
+**Pods.** Pods are found from owner to owned, so the cost does not depend on the other pods of the cluster. There may be
+one more kind between a target and its pods: the ReplicaSets of a Deployment, or the StatefulSet of a LeaderWorkerSet,
+whose pods are the leaders. Each leader controls one more StatefulSet, with its workers. Owners are matched by uid, so a
+target that was deleted and created again does not inherit the pods of its predecessor.
 
-A uid counts only within a namespace. The API server does not check in which namespace the owner of an object lies, so a
-tenant can write the uid of another tenant's ReplicaSet into a pod. In the ReplicaSet's own namespace such a pod counts:
-the controllers of Kubernetes take it for a replica if it matches the selector, and remove the reference if not.
+A uid counts only within a namespace. The API server does not check the namespace of an owner, so a tenant can write the
+uid of another tenant's ReplicaSet into a pod. In the ReplicaSet's own namespace such a pod counts: the controllers of
+Kubernetes take it for a replica if it matches the selector, and remove the reference if not.
 """
 
 from __future__ import annotations
@@ -37,20 +36,18 @@ from wva.kube.cache import Handler, Store
 from wva.kube.informer import Informer
 from wva.numbers import REPLICAS
 
-CONTROLLER_INDEX: Final = "controller"
+_CONTROLLER_INDEX: Final = "controller"
 
 # --- How the objects look ---------------------------------------------------------------------------------------------
 
 
-class ScaleTargetStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``status``: the replicas that exist, and those of them that are Ready."""
-
+class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     replicas: int = 0
     ready_replicas: int = 0
 
 
 class ScaleTargetSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """``spec``: the replicas asked for; absent means 1, the API server's default."""
+    """``spec``: the replicas that are wanted. Without a number it is 1, the API server's default."""
 
     replicas: int | None = None
 
@@ -59,21 +56,21 @@ class ScaleTarget(msgspec.Struct, frozen=True, rename="camel"):
     """An object that is scaled, of any kind."""
 
     metadata: ObjectMeta = ObjectMeta()
-    status: ScaleTargetStatus = ScaleTargetStatus()
+    status: _Status = _Status()
     spec: ScaleTargetSpec = ScaleTargetSpec()
 
     @property
     def templates(self) -> tuple[tuple[PodTemplate, int], ...]:
-        """The templates of a replica's pods, each with how many of them there are; first the one that serves."""
+        """The templates of a replica's pods, each with its number of pods. The first one serves."""
         raise NotImplementedError
 
     @property
     def pod_labels(self) -> dict[str, str]:
-        """The labels of the pod that serves, as far as they are known before there is one."""
+        """The labels of the pod that serves, as far as they are known before it exists."""
         return self.template.metadata.labels
 
     def with_templates(self, change: Callable[[PodTemplate], PodTemplate]) -> ScaleTarget:
-        """Return a target whose templates have gone through ``change``."""
+        """Return a target with its templates changed by ``change``."""
         raise NotImplementedError
 
     @property
@@ -83,12 +80,12 @@ class ScaleTarget(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def pods_per_replica(self) -> int:
-        """How many pods a replica has when it is complete."""
+        """How many pods a complete replica has."""
         return sum(count for _, count in self.templates)
 
     @property
     def spec_replicas(self) -> int:
-        """The replicas asked for; what is no number of replicas counts as absent."""
+        """The replicas that are wanted. What is no number of replicas counts as absent."""
         if self.spec.replicas is None:
             return 1
         replicas = REPLICAS.find(self.spec.replicas)
@@ -96,7 +93,7 @@ class ScaleTarget(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def existing_replicas(self) -> int:
-        """The replicas of the status, 0 while it is empty."""
+        """The replicas of the status; 0 while it is empty."""
         return REPLICAS.find(self.status.replicas) or 0
 
     @property
@@ -106,7 +103,7 @@ class ScaleTarget(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def current_replicas(self) -> int:
-        """The replicas that exist. While the status is still empty: the replicas of the spec."""
+        """The replicas that exist, or those of the spec while the status is empty."""
         return self.existing_replicas or self.spec_replicas
 
 
@@ -117,7 +114,7 @@ class PodSetSpec(ScaleTargetSpec, frozen=True, rename="camel"):
 
 
 class PodSet(ScaleTarget, frozen=True, rename="camel"):
-    """A set of equal pods, each of which serves."""
+    """A set of equal pods that all serve."""
 
     spec: PodSetSpec = PodSetSpec()
 
@@ -141,33 +138,34 @@ class StatefulSet(PodSet, frozen=True, rename="camel"):
 
 
 class ReplicaSet(msgspec.Struct, frozen=True, rename="camel"):
-    """An apps/v1 ReplicaSet: only the link from a pod to its Deployment."""
+    """An apps/v1 ReplicaSet: the link from a pod to its Deployment."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
 class LeaderWorkerTemplate(msgspec.Struct, frozen=True, rename="camel"):
-    """``spec.leaderWorkerTemplate``: a group of ``size`` pods; without a template of its own the leader is a worker."""
+    """``spec.leaderWorkerTemplate``: a group of ``size`` pods. The leader may have a template of its own."""
 
     leader_template: PodTemplate | None = None
     worker_template: PodTemplate = PodTemplate()
     size: int | None = None
 
 
-class LeaderWorkerSetSpec(ScaleTargetSpec, frozen=True, rename="camel"):
-    """``spec`` of a LeaderWorkerSet; ``replicas`` counts groups."""
-
+class _LeaderWorkerSetSpec(ScaleTargetSpec, frozen=True, rename="camel"):
     leader_worker_template: LeaderWorkerTemplate = LeaderWorkerTemplate()
 
 
 class LeaderWorkerSet(ScaleTarget, frozen=True, rename="camel"):
-    """A leaderworkerset.x-k8s.io/v1 LeaderWorkerSet: an engine on several nodes, whose leader serves."""
+    """A leaderworkerset.x-k8s.io/v1 LeaderWorkerSet: engines on several nodes, whose leaders serve.
 
-    spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
+    ``replicas`` counts groups.
+    """
+
+    spec: _LeaderWorkerSetSpec = _LeaderWorkerSetSpec()
 
     @property
     def templates(self) -> tuple[tuple[PodTemplate, int], ...]:
-        """The template of the leader and that of the workers."""
+        """The templates of the leader and of the workers."""
         group = self.spec.leader_worker_template
         leader = group.worker_template if group.leader_template is None else group.leader_template
         workers = max(1, REPLICAS.find(group.size) or 1) - 1
@@ -175,7 +173,7 @@ class LeaderWorkerSet(ScaleTarget, frozen=True, rename="camel"):
 
     @property
     def pod_labels(self) -> dict[str, str]:
-        """The labels of the leader's template, and those that the controller of the kind adds to a leader."""
+        """The labels of the leader's template, and those that Kubernetes adds to a leader."""
         prefix = "leaderworkerset.sigs.k8s.io"
         return self.template.metadata.labels | {f"{prefix}/name": self.metadata.name, f"{prefix}/worker-index": "0"}
 
@@ -195,7 +193,7 @@ class LeaderWorkerSet(ScaleTarget, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class TargetKind:
-    """A kind of target: where its objects are found, and the kind between them and their pods, if there is one.
+    """A kind of target, and the kind between its objects and their pods, if there is one.
 
     The controller lists and watches both, and writes the scale subresource of the first.
     """
@@ -213,7 +211,7 @@ class TargetKind:
         return tuple(resource for resource in (self.resource, self.between) if resource is not None)
 
     def key(self, namespace: str, name: str) -> str:
-        """Return ``namespace/apiVersion/kind/name``, by which the variants and scalers of a target are found."""
+        """Return ``namespace/apiVersion/kind/name``, the key of a target for its variants and scalers."""
         return f"{namespace}/{self.resource.api_version}/{self.resource.kind}/{name}"
 
 
@@ -225,28 +223,28 @@ LEADER_WORKER_SETS: Final = Resource(
 )
 
 DEFAULT: Final = TargetKind(DEPLOYMENTS, between=REPLICA_SETS)
-"""The kind that is always scaled, and that a reference without kind or group means."""
+"""The kind that is always scaled. A reference without a kind or group means it."""
 
 KINDS: Final = (DEFAULT, TargetKind(STATEFUL_SETS), TargetKind(LEADER_WORKER_SETS, between=STATEFUL_SETS))
-"""All kinds. Those after the first are scaled when the setting ``WVA_TARGET_KINDS`` names them."""
+"""All kinds. Those after the first are scaled if the setting ``WVA_TARGET_KINDS`` names them."""
 
 
 def chosen_kinds(names: str) -> tuple[TargetKind, ...]:
-    """Return the default kind, and those of a list of kinds with commas between them."""
+    """Return the default kind, and those that a comma-separated list names."""
     return tuple(kind for kind in KINDS if kind is DEFAULT or kind.resource.kind in names.split(","))
 
 
 def target_key(va: VariantAutoscaling) -> str:
-    """Return ``namespace/apiVersion/kind/name`` of the scale target of a variant, be it of one of our kinds or not."""
+    """Return the key of the scale target of a variant, whatever its kind."""
     reference = va.spec.scale_target_ref
     api_version = reference.api_version or DEFAULT.resource.api_version
     return f"{va.metadata.namespace}/{api_version}/{reference.kind}/{reference.name}"
 
 
 def scaled_key(namespace: str, reference: ScaledTarget) -> str | None:
-    """Return the key of what an HPA or a ScaledObject scales; None when it is of no kind of ours.
+    """Return the key of what an HPA or a ScaledObject scales; None for a kind that is not in ``KINDS``.
 
-    The version does not matter. KEDA lets kind and apiVersion be absent.
+    The version does not matter. With KEDA, kind and apiVersion may be absent.
     """
     group = reference.api_version.partition("/")[0] or DEFAULT.resource.group
     named = (group, reference.kind or DEFAULT.resource.kind)
@@ -254,32 +252,25 @@ def scaled_key(namespace: str, reference: ScaledTarget) -> str | None:
     return None if kind is None or not reference.name else kind.key(namespace, reference.name)
 
 
-def scaled_name(reference: ScaledTarget) -> str:
-    """Return kind and name of what an HPA or a ScaledObject scales, such as ``Deployment chat``."""
-    return f"{reference.kind or DEFAULT.resource.kind} {reference.name}"
-
-
 # --- The caches, and the pods of a target -----------------------------------------------------------------------------
 
 
 class TargetStores:
-    """The targets of the kinds that are scaled, and what lies between them and their pods."""
+    """The caches of the targets, of their pods, and of what is between them."""
 
     def __init__(self, kinds: Iterable[TargetKind], watched: Mapping[str, Informer[Any]], pods: Store[Pod]) -> None:
-        """``watched`` has the informer of each kind that is read, by the resource's name."""
+        """``watched`` has the informer of each resource, by its name."""
         self.kinds = tuple(kinds)
         self.pods = pods
         self._watched = watched
         self._kind_of = {kind.resource.type: kind for kind in self.kinds}
         self._kind_named = {(kind.resource.api_version, kind.resource.kind): kind for kind in self.kinds}
-        usual = DEFAULT.resource.api_version  # what an absent apiVersion means
-        self._kind_named |= {("", name): kind for (version, name), kind in self._kind_named.items() if version == usual}
 
     def add_indexes(self) -> None:
-        """Index what is owned by its controller; once, before the first object."""
-        self.pods.add_index(CONTROLLER_INDEX, controller_index)
+        """Index owned objects by their controller. Call this once, before the first object."""
+        self.pods.add_index(_CONTROLLER_INDEX, _controller_index)
         for name in {kind.between.name for kind in self.kinds if kind.between is not None}:
-            self._watched[name].store.add_index(CONTROLLER_INDEX, controller_index)
+            self._watched[name].store.add_index(_CONTROLLER_INDEX, _controller_index)
 
     def subscribe(self, handler: Handler[ScaleTarget]) -> None:
         """Call ``handler(old, new)`` on each change of a target of any kind."""
@@ -287,15 +278,16 @@ class TargetStores:
             self.store(kind.resource).subscribe(handler)
 
     def store(self, resource: Resource[Any]) -> Store[Any]:
-        """Return the cache of a resource. KeyError: it is not read."""
+        """Return the cache of a resource. Raises KeyError when the resource is not read."""
         return self._watched[resource.name].store
 
     def kind_named(self, va: VariantAutoscaling) -> TargetKind | None:
-        """Return the kind of the scale target of a variant; None when it is not scaled."""
-        return self._kind_named.get((va.spec.scale_target_ref.api_version, va.spec.scale_target_ref.kind))
+        """Return the kind of a variant's scale target; None for a kind that is not scaled."""
+        reference = va.spec.scale_target_ref
+        return self._kind_named.get((reference.api_version or DEFAULT.resource.api_version, reference.kind))
 
     def named(self, va: VariantAutoscaling) -> ScaleTarget | None:
-        """Return the object that a variant names as its scale target, contested or not; None when there is none."""
+        """Return the object that a variant names as its scale target, if it exists."""
         kind, key = self.kind_named(va), Key(va.metadata.namespace, va.spec.scale_target_ref.name)
         found: ScaleTarget | None = None if kind is None else self.store(kind.resource).get(key)
         return found
@@ -314,10 +306,10 @@ class TargetStores:
 
 
 def pods_of(target: ScaleTarget, stores: TargetStores) -> tuple[Pod, ...]:
-    """Return the pod that serves of each replica, all in the target's namespace, but not those that have ended.
+    """Return the serving pod of each replica, but none that has ended. All are in the target's namespace.
 
-    A leader stands for its group: it is Ready since the last pod of the group is, not Ready while one of them is not,
-    and without a node while one of them has none.
+    A leader stands for its group. It is Ready when all pods of the group are, since the last of them is, and it has no
+    node while one of them has none.
     """
     between = stores.kind_of(target).between
     sets = None if between is None else stores.store(between)
@@ -343,10 +335,10 @@ def pods_of(target: ScaleTarget, stores: TargetStores) -> tuple[Pod, ...]:
 
 
 def _controlled(store: Store[Any], owner: KubeObject) -> list[Any]:
-    return store.by_index(CONTROLLER_INDEX, f"{owner.metadata.namespace}/{owner.metadata.uid}")
+    return store.by_index(_CONTROLLER_INDEX, f"{owner.metadata.namespace}/{owner.metadata.uid}")
 
 
-def controller_index(owned: KubeObject) -> Iterable[str]:
-    """Index an object by its own namespace, where its controlling owner must lie, and the uid of this owner."""
+def _controller_index(owned: KubeObject) -> Iterable[str]:
+    # An owner must be in the namespace of what it owns.
     controller = owned.metadata.controller
     return (f"{owned.metadata.namespace}/{controller.uid}",) if controller and controller.uid else ()

@@ -18,7 +18,7 @@ from wva.api.meta import Key
 from wva.cli.flags import expand_booleans, given_flags
 from wva.cli.main import build_parser
 from wva.config import Given, Settings, load
-from wva.config.live import LivePolicy
+from wva.config.live import LiveConfiguration
 from wva.model.policy import Policy
 
 FULL_NAME = "workload-variant-autoscaler"
@@ -269,9 +269,9 @@ def settings_of(items: list[Body]) -> Settings:
 def policy_of(items: list[Body]) -> Policy:
     """Return the policy that is in force after all ConfigMaps were read."""
     settings = settings_of(items)
-    live = LivePolicy(settings)
+    live = LiveConfiguration(settings)
     for item in items:
         if item["kind"] == "ConfigMap" and item["metadata"]["name"] != settings.config_map_name:
             live.apply(Key(settings.pod_namespace, item["metadata"]["name"]), item.get("data", {}))
     assert live.warnings() == []
-    return live.current
+    return live.policy

@@ -11,7 +11,7 @@ from wva.cli.flags import given_flags
 from wva.cli.main import build_parser
 from wva.config import Given, Loaded, Settings, load
 from wva.config.declare import ENVIRONMENT, declarations
-from wva.config.live import LivePolicy
+from wva.config.live import LiveConfiguration
 from wva.config.load import fatal_problems, unknown_keys
 
 MAIN = "variantautoscaling-config"
@@ -45,7 +45,7 @@ def test_live_settings_stay_live(items: list[Body]):
 def test_every_entry_of_the_other_config_maps_is_accepted(items: list[Body]):
     """The ConfigMaps have the names that the process reads, and it accepts each entry without a warning."""
     given, loaded = _loaded(items)
-    live = LivePolicy(loaded.settings)
+    live = LiveConfiguration(loaded.settings)
     for item in items:
         name = item["metadata"]["name"]
         others = name.endswith((MAIN, "-prometheus-ca")) or "-dashboard-" in name

@@ -20,7 +20,7 @@ from wva.api.meta import Key
 from wva.cli.flags import expand_booleans, given_flags
 from wva.cli.main import build_parser
 from wva.config import Given, Settings, load
-from wva.config.live import LivePolicy
+from wva.config.live import LiveConfiguration
 from wva.config.load import unknown_keys
 
 OURS = "team-a"
@@ -165,14 +165,14 @@ def test_the_config_maps_say_what_is_in_force_without_them(overlay: str):
     items = rendered(overlay)
     environment = {entry["name"]: entry["value"] for entry in container(items)["env"] if "value" in entry}
     settings = load(Given({}, environment, main_config(items))).settings
-    live = LivePolicy(settings)
-    before = live.current
+    live = LiveConfiguration(settings)
+    before = live.policy
     for ending in ("-saturation-scaling-config", "-service-classes-config"):
         item = one(items, "ConfigMap", ending=ending)
         outcome = live.apply(Key(settings.pod_namespace, item["metadata"]["name"]), item["data"])
         assert (outcome.problems, outcome.ignored) == ((), "")
     assert live.warnings() == []
-    assert live.current == before
+    assert live.policy == before
 
 
 def test_a_namespace_scoped_installation_has_nothing_of_the_cluster():

@@ -16,7 +16,7 @@ from e2e.rights import Right, rights, rights_of
 from wva.api import kinds
 from wva.api.kinds import NAMESPACES
 from wva.api.resource import Resource
-from wva.app.informers import build_informers
+from wva.app.informers import Informers
 from wva.config import Given, load
 from wva.config.declare import TARGET_KINDS
 from wva.config.kinds import local_names
@@ -30,7 +30,7 @@ CALLS = {
     ("cli/run.py", "get", "CONFIG_MAPS", ""): [kinds.CONFIG_MAPS],
     ("scale_from_zero/gateway.py", "get", "SERVICES", ""): [kinds.SERVICES],
     ("scale_from_zero/starts.py", "patch", "resource", "scale"): [],  # the targets that are switched on: see below
-    ("controllers/variantautoscaling.py", "patch", "VARIANT_AUTOSCALINGS", "status"): [kinds.VARIANT_AUTOSCALINGS],
+    ("controllers.py", "patch", "VARIANT_AUTOSCALINGS", "status"): [kinds.VARIANT_AUTOSCALINGS],
     ("serve/reviews.py", "create", "resource", ""): [kinds.TOKEN_REVIEWS, kinds.SUBJECT_ACCESS_REVIEWS],
     ("kube/leader.py", "get", "self.resource", ""): [kinds.LEASES],
     ("kube/leader.py", "create", "self.resource", ""): [kinds.LEASES],
@@ -82,7 +82,7 @@ def asked(*, namespace: str = "", target_kinds: str = "") -> set[Right]:
     own = namespace or "own"
     environment = {"POD_NAMESPACE": own, "WATCH_NAMESPACE": namespace, "WVA_TARGET_KINDS": target_kinds}
     settings = load(Given({}, {**environment, "PROMETHEUS_BASE_URL": "https://p"}, {})).settings
-    informers = build_informers(None, settings=settings, instruments=Instruments(None))
+    informers = Informers(None, settings=settings, instruments=Instruments(None))
     found = {
         Right(resource.group, resource.plural, verb)
         for resource in {id(informer.resource): informer.resource for informer in informers.all}.values()

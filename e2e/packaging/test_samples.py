@@ -17,7 +17,7 @@ from e2e.packaging.everything import folder
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ACCELERATOR_LABEL
 from wva.config import Given, load
-from wva.config.live import LivePolicy
+from wva.config.live import LiveConfiguration
 from wva.model.policy import Policy
 from wva.model.variant import ModelKey
 
@@ -60,6 +60,15 @@ def test_variants_say_what_they_need():
     assert len({item["spec"]["modelID"] for item in variants}) == 1
     assert len({item["spec"]["variantCost"] for item in variants}) == 2
     assert of_kind("two-variants", "VariantAutoscaling") == variants
+
+
+def test_a_group_of_pods_is_scaled_as_such():
+    """The variant on several nodes and its HPA name the same LeaderWorkerSet."""
+    (variant,) = of_kind("multi-node", "VariantAutoscaling")
+    (scaler,) = of_kind("multi-node", "HorizontalPodAutoscaler")
+    assert variant["spec"]["scaleTargetRef"] == scaler["spec"]["scaleTargetRef"]
+    assert variant["spec"]["scaleTargetRef"]["kind"] == "LeaderWorkerSet"
+    assert number_of(scaler["spec"]) == variant["metadata"]["name"]
 
 
 @pytest.mark.parametrize("name", SCALERS)
@@ -132,12 +141,12 @@ def test_config_maps_are_taken_without_a_word(name: str):
     """The controller takes each ConfigMap without a warning. The only model that it names is the quick start's."""
     (item,) = of_kind(name, "ConfigMap")
     settings = load(Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
-    live = LivePolicy(settings)
-    before: Policy = live.current
+    live = LiveConfiguration(settings)
+    before: Policy = live.policy
     outcome = live.apply(Key(settings.pod_namespace, item["metadata"]["name"]), item["data"])
     assert (outcome.problems, outcome.ignored) == ((), "")
     assert live.warnings() == []
-    assert live.current != before
+    assert live.policy != before
     models = {yaml.safe_load(entry).get("model_id") for entry in item["data"].values()}
     (served,) = {item["spec"]["modelID"] for item in of_kind("variantautoscalings", "VariantAutoscaling")}
     assert models == {None, served}
@@ -159,12 +168,12 @@ def test_the_service_classes_are_taken_without_a_word():
         assert {entry["name"]: entry["priority"] for entry in classes} == {"Premium": 1, "Freemium": 10}
     name = item["metadata"]["name"]
     given = {"PROMETHEUS_BASE_URL": "https://p", "SERVICE_CLASS_CONFIG_MAP_NAME": name}
-    live = LivePolicy(load(Given({}, given, {})).settings)
+    live = LiveConfiguration(load(Given({}, given, {})).settings)
     outcome = live.apply(Key(item["metadata"]["namespace"], name), item["data"])
     assert outcome is not None
     assert (outcome.problems, outcome.ignored, live.warnings()) == ((), "", [])
     (served,) = {variant["spec"]["modelID"] for variant in of_kind("variantautoscalings", "VariantAutoscaling")}
-    target = live.current.service_target_for(ModelKey("models", served))
+    target = live.policy.service_target_for(ModelKey("models", served))
     assert target is not None
     assert (target.priority, target.itl_milliseconds, target.ttft_milliseconds) == (1, 24, 500)
 

@@ -10,6 +10,7 @@ import json
 import msgspec
 import pytest
 
+from tests.builders import decoded_list
 from wva import targets
 from wva.api import kinds
 from wva.api.meta import Key
@@ -209,7 +210,7 @@ def test_one_broken_item_does_not_hide_the_others():
     """It is left out and counted."""
     broken = [{"metadata": {"name": 7}}, {"spec": {"replicas": "two"}}, "text", None]
     items = [DEPLOYMENT, *broken, {**DEPLOYMENT, "metadata": {"name": "other", "labels": None}}]
-    found = targets.DEPLOYMENTS.decode_list(encoded({"metadata": {"resourceVersion": "9"}, "items": items}))
+    found = decoded_list(targets.DEPLOYMENTS, encoded({"metadata": {"resourceVersion": "9"}, "items": items}))
     assert [item.metadata.name for item in found.items] == ["llama-decode", "other"]
     assert (found.undecodable, found.resource_version) == (4, "9")
 
@@ -219,7 +220,7 @@ def test_one_broken_item_does_not_hide_the_others():
 )
 def test_a_list_of_nothing_may_be_null(body):
     """Go's empty slice."""
-    found = kinds.PODS.decode_list(body)
+    found = decoded_list(kinds.PODS, body)
     assert (found.items, found.undecodable, found.resource_version) == ((), 0, "9")
 
 
@@ -227,4 +228,4 @@ def test_a_list_of_nothing_may_be_null(body):
 def test_what_is_no_list_is_refused(body):
     """The list itself must be one."""
     with pytest.raises(msgspec.DecodeError):
-        kinds.PODS.decode_list(body)
+        decoded_list(kinds.PODS, body)

@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from wva import garbage
+from wva import slices
 
 
 class Knot:
@@ -31,7 +31,7 @@ def test_no_search_of_everything_falls_into_the_body():
     before, seen = gc.get_threshold(), []
     gc.callbacks.append(lambda phase, info: seen.append(info["generation"]) if phase == "start" else None)
     try:
-        with suppress(LookupError), garbage.searched_afterwards():
+        with suppress(LookupError), slices.searched_afterwards():
             kept = [Knot() for _ in range(200_000)]
             within = list(seen)
             raise LookupError
@@ -45,17 +45,17 @@ def test_no_search_of_everything_falls_into_the_body():
 
 def test_what_is_left_is_searched_once_and_set_aside(monkeypatch):
     """Garbage of the body is gone after it; garbage of what was set aside goes with the search of everything."""
-    monkeypatch.setattr(garbage, "EVERYTHING_EVERY", 3)
-    monkeypatch.setattr(garbage, "_cycles", count(1))
-    with garbage.searched_afterwards():
+    monkeypatch.setattr(slices, "EVERYTHING_EVERY", 3)
+    monkeypatch.setattr(slices, "_cycles", count(1))
+    with slices.searched_afterwards():
         lost, kept = weakref.ref(Knot()), Knot()
     assert lost() is None
     later = weakref.ref(kept)
     del kept
-    with garbage.searched_afterwards():
+    with slices.searched_afterwards():
         pass
     assert later() is not None
     assert gc.get_freeze_count() > 0
-    with garbage.searched_afterwards():
+    with slices.searched_afterwards():
         pass
     assert later() is None

@@ -148,7 +148,7 @@ async def test_nothing_is_written_past_the_deadline_of_the_lease(stage):
         before, events = stage.patches(), stage.api.requests.count("create", resource="events")
         stage.app.leadership.elector._deadline = -math.inf
         stage.app.ledger.record([replace(stage.decision(), desired=5)])
-        stage.app.decisions.announce(VariantKey("ns", "va"), "Normal", "Test", "not to be sent")
+        stage.app.announce(VariantKey("ns", "va"), "Normal", "Test", "not to be sent")
         await until(lambda: stage.metric("wva_kubernetes_requests_total", verb="patch", resource=VARIANTS, code="0"))
         await until(lambda: stage.metric("wva_events_recorded_total", result="dropped"))
         assert stage.patches() == before

@@ -269,4 +269,4 @@ async def test_a_feature_flag_needs_a_restart(stage, flag):
 
 def described(stage):
     """Return the settings in force as ``/debug/config`` shows them."""
-    return {entry.name: entry.value for entry in stage.app.decisions.configuration.settings.describe()}
+    return {entry.name: entry.value for entry in stage.app.configuration.settings.describe()}

@@ -19,7 +19,7 @@ ALIAS = "saturation-scaling-config"
 def threshold(stage, namespace="ns"):
     """Return the KV threshold in force."""
     key = ModelKey(namespace, MODEL)
-    return stage.app.decisions.configuration.policy.saturation_for(key).kv_cache_threshold
+    return stage.app.configuration.policy.saturation_for(key).kv_cache_threshold
 
 
 def local_map(stage, data, *, name=SATURATION, namespace="ns"):
@@ -119,7 +119,7 @@ async def test_a_process_for_one_namespace_asks_for_nothing_beyond_it(stage):
     relabel(stage, excluded="true")
     local_map(stage, TIGHT)
     async with stage.controller(WATCH_NAMESPACE="ns"):
-        await until(lambda: stage.app.decisions.idle)
+        await until(lambda: stage.app.idle)
         await until(lambda: threshold(stage) == 0.4)
         assert stage.api.requests.count("list", resource="namespaces") == 0
 
@@ -141,7 +141,7 @@ async def test_scale_to_zero_and_queueing_follow_their_config_maps(stage):
     """Global and local, canonical and not, without a restart."""
     model = ModelKey("ns", MODEL)
     async with stage.controller(WVA_SCALE_TO_ZERO="true"):
-        policy = lambda: stage.app.decisions.configuration.policy  # noqa: E731 - it changes
+        policy = lambda: stage.app.configuration.policy  # noqa: E731 - it changes
         await until(lambda: policy().scale_to_zero_for(model).enabled)
         stage.config_map("model-scale-to-zero-config", {"default": "enable_scale_to_zero: false"})
         await until(lambda: not policy().scale_to_zero_for(model).enabled)

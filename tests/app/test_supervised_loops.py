@@ -11,7 +11,7 @@ from wva.kube.backoff import Backoff
 from wva.kube.controller import Controller
 from wva.kube.events import EventRecorder
 from wva.kube.informer import Informer
-from wva.loops.optimizer import OptimizerLoop
+from wva.optimizer import OptimizerLoop
 from wva.scale_from_zero.loop import ScaleFromZero
 
 LOOPS = {

@@ -9,11 +9,11 @@ import pytest
 from tests.app.stage import DEPLOYMENTS, SATURATION
 from tests.attack.harness import Attack, ExpectedCondition, ExpectedEvent, ExpectedNumber, Says, survive
 from tests.attack.world import TENANT
-from wva.app.decisions import Decisions
-from wva.collect import inventory, replicas, snapshot, variants
+from wva.app.application import Application
+from wva.collect import inventory, replicas, variants
 from wva.collect.answer_cache import BackgroundFetch
-from wva.collect.claims import Claims
 from wva.collect.pools import PoolStores
+from wva.collect.variants import Claims
 from wva.config.entries import LayeredMap
 from wva.config.live import LiveConfiguration
 from wva.decide import pipeline
@@ -22,8 +22,8 @@ from wva.kube.cache import Store
 from wva.kube.controller import Controller
 from wva.kube.events import EventRecorder
 from wva.kube.informer import Informer
-from wva.loops.optimizer import OptimizerLoop
 from wva.model.variant import ModelKey, VariantKey
+from wva.optimizer import OptimizerLoop
 from wva.prometheus import client
 from wva.publish import metrics
 from wva.publish.ledger import Ledger
@@ -138,10 +138,9 @@ FAULTS += [
         ),
     ),
     fault("telling_whose_variant_it_is_raises", Claims, "mine", about=claims_of_tenant, shows=()),
-    fault("the_readiness_of_pods_raises", snapshot, "_ready", about=lambda entry: of_tenant(entry.variant)),
     fault(
         "announcing_an_event_raises",
-        Decisions,
+        Application,
         "announce",
         about=lambda _self, key, *_: of_tenant(key),
         shows=ExpectedNumber(1),

@@ -53,7 +53,7 @@ def little_is_kept(world):
     """Tell whether the caches keep next to nothing of the annotations."""
     stores = world.app._informers.stores
     objects = [
-        *stores.pods.list(),
+        *stores.targets.pods.list(),
         *(value for resource in DEFAULT.read for value in stores.targets.store(resource).list()),
     ]
     return sum(len(text) for value in objects for text in value.metadata.annotations.values()) < 100_000

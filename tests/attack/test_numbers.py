@@ -13,7 +13,7 @@ from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says
 from tests.attack.world import HPAS, SCALED_OBJECTS, TENANT, lie, page
 from wva.api.meta import Key
 from wva.api.scalers import PAUSED_REPLICAS_ANNOTATION
-from wva.collect.bounds import MAX_REPLICAS_ANNOTATION, MIN_REPLICAS_ANNOTATION
+from wva.collect.resolution import MAX_REPLICAS_ANNOTATION, MIN_REPLICAS_ANNOTATION
 from wva.decide.foresee import MOST_TIMES
 from wva.numbers import MAX_REPLICAS
 

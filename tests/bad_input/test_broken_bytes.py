@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tests.builders import decoded_list
 from tests.kube.scripted import ScriptedClient, event, play, pod, pods
 from wva.api.kinds import PODS
 from wva.kube.errors import from_status
@@ -48,7 +49,7 @@ async def test_an_error_event_of_broken_bytes_is_an_error():
 
 def test_a_list_leaves_out_the_item_of_broken_bytes():
     """The other items of the list are there."""
-    listed = PODS.decode_list(b'{"items":[' + NOT_TEXT + b',{"metadata":{"name":"a"}}]}')
+    listed = decoded_list(PODS, b'{"items":[' + NOT_TEXT + b',{"metadata":{"name":"a"}}]}')
     assert [item.metadata.name for item in listed.items] == ["a"]
     assert listed.undecodable == 1
 
@@ -59,7 +60,7 @@ def test_one_class_of_error_for_every_fault(body):
     with pytest.raises(msgspec.DecodeError):
         DEPLOYMENTS.decode(body)
     with pytest.raises(msgspec.DecodeError):
-        DEPLOYMENTS.decode_list(b'{"items":' + DEEP + b"}")
+        decoded_list(DEPLOYMENTS, b'{"items":' + DEEP + b"}")
 
 
 @pytest.mark.parametrize("body", [b"[" * 900 + b"9" * 400 + b"]" * 900, b'{"metadata":{"generation":"' + b"x" * 9999])

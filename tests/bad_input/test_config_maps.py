@@ -41,10 +41,10 @@ async def test_a_broken_default_leaves_the_last_good_one(stage, text):
     await stage.scrape()
     async with stage.controller(interval="20ms"):
         await until(lambda: stage.series().get("va", 0) > 2)  # usage 0.5 is above 0.3
-        before = stage.app.decisions.configuration.policy
+        before = stage.app.configuration.policy
         stage.config_map(SATURATION, {"default": text})
         await until(lambda: stage.told("ConfigurationValid") == ("False", "InvalidConfiguration"))
-        assert stage.app.decisions.configuration.policy == before
+        assert stage.app.configuration.policy == before
         await until(lambda: stage.events("InvalidConfiguration"))
         event = stage.events("InvalidConfiguration")[0]
         assert (event["type"], event["involvedObject"]["name"]) == ("Warning", SATURATION)
@@ -74,7 +74,7 @@ async def test_a_broken_interval_leaves_a_valid_one(stage, interval):
         stage.config_map(MAIN, {"GLOBAL_OPT_INTERVAL": interval, "NO_SUCH_KEY": "\x00", "LOG_LEVEL": "loud"})
         version = stage.api.store.get("configmaps", Key(SYSTEM, MAIN))["metadata"]["resourceVersion"]
         await until(lambda: stage.app.cache_versions()["configmaps"] == version)
-        assert stage.app.decisions.configuration.interval_seconds > 0
+        assert stage.app.configuration.interval_seconds > 0
         stage.va("proof", target="proof")
         await until(lambda: stage.number("proof") == 3)
 
@@ -98,9 +98,9 @@ async def test_a_config_map_without_data_is_an_empty_one(stage):
         for data in broken:
             stage.force("configmaps", SATURATION, lambda value, data=data: value.update(data=data), namespace=SYSTEM)
         await until(lambda: stage.metric("wva_undecodable_objects_total", resource="configmaps") >= len(broken))
-        assert stage.app.decisions.configuration.policy.saturation.kv_cache_threshold == 0.3
+        assert stage.app.configuration.policy.saturation.kv_cache_threshold == 0.3
         stage.force("configmaps", SATURATION, lambda value: value.pop("data"), namespace=SYSTEM)
-        await until(lambda: stage.app.decisions.configuration.policy == Policy())
+        await until(lambda: stage.app.configuration.policy == Policy())
         await stage.works()
 
 

@@ -59,7 +59,7 @@ async def test_an_unknown_analyzer_leaves_the_rest_of_its_entry(stage):
     async with stage.controller(interval="20ms"):
         stage.config_map(SATURATION, {"default": "analyzerName: oracle\nkvCacheThreshold: 0.3\nkvSpareTrigger: 0.05"})
         await until(lambda: stage.told("ConfigurationValid") == INVALID)
-        policy = stage.app.decisions.configuration.policy.saturation
+        policy = stage.app.configuration.policy.saturation
         assert (policy.analyzer_name, policy.kv_cache_threshold) == (Analyzer.PERCENTAGE, 0.3)
         await stage.scrape()
         await until(lambda: stage.series().get("va", 0) > 2)  # usage 0.5 is above 0.3
@@ -83,12 +83,12 @@ async def test_parameters_that_no_engine_has_are_named(stage, wrong, words):
     """NaN, negative, or such that a queue has no state that means anything; the last good ones stay."""
     async with stage.controller(interval="20ms"):
         stage.config_map(PROFILES, {"bad": profile()})
-        await until(lambda: stage.app.decisions.configuration.policy.profiles)
-        (before,) = stage.app.decisions.configuration.policy.profiles
+        await until(lambda: stage.app.configuration.policy.profiles)
+        (before,) = stage.app.configuration.policy.profiles
         stage.config_map(PROFILES, {"bad": profile(**wrong)})
         await named(stage, PROFILES, f"bad.{words}")
         assert stage.message("ConfigurationValid").endswith("; in force: what it said last")
-        assert stage.app.decisions.configuration.policy.profiles == (before,)
+        assert stage.app.configuration.policy.profiles == (before,)
 
 
 CLASS = "name: Premium\npriority: 1\ndata:\n"
@@ -99,7 +99,7 @@ async def test_a_service_class_for_a_model_that_does_not_exist_waits_for_it(stag
     text = f"{CLASS}  - model: org/nowhere\n    slo-tpot: 24\n    slo-ttft: 500\n"
     async with stage.controller(interval="20ms"):
         stage.config_map(CLASSES, {"premium.yaml": text})
-        await until(lambda: stage.app.decisions.configuration.policy.service_targets)
+        await until(lambda: stage.app.configuration.policy.service_targets)
         await stage.works(model="org/other")
         assert stage.series()["va"] == 2
         assert stage.told("ConfigurationValid") is None

@@ -6,8 +6,8 @@ from prometheus_client import CollectorRegistry
 
 from tests.collect.cluster import CachedCluster
 from tests.collect.doubles import NOW, FakePrometheus
-from wva.collect.answer_cache import CacheSettings
 from wva.collect.snapshot import Collector
+from wva.config import Settings
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness
 
@@ -20,7 +20,8 @@ class CacheBench:
         self.cluster = CachedCluster()
         self.prometheus = FakePrometheus()
         self.instruments = Instruments(CollectorRegistry())
-        self.cache = CacheSettings(**{"ttl_seconds": 30.0, "interval_seconds": 5.0, **cache})
+        usual = {"metrics_cache_ttl": 30.0, "metrics_cache_fetch_interval": 0.0, "global_opt_interval": 5.0}
+        self.cache = Settings.model_construct(**{**usual, **cache})
         self.freshness = Freshness()
         self.engines = False
         self.collector = Collector(

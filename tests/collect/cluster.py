@@ -6,19 +6,42 @@ import asyncio
 from itertools import count
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
+from wva import log
 from wva.api.core import Pod
 from wva.api.kinds import PODS
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, VariantAutoscaling
+from wva.collect.queries import SCHEDULER_QUEUE
+from wva.collect.replicas import ReplicaJoin
 from wva.collect.resolution import CollectStores
-from wva.collect.variants import accepted_in_slices
+from wva.collect.variants import AcceptedVariant, Claims, Faults, accepted_in_slices
+from wva.instruments import Instruments
 from wva.kube.cache import Store
+from wva.model.metrics import Freshness
+from wva.model.variant import Variant, VariantKey
 from wva.targets import DEFAULT, DEPLOYMENTS, KINDS, REPLICA_SETS, Deployment, ReplicaSet, TargetStores
 
 
 def accepted_variants(stores, **rest):
     """Return what the collector accepts, for tests without an event loop."""
-    return asyncio.run(accepted_in_slices(stores, **rest))
+    usual = {"claims": Claims(), "now": 0.0, "as_started": lambda variant, _: variant, "faults": no_faults()}
+    return asyncio.run(accepted_in_slices(stores, **{**usual, **rest}))
+
+
+def no_faults():
+    """Return the models that cannot be read: none so far."""
+    return Faults(0.0, log.Throttle())
+
+
+def joined_queue(model, vector, *, now):
+    """Return the queue of a model that an answer tells of."""
+    accepted = AcceptedVariant(Variant(VariantKey(model.namespace, "va"), model, "d"))
+    wanted = {model: frozenset({SCHEDULER_QUEUE})}
+    join = ReplicaJoin([accepted], instruments=Instruments(CollectorRegistry()), wanted=wanted, faults=no_faults())
+    join.add(SCHEDULER_QUEUE, vector)
+    (queue,) = join.queues(now=now, freshness=Freshness())
+    return queue
 
 
 class Cache:
@@ -36,7 +59,7 @@ class CachedCluster:
     def __init__(self, *, kinds=(DEFAULT,)):
         """Start with nothing; only targets of ``kinds`` are scaled."""
         self.watched = {resource.name: Cache() for kind in (*KINDS, *kinds) for resource in kind.read}
-        self.stores = CollectStores(Store(), TargetStores(kinds, self.watched, pods := Store()), pods)
+        self.stores = CollectStores(Store(), TargetStores(kinds, self.watched, Store()))
         self.stores.add_indexes()
         self.deployments = self.watched[DEPLOYMENTS.name].store
         self.replica_sets = self.watched[REPLICA_SETS.name].store
@@ -88,7 +111,7 @@ class CachedCluster:
         owned = {"ownerReferences": _owners("ReplicaSet", owner)}
         ready_condition = {"type": "Ready", "status": "True" if ready else "False"}
         return self._put(
-            self.stores.pods,
+            self.stores.targets.pods,
             Pod,
             {
                 "metadata": self._metadata(name, namespace) | owned | metadata,
@@ -99,7 +122,7 @@ class CachedCluster:
 
     def put(self, resource, name="d", *, namespace="ns", owner=None, **wire):
         """Put an object of any watched kind, or a pod; ``owner`` controls it, ``wire`` are its fields."""
-        store = self.stores.pods if resource is PODS else self.watched[resource.name].store
+        store = self.stores.targets.pods if resource is PODS else self.watched[resource.name].store
         metadata = self._metadata(name, namespace, ownerReferences=_owners("Owner", owner)) | wire.pop("metadata", {})
         return self._put(store, resource.type, {"metadata": metadata, **wire})
 

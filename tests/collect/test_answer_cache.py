@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from tests.collect.cache_bench import CacheBench
 from tests.collect.doubles import NOW
 from wva.model.metrics import Freshness, SampleState
-from wva.model.records import replace
 from wva.prometheus.answers import ErrorKind
 
 
 async def test_without_a_ttl_every_cycle_asks():
     """As nothing says how old an answer may be, the interval alone says how often Prometheus is asked."""
-    bench = CacheBench(ttl_seconds=None)
+    bench = CacheBench(metrics_cache_ttl=None)
     assert [await bench.asked(at) for at in (0, 1, 2)] == [True, True, True]
     assert bench.metric("wva_prometheus_cache_entries") == 0
 
@@ -33,7 +32,7 @@ async def test_cycles_within_the_ttl_use_one_answer():
 
 async def test_switched_off_it_asks_each_time_and_counts_nothing():
     """PROMETHEUS_METRICS_CACHE_ENABLED=false."""
-    bench = CacheBench(enabled=False)
+    bench = CacheBench(metrics_cache_enabled=False)
     assert [await bench.asked(at) for at in (0, 1)] == [True, True]
     assert bench.metric("wva_prometheus_cache_lookups_total", result="miss") == 0
 
@@ -49,7 +48,7 @@ async def test_samples_keep_their_own_times():
 
 async def test_an_answer_that_has_become_stale_is_asked_for_anew():
     """The cache never makes a sample stale that Prometheus would give fresh."""
-    bench = CacheBench(ttl_seconds=300.0, stale_seconds=300.0)
+    bench = CacheBench(metrics_cache_ttl=300.0, stale_threshold=300.0)
     assert await bench.asked(0)
     assert not await bench.asked(54)  # the sample is 59 s old
     assert await bench.asked(55)
@@ -57,7 +56,7 @@ async def test_an_answer_that_has_become_stale_is_asked_for_anew():
 
 async def test_a_queue_of_a_scheduler_that_has_become_stale_is_asked_for_anew():
     """Its time stands among its other signals."""
-    bench = CacheBench(ttl_seconds=300.0, stale_seconds=300.0)
+    bench = CacheBench(metrics_cache_ttl=300.0, stale_threshold=300.0)
     bench.prometheus.put("scheduler_queue", str(NOW - 20), signal="timestamp", target_model_name="")
     bench.prometheus.put("scheduler_queue", "20", signal="size", target_model_name="")
     bench.engines = True
@@ -87,7 +86,7 @@ async def test_a_pod_that_never_reports_does_not_empty_the_cache():
 
 async def test_no_answer_is_used_beyond_the_stale_threshold():
     """Whatever the TTL says."""
-    bench = CacheBench(ttl_seconds=600.0, stale_seconds=20.0)
+    bench = CacheBench(metrics_cache_ttl=600.0, stale_threshold=20.0)
     assert [await bench.asked(at) for at in (0, 19, 20)] == [True, False, True]
 
 
@@ -101,7 +100,7 @@ async def test_a_pod_that_came_or_went_makes_it_ask():
     assert asked
     assert replicas["va-1"].complete
     assert not await bench.asked(2)
-    bench.cluster.stores.pods.delete(pod)
+    bench.cluster.stores.targets.pods.delete(pod)
     assert await bench.asked(3)
 
 
@@ -123,14 +122,19 @@ async def test_another_namespace_is_asked_for():
 
 @pytest.mark.parametrize(
     "change",
-    [{"interval_seconds": 60.0}, {"ttl_seconds": 29.0}, {"max_size": 7}, {"fetch_interval_seconds": 9.0}],
+    [
+        {"global_opt_interval": 60.0},
+        {"metrics_cache_ttl": 29.0},
+        {"metrics_cache_max_size": 7},
+        {"metrics_cache_fetch_interval": 9.0},
+    ],
     ids=lambda change: next(iter(change)),
 )
 async def test_a_change_of_the_settings_empties_it(change):
     """A new interval has its effect at once: the first cycle after it asks."""
     bench = CacheBench()
     await bench.asked(0)
-    bench.cache = replace(bench.cache, **change)
+    bench.cache = bench.cache.model_copy(update=change)
     assert await bench.asked(1)
 
 
@@ -173,7 +177,7 @@ async def test_a_hit_says_nothing_about_prometheus():
 
 async def test_at_most_max_size_chunks_are_kept():
     """The one that was not used for longest goes first."""
-    bench = CacheBench(max_size=1)
+    bench = CacheBench(metrics_cache_max_size=1)
     for index in range(100):
         bench.cluster.variant(namespace=f"ns-{index:03}")
     await bench.asked(0)
@@ -184,7 +188,7 @@ async def test_at_most_max_size_chunks_are_kept():
 
 async def test_what_nobody_asks_for_is_forgotten():
     """A namespace that is gone must not be remembered for ever."""
-    bench = CacheBench(ttl_seconds=1000.0, stale_seconds=1000.0, cleanup_interval_seconds=10.0)
+    bench = CacheBench(metrics_cache_ttl=1000.0, stale_threshold=1000.0, metrics_cache_cleanup_interval=10.0)
     other = bench.cluster.variant(namespace="ns-2")
     await bench.asked(0)
     bench.cluster.stores.variant_autoscalings.delete(other)
@@ -210,7 +214,7 @@ def test_no_sample_counts_as_fresh_that_is_not(steps, ttl_seconds, stale_seconds
     """Whatever happens: fresh samples are younger than the limit, no answer outlives TTL or stale threshold."""
 
     async def run():
-        bench = CacheBench(ttl_seconds=ttl_seconds, stale_seconds=stale_seconds)
+        bench = CacheBench(metrics_cache_ttl=ttl_seconds, stale_threshold=stale_seconds)
         elapsed, asked_at, pods = 0.0, None, 1
         for pause, what in steps:
             elapsed += pause

@@ -9,14 +9,13 @@ import pytest
 from tests.collect.cache_bench import CacheBench
 from tests.collect.doubles import NOW
 from wva.api.meta import Key
-from wva.collect.answer_cache import BackgroundFetch
-from wva.model.records import replace
+from wva.collect.answer_cache import BackgroundFetch, background_seconds
 from wva.prometheus.answers import ErrorKind, PrometheusError
 
 
 async def test_a_fetch_in_the_background_renews_what_cycles_use():
     """The next cycle finds it younger; what a cycle has just asked for is left alone."""
-    bench = CacheBench(fetch_interval_seconds=20.0)
+    bench = CacheBench(metrics_cache_fetch_interval=20.0)
     await bench.asked(0)
     await bench.collector.refresh(NOW + 5)
     assert len(bench.prometheus.queries) == 4
@@ -28,7 +27,7 @@ async def test_a_fetch_in_the_background_renews_what_cycles_use():
 
 async def test_a_failing_fetch_in_the_background_is_told_and_keeps_the_answer():
     """Readiness knows of the outage before the next cycle; the number is decided on what is still good."""
-    bench = CacheBench(fetch_interval_seconds=10.0)
+    bench = CacheBench(metrics_cache_fetch_interval=10.0)
     await bench.asked(0)
     bench.prometheus.fail("queue_length", ErrorKind.UNREACHABLE, "away")
     await bench.collector.refresh(NOW + 10)
@@ -42,11 +41,13 @@ async def test_a_failing_fetch_in_the_background_is_told_and_keeps_the_answer():
     assert bench.collector.prometheus_status() is None
 
 
-@pytest.mark.parametrize("off", [{"fetch_interval_seconds": 0.0}, {"ttl_seconds": None}, {"enabled": False}])
+@pytest.mark.parametrize(
+    "off", [{"metrics_cache_fetch_interval": 0.0}, {"metrics_cache_ttl": None}, {"metrics_cache_enabled": False}]
+)
 async def test_nothing_is_fetched_in_the_background_that_could_not_be_used(off):
     """Neither without an interval nor without a TTL."""
-    bench = CacheBench(**{"fetch_interval_seconds": 10.0, **off})
-    assert bench.cache.background_seconds == 0
+    bench = CacheBench(**{"metrics_cache_fetch_interval": 10.0, **off})
+    assert background_seconds(bench.cache) == 0
     await bench.asked(0)
     await bench.collector.refresh(NOW + 25)
     assert len(bench.prometheus.queries) == 4
@@ -55,7 +56,7 @@ async def test_nothing_is_fetched_in_the_background_that_could_not_be_used(off):
 @pytest.mark.parametrize("first", ["cycle", "background"])
 async def test_a_cycle_and_the_background_at_the_same_moment_ask_once(first):
     """The second finds the answer of the first, so the cost of a cycle stays what it is."""
-    bench = CacheBench(ttl_seconds=30.0, fetch_interval_seconds=30.0, interval_seconds=60.0)
+    bench = CacheBench(metrics_cache_ttl=30.0, metrics_cache_fetch_interval=30.0, global_opt_interval=60.0)
     await bench.asked(0)
     bench.prometheus.queries.clear()
     answer, arrived, release = bench.prometheus.query, asyncio.Event(), asyncio.Event()
@@ -80,7 +81,7 @@ async def test_a_cycle_and_the_background_at_the_same_moment_ask_once(first):
 @pytest.mark.looptime
 async def test_a_cycle_that_waits_for_the_background_has_all_of_its_time():
     """Prometheus answers nothing for as long as the fetch may take, and then again."""
-    bench = CacheBench(ttl_seconds=30.0, fetch_interval_seconds=30.0, interval_seconds=60.0)
+    bench = CacheBench(metrics_cache_ttl=30.0, metrics_cache_fetch_interval=30.0, global_opt_interval=60.0)
     await bench.asked(0)
     answer, loop = bench.prometheus.query, asyncio.get_running_loop()
     slow_until = loop.time() + 20.5
@@ -101,7 +102,7 @@ async def test_a_cycle_that_waits_for_the_background_has_all_of_its_time():
 @pytest.mark.looptime
 async def test_a_fetch_about_suspected_namespaces_alone_waits_for_no_essential_query():
     """There is none to wait for, and a cycle may wait for the fetch."""
-    bench = CacheBench(ttl_seconds=30.0, fetch_interval_seconds=30.0, interval_seconds=60.0)
+    bench = CacheBench(metrics_cache_ttl=30.0, metrics_cache_fetch_interval=30.0, global_opt_interval=60.0)
     bench.engines = True
     bench.cluster.variant("bad", namespace="bad")
     answer, loop = bench.prometheus.query, asyncio.get_running_loop()
@@ -146,7 +147,7 @@ class SteppedClock:
 
 async def test_the_background_follows_its_interval():
     """It sleeps for ever while switched off, and looks again whenever the settings change."""
-    bench, clock, refreshed = CacheBench(ttl_seconds=None), SteppedClock(), []
+    bench, clock, refreshed = CacheBench(metrics_cache_ttl=None), SteppedClock(), []
 
     async def refresh(now):
         refreshed.append(now)
@@ -154,7 +155,7 @@ async def test_the_background_follows_its_interval():
     background = BackgroundFetch(refresh, settings=lambda: bench.cache, clock=clock)
     task = asyncio.create_task(background.run())
     assert await clock.waits.get() is None
-    bench.cache = replace(bench.cache, ttl_seconds=30.0, fetch_interval_seconds=7.0)
+    bench.cache = bench.cache.model_copy(update={"metrics_cache_ttl": 30.0, "metrics_cache_fetch_interval": 7.0})
     background.settings_changed()
     assert await clock.waits.get() == 7.0
     assert refreshed == []

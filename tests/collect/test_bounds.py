@@ -7,7 +7,7 @@ import pytest
 
 from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
 from wva.api.variantautoscaling import ScaleTargetRef, VariantAutoscaling
-from wva.collect.bounds import ScalerStores, bound_problems, bounds_of
+from wva.collect.resolution import ScalerStores, bound_problems, bounds_of
 from wva.kube.cache import Store
 
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
@@ -56,9 +56,9 @@ def reach(made):
 
 
 def test_without_a_scaler_there_are_no_bounds(scalers):
-    """Without a scaler a variant has neither minimum nor maximum; the same if WVA does not look at scalers."""
+    """Without a scaler a variant has neither minimum nor maximum, or those of its annotations."""
     assert reach(bounds_of(va(), scalers)) == (None, None)
-    assert reach(bounds_of(va(), None)) == (None, None)
+    assert reach(bounds_of(va(min_replicas="3"), scalers)) == (3, None)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,6 @@ def test_annotations_narrow(scalers):
     assert reach(bounds_of(va(min_replicas="0", max_replicas="100"), scalers)) == (2, 8)
     found = bounds_of(va(max_replicas="5"), scalers)
     assert found.maximum_origin == "annotation wva.llmd.ai/max-replicas"
-    assert reach(bounds_of(va(min_replicas="3"), None)) == (3, None)
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "three", "1e3", "٣", "9" * 10, " 3"])
@@ -187,7 +186,7 @@ def test_an_annotation_that_is_no_number_is_told_and_left_out(scalers, text):
     assert bound_problems(va(max_replicas="5"), scalers) == []
 
 
-def test_a_long_annotation_is_cut_in_the_line():
+def test_a_long_annotation_is_cut_in_the_line(scalers):
     """A condition message has no room for a megabyte."""
-    (line,) = bound_problems(va(min_replicas="x" * 1_000_000), None)
+    (line,) = bound_problems(va(min_replicas="x" * 1_000_000), scalers)
     assert len(line) < 200

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.collect.cluster import CachedCluster
 from wva.api.meta import format_time
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, Claimant, claimant_of
-from wva.collect.claims import ALIVE_SECONDS, Claims
+from wva.collect.variants import ALIVE_SECONDS, Claims
 
 NOW = 1_700_000_000.0
 PLAIN, OTHER_PLAIN = Claimant("a/lease"), Claimant("b/lease")
@@ -106,11 +106,6 @@ def test_when_a_claim_ends_is_known():
     """So another controller can look again when the claim ends."""
     assert Claims(PLAIN).free_in_seconds(va(claimant=OTHER_PLAIN, renewed=NOW - 100), NOW) == ALIVE_SECONDS - 100
     assert Claims(PLAIN).free_in_seconds(va(claimant=OTHER_PLAIN, number=None), NOW) == 1.0
-
-
-def test_without_a_time_only_the_label_counts():
-    """Without a time WVA ignores claims, and finds all variants that it might decide on."""
-    assert Claims(PLAIN).mine(va(claimant=OTHER_PLAIN))
 
 
 @given(

@@ -8,8 +8,8 @@ import pytest
 
 from tests.collect.doubles import NOW
 from wva.api.variantautoscaling import Claimant
-from wva.collect.claims import Claims
 from wva.collect.snapshot import Collector
+from wva.collect.variants import Claims
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.metrics import Freshness, SampleState
 from wva.model.variant import VariantKey

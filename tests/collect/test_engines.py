@@ -7,6 +7,7 @@ import re
 import promql_parser
 import pytest
 
+from tests.collect.cluster import joined_queue
 from tests.collect.doubles import NOW, series
 from wva.collect.queries import (
     ANALYZER_QUERIES,
@@ -19,10 +20,8 @@ from wva.collect.queries import (
     QueueSignal,
     parts,
 )
-from wva.collect.samples import Classifier
-from wva.collect.scheduler_queue import SchedulerQueueJoin
 from wva.collect.snapshot import Collector
-from wva.model.metrics import Freshness, SampleState
+from wva.model.metrics import SampleState
 from wva.model.variant import ModelKey
 from wva.prometheus.answers import ErrorKind, InstantVector
 
@@ -193,14 +192,11 @@ async def test_a_failure_about_engines_holds_nobody_else(cluster, prometheus, co
 
 def queue_of(*rows, model="m", namespace="ns"):
     """Return the queue of a model from (signal, value, labels)."""
-    join = SchedulerQueueJoin([ModelKey(namespace, model)])
     rows = [
         series({"namespace": "ns", "target_model_name": "m", "signal": signal, **labels}, value)
         for signal, value, labels in rows
     ]
-    join.add(InstantVector(tuple(rows)))
-    (queue,) = join.queues(Classifier(NOW, Freshness()))
-    return queue
+    return joined_queue(ModelKey(namespace, model), InstantVector(tuple(rows)), now=NOW)
 
 
 FRESH = ("timestamp", str(NOW - 5), {})

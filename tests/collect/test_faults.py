@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.collect.doubles import NOW
-from wva.collect import inventory, replicas, request_counts, scheduler_queue, snapshot, variants
+from wva.collect import inventory, replicas, request_counts, variants
 from wva.collect.snapshot import Collector
 from wva.model.variant import ModelKey, VariantKey
 
@@ -36,9 +36,9 @@ def named_bad(_self, _query, series):
     return series.metric.namespace == "bad"
 
 
-def pod_of_bad(_self, namespace, *_):
+def pod_of_bad(_self, pod, *_):
     """Tell whether a pod is in the tenant's namespace."""
-    return namespace == "bad"
+    return pod.model == BAD
 
 
 STAGES = {
@@ -46,7 +46,6 @@ STAGES = {
     "bounds": (variants, "bounds_of", of_bad, "reading variant va"),
     "pods": (variants, "pods_of", of_bad, "reading variant va"),
     "cost": (variants, "variant_of", of_bad, "reading variant va"),
-    "readiness": (snapshot, "_ready", lambda entry: entry.variant.model == BAD, "reading its pods"),
     "pod": (replicas.ReplicaJoin, "_replica", pod_of_bad, "reading the samples of pod va-0"),
     "series": (replicas.ReplicaJoin, "_place", named_bad, "reading the samples of pod va-0"),
 }
@@ -114,9 +113,7 @@ async def test_a_policy_that_cannot_be_read_holds_that_model(two, prometheus, in
 
 async def test_a_queue_that_cannot_be_read_holds_that_model(two, prometheus, instruments, monkeypatch):
     """The other models have theirs."""
-    breaking(
-        monkeypatch, scheduler_queue.SchedulerQueueJoin, "_queue", lambda _self, model, *_: model.namespace == "bad"
-    )
+    breaking(monkeypatch, replicas.ReplicaJoin, "_queue", lambda _self, model, *_: model.namespace == "bad")
     seen = await build(two, prometheus, instruments, engines_of=lambda _: True).collect(NOW)
     assert [unread.model for unread in seen.unread] == [BAD]
     assert [queue.model.namespace for queue in seen.queues] == ["good"]
@@ -124,11 +121,7 @@ async def test_a_queue_that_cannot_be_read_holds_that_model(two, prometheus, ins
 
 async def test_requests_that_cannot_be_counted_are_unknown(two, prometheus, instruments, monkeypatch):
     """Unknown is not zero, so the model keeps its replicas."""
-
-    def broken(*_):
-        raise LookupError
-
-    monkeypatch.setattr(request_counts._ModelRequests, "add", broken)
+    breaking(monkeypatch, request_counts, "_sum", lambda model, *_: model == BAD)
     prometheus.put("request_counts", "0", namespace="bad", signal="running")
     seen = await build(two, prometheus, instruments, retention_of=lambda _: 600.0).collect(NOW)
     bad, good = sorted(seen.request_counts, key=lambda counts: counts.model)

@@ -9,7 +9,9 @@ from tests.collect.test_inventory import H100, InventoryCluster
 from wva.api.core import Node
 from wva.api.meta import Key
 from wva.collect.inventory import read_inventory
-from wva.collect.inventory_troubles import InventoryTroubles
+from wva.collect.pools import PoolStores
+from wva.collect.troubles import Troubles
+from wva.kube.cache import Store
 from wva.model.inventory import UnknownInventory
 
 GPU = "nvidia.com/gpu"
@@ -23,14 +25,16 @@ class TroubledCluster:
         self.mode = UnknownInventory.NO_GROWTH
         self.changes = 0
         self.cluster = cluster
-        self.troubles = InventoryTroubles(cluster.stores, unknown=lambda: self.mode, changed=self._changed)
+        pools = PoolStores(Store(), Store())
+        self.troubles = Troubles(pools, cluster.stores, unknown=lambda: self.mode, revisit=self._changed)
 
-    def _changed(self):
+    def _changed(self, namespace):
+        assert namespace is None
         self.changes += 1
 
     def of(self, accelerator="H100", pods=()):
         """Return reason and message."""
-        found = self.troubles.of(accelerator, pods)
+        found = self.troubles.inventory(accelerator, pods)
         return found.reason, found.message
 
 

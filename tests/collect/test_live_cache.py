@@ -6,7 +6,7 @@ import pytest
 
 from tests.collect.cache_bench import CacheBench
 from tests.collect.doubles import NOW
-from wva.collect.answer_cache import CacheSettings
+from wva.collect.answer_cache import background_seconds
 from wva.config import Given, load
 from wva.config.load import LiveSettings
 from wva.model.metrics import Freshness, SampleState
@@ -31,7 +31,7 @@ class LiveBench(CacheBench):
         assert self.live.take({f"{PREFIX}{key}": text for key, text in keys.items()}).problems == ()
         current = self.live.current
         self.cache, self.freshness = (
-            CacheSettings.of(current),
+            current,
             Freshness(current.fresh_threshold, current.unavailable_threshold),
         )
 
@@ -100,7 +100,7 @@ async def test_the_fetch_between_cycles_can_be_switched_off(change, fetched):
     bench.prometheus.queries.clear()
     await bench.collector.refresh(NOW + 29)
     assert bool(bench.prometheus.queries) == fetched
-    assert (bench.cache.background_seconds > 0) == fetched
+    assert (background_seconds(bench.cache) > 0) == fetched
 
 
 async def test_a_maximal_size_is_kept():

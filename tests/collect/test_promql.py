@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wva.collect.promql import escape_label_value, quote, regex_literal, validate_namespace
-from wva.collect.queries import MAX_NAMESPACES_PER_CHUNK, MAX_PODS_PER_CHUNK, Query, chunk_queries, chunks
+from wva.collect.queries import (
+    ESSENTIAL_QUERIES,
+    MAX_NAMESPACES_PER_CHUNK,
+    MAX_PODS_PER_CHUNK,
+    Query,
+    chunks,
+    quote,
+    regex_literal,
+    validate_namespace,
+)
 from wva.sim.prometheus.promql import EvaluationTime, evaluate, parse
 from wva.sim.prometheus.tsdb import Tsdb
 
@@ -73,7 +81,7 @@ def test_a_megabyte_is_quoted_whole():
 def test_the_attack_of_the_changelog_stays_a_value():
     """A quote in a value does not open a second matcher."""
     attack = 'prod",malicious="attack'
-    assert escape_label_value(attack) == 'prod\\",malicious=\\"attack'
+    assert quote(attack) == '"prod\\",malicious=\\"attack"'
     ((name, _, value),) = _matchers(promql_parser.parse(f"x{{namespace={quote(attack)}}}"))
     assert (name, value) == ("namespace", attack)
 
@@ -113,7 +121,8 @@ def test_anything_else_is_refused_and_shortened_in_the_message(text):
 @given(st.lists(NAMESPACE, min_size=1, max_size=MAX_NAMESPACES_PER_CHUNK))
 def test_every_query_parses_and_is_restricted_to_its_namespaces(namespaces):
     """Each has exactly one matcher, a full match on the names."""
-    for query in chunk_queries(namespaces):
+    for make in ESSENTIAL_QUERIES.values():
+        query = make(namespaces)
         ((name, _, value),) = _matchers(promql_parser.parse(query.text))
         assert name == "namespace"
         assert value.split("|") == namespaces
@@ -124,7 +133,7 @@ def test_the_four_texts():
     """The wording that a stub Prometheus or a dashboard may rely on."""
     kv, queue = "vllm:kv_cache_usage_perc", "vllm:num_requests_waiting"
     group, where = "max by (namespace, model_name, pod)", '{namespace=~"a|b-1"}'
-    assert chunk_queries(["a", "b-1"]) == (
+    assert tuple(make(["a", "b-1"]) for make in ESSENTIAL_QUERIES.values()) == (
         Query("kv_cache_usage", f"{group} (max_over_time({kv}{where}[1m]))"),
         Query("queue_length", f"{group} (max_over_time({queue}{where}[1m]))"),
         Query("kv_cache_usage_timestamp", f"{group} (timestamp({kv}{where}))"),
@@ -134,8 +143,9 @@ def test_the_four_texts():
 
 def test_a_query_needs_a_namespace():
     """An empty expression would match series without a namespace."""
-    with pytest.raises(ValueError, match="without namespaces"):
-        chunk_queries([])
+    for make in ESSENTIAL_QUERIES.values():
+        with pytest.raises(ValueError, match="without namespaces"):
+            make([])
 
 
 @settings(deadline=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.collect.cluster import accepted_variants
+from tests.collect.cluster import accepted_variants, no_faults
 from tests.collect.doubles import NOW
 from wva.collect.replicas import ReplicaJoin
 from wva.model.metrics import Freshness, SampleState
@@ -19,7 +19,7 @@ def replicas(cluster, prometheus, instruments):
 
 
 def _join(cluster, prometheus, instruments):
-    join = ReplicaJoin(accepted_variants(cluster.stores), instruments=instruments)
+    join = ReplicaJoin(accepted_variants(cluster.stores), instruments=instruments, faults=no_faults())
     for name, series in prometheus.series.items():
         join.add(name, InstantVector(tuple(series)))
     return join.replicas(now=NOW, freshness=Freshness())

@@ -77,12 +77,8 @@ def test_two_vas_on_one_deployment_conflict_and_name_each_other(cluster):
     first, second = cluster.va("a", target="d"), cluster.va("b", spec=spec)
     for va, other in ((first, "b"), (second, "a")):
         resolution = _resolve(cluster, va)
-        assert (resolution.reason, resolution.others, resolution.target) == (
-            TargetReason.TARGET_CONFLICT,
-            (other,),
-            None,
-        )
-        assert f"VariantAutoscaling {other}" in resolution.message
+        assert (resolution.reason, resolution.target) == (TargetReason.TARGET_CONFLICT, None)
+        assert f"is also claimed by VariantAutoscaling {other};" in resolution.message
 
 
 def test_a_va_being_deleted_does_not_compete(cluster):

@@ -26,11 +26,11 @@ TEXTS = st.lists(
 
 
 def _kv(text, *, age_seconds=5.0):
-    return CLASSIFIER.sample(SHARE, value=(text,), time=(str(NOW - age_seconds),))
+    return CLASSIFIER.scrape((str(NOW - age_seconds),)).sample(SHARE, (text,))
 
 
 def _queue(text):
-    return CLASSIFIER.sample(REQUESTS, value=(text,), time=(str(NOW),))
+    return CLASSIFIER.scrape((str(NOW),)).sample(REQUESTS, (text,))
 
 
 @pytest.mark.parametrize(("text", "value"), [("0", 0.0), ("0.25", 0.25), ("1", 1.0), ("5e-05", 5e-05), ("-0", 0.0)])
@@ -92,33 +92,33 @@ def test_a_time_in_the_future_is_invalid():
 
 def test_a_value_without_a_time_is_missing():
     """The value is what max_over_time still shows of a pod that no longer reports."""
-    sample = CLASSIFIER.sample(SHARE, value=("0.5",), time=())
+    sample = CLASSIFIER.scrape(()).sample(SHARE, ("0.5",))
     assert sample.state is SampleState.MISSING
 
 
 @pytest.mark.parametrize("time", [("NaN",), ("x",), (str(NOW), str(NOW))])
 def test_a_time_that_cannot_be_read_is_invalid(time):
     """The age cannot be known, so the value cannot be believed."""
-    sample = CLASSIFIER.sample(SHARE, value=("0.5",), time=time)
+    sample = CLASSIFIER.scrape(time).sample(SHARE, ("0.5",))
     assert sample.state is SampleState.INVALID
 
 
 def test_two_series_for_one_pod_are_invalid_even_when_they_agree():
     """The query groups by pod, so a server that returns two series does not do what was asked."""
-    sample = CLASSIFIER.sample(SHARE, value=("0.5", "0.5"), time=(str(NOW),))
+    sample = CLASSIFIER.scrape((str(NOW),)).sample(SHARE, ("0.5", "0.5"))
     assert sample.state is SampleState.INVALID
 
 
 def test_a_missing_value_says_when_the_last_one_was():
     """The window of a minute has passed, but Prometheus still knows the time."""
-    sample = CLASSIFIER.sample(SHARE, value=(), time=(str(NOW - 90),))
+    sample = CLASSIFIER.scrape((str(NOW - 90),)).sample(SHARE, ())
     assert (sample.state, sample.detail) == (SampleState.MISSING, "last one is 90 s old")
 
 
 @pytest.mark.parametrize("time", ["1e300", "-1e300", "NaN", str(NOW + 5)])
 def test_an_odd_time_of_a_missing_value_is_not_shown(time):
     """There is nothing to tell people."""
-    sample = CLASSIFIER.sample(SHARE, value=(), time=(time,))
+    sample = CLASSIFIER.scrape((time,)).sample(SHARE, ())
     assert sample.state is SampleState.MISSING
     assert len(sample.detail) < 30
 
@@ -127,7 +127,7 @@ def test_an_odd_time_of_a_missing_value_is_not_shown(time):
 @given(TEXTS, TEXTS, st.sampled_from([SHARE, REQUESTS]))
 def test_whatever_arrives_a_value_is_finite_and_in_range(value, time, signal):
     """No combination of texts raises, and none makes a number of what is none."""
-    sample = CLASSIFIER.sample(signal, value=value, time=time)
+    sample = CLASSIFIER.scrape(time).sample(signal, value)
     if sample.value is not None:
         assert 0 <= sample.value <= signal.range.maximum
         assert sample.value == float(value.texts[0]) or signal.whole

@@ -12,24 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.collect.doubles import NOW
-from wva.collect.queries import chunk_queries, engine_signals
+from wva.collect.queries import ESSENTIAL_QUERIES, engine_signals
 from wva.collect.shared_queries import Round, SharedQueries
 from wva.prometheus.answers import ErrorKind, InstantSeries, InstantVector, Labels, PrometheusError
 
 NAMESPACES = tuple(f"ns-{number:03}" for number in range(100))
-ESSENTIAL = {query.name: index for index, query in enumerate(chunk_queries(["ns"]))}
+ESSENTIAL = tuple(ESSENTIAL_QUERIES)
 BY_NAMESPACE = [ErrorKind.MALFORMED, ErrorKind.EXECUTION, ErrorKind.TIMEOUT, ErrorKind.SERVER, ErrorKind.UNREACHABLE]
 
 
 def makes(*names):
     """Return what makes the essential queries of these names, or all."""
-    return {name: lambda some, name=name: chunk_queries(some)[ESSENTIAL[name]] for name in names or ESSENTIAL}
+    return {name: ESSENTIAL_QUERIES[name] for name in names or ESSENTIAL}
 
 
 class SpoiledPrometheus:
     """Answers one series for each namespace, or fails if one is a spoiler; notes the namespaces of each query."""
 
-    def __init__(self, *spoilers, kind=ErrorKind.MALFORMED, queries=tuple(ESSENTIAL)):
+    def __init__(self, *spoilers, kind=ErrorKind.MALFORMED, queries=ESSENTIAL):
         """Fail with this kind of error when a query of these names is about a spoiler."""
         self.spoilers, self.kind, self.queries = set(spoilers), kind, queries
         self.asked = []
@@ -71,7 +71,7 @@ async def test_one_query_of_each_kind_is_enough_while_all_is_well():
 
 
 @pytest.mark.parametrize("kind", BY_NAMESPACE)
-@pytest.mark.parametrize("queries", [tuple(ESSENTIAL), ("queue_length",), ("kv_cache_usage", "queue_length_timestamp")])
+@pytest.mark.parametrize("queries", [ESSENTIAL, ("queue_length",), ("kv_cache_usage", "queue_length_timestamp")])
 async def test_who_spoils_an_answer_stands_alone(kind, queries):
     """The others have all answers in the same round, for two queries on each level and one more of each kind."""
     prometheus = SpoiledPrometheus("ns-037", kind=kind, queries=queries)

@@ -255,5 +255,5 @@ def test_a_further_kind_is_a_class_and_an_entry():
     pod(cluster, "d-x", made)
     cluster.va(spec=reference("CloneSet", api_version="apps.kruise.io/v1alpha1"))
     (accepted,) = accepted_variants(cluster.stores)
-    assert [one.metadata.name for one in accepted.pods] == ["d-x"]
+    assert [one.metadata.name for one in accepted.ready] == ["d-x"]
     assert (accepted.variant.current_replicas, accepted.variant.gpus_per_replica) == (2, 4)

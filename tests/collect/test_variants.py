@@ -8,9 +8,8 @@ from tests.collect.cluster import accepted_variants
 from wva.api.core import Container, PodTemplate, ResourceRequirements, TemplateSpec
 from wva.api.meta import parse_time
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, Claimant
-from wva.collect.claims import Claims
 from wva.collect.inventory import gpus_per_replica
-from wva.collect.variants import UNSCHEDULABLE_SECONDS, cost_problems, parse_cost
+from wva.collect.variants import UNSCHEDULABLE_SECONDS, Claims, cost_problems, parse_cost
 from wva.model.variant import ModelKey, VariantKey
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
@@ -102,7 +101,7 @@ def test_pods_belong_by_owner_not_by_name(cluster):
     cluster.pod("d-looks-like-mine", deployment=None)
     cluster.pod("of-another", deployment="foreign")
     (accepted,) = accepted_variants(cluster.stores)
-    assert [pod.metadata.name for pod in accepted.pods] == ["mine"]
+    assert [pod.metadata.name for pod in accepted.ready] == ["mine"]
 
 
 def test_a_copied_owner_counts_in_its_own_namespace_only(cluster):
@@ -119,7 +118,7 @@ def test_a_copied_owner_counts_in_its_own_namespace_only(cluster):
         "of-both", namespace="victim", deployment=None, ownerReferences=[stolen[0] | {"uid": forged.metadata.uid}]
     )
     (accepted,) = accepted_variants(cluster.stores)
-    assert [pod.metadata.name for pod in accepted.pods] == ["mine"]
+    assert [pod.metadata.name for pod in accepted.ready] == ["mine"]
 
 
 def test_only_accepted_vas_become_variants(cluster):

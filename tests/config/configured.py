@@ -11,12 +11,12 @@ from prometheus_client import CollectorRegistry
 from wva.api.core import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION, ConfigMap, Namespace
 from wva.api.meta import Key
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, VariantAutoscaling
-from wva.collect.local_scope import ConfigMapStores, LocalScope
+from wva.collect.local_scope import LocalScope
 from wva.config import Given, load
 from wva.config.kinds import local_names
 from wva.config.live import LiveConfiguration
-from wva.config.watch import ConfigMapController
-from wva.controllers.namespaces import NamespaceController
+from wva.config.watch import ConfigMapController, ConfigMapStores
+from wva.controllers import NamespaceController
 from wva.instruments import Instruments
 from wva.kube.cache import Store
 from wva.model.variant import ModelKey
@@ -49,7 +49,6 @@ class ConfiguredCluster:
             record=lambda *event: self.events.append(event),
             clock=VirtualClock(),
             instruments=Instruments(CollectorRegistry()),
-            own_namespace=OWN,
         )
         self.follower = NamespaceController(
             self.scope,

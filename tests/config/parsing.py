@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from wva.config import Given, load
-from wva.config.entries import LayeredMap
 from wva.config.kinds import MapKind
-from wva.config.live import LivePolicy
+from wva.config.live import LiveConfiguration
 from wva.slices import at_once
 
 
@@ -19,7 +18,8 @@ class Parsed:
         for each in self.history:
             at_once(self.held.take(namespace, each))
         said = self.held.of(namespace)
-        self.values, self.good, self.errors, self.warnings = said.values, said.good, said.errors, said.warnings
+        self.values, self.good = said.values, said.good
+        self.errors, self.warnings = tuple(said.errors), tuple(said.warnings)
 
     def __eq__(self, other):
         """Compare what is said."""
@@ -38,13 +38,13 @@ class ParsedSaturation(Parsed):
 
     def __init__(self, data, previous=None):
         """Take it, and ask a live policy for the rest."""
-        live = LivePolicy(load(Given({}, {}, {})).settings)
+        live = LiveConfiguration(load(Given({}, {}, {})).settings)
         super().__init__(lambda: live._maps[MapKind.SATURATION], data, previous)
-        self.policy = live.current
+        self.policy = live.policy
 
 
 def _global(kind):
-    return lambda: LivePolicy(load(Given({}, {}, {})).settings)._maps[kind]
+    return lambda: LiveConfiguration(load(Given({}, {}, {})).settings)._maps[kind]
 
 
 def parse_saturation(data, *, previous=None):
@@ -67,6 +67,6 @@ def parse_service_classes(data, *, previous=None):
     return Parsed(_global(MapKind.SERVICE_CLASSES), data, previous)
 
 
-def parse_layered(rules, data, *, previous=None, namespace=""):
+def parse_layered(kind, data, *, previous=None, namespace=""):
     """Return what comes of a ConfigMap whose entries are for models."""
-    return Parsed(lambda: LayeredMap(rules), data, previous, namespace=namespace)
+    return Parsed(kind, data, previous, namespace=namespace)

@@ -24,13 +24,13 @@ CHAT = ModelKey("prod", "acme/chat")
 
 def zero(data, *, model=CHAT, previous=None):
     """Return what a scale-to-zero ConfigMap means for a model, and the reading."""
-    reading = parse_layered(kinds.SCALE_TO_ZERO, data, previous=previous)
+    reading = parse_layered(kinds.ScaleToZero, data, previous=previous)
     return Policy(scale_to_zero=reading.held.everywhere).scale_to_zero_for(model), reading
 
 
 def queue(data, *, model=CHAT, previous=None):
     """Return what a queueing ConfigMap means for a model, and the reading."""
-    reading = parse_layered(kinds.QUEUEING, data, previous=previous)
+    reading = parse_layered(kinds.Queueing, data, previous=previous)
     return Policy(queueing=reading.held.everywhere).queueing_for(model), reading
 
 
@@ -162,7 +162,7 @@ def test_a_global_queueing_entry_names_model_and_namespace(whom):
 def test_a_queueing_entry_of_a_namespace_speaks_for_that_namespace():
     """It need not name it, and cannot speak for another."""
     data = {"a": "model_id: acme/chat", "b": "model_id: x\nnamespace: elsewhere"}
-    local = parse_layered(kinds.QUEUEING, data, namespace="prod")
+    local = parse_layered(kinds.Queueing, data, namespace="prod")
     assert [(entry.model_id, entry.namespace) for entry in local.values] == [("acme/chat", "prod")]
     assert len(local.warnings) == 1
     rules = local.held.local["prod"]
@@ -457,10 +457,10 @@ def test_the_outcome_does_not_depend_on_the_order_of_the_keys(data):
 def test_a_document_is_neither_deep_nor_clever(text):
     """No recursion, no aliases, no tags, no names that are none."""
     with pytest.raises(BadEntryError):
-        read_tree(text)
+        read_tree(text, nested=True)
 
 
 def test_a_document_keeps_quotes_apart_and_drops_nulls():
     """As a flat entry does."""
-    assert read_tree("a: [1, '1', {b: ~, c: x}]\nd:") == {"a": ["1", "1", {"c": "x"}]}
-    assert read_tree("") == read_tree("~") == {}
+    assert read_tree("a: [1, '1', {b: ~, c: x}]\nd:", nested=True) == {"a": ["1", "1", {"c": "x"}]}
+    assert read_tree("", nested=True) == read_tree("~", nested=True) == {}

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from tests.config.samples import FIELDS, samples
-from wva.collect.answer_cache import CacheSettings
 from wva.config import Given, load
 from wva.config.load import LiveSettings
 
@@ -208,10 +207,10 @@ def test_the_cache_obeys_the_settings():
         PROMETHEUS_METRICS_CACHE_MAX_SIZE="5",
         GLOBAL_OPT_INTERVAL="15s",
     )
-    cache = CacheSettings.of(scene.live.current)
-    assert (cache.enabled, cache.ttl_seconds, cache.cleanup_interval_seconds) == (False, 10, 20)
-    assert (cache.fetch_interval_seconds, cache.stale_seconds, cache.max_size) == (0, 90, 5)
-    assert cache.interval_seconds == 15
+    current = scene.live.current
+    assert (current.metrics_cache_enabled, current.metrics_cache_ttl) == (False, 10)
+    assert (current.metrics_cache_cleanup_interval, current.metrics_cache_fetch_interval) == (20, 0)
+    assert (current.stale_threshold, current.metrics_cache_max_size, current.global_opt_interval) == (90, 5, 15)
 
 
 KEYS = sorted({key for field in FIELDS.values() for key in field.keys})

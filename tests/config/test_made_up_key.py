@@ -14,10 +14,10 @@ from tests.docs.rendering import entry_table, settings_rows
 from wva.cli.flags import add_settings_flags, given_flags
 from wva.config import Given, Settings, load
 from wva.config.declare import DURATION, GLOBAL_DEFAULT, SWITCH, Live, declarations, field, flag, key, number
-from wva.config.entries import Rules, given
+from wva.config.entries import LayeredMap
 from wva.config.keys import ModelFields
 from wva.config.load import LiveSettings, describe, static_changes, unknown_keys
-from wva.model.records import replace
+from wva.model.policy import Merged
 from wva.numbers import Real
 
 
@@ -81,7 +81,7 @@ def test_it_is_shown_and_documented():
 
 
 @dataclass(frozen=True)
-class NapPolicy:
+class NapPolicy(Merged):
     """The place that reads the values of the entries."""
 
     depth: float = 0.5
@@ -98,17 +98,25 @@ class NapFields(ModelFields):
     )
 
 
-NAPS = Rules(
-    NapFields,
-    NapPolicy(),
-    over=lambda beneath, entry: replace(beneath, **given(entry)),
-    made_of=lambda default, merged: (default, [(entry.model_id, policy) for entry, policy in merged]),
-)
+class Naps(LayeredMap):
+    """The made-up ConfigMap."""
+
+    fields = NapFields
+    base = NapPolicy()
+
+    def rules(self, default, overrides):
+        """Return both."""
+        return default, list(overrides)
+
+    @staticmethod
+    def override(_name, model_id, _namespace, policy, _given):
+        """Return the model with its policy."""
+        return model_id, policy
 
 
 def test_a_field_of_an_entry_is_read_and_inherited():
     """The entry of a model over ``default`` over what holds without entries."""
-    parsed = parse_layered(NAPS, {"default": "napDepth: 0.9", "a": "model_id: m\nnapTime: 10m"})
+    parsed = parse_layered(Naps, {"default": "napDepth: 0.9", "a": "model_id: m\nnapTime: 10m"})
     assert parsed.held.everywhere == (NapPolicy(0.9), [("m", NapPolicy(0.9, 600.0))])
     assert (parsed.errors, parsed.warnings) == ((), ())
 
@@ -126,20 +134,20 @@ def test_a_field_of_an_entry_is_read_and_inherited():
 )
 def test_a_bad_field_is_told_with_what_is_in_force(text, told):
     """In the words of its form; a broken entry with all that a policy has."""
-    (error,) = parse_layered(NAPS, {"default": text}).errors
+    (error,) = parse_layered(Naps, {"default": text}).errors
     assert told in str(error)
 
 
 def test_a_field_of_the_global_default_is_said_in_vain_elsewhere():
     """By its declaration alone."""
-    assert parse_layered(NAPS, {"a": "model_id: m\neverybody: 1"}).warnings == (
+    assert parse_layered(Naps, {"a": "model_id: m\neverybody: 1"}).warnings == (
         "a: everybody has no effect here: it is read from default of this ConfigMap only",
     )
 
 
 def test_a_field_has_its_row_in_the_documentation():
     """With what holds without it."""
-    rows = entry_table([NapFields], base=NAPS.base).splitlines()
+    rows = entry_table([NapFields], base=Naps.base).splitlines()
     assert "| `napDepth` | `0.5` | How deep to nap. |" in rows
     assert "| `napTime` | `1m` | How long to nap. |" in rows
 

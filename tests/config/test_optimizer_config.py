@@ -8,7 +8,7 @@ from tests.config.parsing import parse_saturation
 from wva.api.meta import Key
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.config import Given, load
-from wva.config.live import LivePolicy
+from wva.config.live import LiveConfiguration
 from wva.model.inventory import UnknownInventory
 from wva.model.optimizers import Analyzer, BestEffort, Optimizer, SolverPolicy
 from wva.model.variant import ModelKey
@@ -21,14 +21,14 @@ SETTINGS = load(Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
 
 def live(name=SATURATION, namespace=SETTINGS.pod_namespace, *, configuration=None, **data):
     """Return the policy after a ConfigMap was written, and what is wrong with it."""
-    configuration = configuration or LivePolicy(SETTINGS, refusal=lambda _: "")
+    configuration = configuration or LiveConfiguration(SETTINGS, refusal=lambda _: "")
     outcome = configuration.apply(Key(namespace, name), data)
     return configuration, outcome.problems
 
 
 def optimizer(**data):
     """Return the optimizer of the model under a saturation ConfigMap."""
-    return live(**data)[0].current.optimizer_for(MODEL)
+    return live(**data)[0].policy.optimizer_for(MODEL)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_an_optimizer_that_cannot_answer_its_analyzer_is_rejected(text, able):
     assert "optimizerName" in problem
     assert able in problem
     assert problem.endswith('in force: ""')
-    assert configuration.current.optimizer_for(MODEL) is Optimizer.BY_ANALYZER
-    assert configuration.current.analyzer_for(MODEL) is Analyzer.DEMAND
+    assert configuration.policy.optimizer_for(MODEL) is Optimizer.BY_ANALYZER
+    assert configuration.policy.analyzer_for(MODEL) is Analyzer.DEMAND
 
 
 def test_a_model_inherits_the_optimizer_unless_it_names_an_analyzer():
@@ -96,18 +96,18 @@ def test_an_analyzer_from_the_queueing_config_map_has_its_own_optimizer_unless_t
     ):
         configuration, _ = live(default=text)
         live(QUEUEING, configuration=configuration, default="")
-        assert configuration.current.optimizer_for(MODEL) is expected
+        assert configuration.policy.optimizer_for(MODEL) is expected
 
 
 def test_a_global_entry_that_contradicts_the_default_of_a_namespace_gives_way():
     """What is laid over another default is judged again, analyzer and optimizer too."""
     configuration, _ = live(default="analyzerName: saturation", a="model_id: m\noptimizerName: cost-aware")
     live(namespace="prod", configuration=configuration, default="analyzerName: saturation")
-    assert configuration.current.optimizer_for(MODEL) is Optimizer.COST_AWARE
+    assert configuration.policy.optimizer_for(MODEL) is Optimizer.COST_AWARE
     live(namespace="prod", configuration=configuration, default="analyzerName: ''")
-    assert configuration.current.optimizer_for(MODEL) is Optimizer.SIZED
-    assert configuration.current.misfits(MODEL) == ("a",)
-    assert configuration.current.optimizer_for(ModelKey("dev", "m")) is Optimizer.COST_AWARE
+    assert configuration.policy.optimizer_for(MODEL) is Optimizer.SIZED
+    assert configuration.policy.misfits(MODEL) == ("a",)
+    assert configuration.policy.optimizer_for(ModelKey("dev", "m")) is Optimizer.COST_AWARE
 
 
 def test_an_unknown_optimizer_leaves_the_last_one_and_is_told_to_the_variants_concerned():
@@ -117,7 +117,7 @@ def test_an_unknown_optimizer_leaves_the_last_one_and_is_told_to_the_variants_co
     assert problem.startswith("default.optimizerName: got fast, expected ")
     assert "sized, one-step, cost-aware, greedy-by-score, model-based" in problem
     assert problem.endswith('in force: "one-step"')
-    assert configuration.current.optimizer_for(MODEL) is Optimizer.ONE_STEP
+    assert configuration.policy.optimizer_for(MODEL) is Optimizer.ONE_STEP
     va = VariantAutoscaling()
     assert "optimizerName" in configuration.problem_for(va)
 
@@ -131,7 +131,7 @@ def test_growth_on_an_unknown_inventory_is_chosen_in_the_global_default():
         ("unknownInventory: unlimited", UnknownInventory.UNLIMITED),
     ):
         assert parse_saturation({"default": text}).policy.unknown_inventory is expected
-        assert live(default=text)[0].current.unknown_inventory is expected
+        assert live(default=text)[0].policy.unknown_inventory is expected
 
 
 def test_a_wrong_word_for_an_unknown_inventory_leaves_the_last_one():
@@ -139,9 +139,9 @@ def test_a_wrong_word_for_an_unknown_inventory_leaves_the_last_one():
     configuration, _ = live(default="unknownInventory: unlimited")
     _, (problem,) = live(configuration=configuration, default="unknownInventory: open")
     assert "got open, expected no-growth or unlimited; in force: what it said last" in problem
-    assert configuration.current.unknown_inventory is UnknownInventory.UNLIMITED
+    assert configuration.policy.unknown_inventory is UnknownInventory.UNLIMITED
     configuration, _ = live(default="unknownInventory: open")
-    assert configuration.current.unknown_inventory is UnknownInventory.NO_GROWTH
+    assert configuration.policy.unknown_inventory is UnknownInventory.NO_GROWTH
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_wrong_word_for_an_unknown_inventory_leaves_the_last_one():
 def test_how_the_solver_shares_is_chosen_in_the_global_default(text, expected):
     """Under the names of the original's options."""
     configuration, problems = live(QUEUEING, default=text)
-    assert (problems, configuration.current.solver) == ((), expected)
+    assert (problems, configuration.policy.solver) == ((), expected)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_wrong_option_of_the_solver_leaves_the_last_one(text):
     _, (problem,) = live(QUEUEING, configuration=configuration, default=text)
     assert problem.startswith(f"default.{text.split(':')[0]}: got ")
     assert problem.endswith("in force: what it said last, else the default")
-    assert configuration.current.solver == SolverPolicy(None, False, BestEffort.ROUND_ROBIN)
+    assert configuration.policy.solver == SolverPolicy(None, False, BestEffort.ROUND_ROBIN)
 
 
 def test_what_is_about_all_models_has_no_effect_elsewhere():
@@ -186,7 +186,7 @@ def test_what_is_about_all_models_has_no_effect_elsewhere():
         a="model_id: m\nnamespace: prod\nunlimited: false\nsaturationPolicy: RoundRobin\ndelayedBestEffort: true",
     )
     live(QUEUEING, "prod", configuration=configuration, default="unlimited: false")
-    policy = configuration.current
+    policy = configuration.policy
     assert (policy.unknown_inventory, policy.solver) == (UnknownInventory.NO_GROWTH, SolverPolicy())
     warnings = [warning.split(" has no effect here")[0] for warning in configuration.warnings()]
     assert sorted(warning.split(": ")[-1] for warning in warnings) == [

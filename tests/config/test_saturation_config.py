@@ -150,7 +150,7 @@ def test_an_override_keeps_warm_what_the_default_does_not():
     kept = [policy.saturation_for(ModelKey("n", model)).keep_warm for model in ("a", "b", "c")]
     assert kept == [MAX_KEEP_WARM_SECONDS, 0.0, 0.0]
     (first, second) = (override.over(SaturationPolicy(keep_warm=60.0)) for override in policy.overrides)
-    assert (first.keep_warm, second.keep_warm) == (MAX_KEEP_WARM_SECONDS, 60.0)
+    assert (first.policy.keep_warm, second.policy.keep_warm) == (MAX_KEEP_WARM_SECONDS, 60.0)
 
 
 def test_an_error_is_a_sentence_with_what_is_in_force():

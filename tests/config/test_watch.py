@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
@@ -27,6 +29,8 @@ class FakeConfigMapSource:
         """Start with nothing."""
         self.applied = []
         self.gone = ""
+        self.main = Key("wva", "main")
+        self.settings = SimpleNamespace(started_with_config_map=False)
 
     def apply_in_steps(self, key, data):
         """Note the call."""
@@ -63,7 +67,6 @@ class WatchScene:
             record=lambda *event: self.events.append(event),
             clock=VirtualClock(),
             instruments=self.instruments,
-            own_namespace="wva",
         )
 
     def put(self, name, data, *, version="1", namespace="wva"):

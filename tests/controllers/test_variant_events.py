@@ -10,8 +10,8 @@ from tests.collect.cluster import CachedCluster
 from tests.publish.decisions import decision
 from wva.api.meta import Key
 from wva.api.variantautoscaling import Claimant
-from wva.collect.claims import Claims
-from wva.controllers.variantautoscaling import VariantAutoscalingController
+from wva.collect.variants import Claims
+from wva.controllers import VariantAutoscalingController
 from wva.instruments import Instruments
 from wva.kube.controller import After, Done
 from wva.kube.errors import Conflict, NotFound, Unavailable, WriteRefused

@@ -32,7 +32,7 @@ class FixedAnalyzer:
         """See the class."""
         self.sizes, self.default, self.required, self.spare, self.limits = sizes, default, required, spare, limits
 
-    def __call__(self, models, memory, _policy, _now, _observations):
+    def __call__(self, models, memory, _policy, _now, _seen):
         """Return the needs."""
         return [self._need(model) for model in models], memory
 

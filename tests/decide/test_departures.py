@@ -5,9 +5,9 @@ Each test gives the same inputs to both modes and expects different numbers.
 
 from __future__ import annotations
 
-from tests.builders import policy, replica, variant
+from tests.builders import policy, replica, standing, variant
 from tests.decide.story import BUSY, FULL, HOT, IDLE, SILENT, Story, numbers
-from wva.decide.v05.engine import analyze, targets
+from wva.decide.v05 import analyze, targets
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.policy import (
     Compatibility,
@@ -146,7 +146,7 @@ def test_row_14_variants_without_samples_prevent_shrinking():
 
 def test_row_20_samples_without_a_variant():
     """The original gave a variant without state the target 0; WVA decides only on variants of the snapshot."""
-    ghost = variant("ghost", replicas=0), [replica("ghost-0", variant="ghost", kv=0.5, queue=1)]
+    ghost = standing(variant("ghost", replicas=0), (replica("ghost-0", variant="ghost", kv=0.5, queue=1),))
     assert targets(analyze([ghost], SaturationPolicy())) == {"ghost": 0}
     assert numbers(Story().cycle(variant("a"), a=[BUSY], ghost=[FULL])) == {"a": 1}
 

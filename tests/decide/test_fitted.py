@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wva.decide.allocate import UNLIMITED, AllocationPolicy, Offer, Want
-from wva.decide.fitted import fitted
 from wva.decide.measure.need import Capacity, Need
+from wva.decide.pipeline import fitted
 from wva.model.memory import CapacityBasis
 from wva.model.variant import ModelKey, VariantKey
 

@@ -30,9 +30,9 @@ class SteadyAnalyzer:
     capacities: dict[VariantKey, Capacity] = field(default_factory=dict)
     foreseeable: bool = True
 
-    def __call__(self, models, memory, policy, now, observations):
+    def __call__(self, models, memory, policy, now, seen):
         """Return the need of each model."""
-        del policy, now, observations
+        del policy, now, seen
         need = Need(ModelKey(NAMESPACE, "m"), "requests/s", self.demand, self.demand, self.demand, self.capacities)
         return [replace(need, key=model.key, foreseeable=self.foreseeable) for model in models], memory
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from tests.builders import NAMESPACE, NOW, sample
 from tests.builders import variant as build_variant
-from wva.decide.measure.demand import Observations
 from wva.decide.measure.need import Need
 from wva.decide.measure.tokens import measure, read, totals
 from wva.decide.progress import Moment, progress_of
@@ -127,7 +126,7 @@ def analyzed(
     policy, history = SaturationPolicy(**thresholds), ModelMemory(MODEL)
     model = ModelReadings(MODEL, policy, reports, (), None, False, waiting, None, history, failure)
     memory = Memory(capacity=CapacityMemory((learned or long_known(),)))
-    (need,), after = measure([model], memory, Policy(), now, Observations(memory))
+    (need,), after = measure([model], memory, Policy(), now, {})
     lesson = after.capacity.of(MODEL)
     assert lesson is not None
     ordered = sorted(reports, key=lambda report: report.key)

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from tests.docs import engine_differences, physics_tables
 from tests.docs.picture import picture
 from wva.api.crd import definition
-from wva.collect.queries import ANALYZER_QUERIES, chunk_queries
+from wva.collect.queries import ANALYZER_QUERIES, ESSENTIAL_QUERIES
 from wva.config import Settings
 from wva.config.declare import DURATION, ENVIRONMENT, declarations
 from wva.config.keys import (
@@ -26,7 +26,7 @@ from wva.config.keys import (
     ScaleToZeroFields,
     TargetFields,
 )
-from wva.config.kinds import QUEUEING, SATURATION, MapKind
+from wva.config.kinds import MapKind, Queueing, Saturation
 from wva.godurations import format_promql_duration
 from wva.instruments import Instruments
 from wva.publish import metrics
@@ -140,7 +140,7 @@ def own_metrics_table():
 
 def queries_table():
     """Return one row per query that is sent in every cycle."""
-    rows = [(f"`{query.name}`", _query(query.text)) for query in chunk_queries(["ns"])]
+    rows = [(f"`{query.name}`", _query(query.text)) for query in (make(["ns"]) for make in ESSENTIAL_QUERIES.values())]
     return table(("Query", "PromQL"), rows)
 
 
@@ -309,9 +309,9 @@ TABLES = {
     "configuration.md": {"settings": settings_table},
     "config-maps.md": {
         "config-maps": config_maps_table,
-        "saturation": lambda: entry_table([SaturationFields], base=SATURATION.base),
+        "saturation": lambda: entry_table([SaturationFields], base=Saturation.base),
         "scale-to-zero": lambda: entry_table([ScaleToZeroFields]),
-        "queueing": lambda: entry_table([QueueingFields], base=QUEUEING.base),
+        "queueing": lambda: entry_table([QueueingFields], base=Queueing.base),
         "service-classes": lambda: entry_table(
             [ClassFields, TargetFields], more=[("`data`", "-", "The models of the class, in the first form.")]
         ),

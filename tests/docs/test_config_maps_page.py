@@ -22,7 +22,7 @@ from wva.config.keys import (
     TargetFields,
 )
 from wva.config.kinds import local_names
-from wva.config.live import LivePolicy
+from wva.config.live import LiveConfiguration
 from wva.godurations import format_promql_duration
 
 PAGE = (DOCS / "config-maps.md").read_text()
@@ -68,13 +68,13 @@ def test_the_examples_are_accepted_without_a_word(title):
     examples = re.findall(r"```yaml\n(.*?)```", section(title), re.DOTALL)
     assert examples
     for example in examples:
-        live = LivePolicy(settings)
-        before = live.current
+        live = LiveConfiguration(settings)
+        before = live.policy
         data = yaml.safe_load(example)["data"]
         outcome = live.apply(Key(settings.pod_namespace, SECTIONS[title][0]), data)
         assert (outcome.problems, outcome.ignored) == ((), "")
         assert live.warnings() == []
-        assert live.current != before
+        assert live.policy != before
 
 
 def test_the_label_and_the_annotation_are_named_as_they_are():

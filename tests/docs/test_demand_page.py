@@ -11,7 +11,7 @@ from tests.docs.rendering import DOCS
 from wva.decide import warm
 from wva.decide.foresee import MOST_TIMES
 from wva.decide.measure.demand_arrivals import change
-from wva.decide.measure.demand_engine import USUAL_TARGETS, EngineModel
+from wva.decide.measure.demand_engine import BETWEEN_TOKENS, FIRST_TOKEN, EngineModel
 from wva.model.memory import PodMemory
 from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sample, SampleState
 from wva.model.policy import MAX_KEEP_WARM_SECONDS
@@ -70,7 +70,7 @@ def test_the_arrivals_of_the_example():
 
 def test_the_rates_of_the_example():
     """The rates follow from Little's law."""
-    engine = EngineModel(0.0199, 0.0001, 0.01, 200.0, 1.0, 1.0, 256.0, 256.0, "sequences")
+    engine = EngineModel(0.0199, 0.0001, 0.01, 200.0, 1.0, 256.0, 256.0, "sequences")
     told = [(float(batch), rate) for batch, rate in rows("Answers in progress")]
     assert [rate for _, rate in told] == [f"{engine.rate(batch):.3g}" for batch, _ in told]
 
@@ -95,8 +95,8 @@ def test_the_limits_and_targets_are_those_of_the_code():
     """The page names limits as decisions do, and targets in seconds."""
     limits = {row[0].strip("`") for row in rows("Limit")}
     assert limits == {"KV cache", "sequences", "time between tokens", "time to first token"}
-    assert float(marked("between")) == USUAL_TARGETS.between_tokens
-    assert float(marked("first")) == USUAL_TARGETS.first_token
+    assert float(marked("between")) == BETWEEN_TOKENS
+    assert float(marked("first")) == FIRST_TOKEN
     assert float(marked("times")) == MOST_TIMES
 
 

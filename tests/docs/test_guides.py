@@ -10,7 +10,7 @@ from tests.docs.rendering import DOCS
 from wva.api.meta import Key
 from wva.cli import main
 from wva.config import Given, load
-from wva.config.live import LivePolicy
+from wva.config.live import LiveConfiguration
 from wva.model.policy import SaturationPolicy
 
 SATURATION = (DOCS / "saturation-scaling-config.md").read_text(encoding="utf-8")
@@ -28,7 +28,7 @@ FIELDS = {
 def applied(data):
     """Return the outcome of a saturation ConfigMap with these entries."""
     settings = load(Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
-    return LivePolicy(settings).apply(Key(settings.pod_namespace, NAME), data)
+    return LiveConfiguration(settings).apply(Key(settings.pod_namespace, NAME), data)
 
 
 def entries():

@@ -7,7 +7,7 @@ import re
 from tests.docs.rendering import DOCS
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, ConditionType
 from wva.app.election import lease_name
-from wva.collect.claims import ALIVE_SECONDS
+from wva.collect.variants import ALIVE_SECONDS
 from wva.config import Given, Settings, load
 from wva.config.declare import declarations
 from wva.kube.leader_times import Durations

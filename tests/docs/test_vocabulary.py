@@ -11,7 +11,7 @@ from tests.docs.rendering import DOCS
 from wva.api.variantautoscaling import ConditionType, TargetReason
 from wva.cli.main import build_parser
 from wva.config.watch import DELETED_EVENT, IGNORED_EVENT, IMMUTABLE_EVENT, INVALID_EVENT
-from wva.controllers.namespaces import EXCLUDED_EVENT
+from wva.controllers import EXCLUDED_EVENT
 from wva.model.decision import HOLD_REASONS, Reason, Source
 from wva.publish import announce
 from wva.publish.obstacles import OBSTACLES

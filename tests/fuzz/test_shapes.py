@@ -15,7 +15,7 @@ from tests.fuzz.harness import be_quiet, play
 from tests.fuzz.mutation import EXTREMES
 from tests.fuzz.shapes import ANYTHING, TEXT, shaped
 from tests.fuzz.targets import config_maps, gateway, kubernetes, prometheus, recordings, settings, texts, vllm_arguments
-from wva.api.meta import Status
+from wva.kube.errors import _StatusBody
 from wva.prometheus.answers import InstantSeries
 from wva.scale_from_zero.gateway import QUEUE_SIZE_METRIC
 
@@ -36,7 +36,10 @@ bodies = st.one_of(
     objects,
     st.fixed_dictionaries({"items": st.lists(objects, max_size=2), "metadata": ANYTHING}),
     st.fixed_dictionaries(
-        {"type": st.sampled_from(["ADDED", "DELETED", "BOOKMARK", "ERROR", "x"]), "object": objects | shaped(Status)}
+        {
+            "type": st.sampled_from(["ADDED", "DELETED", "BOOKMARK", "ERROR", "x"]),
+            "object": objects | shaped(_StatusBody),
+        }
     ),
 )
 

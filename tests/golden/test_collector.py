@@ -14,20 +14,18 @@ import re
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.collect.cluster import CachedCluster
+from tests.collect.cluster import CachedCluster, joined_queue
 from tests.collect.doubles import NOW, FakePrometheus
 from tests.collect.doubles import series as series_of
 from tests.golden.vectors import Better, close, parameters, tally
 from wva.collect.queries import EngineSignal
 from wva.collect.request_counts import count_requests
 from wva.collect.retention import window_of
-from wva.collect.samples import Classifier
-from wva.collect.scheduler_queue import SchedulerQueueJoin
 from wva.collect.shared_queries import Failure, Settled
 from wva.collect.snapshot import Collector
 from wva.godurations import parse_duration
 from wva.instruments import Instruments
-from wva.model.metrics import Freshness, SampleState
+from wva.model.metrics import SampleState
 from wva.model.variant import ModelKey
 from wva.prometheus.answers import ErrorKind, InstantVector, PrometheusError
 
@@ -226,15 +224,13 @@ def test_the_scheduler_queue_is_that_of_the_original(case):
     """Both amounts are compared as the original read them: 0 for no number, none if both are missing."""
     tally("collector", QUEUE_SECTION).run += 1
     model = ModelKey("ns", case["model"])
-    join = SchedulerQueueJoin([model])
+    found = [series_of({"namespace": "ns", "signal": "timestamp", "target_model_name": case["model"]}, str(NOW - 5))]
     for answer in case["prometheus"]:
         signal = "size" if "queue_size" in answer["query"] else "bytes"
         for series in answer["result"]:
             labels = {"namespace": "ns", "signal": signal, "target_model_name": case["model"]}
-            join.add(InstantVector((series_of(labels, series["value"]),)))
-    time = {"namespace": "ns", "signal": "timestamp", "target_model_name": case["model"]}
-    join.add(InstantVector((series_of(time, str(NOW - 5)),)))
-    (queue,) = join.queues(Classifier(NOW, Freshness()))
+            found.append(series_of(labels, series["value"]))
+    queue = joined_queue(model, InstantVector(tuple(found)), now=NOW)
     if case["expected"] is None:
         assert queue.size.state is queue.size_bytes.state is SampleState.MISSING
         return

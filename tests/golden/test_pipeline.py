@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.builders import NOW, variant
+from tests.builders import standing, variant
 from tests.golden.vectors import Better, Case, parameters, tally
 from wva.api.core import Container, PodTemplate, ResourceRequirements, TemplateSpec
 from wva.api.meta import Key
 from wva.collect.inventory import gpus_per_replica
 from wva.config import Settings
-from wva.config.live import LivePolicy
-from wva.decide.progress import Moment
-from wva.decide.v05.engine import enforced, grants, readings_of, unchanged, used
+from wva.config.live import LiveConfiguration
+from wva.decide.v05 import enforced, grants, unchanged, used
 from wva.godurations import parse_positive_duration
 from wva.model.decision import Decision
 from wva.model.inventory import normalize_accelerator
@@ -66,10 +65,10 @@ def test_recorded_enforcer(case):
     """Targets, whether they were changed, whether requests were asked for, and over how long."""
     tally(NAME, "enforcer").run += 1
     settings = Settings()
-    live = LivePolicy(settings)
+    live = LiveConfiguration(settings)
     live.apply(Key(settings.pod_namespace, settings.scale_to_zero_config_map_name), case["scale_to_zero_configmap"])
     default = case["env_WVA_SCALE_TO_ZERO"].lower() == "true"
-    policy = replace(live.current, scale_to_zero_default=default).scale_to_zero_for(
+    policy = replace(live.policy, scale_to_zero_default=default).scale_to_zero_for(
         ModelKey(case["namespace"], case["model"])
     )
     costs = dict.fromkeys(case["targets"], UNKNOWN_COST) | case["variant_costs"]
@@ -85,7 +84,7 @@ def test_recorded_enforcer(case):
 def claim_of(row: Case, accelerator: str) -> tuple[Decision, Variant]:
     """Return a recorded decision as the limiter takes it."""
     given = variant(row["variant"], accelerator=accelerator, gpus_per_replica=row["gpus_per_replica"], cost=row["cost"])
-    draft = unchanged(readings_of(given, (), None, Moment(NOW, 600.0), None), "")
+    draft = unchanged(standing(given), "")
     wanted = replace(
         draft, current=row["current"], desired=row["target"], spare_capacity=row["spare_capacity"], steps=()
     )

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import NOW, replica, variant
+from tests.builders import replica, standing, variant
 from tests.golden.vectors import Case, near, parameters, tally, tally_of, worked_examples
-from wva.decide.progress import Moment
 from wva.decide.trust import VariantReadings
-from wva.decide.v05.engine import Analysis, VariantLoad, analyze, decide_model, readings_of, saturated, targets, usage
+from wva.decide.v05 import Analysis, VariantLoad, analyze, decide_model, targets, usage
 from wva.model.decision import Decision, Reason
 from wva.model.policy import SaturationPolicy
 from wva.model.variant import Variant
@@ -32,7 +31,7 @@ def test_recorded_case(case):
         config["queue_spare_trigger"],
     )
     model = standings(case)
-    analysis = analyze([(each.progress.variant, each.replicas) for each in model], policy)
+    analysis = analyze(model, policy)
     found = [each for each in decide_model(model, policy, None) if each.reason is Reason.COMPATIBILITY]
     expected = case["expected"]
     assert as_recorded(analysis, model, policy) == expected_analysis(expected["analysis"])
@@ -47,7 +46,7 @@ def test_worked_example(case):
     """What an example says of analysis and targets."""
     tally_of("engine_vectors.json.gz saturation_v1").run += 1
     policy, model = SaturationPolicy(**case["config"]), standings(case)
-    analysis = analyze([(each.progress.variant, each.replicas) for each in model], policy)
+    analysis = analyze(model, policy)
     found = {**as_recorded(analysis, model, policy), "targets": numbers(analysis, model)}
     for name, expected in case["expected"].items():
         assert found[name] == (near(expected) if isinstance(expected, float) else expected), name
@@ -74,7 +73,7 @@ def _standing(name: str, state: Case, rows: list[Case]) -> VariantReadings:
         cost=rows[0]["cost"] if rows else 0.0,
     )
     pods = tuple(replica(row["pod"], variant=name, kv=row["kv"], queue=row["queue"]) for row in rows)
-    return readings_of(found, pods, None, Moment(NOW, 600.0), None)
+    return standing(found, pods)
 
 
 def numbers(analysis: Analysis, model: list[VariantReadings]) -> dict[str, int]:
@@ -99,6 +98,7 @@ def as_recorded(analysis: Analysis, model: list[VariantReadings], policy: Satura
 
 def _load(load: VariantLoad, pods, policy: SaturationPolicy) -> Case:
     usages = [(pod.pod, usage(pod)) for pod in pods]
+    full, long = policy.kv_cache_threshold, policy.queue_length_threshold
     return {
         "variant": load.variant.key.name,
         "accelerator": load.variant.accelerator,
@@ -109,7 +109,7 @@ def _load(load: VariantLoad, pods, policy: SaturationPolicy) -> Case:
         "max_queue": max(queue for _, (_, queue) in usages),
         "avg_spare_kv": load.spare_kv,
         "avg_spare_queue": load.spare_queue,
-        "saturated_pods": [name for name, (kv, queue) in usages if saturated(kv, queue, policy)],
+        "saturated_pods": [name for name, (kv, queue) in usages if kv >= full or queue >= long],
     }
 
 

@@ -24,12 +24,12 @@ from tests.golden.vectors import Better, near, parameters, tally
 from tests.publish.collectors import collector
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, CONTROLLER_INSTANCE_LABEL
-from wva.collect.claims import Claimant, Claims
 from wva.collect.inventory import GPU_RESOURCES
 from wva.collect.resolution import resolve
 from wva.collect.snapshot import Collector
+from wva.collect.variants import Claimant, Claims
 from wva.config import Given, load
-from wva.config.live import LivePolicy
+from wva.config.live import LiveConfiguration
 from wva.decide.pipeline import decide
 from wva.instruments import Instruments
 from wva.model.inventory import AcceleratorPool, Inventory, normalize_accelerator
@@ -192,7 +192,7 @@ def _prometheus(case):
 def _policy(case):
     """Return what the ConfigMaps of a case say, in compatibility mode."""
     settings = load(Given({}, {"PROMETHEUS_BASE_URL": "https://prometheus", "POD_NAMESPACE": "wva"}, {})).settings
-    live = LivePolicy(settings, refusal=lambda _: "")
+    live = LiveConfiguration(settings, refusal=lambda _: "")
     saturation = dict(case["saturation_global"])
     saturation["default"] += "\ncompatibility: v0.5\n"
     assert live.apply(Key("wva", settings.saturation_config_map_name), saturation).problems == ()
@@ -200,7 +200,7 @@ def _policy(case):
     for key, entries in _local_maps(case).items():
         live.apply(key, entries)
     default = (case.get("env") or {}).get("WVA_SCALE_TO_ZERO", "").lower() == "true"
-    return replace(live.current, scale_to_zero_default=default)
+    return replace(live.policy, scale_to_zero_default=default)
 
 
 def _request_counts(case, policy):

@@ -313,6 +313,24 @@ async def test_events_give_way_to_what_is_more_important_but_not_for_ever(bench)
     assert bench.recorder.idle
 
 
+async def test_drain_and_a_loop_that_gives_way_do_not_post_the_same_event(bench):
+    """Drain posts the Event while the loop gives way. The loop then finds nothing, and drain ends at once."""
+    bench.recorder.gives_way = lambda: True
+    bench.record("held")
+    await settle()
+    drain = asyncio.ensure_future(bench.recorder.drain(5.0))
+    await settle()
+    assert len(bench.server.events) == 1
+    for _ in range(5):
+        await bench.clock.advance(0.25)
+        await settle()
+    assert drain.done()
+    bench.recorder.gives_way = lambda: False
+    bench.record("said", ref=_variant(1))
+    await settle()
+    assert len(bench.server.events) == 2
+
+
 async def test_changes_of_one_variant_are_combined_and_not_dropped(bench):
     """Of forty changes the first ten are shown one by one, and one Event shows the newest and counts the others."""
     for number in range(40):

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from wva.migration import check
-from wva.migration.manifests import Manifests
+from wva.migration.objects import Manifests
 
 NOW = 1_800_000_000.0
 LABELS = {"app.kubernetes.io/name": "workload-variant-autoscaler", "control-plane": "controller-manager"}

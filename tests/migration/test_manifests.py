@@ -11,7 +11,7 @@ import yaml
 from wva.api.meta import Key
 from wva.command_error import CommandError
 from wva.migration import check
-from wva.migration.manifests import Manifests
+from wva.migration.objects import Manifests
 
 
 def read(*paths, stdin=""):

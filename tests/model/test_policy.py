@@ -213,7 +213,7 @@ def test_classes_costs_and_profiles_are_found_by_name():
 
 FULL = Policy(
     saturation(0.5, Analyzer.TOKENS),
-    (SaturationOverride("o", "m", "prod", saturation(0.7), True, (("kv_cache_threshold", 0.7),)),),
+    (SaturationOverride("o", "m", "prod", saturation(0.7), (("kv_cache_threshold", 0.7),), True),),
     enable_limiter=True,
     scale_to_zero=ScaleToZeroRules(ScaleToZeroEntry("default", "", None, True, 60.0)),
     queueing=QueueingRules(

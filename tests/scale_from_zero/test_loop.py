@@ -97,7 +97,10 @@ class WakingScene:
         """Return the variants of some models, and count the looks."""
         self.looks += 1
         self.looked_at.append(set(models))
-        found = [self.activations.apply(made, now) for made in self.variants if made.model in self.looked_at[-1]]
+        found = {}
+        for made in self.variants:
+            if made.model in self.looked_at[-1]:
+                found.setdefault(made.model, []).append(self.activations.apply(made, now))
         if self.slow:
             await asyncio.sleep(0)
         return found
@@ -370,6 +373,37 @@ async def test_a_pool_that_hangs_keeps_nobody_waiting(scene):
     assert scene.scaled == [("b", 1)]
 
 
+async def test_many_pools_of_one_namespace_delay_no_other_namespace(scene):
+    """Only some of them are read at the same time."""
+    names = [f"h{number}" for number in range(300)]
+    scene.variants += [asleep(name, model=name, namespace="hostile") for name in names]
+    scene.pools |= {name: [Pool("hostile", name, "epp")] for name in names}
+    scene.waiting |= {name: {} for name in names}
+    scene.hanging = set(names)
+    async with scene.running():
+        await scene.advance(5.0)
+        assert len([pool for _, pool in scene.reads if pool == "p"]) >= 20
+        assert len([pool for _, pool in scene.reads if pool != "p"]) == 8
+        scene.waiting["p"] = {"m": 1.0}
+        await scene.advance(0.5)
+    assert scene.scaled == [("a", 1)]
+
+
+async def test_a_loop_that_is_started_again_reads_the_pools_that_it_was_reading(scene):
+    """What was cut off does not count as being read."""
+    names = [f"v{number}" for number in range(8)]
+    scene.variants = [asleep(name, model=name) for name in names]
+    scene.pools = {name: [Pool("ns", name, "epp")] for name in names}
+    scene.waiting = {name: {} for name in names}
+    scene.hanging = set(names)
+    async with scene.running():
+        await scene.advance(1.0)
+    before = len(scene.reads)
+    async with scene.running():
+        await scene.advance(1.0)
+    assert (before, len(scene.reads)) == (8, 16)
+
+
 async def test_a_write_that_fails_is_told_and_tried_again_later(scene):
     """Not four times a second; what was published stays, for a scaler may obey it."""
     scene.scale_error = Forbidden(403, "Forbidden", "deployments/scale is forbidden")
@@ -548,7 +582,7 @@ async def test_only_what_changed_is_looked_at_again(scene):
     scene.waiting = {made.key.name: {} for made in scene.variants}
     everything = {made.model for made in scene.variants}
     async with scene.running():
-        assert len(scene.reads) == 10, "of a namespace so many at a turn"
+        assert len(scene.reads) == 8, "of a namespace so many at a turn"
         assert scene.looked_at == [everything]
         scene.at_rest.take_marked = lambda: {scene.variants[7].model}
         await scene.advance(0.5)

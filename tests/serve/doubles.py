@@ -17,9 +17,8 @@ from wva.api.core import (
 )
 from wva.api.kinds import TOKEN_REVIEWS
 from wva.instruments import Instruments
-from wva.serve.address import Address
 from wva.serve.gate import Gate
-from wva.serve.http import Server
+from wva.serve.http import Address, Server
 from wva.serve.reviews import Reviews
 from wva.sim.world.clock import VirtualClock
 

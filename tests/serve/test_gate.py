@@ -15,10 +15,8 @@ from structlog.testing import capture_logs
 from tests.serve.doubles import Guarded, serving
 from wva.api.core import UserInfo
 from wva.kube.errors import Forbidden, TooManyRequests, Unavailable, Unreachable
-from wva.serve.gate import BURST, BURST_OF_ALL, MAX_TOKEN_BYTES, UNKNOWN_PATH, bearer_token
+from wva.serve.gate import BURST, BURST_OF_ALL, MAX_TOKEN_BYTES, UNKNOWN_PATH, Throttled, bearer_token
 from wva.serve.pages import metrics_handler
-from wva.serve.reviews import Identity
-from wva.serve.throttle import Throttled
 
 SECRET = "very-secret-token"
 
@@ -232,14 +230,14 @@ async def test_tokens_of_one_user_do_not_multiply_its_reviews(guarded):
     allows = guarded.gate.allows
     refused = 0
     for number in range(100):
-        identity = Identity("system:serviceaccount:evil:default", extra=(("credential-id", (str(number),)),))
+        identity = UserInfo("system:serviceaccount:evil:default", extra={"credential-id": (str(number),)})
         try:
             assert not await allows(identity, path="/metrics")
         except Throttled:
             refused += 1
     assert guarded.reviewer.asked == {"SubjectAccessReview": BURST}
     assert refused == 100 - BURST
-    assert await allows(Identity("scraper"), path="/metrics")
+    assert await allows(UserInfo("scraper"), path="/metrics")
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.serve.reviews import ReviewCache
+from wva.serve.gate import ReviewCache
 
 
 class NumberedReviews:
@@ -54,7 +54,7 @@ def test_it_never_grows_and_never_serves_what_is_over(steps, capacity):
             assert value == born[key]
             assert now[0] - value < 10
             assert known is not bool(asked)
-            assert len(cache) <= capacity
+            assert len(cache._kept) <= capacity
 
     asyncio.run(play())
 

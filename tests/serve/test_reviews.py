@@ -12,9 +12,9 @@ from tests.serve.doubles import PATIENCE_SECONDS, Reviewer
 from wva.api.core import SubjectAccessReview, SubjectAccessReviewStatus, UserInfo
 from wva.instruments import Instruments
 from wva.kube.errors import Forbidden
-from wva.serve.reviews import Identity, ReviewFailed, Reviews
+from wva.serve.reviews import ReviewFailed, Reviews
 
-SCRAPER = Identity("scraper")
+SCRAPER = UserInfo("scraper")
 
 
 @pytest.fixture

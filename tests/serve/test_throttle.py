@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from wva.serve.throttle import Buckets, Latest, Refusals, Throttled
+from wva.serve.gate import CAPACITY, Buckets, Gate, Latest, Throttled
 from wva.sim.world.clock import VirtualClock
 
 
@@ -40,13 +41,11 @@ def test_everything_is_bounded():
     """Any number of keys leaves no more than the capacity behind; what was used last stays."""
     clock = VirtualClock()
     buckets = Buckets(burst=1.0, per_second=1.0, monotonic=clock.monotonic, capacity=3)
-    refusals, latest = Refusals(monotonic=clock.monotonic, capacity=3), Latest(capacity=3)
+    latest = Latest(capacity=3)
     for number in range(100):
         buckets.take(number)
-        refusals.count(str(number))
         latest[number] = None
     assert list(buckets._levels) == list(latest) == [97, 98, 99]
-    assert list(refusals._told) == ["97", "98", "99"]
     assert 97 in latest
     assert 96 not in latest
 
@@ -54,10 +53,27 @@ def test_everything_is_bounded():
 def test_refusals_are_told_at_once_and_then_once_a_minute():
     """Each line has the number of those since the last; callers do not wait for one another."""
     clock = VirtualClock()
-    refusals = Refusals(monotonic=clock.monotonic)
-    assert [refusals.count("a") for _ in range(5)] == [1, 0, 0, 0, 0]
-    assert refusals.count("b") == 1
+    gate = Gate(None, monotonic=clock.monotonic, now=clock.now)
+
+    def told(caller):
+        with capture_logs() as lines:
+            gate._tell("client_forbidden", caller, user=caller)
+        return [line["requests"] for line in lines]
+
+    assert [told("a") for _ in range(5)] == [[1], [], [], [], []]
+    assert told("b") == [1]
     clock.advance_to(59.9)
-    assert refusals.count("a") == 0
+    assert told("a") == []
     clock.advance_to(60)
-    assert refusals.count("a") == 6
+    assert told("a") == [6]
+
+
+def test_callers_that_are_counted_are_bounded():
+    """Any number of callers leaves no more than the capacity behind."""
+    clock = VirtualClock()
+    gate = Gate(None, monotonic=clock.monotonic, now=clock.now)
+    with capture_logs() as lines:
+        for number in range(3 * CAPACITY):
+            gate._tell("client_throttled", str(number))
+    assert len(lines) == CAPACITY
+    assert len(gate._refused) <= CAPACITY

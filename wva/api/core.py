@@ -1,24 +1,27 @@
-"""The kinds of Kubernetes, and of its gateways, that WVA reads: only the fields that some code uses."""
+"""The kinds of Kubernetes and its gateways that WVA reads, with only the fields that some code uses."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from wva.api.meta import ObjectMeta, WholeMeta, parse_time
 
+Quantities: TypeAlias = dict[str, str | int | float]
+"""Quantities by the name of their resource, as they are written."""
+
 
 class ResourceRequirements(msgspec.Struct, frozen=True, rename="camel"):
-    """Requests and limits of a container; quantities are kept as text."""
+    """Requests and limits of a container."""
 
-    requests: dict[str, str | int | float] = {}
-    limits: dict[str, str | int | float] = {}
+    requests: Quantities = {}
+    limits: Quantities = {}
 
 
 class EnvVar(msgspec.Struct, frozen=True, gc=False):
-    """An environment variable of a container; one whose value comes from elsewhere has an empty one here."""
+    """An environment variable of a container; its value is empty when it comes from elsewhere."""
 
     name: str = ""
     value: str = ""
@@ -27,7 +30,7 @@ class EnvVar(msgspec.Struct, frozen=True, gc=False):
 class Container(msgspec.Struct, frozen=True, rename="camel"):
     """A container of a pod template.
 
-    ``argument_bytes`` is no field of Kubernetes: the size of command and args that a cache has left out.
+    ``argument_bytes`` is no field of Kubernetes. It is the size of the command and args that a cache has dropped.
     """
 
     name: str = ""
@@ -41,7 +44,7 @@ class Container(msgspec.Struct, frozen=True, rename="camel"):
 class TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
     """``spec`` of a pod template.
 
-    ``containers_left_out`` is no field of Kubernetes: how many containers a cache has left out.
+    ``containers_left_out`` is no field of Kubernetes. It says how many containers a cache has dropped.
     """
 
     containers: tuple[Container, ...] = ()
@@ -64,23 +67,25 @@ class PodCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     last_transition_time: str | None = None
 
 
-class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """``status`` of a Pod."""
+def _says_ready(conditions: tuple[PodCondition, ...]) -> bool:
+    return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
 
+
+class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
     pod_ip: str = msgspec.field(name="podIP", default="")
     conditions: tuple[PodCondition, ...] = ()
 
 
 class PodContainer(msgspec.Struct, frozen=True, rename="camel"):
-    """A container of a pod, as far as what it takes of a node; an init container that restarts always is a sidecar."""
+    """A container of a pod, and what it takes of its node."""
 
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str = ""
 
     @property
     def sidecar(self) -> bool:
-        """Whether an init container runs on beside the others."""
+        """Whether this init container keeps running beside the others."""
         return self.restart_policy == "Always"
 
 
@@ -93,22 +98,20 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Pod(msgspec.Struct, frozen=True, rename="camel"):
-    """A Pod as far as deciding needs it: who owns it, whether it is Ready, where it runs and what it takes."""
+    """A Pod: who owns it, whether it is Ready, where it runs and what it takes of its node."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    status: _PodStatus = _PodStatus()
 
     @property
     def ready(self) -> bool:
-        """Whether the pod serves: Ready condition True and deletion not asked for."""
-        if self.metadata.deleting:
-            return False
-        return any(condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions)
+        """Whether the pod serves: it is Ready, and nobody has asked for its deletion."""
+        return not self.metadata.deleting and _says_ready(self.status.conditions)
 
     @property
     def ready_since(self) -> float | None:
-        """When its Ready condition turned to what it is, in seconds since the epoch; None when that is not said."""
+        """When its Ready condition last changed, in seconds since the epoch; None when that is not said."""
         times = (condition.last_transition_time for condition in self.status.conditions if condition.type == "Ready")
         return parse_time(next(times, None))
 
@@ -118,46 +121,39 @@ class Pod(msgspec.Struct, frozen=True, rename="camel"):
         return self.status.phase in {"Succeeded", "Failed"}
 
 
-class NodeSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``spec`` of a Node; ``unschedulable`` is what cordoning sets."""
-
-    unschedulable: bool = False
+class _NodeSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    unschedulable: bool = False  # what cordoning sets
 
 
-class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """``status`` of a Node; quantities are kept as text."""
-
-    allocatable: dict[str, str | int | float] = {}
+class _NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
+    allocatable: Quantities = {}
     conditions: tuple[PodCondition, ...] = ()
 
 
 class Node(msgspec.Struct, frozen=True, rename="camel"):
-    """A Node as far as an inventory of GPUs needs it."""
+    """A Node, as an inventory of GPUs sees it."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    spec: _NodeSpec = _NodeSpec()
+    status: _NodeStatus = _NodeStatus()
 
     @property
     def usable(self) -> bool:
-        """Whether new pods may come: Ready, neither cordoned nor going."""
-        if self.spec.unschedulable or self.metadata.deleting:
-            return False
-        return any(condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions)
+        """Whether new pods may come: the node is Ready, not cordoned and not being deleted."""
+        going = self.spec.unschedulable or self.metadata.deleting
+        return not going and _says_ready(self.status.conditions)
 
 
-class ResourceQuotaStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """``status`` of a ResourceQuota: what is enforced, and what counts against it; quantities are kept as text."""
-
-    hard: dict[str, str | int | float] = {}
-    used: dict[str, str | int | float] = {}
+class _ResourceQuotaStatus(msgspec.Struct, frozen=True, rename="camel"):
+    hard: Quantities = {}
+    used: Quantities = {}
 
 
 class ResourceQuota(msgspec.Struct, frozen=True, rename="camel"):
-    """A ResourceQuota."""
+    """A ResourceQuota: the limits (``hard``), and what counts against them (``used``)."""
 
     metadata: ObjectMeta = ObjectMeta()
-    status: ResourceQuotaStatus = ResourceQuotaStatus()
+    status: _ResourceQuotaStatus = _ResourceQuotaStatus()
 
 
 class ServicePort(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -168,18 +164,16 @@ class ServicePort(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     target_port: int | str = 0
 
 
-class ServiceSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """``spec`` of a Service."""
-
+class _ServiceSpec(msgspec.Struct, frozen=True, rename="camel"):
     selector: dict[str, str] = {}
     ports: tuple[ServicePort, ...] = ()
 
 
 class Service(msgspec.Struct, frozen=True, rename="camel"):
-    """A Service as far as its pods are looked for."""
+    """A Service: which pods are behind it, and on which ports."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: ServiceSpec = ServiceSpec()
+    spec: _ServiceSpec = _ServiceSpec()
 
 
 class ConfigMap(msgspec.Struct, frozen=True, rename="camel"):
@@ -207,7 +201,7 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Event(msgspec.Struct, frozen=True, rename="camel"):
-    """A core/v1 Event as far as the recorder reads it back."""
+    """A core/v1 Event, with what the recorder reads back."""
 
     metadata: ObjectMeta = ObjectMeta()
     reason: str = ""
@@ -228,9 +222,9 @@ class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 CONFIG_ENABLED_LABEL: Final = "wva.llmd.ai/config-enabled"
-"""``true``: ConfigMaps of the namespace count also while there is no VariantAutoscaling in it."""
+"""With ``true``, the ConfigMaps of a namespace count even while it has no VariantAutoscaling."""
 EXCLUDE_ANNOTATION: Final = "wva.llmd.ai/exclude"
-"""``true``: its variants are left alone and its ConfigMaps do not count, even with the label."""
+"""With ``true``, the controller leaves the variants of a namespace alone, and its ConfigMaps do not count."""
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -257,7 +251,7 @@ class Namespace(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class UserInfo(msgspec.Struct, frozen=True, rename="camel"):
-    """The identity of a client; ``extra`` has what the authenticator adds, and authorizers may read it."""
+    """The identity of a client; ``extra`` is what its authenticator adds, and authorizers may read it."""
 
     username: str = ""
     uid: str = ""
@@ -298,27 +292,24 @@ class PickerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """The Service in front of the endpoint picker, in the namespace of the pool."""
 
     name: str = ""
-    kind: str = ""
 
 
 class LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
-    """``spec.selector`` of v1."""
+    """The labels that an object must have."""
 
     match_labels: dict[str, str] = {}
 
 
-class InferencePoolSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """``spec`` of v1."""
-
+class _InferencePoolSpec(msgspec.Struct, frozen=True, rename="camel"):
     selector: LabelSelector = LabelSelector()
-    endpoint_picker_ref: PickerReference | None = None
+    endpoint_picker_ref: PickerReference = PickerReference()
 
 
 class InferencePool(msgspec.Struct, frozen=True, rename="camel"):
     """An InferencePool of inference.networking.k8s.io/v1."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: InferencePoolSpec = InferencePoolSpec()
+    spec: _InferencePoolSpec = _InferencePoolSpec()
 
     @property
     def match_labels(self) -> dict[str, str]:
@@ -328,30 +319,26 @@ class InferencePool(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def picker(self) -> str:
         """The name of the endpoint picker's Service; empty when the pool names none."""
-        reference = self.spec.endpoint_picker_ref
-        return reference.name if reference is not None else ""
+        return self.spec.endpoint_picker_ref.name
 
 
-class InferencePoolAlphaSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """``spec`` of v1alpha2: the selector is a plain map."""
-
+class _InferencePoolAlphaSpec(msgspec.Struct, frozen=True, rename="camel"):
     selector: dict[str, str] = {}
-    extension_ref: PickerReference | None = None
+    extension_ref: PickerReference = PickerReference()
 
 
 class InferencePoolAlpha(msgspec.Struct, frozen=True, rename="camel"):
     """An InferencePool of inference.networking.x-k8s.io/v1alpha2."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: InferencePoolAlphaSpec = InferencePoolAlphaSpec()
+    spec: _InferencePoolAlphaSpec = _InferencePoolAlphaSpec()
 
     @property
     def match_labels(self) -> dict[str, str]:
-        """The labels of the pods behind the pool."""
+        """The labels of the pods behind the pool. In this version the selector is a plain map."""
         return self.spec.selector
 
     @property
     def picker(self) -> str:
         """The name of the endpoint picker's Service; empty when the pool names none."""
-        reference = self.spec.extension_ref
-        return reference.name if reference is not None else ""
+        return self.spec.extension_ref.name

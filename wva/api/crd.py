@@ -1,8 +1,8 @@
-"""The CustomResourceDefinition of ``VariantAutoscaling``: the one place where it is written.
+"""The CustomResourceDefinition of ``VariantAutoscaling``.
 
-``wva crd`` prints it. That command makes the copies in ``deploy/crd/`` and in the chart, and a test fails when they are
-stale. Schema, defaults, patterns and names are those of v0.5.1, because such objects are stored in clusters already.
-``status.currentReplicas`` and some printer columns are new.
+It is written here and nowhere else. ``wva crd`` prints it, and so makes the copies in ``deploy/crd/`` and in the chart.
+A test fails when a copy is stale. Schema, defaults, patterns and names are those of v0.5.1, because clusters store such
+objects already. ``status.currentReplicas`` and some printer columns are new.
 """
 
 from __future__ import annotations
@@ -16,136 +16,79 @@ from wva.api.variantautoscaling import DEFAULT_VARIANT_COST, GROUP, KIND, PLURAL
 Schema = dict[str, Any]
 
 COST_PATTERN: Final = r"^\d+(\.\d+)?$"
-SHORT_NAME: Final = "va"
+_CONDITION_TYPE: Final = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+)
 
 
-def _scale_target_ref() -> Schema:
-    return {
-        "type": "object",
-        "description": "The workload that this variant scales, in the namespace of this object.",
-        "properties": {
-            "apiVersion": {"type": "string", "description": "API version of the target; apps/v1 when absent."},
-            "kind": {
-                "type": "string",
-                "description": "Kind of the target: Deployment, or another one that the controller scales.",
-            },
-            "name": {"type": "string", "description": "Name of the target."},
-        },
-        "required": ["kind", "name"],
-        "x-kubernetes-map-type": "atomic",
-    }
+def _field(type_: str, description: str, **limits: object) -> Schema:
+    """Return the schema of a plain value. ``limits`` stand before the description, as in the shipped file."""
+    return {"type": type_, **limits, "description": description}
+
+
+def _object(description: str, properties: Schema, *required: str, **extensions: str) -> Schema:
+    """Return the schema of an object. An extension ``a_b`` becomes ``x-kubernetes-a-b``."""
+    schema: Schema = {"type": "object", "description": description, "properties": properties}
+    if required:
+        schema["required"] = list(required)
+    return schema | {f"x-kubernetes-{name.replace('_', '-')}": value for name, value in extensions.items()}
 
 
 def _spec() -> Schema:
-    return {
-        "type": "object",
-        "description": "The target that is scaled, its model and its cost.",
-        "properties": {
-            "modelID": {
-                "type": "string",
-                "minLength": 1,
-                "description": "Served model id: equal to the model_name label of the vLLM metrics.",
-            },
-            "scaleTargetRef": _scale_target_ref(),
-            "variantCost": {
-                "type": "string",
-                "default": DEFAULT_VARIANT_COST,
-                "pattern": COST_PATTERN,
-                "description": "Cost of one replica, in any unit; the variants of a model are compared by it.",
-            },
-        },
-        "required": ["modelID", "scaleTargetRef"],
+    target = {
+        "apiVersion": _field("string", "API version of the target; apps/v1 when absent."),
+        "kind": _field("string", "Kind of the target: Deployment, or another one that the controller scales."),
+        "name": _field("string", "Name of the target."),
     }
+    target_said = "The workload that this variant scales, in the namespace of this object."
+    model_said = "Served model id: equal to the model_name label of the vLLM metrics."
+    cost_said = "Cost of one replica, in any unit; the variants of a model are compared by it."
+    properties = {
+        "modelID": _field("string", model_said, minLength=1),
+        "scaleTargetRef": _object(target_said, target, "kind", "name", map_type="atomic"),
+        "variantCost": _field("string", cost_said, default=DEFAULT_VARIANT_COST, pattern=COST_PATTERN),
+    }
+    return _object("The target that is scaled, its model and its cost.", properties, "modelID", "scaleTargetRef")
 
 
 def _condition() -> Schema:
-    return {
-        "type": "object",
-        "description": "One aspect of the variant's state.",
-        "properties": {
-            "lastTransitionTime": {
-                "type": "string",
-                "format": "date-time",
-                "description": "When the status last changed.",
-            },
-            "message": {"type": "string", "maxLength": 32768, "description": "The reason for the status, in words."},
-            "observedGeneration": {
-                "type": "integer",
-                "format": "int64",
-                "minimum": 0,
-                "description": "Generation of the object that this condition was set for.",
-            },
-            "reason": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": 1024,
-                "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-                "description": "The reason for the status, in one word.",
-            },
-            "status": {
-                "type": "string",
-                "enum": ["True", "False", "Unknown"],
-                "description": "True, False or Unknown.",
-            },
-            "type": {
-                "type": "string",
-                "maxLength": 316,
-                "pattern": (
-                    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
-                    r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
-                ),
-                "description": "What the condition is about.",
-            },
-        },
-        "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+    generation_said = "Generation of the object that this condition was set for."
+    reason_limits = {"minLength": 1, "maxLength": 1024, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"}
+    properties = {
+        "lastTransitionTime": _field("string", "When the status last changed.", format="date-time"),
+        "message": _field("string", "The reason for the status, in words.", maxLength=32768),
+        "observedGeneration": _field("integer", generation_said, format="int64", minimum=0),
+        "reason": _field("string", "The reason for the status, in one word.", **reason_limits),
+        "status": _field("string", "True, False or Unknown.", enum=["True", "False", "Unknown"]),
+        "type": _field("string", "What the condition is about.", maxLength=316, pattern=_CONDITION_TYPE),
     }
+    required = ("lastTransitionTime", "message", "reason", "status", "type")
+    return _object("One aspect of the variant's state.", properties, *required)
 
 
 def _status() -> Schema:
-    return {
-        "type": "object",
-        "description": "The last decision, and the conditions of the variant.",
-        "properties": {
-            "currentReplicas": {
-                "type": "integer",
-                "minimum": 0,
-                "description": "Replicas of the target that exist; absent without a target.",
-            },
-            "actuation": {
-                "type": "object",
-                "description": "Whether the last decision is applied; absent while there is none.",
-                "properties": {
-                    "applied": {
-                        "type": "boolean",
-                        "description": "True when the desired number of replicas exists and all of them are ready.",
-                    }
-                },
-                "required": ["applied"],
-            },
-            "conditions": {
-                "type": "array",
-                "description": "The state of the variant: TargetResolved, MetricsAvailable, "
-                "OptimizationReady, Progressing, Limited, Ready, and others.",
-                "items": _condition(),
-                "x-kubernetes-list-map-keys": ["type"],
-                "x-kubernetes-list-type": "map",
-            },
-            "desiredOptimizedAlloc": {
-                "type": "object",
-                "description": "The last decision; absent while the target does not exist.",
-                "properties": {
-                    "accelerator": {"type": "string", "minLength": 2, "description": "Accelerator type."},
-                    "lastRunTime": {
-                        "type": "string",
-                        "format": "date-time",
-                        "description": "When the controller last wrote this status.",
-                    },
-                    "numReplicas": {"type": "integer", "minimum": 0, "description": "Desired number of replicas."},
-                },
-                "required": ["accelerator", "numReplicas"],
-            },
-        },
+    applied_said = "True when the desired number of replicas exists and all of them are ready."
+    actuation_said = "Whether the last decision is applied; absent while there is none."
+    decision = {
+        "accelerator": _field("string", "Accelerator type.", minLength=2),
+        "lastRunTime": _field("string", "When the controller last wrote this status.", format="date-time"),
+        "numReplicas": _field("integer", "Desired number of replicas.", minimum=0),
     }
+    decision_said = "The last decision; absent while the target does not exist."
+    properties = {
+        "currentReplicas": _field("integer", "Replicas of the target that exist; absent without a target.", minimum=0),
+        "actuation": _object(actuation_said, {"applied": _field("boolean", applied_said)}, "applied"),
+        "conditions": {
+            "type": "array",
+            "description": "The state of the variant: TargetResolved, MetricsAvailable, "
+            "OptimizationReady, Progressing, Limited, Ready, and others.",
+            "items": _condition(),
+            "x-kubernetes-list-map-keys": ["type"],
+            "x-kubernetes-list-type": "map",
+        },
+        "desiredOptimizedAlloc": _object(decision_said, decision, "accelerator", "numReplicas"),
+    }
+    return _object("The last decision, and the conditions of the variant.", properties)
 
 
 def _said_by(type_: ConditionType, field: str = "status") -> str:
@@ -181,17 +124,14 @@ def _printer_columns() -> list[Schema]:
 
 def definition() -> Schema:
     """Return the CustomResourceDefinition as a JSON-compatible document."""
-    schema = {
-        "type": "object",
-        "description": "One variant of a model: a workload serving it on one accelerator type.",
-        "properties": {
-            "apiVersion": {"type": "string", "description": "Version of this representation."},
-            "kind": {"type": "string", "description": "Kind of this object."},
-            "metadata": {"type": "object"},
-            "spec": _spec(),
-            "status": _status(),
-        },
+    properties = {
+        "apiVersion": _field("string", "Version of this representation."),
+        "kind": _field("string", "Kind of this object."),
+        "metadata": {"type": "object"},
+        "spec": _spec(),
+        "status": _status(),
     }
+    schema = _object("One variant of a model: a workload serving it on one accelerator type.", properties)
     version = {
         "name": VERSION,
         "served": True,
@@ -210,7 +150,7 @@ def definition() -> Schema:
                 "kind": KIND,
                 "listKind": f"{KIND}List",
                 "plural": PLURAL,
-                "shortNames": [SHORT_NAME],
+                "shortNames": ["va"],
                 "singular": KIND.lower(),
             },
             "scope": "Namespaced",

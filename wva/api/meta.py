@@ -1,7 +1,7 @@
-"""What every Kubernetes object shares: metadata, conditions, lists, Status, and the key of an object.
+"""What all Kubernetes objects share: metadata, conditions, lists, times, and the key of an object.
 
-The structs are partial on purpose: the decoder skips every field that no code reads, which is what makes decoding
-thousands of pods cheap. They are frozen, so a cache may hand out its own instances.
+The structs have only the fields that some code reads. The decoder skips all others, which makes it cheap to decode
+thousands of pods. The structs are frozen, so a cache may hand out its own instances.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Key(NamedTuple):
-    """Identity of an object inside its kind; ``namespace`` is empty for cluster-scoped kinds."""
+    """Identifies an object inside its kind; ``namespace`` is empty for cluster-scoped kinds."""
 
     namespace: str
     name: str
@@ -27,7 +27,7 @@ MAX_ANNOTATION_CHARACTERS: Final = 1024
 MAX_LABELS: Final = 256
 _READ_ANNOTATIONS: Final = ("wva.llmd.ai/", "autoscaling.keda.sh/")
 _FIRST_LABELS: Final = ("wva.llmd.ai/", "inference.optimization/", "nvidia.com/", "amd.com/", "intel.com/")
-"""Our own, and those with the product of a node's GPUs: the features of its CPU may be hundreds of labels."""
+"""Labels that are kept first. The features of a node's CPU may be hundreds of other labels."""
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -41,11 +41,11 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """``metadata`` as far as it is read. ``resource_version`` is opaque but for ``is_older``.
+    """``metadata`` as far as it is read. Only ``is_older`` looks into ``resource_version``.
 
-    An owner may write 256 KiB of annotations, and more than a MiB of labels, into each of thousands of objects. This
-    class keeps only the annotations that the controller reads, each up to the length that a message shows, and
-    ``MAX_LABELS`` labels. No real object has more.
+    An owner may write 256 KiB of annotations, and more than a MiB of labels, into each of thousands of objects. So this
+    class keeps at most ``MAX_LABELS`` labels, and only the annotations that the controller reads, each up to the length
+    that a message shows. No real object has more.
     """
 
     name: str = ""
@@ -60,7 +60,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     owner_references: tuple[OwnerReference, ...] = ()
 
     def __post_init__(self) -> None:
-        """Leave out what is not read."""
+        """Drop annotations that nobody reads, and surplus labels."""
         if self.annotations:
             read = {
                 name: text[:MAX_ANNOTATION_CHARACTERS]
@@ -74,7 +74,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def key(self) -> Key:
-        """Identity inside the kind."""
+        """What identifies the object inside its kind."""
         return Key(self.namespace, self.name)
 
     @property
@@ -89,10 +89,10 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class WholeMeta(ObjectMeta, frozen=True, rename="camel"):
-    """``metadata`` of an object that is written back: with all annotations and labels."""
+    """``metadata`` of an object that is written back: it keeps all annotations and labels."""
 
     def __post_init__(self) -> None:
-        """Leave out nothing."""
+        """Drop nothing."""
 
 
 class KubeObject(Protocol):
@@ -110,19 +110,14 @@ T = TypeVar("T", bound=KubeObject)
 def is_older(version: str, than: str) -> bool:
     """Whether one resourceVersion is known to be older than another of the same kind.
 
-    Servers write them as decimal numbers that grow with every change (KEP-5504). Any other text is neither older nor
-    newer than anything.
+    Servers write decimal numbers that grow with every change (KEP-5504). Any other text is neither older nor newer.
     """
-    return _is_number(version) and _is_number(than) and (len(version), version) < (len(than), than)
+    if not all(text.isascii() and text.isdecimal() and text[0] != "0" for text in (version, than)):
+        return False
+    return (len(version), version) < (len(than), than)
 
 
-def _is_number(version: str) -> bool:
-    return version.isascii() and version.isdecimal() and version[0] != "0"
-
-
-class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``metadata`` of a list."""
-
+class _ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
 
@@ -130,12 +125,12 @@ class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class RawList(msgspec.Struct, frozen=True, rename="camel"):
     """A list whose items are decoded one by one, so that one broken object does not hide the others."""
 
-    metadata: ListMeta = ListMeta()
+    metadata: _ListMeta = _ListMeta()
     items: list[msgspec.Raw] = []
 
 
 class ObjectList(msgspec.Struct, Generic[T], frozen=True):
-    """A decoded list; ``undecodable`` counts the items that did not fit their struct."""
+    """A decoded list; ``undecodable`` counts the items that could not be decoded."""
 
     items: tuple[T, ...]
     resource_version: str
@@ -143,23 +138,14 @@ class ObjectList(msgspec.Struct, Generic[T], frozen=True):
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """One line of a watch stream. The reader decodes ``object``, once it knows the type from ``type``."""
+    """One line of a watch stream. The reader decodes ``object`` when it knows the type."""
 
     type: str
     object: msgspec.Raw
 
 
-class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """The API server's answer when a request did not succeed."""
-
-    status: str = ""
-    message: str = ""
-    reason: str = ""
-    code: int = 0
-
-
 class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """metav1.Condition. ``last_transition_time`` moves only when ``status`` changes."""
+    """metav1.Condition. ``last_transition_time`` is when ``status`` last changed."""
 
     type: str
     status: str
@@ -180,17 +166,17 @@ def format_micro_time(seconds: float) -> str:
 
 
 def _written(seconds: float, precision: str) -> str:
-    """Return the time in UTC; unlike ``strftime`` this writes four digits of the year 1 as well."""
+    """Return the time in UTC. Unlike ``strftime``, ``isoformat`` writes four digits of every year."""
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat(timespec=precision) + "Z"
 
 
 def parse_time(text: str | None) -> float | None:
-    """Return seconds since the epoch of an RFC 3339 text, or None when there is none or it is not one."""
+    """Return an RFC 3339 text as seconds since the epoch; None for no text, and for any other text."""
     if not text:
         return None
     try:
         parsed = datetime.fromisoformat(text)
-        # An offset can lead out of the years that there are; what comes out of here can be written again.
+        # An offset can lead out of the years that datetime has. Every time that is returned can be written again.
         return (parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None

@@ -1,4 +1,4 @@
-"""How a kind maps to URLs and to a struct. Generic: the list of kinds that WVA uses lives in ``kinds``."""
+"""How a kind maps to URLs and to a struct. The kinds that WVA uses are in ``kinds``."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from urllib.parse import quote
 import msgspec
 
 from wva.api import wire
-from wva.api.meta import Key, ObjectList, RawList, T
+from wva.api.meta import Key, RawList, T
 
 MAX_OBJECT_BYTES: Final = 4 * 1024 * 1024
-"""As JSON. Kubernetes stores up to 1.5 MiB of an object; only escaped characters make its JSON longer."""
+"""Of JSON. Kubernetes stores up to 1.5 MiB of an object, and only escaped characters make its JSON longer."""
 
 _raw_list_decoder = msgspec.json.Decoder(RawList)
 
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
-    """One served kind: group, version, plural, kind and the struct its objects decode to."""
+    """One served kind. ``type`` is the struct of its objects."""
 
     group: str
     version: str
@@ -31,7 +31,7 @@ class Resource(Generic[T]):
     _decoder: msgspec.json.Decoder[T] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Build the decoder once: constructing it is far dearer than using it."""
+        """Build the decoder once, because that takes far longer than a use of it."""
         object.__setattr__(self, "_decoder", msgspec.json.Decoder(self.type))
 
     @property
@@ -41,13 +41,13 @@ class Resource(Generic[T]):
 
     @property
     def name(self) -> str:
-        """The resource's full name, ``deployments.apps`` or ``pods``: what logs and metrics call it."""
+        """The full name in logs and metrics: ``deployments.apps``, or ``pods`` in the core group."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path of the collection, or of one object when ``name`` is given.
+        """Return the URL path of a collection, or of one object when ``name`` is given.
 
-        Every part is percent-encoded. An empty namespace means the collection over all namespaces.
+        Every part is percent-encoded. An empty namespace stands for all namespaces.
         """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [root]
@@ -60,7 +60,7 @@ class Resource(Generic[T]):
     def object_path(self, key: Key, subresource: str = "") -> str:
         """Return the URL path of one object.
 
-        Raises ValueError on an empty name: the API server would answer the whole collection instead.
+        Raises ValueError on an empty name, because the API server would answer with the whole collection.
         """
         if not key.name or (self.namespaced and not key.namespace):
             raise ValueError(f"{self.kind} needs a name and a namespace, got {key!r}")
@@ -71,16 +71,6 @@ class Resource(Generic[T]):
         if memoryview(data).nbytes > MAX_OBJECT_BYTES:
             raise msgspec.ValidationError(f"object of more than {MAX_OBJECT_BYTES} bytes")
         return wire.decode_object(self._decoder, data)
-
-    def decode_list(self, data: bytes) -> ObjectList[T]:
-        """Decode a list, leaving out and counting the items that do not decode.
-
-        Raises msgspec.DecodeError when the list itself is malformed.
-        """
-        raw = self.decode_page(data)
-        items = tuple(self.decode_items(raw))
-        found = tuple(item for item in items if item is not None)
-        return ObjectList(found, raw.metadata.resource_version, len(items) - len(found))
 
     def decode_page(self, data: bytes) -> RawList:
         """Decode a list without its items. Raises msgspec.DecodeError when it is malformed."""

@@ -1,11 +1,11 @@
-"""Who applies our number: HorizontalPodAutoscaler (autoscaling/v2) and KEDA's ScaledObject, as far as bounds need them.
+"""The scalers that apply our number: HorizontalPodAutoscaler (autoscaling/v2) and KEDA's ScaledObject.
 
-Both are optional: a cluster without KEDA has no ScaledObjects, and a target may have no scaler yet.
+Only the fields for bounds are read. A cluster without KEDA has no ScaledObjects, and a target may have no scaler yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -22,26 +22,24 @@ _DEFAULT_KEDA_MAXIMUM: Final = 100
 
 
 class ScaledTarget(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``spec.scaleTargetRef`` of either; KEDA lets kind and apiVersion be absent."""
+    """``spec.scaleTargetRef`` of both; with KEDA, kind and apiVersion may be absent."""
 
     api_version: str = ""
     kind: str = ""
     name: str = ""
 
 
-class HorizontalPodAutoscalerSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``spec`` of an HPA; ``minReplicas`` absent means 1."""
-
+class _HorizontalPodAutoscalerSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     scale_target_ref: ScaledTarget = ScaledTarget()
     min_replicas: int | None = None
     max_replicas: int = 0
 
 
 class HorizontalPodAutoscaler(msgspec.Struct, frozen=True, rename="camel"):
-    """An autoscaling/v2 HorizontalPodAutoscaler."""
+    """An autoscaling/v2 HorizontalPodAutoscaler; ``minReplicas`` absent means 1."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: HorizontalPodAutoscalerSpec = HorizontalPodAutoscalerSpec()
+    spec: _HorizontalPodAutoscalerSpec = _HorizontalPodAutoscalerSpec()
 
     @property
     def minimum(self) -> int:
@@ -57,8 +55,8 @@ class HorizontalPodAutoscaler(msgspec.Struct, frozen=True, rename="camel"):
     def problems(self) -> Iterator[NumberError]:
         """Yield each number of the spec that cannot be one of replicas."""
         maximum = "no maximum" if self.maximum is None else self.maximum
-        yield from _problem("spec.minReplicas", self.spec.min_replicas, in_force=self.minimum)
-        yield from _problem("spec.maxReplicas", self.spec.max_replicas, in_force=maximum)
+        yield from _problems({"spec.minReplicas": self.spec.min_replicas}, in_force=self.minimum)
+        yield from _problems({"spec.maxReplicas": self.spec.max_replicas}, in_force=maximum)
 
 
 class ScaledObjectSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -78,7 +76,7 @@ class ScaledObject(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def minimum(self) -> int:
-        """The fewest replicas that it sets: those while idle, if they are fewer than the minimum."""
+        """The fewest replicas that it sets: the minimum, or those while idle if they are fewer."""
         given = REPLICAS.find(self.spec.min_replica_count)
         minimum = _DEFAULT_KEDA_MINIMUM if given is None else given
         idle = REPLICAS.find(self.spec.idle_replica_count)
@@ -92,19 +90,21 @@ class ScaledObject(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def paused_at(self) -> int | None:
-        """The replicas at which it is paused; None while it is not paused, or paused at its present replicas."""
+        """The replicas at which it is paused; None while it is not paused, or is paused at its present replicas."""
         return REPLICAS.find(self.metadata.annotations.get(PAUSED_REPLICAS_ANNOTATION))
 
     def problems(self) -> Iterator[NumberError]:
         """Yield each number that cannot be one of replicas."""
-        paused = self.metadata.annotations.get(PAUSED_REPLICAS_ANNOTATION)
-        range_ = f"its range, {self.minimum} to {self.maximum}"
-        yield from _problem(f"annotation {PAUSED_REPLICAS_ANNOTATION}", paused, in_force=range_)
-        yield from _problem("spec.minReplicaCount", self.spec.min_replica_count, in_force=range_)
-        yield from _problem("spec.maxReplicaCount", self.spec.max_replica_count, in_force=range_)
-        yield from _problem("spec.idleReplicaCount", self.spec.idle_replica_count, in_force=range_)
+        numbers = {
+            f"annotation {PAUSED_REPLICAS_ANNOTATION}": self.metadata.annotations.get(PAUSED_REPLICAS_ANNOTATION),
+            "spec.minReplicaCount": self.spec.min_replica_count,
+            "spec.maxReplicaCount": self.spec.max_replica_count,
+            "spec.idleReplicaCount": self.spec.idle_replica_count,
+        }
+        return _problems(numbers, in_force=f"its range, {self.minimum} to {self.maximum}")
 
 
-def _problem(key: str, value: str | int | None, *, in_force: object) -> Iterator[NumberError]:
-    if value is not None and REPLICAS.find(value) is None:
-        yield NumberError(key, value, expected=REPLICAS.expected, in_force=in_force)
+def _problems(numbers: Mapping[str, str | int | None], *, in_force: object) -> Iterator[NumberError]:
+    for key, value in numbers.items():
+        if value is not None and REPLICAS.find(value) is None:
+            yield NumberError(key, value, expected=REPLICAS.expected, in_force=in_force)

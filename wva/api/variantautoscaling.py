@@ -1,6 +1,6 @@
 """``VariantAutoscaling`` (llmd.ai/v1alpha1): spec, status, condition types and reasons.
 
-``crd`` has the schema that the API server enforces. These structs have the part that the controller reads.
+The API server enforces the schema in ``crd``. These structs have the part that the controller reads.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ PLURAL: Final = "variantautoscalings"
 
 ACCELERATOR_LABEL: Final = "inference.optimization/acceleratorName"
 CONTROLLER_INSTANCE_LABEL: Final = "wva.llmd.ai/controller-instance"
-EXCLUDE_ANNOTATION: Final = "wva.llmd.ai/exclude"
 
 DEFAULT_VARIANT_COST: Final = "10.0"
-"""Cost per replica when ``spec.variantCost`` is absent; unitless, only comparisons matter."""
+"""Cost of a replica when ``spec.variantCost`` is absent. It has no unit, because costs are only compared."""
 
 
 class ConditionType(StrEnum):
@@ -70,7 +69,7 @@ class VariantAutoscalingSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class OptimizedAlloc(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``status.desiredOptimizedAlloc``: always written with all three fields, or absent."""
+    """``status.desiredOptimizedAlloc``: written with all three fields, or absent."""
 
     accelerator: str = ""
     num_replicas: int = 0
@@ -78,7 +77,7 @@ class OptimizedAlloc(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Actuation(msgspec.Struct, frozen=True, gc=False):
-    """``status.actuation``: whether the replicas that exist are those that were decided, all of them ready."""
+    """``status.actuation``: whether exactly the decided replicas exist, all of them ready."""
 
     applied: bool = False
 
@@ -110,16 +109,16 @@ _TEXT: Final = re.compile(r"decided by controller (?P<name>[^\s,]+)(, instance (
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """A controller: the processes that compete for one Lease.
+    """A controller: all processes that compete for one Lease.
 
-    ``name`` is namespace and name of that Lease, ``instance`` its CONTROLLER_INSTANCE or empty.
+    ``name`` is the namespace and name of that Lease; ``instance`` is its CONTROLLER_INSTANCE, or empty.
     """
 
     name: str
     instance: str = ""
 
     def __str__(self) -> str:
-        """Return how it is called in messages."""
+        """Return its name for messages."""
         return f"{self.name}, instance {self.instance}" if self.instance else self.name
 
     @property
@@ -129,7 +128,7 @@ class Claimant:
 
 
 def claimant_of(va: VariantAutoscaling) -> Claimant | None:
-    """Return who decided last according to the status; None when it does not say."""
+    """Return who decided last, by the status; None when it does not say."""
     condition = va.status.condition(ConditionType.CLAIMED)
     match = None if condition is None else _TEXT.fullmatch(condition.message)
     return None if match is None else Claimant(match["name"], match["instance"] or "")

@@ -1,8 +1,8 @@
-"""Bytes from other processes into structs: every fault of the bytes is one kind of error.
+"""Decodes bytes of other processes. Every fault of the bytes becomes one kind of error, with a short text.
 
 msgspec raises three unrelated classes for wrong input: its own DecodeError, UnicodeDecodeError for text that is not
 UTF-8, and RecursionError for endless nesting. If a caller forgot one of them, a single object would end a watch, and
-with it the process. The text of the error is short: msgspec quotes values, and the way to the fault, of any length.
+with it the process. The text is cut, because msgspec quotes values and paths of any length.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def decode(decoder: msgspec.json.Decoder[V], data: bytes | msgspec.Raw) -> V:
 
 
 def decode_object(decoder: msgspec.json.Decoder[V], data: bytes | msgspec.Raw) -> V:
-    """Decode as ``decode`` does, taking a field that is null for absent: the rule of the Kubernetes API.
+    """Decode as ``decode`` does, but take a null field as absent, as the Kubernetes API does.
 
-    Go writes null for an empty map or list. The structs do not declare it, since almost no object needs this second
-    decoding. It takes a hundred times as long as the first, so large objects are not decoded again.
+    Go writes null for an empty map or list. Almost no object has one, so the structs do not declare nulls. An object
+    that does not fit is decoded again without them. That takes a hundred times as long, so large objects are not.
     """
     try:
         return decode(decoder, data)

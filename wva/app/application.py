@@ -1,47 +1,76 @@
-"""One controller process: what exists, what starts when, what stops in which order.
+"""One controller process: its parts, when each of them starts, and in which order they stop.
 
-Start: servers (probes answer from the first second), then watch streams and the event recorder on every process, then,
-once this process leads, the reconcilers and the optimizer loop. Nothing decides before every cache it reads has synced
-and the ConfigMaps in it have been taken.
+The servers start first, so the probes answer from the first second. Then every process runs its watch streams and the
+event recorder. Once this process leads, it also runs the reconcilers and the optimizer loop. It decides nothing before
+every cache that it reads has synced, and before it has taken the ConfigMaps in them.
 
-Stop: loops and reconcilers end first, so that no write can follow; then pending events are sent, the Lease is released,
-the watch streams end and the servers close. Losing the Lease takes the same way and ends the process with status 1, for
-the next container to start clean.
+At the end the loops and reconcilers stop first, so that no write can follow. Then the process sends the pending events
+and releases the Lease. The watch streams and the servers stop last. A process that loses the Lease stops in the same
+order, and exits with status 1, so that the next container starts clean.
 
-What is built where: ``servers`` the HTTP endpoints, ``informers`` the watch streams, ``election`` who may write,
-``decisions`` what the leader runs.
+Other modules build some of the parts: ``servers`` the HTTP endpoints, ``informers`` the watch streams, ``election``
+what depends on who may write.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from functools import partial
 from random import Random
-from typing import Final
+from typing import Final, NoReturn, TypeAlias
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
 from wva import log
-from wva.app.decisions import Decisions
+from wva.api.core import Namespace, ObjectReference
+from wva.api.kinds import VARIANT_AUTOSCALINGS
+from wva.api.meta import Key
+from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
+from wva.api.variantautoscaling import VariantAutoscaling
 from wva.app.election import Leadership
-from wva.app.informers import build_informers
-from wva.app.servers import Probes, Servers
+from wva.app.informers import Informers
+from wva.app.servers import Probes, certificate_of, start_servers
 from wva.clock import Clock, SystemClock
+from wva.collect.answer_cache import BackgroundFetch
+from wva.collect.inventory import read_inventory
+from wva.collect.resolution import TARGET_INDEX
+from wva.collect.snapshot import Collector
+from wva.collect.troubles import Troubles
+from wva.collect.variants import Claims
 from wva.config import Given, Settings
+from wva.config.live import LiveConfiguration
+from wva.config.watch import ConfigMapController
+from wva.controllers import NamespaceController, VariantAutoscalingController
+from wva.decide.start import Budget
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
+from wva.kube.controller import Controller
 from wva.kube.leader import LeadershipLost
 from wva.kube.supervision import Supervisor
+from wva.model.inventory import UnknownInventory
+from wva.model.variant import ModelKey, VariantKey
+from wva.optimizer import OptimizerLoop
 from wva.prometheus.client import PrometheusClient
 from wva.prometheus.settings import PrometheusSettings
+from wva.publish.ledger import Ledger
+from wva.publish.metrics import SeriesText, VariantCollector
+from wva.publish.recordings import RecordingWriter
+from wva.scale_from_zero.gateway import GatewayQueues
+from wva.scale_from_zero.loop import AtRest, ScaleFromZero
+from wva.scale_from_zero.starts import Activations, Starter, TargetLabels
+from wva.targets import ScaleTarget, scaled_key
 
 CONFIG_PAGE: Final = "/debug/config"
-"""Every setting with its value and source, beside the metrics and behind the same gate."""
+"""Every setting with its value and source. The page stands beside the metrics, behind the same gate."""
 LAG_PERIOD_SECONDS: Final = 0.1
 """Ten measurements a second cost less than a thousandth of a CPU."""
-_DRAIN_SECONDS: Final = 2.0
+_WORKERS: Final = 8
+"""How many statuses are written at once: while one worker waits for the API server, another prepares the next patch."""
+
+Scaler: TypeAlias = HorizontalPodAutoscaler | ScaledObject
 
 
 class _Stop(Exception):  # noqa: N818 - raised on purpose, to leave the task groups
@@ -67,48 +96,118 @@ class Application:
         """Build everything; nothing runs before ``run``. Raises AddressError or CertificateError.
 
         ``given`` is what the settings were read from. The embedded world passes its own ``clock``. ``probes`` is a
-        server of probes that listens already; without it the application starts its own. ``synced`` is called once
-        every cache has been filled, and each cycle of decisions runs within ``cycle``. ``random`` spreads the pauses
-        before a query is sent again.
+        server of probes that listens already; without it the application starts its own. The application calls
+        ``synced`` once, when every cache has synced, and runs each cycle of decisions within ``cycle``. ``random``
+        spreads the pauses before a query is sent again. ``metrics_port`` and ``probe_port`` are None while nothing
+        listens.
         """
         clock = clock or SystemClock()
+        self._settings = settings
+        self._instruments = instruments
+        self._clock = clock
         self._synced = synced
         self._logger = log.get("app")
         self.supervisor = Supervisor(clock=clock, instruments=instruments)
-        self.leadership = Leadership(settings, client, self.supervisor, clock=clock, instruments=instruments)
-        self.lag = LoopLag(instruments)
-        self._servers = Servers(settings, client, clock=clock, instruments=instruments, probes=probes)
-        self._informers = build_informers(client, settings=settings, instruments=instruments)
+        self.leadership = leadership = Leadership(
+            settings, client, self.supervisor, clock=clock, instruments=instruments
+        )
+        self._client = client  # without a write guard: standbys ask for reviews, too
+        self._probes = probes
+        self._certificate = certificate_of(settings, instruments=instruments)
+        self.metrics_port: int | None = None
+        self.probe_port: int | None = None
+        self._informers = informers = Informers(client, settings=settings, instruments=instruments)
         self._prometheus = PrometheusClient(
             PrometheusSettings.of(settings), clock=clock, instruments=instruments, random=random
         )
-        self.decisions = Decisions(
-            settings,
-            given,
-            informers=self._informers,
-            leadership=self.leadership,
-            prometheus=self._prometheus,
-            supervisor=self.supervisor,
-            cycle=cycle,
+        self.ledger = Ledger()
+        self._activations = Activations()
+        self.configuration = configuration = LiveConfiguration(settings, given, refusal=informers.scope.refusal)
+        self._config_maps = ConfigMapController(
+            informers.config_maps,
+            configuration=configuration,
+            record=leadership.recorder.event,
             clock=clock,
             instruments=instruments,
         )
-        self.ledger = self.decisions.ledger
-
-    @property
-    def metrics_port(self) -> int | None:
-        """The port of ``/metrics``, None while nothing listens."""
-        return self._servers.metrics_port
-
-    @property
-    def probe_port(self) -> int | None:
-        """The port of the probes, None while nothing listens."""
-        return self._servers.probe_port
+        self._claims = Claims(leadership.claimant, informers.scope.excluded)
+        self._troubles = Troubles(
+            informers.pools,
+            informers.inventory,
+            unknown=self._unknown_inventory,
+            revisit=lambda namespace: self.variants.enqueue_all(namespace),  # noqa: PLW0108 - built below
+        )
+        self.variants = VariantAutoscalingController(
+            client=leadership.client,
+            stores=informers.stores,
+            ledger=self.ledger,
+            configuration=configuration,
+            claims=self._claims,
+            troubles=self._troubles,
+            announce=self.announce,
+            clock=clock,
+            instruments=instruments,
+        )
+        configuration.subscribe(self.variants.enqueue_all)
+        # The statuses go first: in a change of the whole fleet their Events would be a third of all requests.
+        leadership.recorder.gives_way = lambda: len(self.variants.queue) > 0
+        self._namespaces = NamespaceController(
+            informers.scope,
+            config_maps=informers.config_maps,
+            config_map_queue=self._config_maps.queue,
+            variant_queue=self.variants.queue,
+            announce=self.announce,
+        )
+        variant_series = VariantCollector(
+            self.ledger,
+            current=self.variants.current_replicas,
+            bounds=self.variants.bounds,
+            statuses=self.variants.statuses,
+            conditions=self.variants.conditions,
+            leading=leadership.publishes,
+            instance=settings.controller_instance,
+            aliases=settings.inferno_metric_aliases,
+        )
+        instruments.registry.register(variant_series)
+        self._series = SeriesText(variant_series, leading=leadership.publishes)
+        _mark_changes(self._series, self.ledger, informers)
+        self._collector = Collector(
+            informers.stores,
+            prometheus=self._prometheus,
+            instruments=instruments,
+            claims=self._claims,
+            # The configuration changes while the process runs, so each question takes the one in force.
+            freshness=lambda: configuration.freshness,
+            as_started=self._activations.apply,
+            engines_of=lambda model: configuration.policy.asks_engines(model),  # noqa: PLW0108 - see above
+            counters_of=lambda model: configuration.policy.asks_counters(model),  # noqa: PLW0108 - see above
+            retention_of=self._retention_of,
+            inventory=lambda: read_inventory(informers.inventory) if configuration.policy.counts_gpus else None,
+            cache=lambda: configuration.settings.current,
+        )
+        self._background = BackgroundFetch(
+            self._collector.refresh, settings=lambda: configuration.settings.current, clock=clock
+        )
+        configuration.subscribe(lambda _namespace: self._background.settings_changed())
+        self._optimizer = OptimizerLoop(
+            collect=self._collector.collect,
+            known=self.variants.known,
+            announce=self.announce,
+            record=RecordingWriter(settings.record_dir).keep if settings.record_dir else None,
+            refuse=self._refuse,
+            around=cycle,
+            configuration=configuration,
+            ledger=self.ledger,
+            clock=clock,
+            instruments=instruments,
+        )
+        self.supervisor.watch(self._optimizer.stuck)
 
     @property
     def idle(self) -> bool:
         """Whether the process decides, reconciles and records nothing now: it waits for a timer or a change."""
-        return self.decisions.idle and self.leadership.recorder.idle
+        queues = (self.variants.queue, self._config_maps.queue)
+        return not self._optimizer.busy and all(queue.idle for queue in queues) and self.leadership.recorder.idle
 
     @property
     def paused(self) -> bool:
@@ -122,33 +221,44 @@ class Application:
     def not_ready(self) -> list[str]:
         """Return why the process is not ready, one line per reason. A process that does not lead can be ready."""
         reasons = self._informers.statuses()
-        return [*reasons, *self.decisions.not_ready()] if self.leadership.in_charge else reasons
+        if self.leadership.in_charge:
+            prometheus, cycles = self._collector.prometheus_status(), self._optimizer.not_ready()
+            reasons += [f"prometheus: {prometheus}"] if prometheus else []
+            reasons += [cycles] if cycles else []
+        return reasons
 
     async def run(self, stop: asyncio.Event) -> int:
         """Run until ``stop`` is set; return the exit status: 0, or 1 after losing the Lease. Raises AddressError."""
-        keep, recorder, certificate = self.supervisor.keep, self.leadership.recorder, self._servers.certificate
+        keep, recorder, certificate = self.supervisor.keep, self.leadership.recorder, self._certificate
         status = 0
         try:
             async with AsyncExitStack() as stack:
-                await self._servers.start(
+                self.probe_port, self.metrics_port = await start_servers(
                     stack,
+                    self._settings,
+                    client=self._client,
+                    clock=self._clock,
+                    instruments=self._instruments,
+                    certificate=certificate,
+                    probes=self._probes,
                     not_ready=self.not_ready,
                     unhealthy=self.supervisor.unhealthy,
-                    pages={CONFIG_PAGE: self.decisions.configuration.settings.describe},
-                    series=self.decisions.series,
+                    pages={CONFIG_PAGE: self.configuration.settings.describe},
+                    series=self._series,
                 )
                 await stack.enter_async_context(self._prometheus)
                 async with asyncio.TaskGroup() as group:
                     # What every process runs, whether it leads or not.
                     loops = [(f"informer {informer.resource.name}", informer.run) for informer in self._informers.all]
-                    loops += [("event loop lag", self.lag.run), ("event recorder", recorder.run)]
+                    lag = partial(measure_lag, self._instruments)
+                    loops += [("event loop lag", lag), ("event recorder", recorder.run)]
                     if certificate is not None:
                         loops.append(("certificate", lambda: certificate.run(SystemClock())))
                     tasks = [group.create_task(keep(name, loop)) for name, loop in loops]
                     try:
                         await self._lead(stop)
                     finally:
-                        await self.leadership.leave(_DRAIN_SECONDS)
+                        await self.leadership.leave()
                         for task in tasks:
                             task.cancel()
         except* _Stop:
@@ -163,7 +273,7 @@ class Application:
 
     async def _lead(self, stop: asyncio.Event) -> None:
         """Wait for leadership, then decide and write until told to stop or leadership is lost."""
-        elector = self.leadership.elector
+        leadership = self.leadership
 
         async def end() -> None:
             await stop.wait()
@@ -171,45 +281,159 @@ class Application:
 
         async with asyncio.TaskGroup() as group:
             group.create_task(end())
-            if elector is not None:
-                async with self.leadership.watching():
-                    await elector.acquire()
-                group.create_task(elector.hold())
+            if leadership.elector is not None:
+                await leadership.acquire(leadership.elector)
+                group.create_task(leadership.elector.hold())
             try:
                 for informer in self._informers.all:
                     await informer.store.synced.wait()
                 self._synced()
-                await self.decisions.begin()
-                self.leadership.set_in_charge(True)
+                # Read the ConfigMaps, follow the caches, and look at every variant.
+                self._config_maps.watch()
+                await self._config_maps.load_all()
+                self._namespaces.watch()
+                self.variants.watch()
+                self.variants.enqueue_all()
+                leadership.in_charge = True
                 variants = len(self._informers.stores.variant_autoscalings)
-                self._logger.info("started", identity=self.leadership.identity, variants=variants)
-                await self.decisions.run()
+                self._logger.info("started", identity=leadership.identity, variants=variants)
+                await self._decide()
             finally:
-                self.leadership.set_in_charge(False)
+                leadership.in_charge = False
+
+    async def _decide(self) -> None:
+        """Run the loops and reconcilers of the leader until cancelled."""
+        settings, informers, clock, instruments = self._settings, self._informers, self._clock, self._instruments
+        keep, client = self.supervisor.keep, self.leadership.client
+        async with asyncio.TaskGroup() as group:
+            if settings.scale_from_zero_max_concurrency:
+                from_zero = ScaleFromZero(
+                    at_rest=AtRest(
+                        informers.stores, informers.pools, claims=self._claims, activations=self._activations
+                    ),
+                    queues=GatewayQueues(
+                        informers.stores.targets.pods,
+                        client=client,
+                        token=settings.epp_bearer_token.get_secret_value,
+                        parallel=settings.scale_from_zero_max_concurrency,
+                    ),
+                    starter=Starter(
+                        client=client,
+                        stores=informers.stores,
+                        prometheus=self._prometheus,
+                        labels=TargetLabels(settings.pod_namespace, settings.metrics_job),
+                        clock=clock,
+                    ),
+                    activations=self._activations,
+                    troubles=self._troubles,
+                    ledger=self.ledger,
+                    budget=self._budget,
+                    announce=self.announce,
+                    clock=clock,
+                    instruments=instruments,
+                )
+                # The same object runs again after an error, so that it can take back what it has reported.
+                group.create_task(keep("scale from zero", from_zero.run))
+            for name, queue, reconcile, workers in (
+                ("variantautoscaling", self.variants.queue, self.variants.reconcile, _WORKERS),
+                ("configmap", self._config_maps.queue, self._config_maps.reconcile, 1),
+            ):
+                controller = Controller(
+                    name,
+                    queue,
+                    reconcile,
+                    workers=workers,
+                    timeout_seconds=settings.rest_client_timeout,
+                    clock=clock,
+                    instruments=instruments,
+                )
+                group.create_task(keep(f"{name} controller", controller.run))
+            group.create_task(keep("optimizer", self._optimizer.run))
+            group.create_task(keep("background fetch", self._background.run))
+
+    def announce(self, key: VariantKey, type_: str, reason: str, message: str) -> None:
+        """Record an event on a VariantAutoscaling that is still there."""
+        va = self._informers.stores.variant_autoscalings.get(Key(key.namespace, key.name))
+        if va is None:
+            return
+        metadata = va.metadata
+        reference = ObjectReference(
+            VARIANT_AUTOSCALINGS.api_version,
+            VARIANT_AUTOSCALINGS.kind,
+            metadata.name,
+            metadata.namespace,
+            metadata.uid,
+            metadata.resource_version,
+        )
+        self.leadership.recorder.event(reference, "Warning" if type_ == "Warning" else "Normal", reason, message)
+
+    def _unknown_inventory(self) -> UnknownInventory | None:
+        policy = self.configuration.policy
+        return policy.unknown_inventory if policy.limited else None
+
+    def _budget(self) -> Budget | None:
+        return Budget(*read_inventory(self._informers.inventory)) if self.configuration.policy.limited else None
+
+    def _retention_of(self, model: ModelKey) -> float | None:
+        """Return after how many seconds without a request a model may go to zero; None when it may not."""
+        allowed = self.configuration.policy.scale_to_zero_for(model)
+        return allowed.retention_seconds if allowed.enabled else None
+
+    def _refuse(self, namespace: str, cause: str) -> None:
+        """Put the ConfigMaps of a namespace out of force, and read them again, so that events report it."""
+        self._config_maps.queue.add_all(self.configuration.give_up(namespace, cause))
 
 
-class LoopLag:
-    """Measures how late one event loop is: how long probes, watches and the renewal of the Lease wait for their turn.
+def _mark_changes(series: SeriesText, ledger: Ledger, informers: Informers) -> None:
+    """Mark in ``series`` the variants that a change concerns, on each change of the ledger and of the caches."""
+    stores = informers.stores
+    vas, targets = stores.variant_autoscalings, stores.targets
 
-    A task asks to be woken after a period and looks how much later it was. If work holds the loop for a time D, the
-    task is late by D, less the part of the period that had not passed when the work began. ``longest_seconds`` is the
-    most that was seen since the start.
+    def mark(changed: Iterable[VariantAutoscaling]) -> None:
+        series.mark(VariantKey(*va.metadata.key) for va in changed)
+
+    def on_target(old: ScaleTarget | None, new: ScaleTarget | None) -> None:
+        target = new or old
+        if target is not None:
+            mark(vas.by_index(TARGET_INDEX, targets.key_of(target)))
+
+    def on_scaler(old: Scaler | None, new: Scaler | None) -> None:
+        """Mark the variants of a scaler whose bounds changed; its status alone changes several times a minute."""
+        if old is not None and new is not None and _bounds_part(old) == _bounds_part(new):
+            return
+        for scaler in (old, new):
+            key = None if scaler is None else scaled_key(scaler.metadata.namespace, scaler.spec.scale_target_ref)
+            if key is not None:
+                mark(vas.by_index(TARGET_INDEX, key))
+
+    def on_namespace(old: Namespace | None, new: Namespace | None) -> None:
+        namespace = new or old
+        if namespace is not None:
+            mark(vas.list(namespace.metadata.name))
+
+    ledger.subscribe(lambda key, _old, _new: series.mark([key]))
+    vas.subscribe(lambda old, new: mark(va for va in (old, new) if va is not None))
+    targets.subscribe(on_target)
+    informers.scope.namespaces.subscribe(on_namespace)
+    stores.scalers.hpas.subscribe(on_scaler)
+    stores.scalers.scaled_objects.subscribe(on_scaler)
+
+
+def _bounds_part(scaler: Scaler) -> tuple[object, ...]:
+    return scaler.spec, scaler.metadata.annotations, scaler.metadata.owner_references
+
+
+async def measure_lag(instruments: Instruments) -> NoReturn:
+    """Measure how late the event loop is: how long probes, watches and the renewal of the Lease wait for their turn.
+
+    This task asks to be woken after a period, and looks how much later it is woken. If work holds the loop for a time
+    D, the task is late by D, less the part of the period that had not passed when the work began. It measures in real
+    time, also when the controller has another clock.
     """
-
-    def __init__(self, instruments: Instruments, *, period_seconds: float = LAG_PERIOD_SECONDS) -> None:
-        """Measure nothing yet. A shorter period sees short pieces of work more exactly, and costs more."""
-        self._lag = instruments.event_loop_lag
-        self._period = period_seconds
-        self.longest_seconds = 0.0
-
-    async def run(self) -> None:
-        """Look until cancelled; in real time, also when the controller has another clock."""
-        while True:
-            due = time.monotonic() + self._period
-            await asyncio.sleep(self._period)
-            late = max(0.0, time.monotonic() - due)
-            self._lag.observe(late)
-            self.longest_seconds = max(self.longest_seconds, late)
+    while True:
+        due = time.monotonic() + LAG_PERIOD_SECONDS
+        await asyncio.sleep(LAG_PERIOD_SECONDS)
+        instruments.event_loop_lag.observe(max(0.0, time.monotonic() - due))
 
 
 def new_registry() -> CollectorRegistry:

@@ -7,11 +7,9 @@ import hashlib
 import re
 import secrets
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Final
 
-from wva.api.core import Lease
 from wva.api.kinds import EVENTS, LEASES
 from wva.api.meta import Key
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, Claimant
@@ -27,6 +25,7 @@ from wva.kube.supervision import Supervisor
 from wva.publish.announce import CHANGES
 
 COMPONENT: Final = "workload-variant-autoscaler"
+_DRAIN_SECONDS: Final = 2.0
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
@@ -36,7 +35,10 @@ _HASH_CHARACTERS: Final = 16
 
 
 class Leadership:
-    """Whether this process may write, and everything that depends on nothing else."""
+    """Whether this process may write, and the parts that depend on that alone.
+
+    ``in_charge`` says whether this process decides and publishes: it leads, and every cache has synced.
+    """
 
     def __init__(
         self, settings: Settings, client: KubeClient, supervisor: Supervisor, *, clock: Clock, instruments: Instruments
@@ -44,14 +46,14 @@ class Leadership:
         """Build the elector if the settings ask for one; without it this process leads as soon as it can."""
         self._instruments = instruments
         self._supervisor = supervisor
-        self._in_charge = False
+        self.in_charge = False
+        instruments.leader.set_function(lambda: float(self.in_charge))
         self.identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
         self.claimant = Claimant(f"{settings.pod_namespace}/{lease_name(settings)}", settings.controller_instance)
         self.client = client
         self.elector: LeaderElector | None = None
-        self._lease: Informer[Lease] | None = None
         if settings.leader_elect:
-            elector = self.elector = LeaderElector(
+            self.elector = LeaderElector(
                 client,
                 resource=LEASES,
                 key=Key(settings.pod_namespace, lease_name(settings)),
@@ -59,17 +61,7 @@ class Leadership:
                 durations=_durations(settings),
                 instruments=instruments,
             )
-            self.client = client.with_write_guard(elector.may_write)
-            # Each state of the one Lease is told to the elector.
-            self._lease = Informer(
-                client,
-                LEASES,
-                namespace=elector.key.namespace,
-                field_selector=f"metadata.name={elector.key.name}",
-                instruments=instruments,
-                optional=True,
-            )
-            self._lease.store.subscribe(lambda _, new: elector.observe(new))
+            self.client = client.with_write_guard(self.elector.may_write)
         self.recorder = EventRecorder(
             self.client,
             component=COMPONENT,
@@ -83,43 +75,39 @@ class Leadership:
             self.elector.recorder = self.recorder
             self.elector.client = client.with_write_guard(self.elector.may_claim)
 
-    @property
-    def in_charge(self) -> bool:
-        """Whether this process decides and publishes: it leads, and every cache has synced."""
-        return self._in_charge
-
-    def set_in_charge(self, in_charge: bool) -> None:  # noqa: FBT001 - it is the state
-        """Set whether this process decides and publishes from now on."""
-        self._in_charge = in_charge
-        self._instruments.leader.set(1 if in_charge else 0)
-
     def publishes(self) -> bool:
         """Whether this process may show the series; a leader that stood still past its deadline may not."""
-        return self._in_charge and (self.elector is None or self.elector.may_write())
+        return self.in_charge and (self.elector is None or self.elector.may_write())
 
-    @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
-        """Watch the Lease during the body, so that a standby need not wait until it polls the Lease again.
+    async def acquire(self, elector: LeaderElector) -> None:
+        """Wait until this process leads.
 
-        Without permission to watch, only the polling sees renewals and a released Lease. One log line says so.
+        It watches the Lease meanwhile, and tells the elector each state of it, so that a standby need not wait until it
+        polls the Lease again. Without permission to watch, only the polling sees renewals and a released Lease. One log
+        line says so.
         """
-        lease = self._lease
-        if lease is None:
-            yield
-            return
-        task = asyncio.create_task(self._supervisor.keep("lease watch", lease.run))
+        lease = Informer(
+            self.client,
+            LEASES,
+            namespace=elector.key.namespace,
+            field_selector=f"metadata.name={elector.key.name}",
+            instruments=self._instruments,
+            optional=True,
+        )
+        lease.store.subscribe(lambda _, new: elector.observe(new))
+        watch = asyncio.create_task(self._supervisor.keep("lease watch", lease.run))
         try:
-            yield
+            await elector.acquire()
         finally:
-            task.cancel()
+            watch.cancel()
             with suppress(asyncio.CancelledError):
-                await task
+                await watch
 
-    async def leave(self, drain_seconds: float) -> None:
-        """Send the pending events for at most ``drain_seconds``, then release the Lease. Every writer has ended."""
+    async def leave(self) -> None:
+        """Send the pending events, but not for long, then release the Lease. Every writer has ended before."""
         if self.elector is not None:
             self.elector.say_goodbye()
-        await self.recorder.drain(drain_seconds)
+        await self.recorder.drain(_DRAIN_SECONDS)
         if self.elector is not None:
             await self.elector.release()
 

@@ -1,7 +1,6 @@
 """``wva config``: every setting as ``wva run`` would have it with the same flags, environment and cluster.
 
-The main ConfigMap is read once. When the cluster does not answer, the command shows what flags and environment give,
-and says why it has no more. Exit status 1 and one line per reason when ``wva run`` would refuse to start.
+When the cluster does not answer, the command shows what flags and environment give, and says why it has no more.
 """
 
 from __future__ import annotations
@@ -77,13 +76,11 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write("\n")
     else:
         rows = [("SETTING", "VALUE", "SOURCE", "CHANGES APPLY")]
-        for entry in entries:
-            applies = "live" if entry.applies == "live" else "at start"
-            rows.append((entry.name, _printable(entry.value) or "-", entry.source, applies))
-        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        applies = {"live": "live", "start": "at start"}
+        rows += [(each.name, _printable(each.value) or "-", each.source, applies[each.applies]) for each in entries]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
-            cells = [cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)]
-            print("  ".join([*cells, row[3]]))
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
         words = {"read": "read", "absent": "there is none", "unknown": f"not read: {reason}"}[state]
         print(f"\nmain ConfigMap {key}: {_printable(words)}")
         for note in notes:

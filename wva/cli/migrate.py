@@ -18,8 +18,7 @@ from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.errors import ApiError, ConfigurationError
 from wva.migration import Finding, FoundObjects, Severity, check
-from wva.migration.manifests import Manifests
-from wva.migration.objects import read_cluster
+from wva.migration.objects import Manifests, read_cluster
 
 _CALL_SECONDS: Final = 30.0
 _IN_ALL_SECONDS: Final = 120.0

@@ -26,7 +26,6 @@ from wva.clock import Clock, SystemClock
 from wva.command_error import CommandError
 from wva.config import Given, Loaded, Settings, fatal_problems, load
 from wva.config.load import unknown_keys
-from wva.garbage import searched_afterwards, young_only
 from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
 from wva.kube.client import KubeClient
@@ -34,8 +33,9 @@ from wva.kube.errors import ApiError, ConfigurationError, Forbidden, NotFound
 from wva.model.records import replace
 from wva.prometheus.authentication import connection_problems
 from wva.prometheus.settings import PrometheusSettings
-from wva.serve.address import Address, AddressError
 from wva.serve.certs import CertificateError
+from wva.serve.http import Address, AddressError
+from wva.slices import searched_afterwards, young_only
 
 _READ_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 0.5

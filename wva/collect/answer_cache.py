@@ -2,26 +2,25 @@
 
 A decision on an outdated answer is worse than one more query. So the cache returns an answer only
 
-- within the TTL, and never when the answer is older than the stale threshold. Without a TTL every cycle asks
-Prometheus;
+- within the TTL, and never when it is older than the stale threshold; without a TTL every cycle asks Prometheus;
 - as a whole: a value and the time of its sample must come from the same instant;
 - while the Ready pods are the same as when it was asked: a pod that comes or goes changes the load of the others;
 - while each sample that was fresh then is still fresh, so that a cached answer never makes WVA hold a number.
 
 Samples keep their own times, so their freshness is judged as if the answer had just come. The cache keeps no failures
-and no incomplete answers. Any change of the settings empties the cache, also a change of the interval. Times are
+and no incomplete answers. Any change of a setting empties the cache. Times are
 seconds since the epoch, given by the caller. After the clock was set back, the cache finds nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from wva.clock import Clock
-from wva.collect.queries import SCHEDULER_QUEUE, TIMESTAMP_QUERIES, Query, QueueSignal
+from wva.collect.queries import SCHEDULER_QUEUE, TIMESTAMP_QUERIES, QueueSignal
 from wva.config import Settings
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness
@@ -38,44 +37,15 @@ _SAME_MOMENT_SECONDS: Final = 0.5
 """An answer may seem so much newer than the cycle that takes it, if the query was sent while the cycle began."""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheSettings:
-    """The settings of the cache: ``PROMETHEUS_METRICS_CACHE_*``.
+def reuse_seconds(settings: Settings) -> float:
+    """Return how long an answer may be used again; 0 when it may not."""
+    ttl = settings.metrics_cache_ttl if settings.metrics_cache_enabled else None
+    return 0.0 if ttl is None else min(ttl, settings.stale_threshold)
 
-    ``ttl_seconds`` None: not set. ``fetch_interval_seconds`` 0: nothing is fetched in the background. ``max_size``
-    counts chunks of namespaces, 0 is no limit. ``interval_seconds`` is that of the cycles.
-    """
 
-    enabled: bool = True
-    ttl_seconds: float | None = None
-    stale_seconds: float = 120.0
-    cleanup_interval_seconds: float = 60.0
-    fetch_interval_seconds: float = 0.0
-    max_size: int = 0
-    interval_seconds: float = 60.0
-
-    @staticmethod
-    def of(settings: Settings) -> CacheSettings:
-        """Return what the settings of the process say."""
-        return CacheSettings(
-            enabled=settings.metrics_cache_enabled,
-            ttl_seconds=settings.metrics_cache_ttl,
-            stale_seconds=settings.stale_threshold,
-            cleanup_interval_seconds=settings.metrics_cache_cleanup_interval,
-            fetch_interval_seconds=settings.metrics_cache_fetch_interval,
-            max_size=settings.metrics_cache_max_size,
-            interval_seconds=settings.global_opt_interval,
-        )
-
-    @property
-    def reuse_seconds(self) -> float:
-        """How long an answer may be used again; 0 when it may not."""
-        return min(self.ttl_seconds, self.stale_seconds) if self.enabled and self.ttl_seconds is not None else 0.0
-
-    @property
-    def background_seconds(self) -> float:
-        """Time between two fetches in the background; 0: no fetches, as when answers may not be used again."""
-        return self.fetch_interval_seconds if self.reuse_seconds else 0.0
+def background_seconds(settings: Settings) -> float:
+    """Return the time between two fetches in the background; 0: none, as when answers may not be used again."""
+    return settings.metrics_cache_fetch_interval if reuse_seconds(settings) else 0.0
 
 
 @dataclass(slots=True)
@@ -90,67 +60,66 @@ class _CachedChunk:
 
 
 class AnswerCache:
-    """Keeps the answers of the last cycles."""
+    """Keeps the answers of the last cycles, by what was asked about together."""
 
     def __init__(
-        self, *, settings: Callable[[], CacheSettings], freshness: Callable[[], Freshness], instruments: Instruments
+        self, *, settings: Callable[[], Settings], freshness: Callable[[], Freshness], instruments: Instruments
     ) -> None:
         """Read settings and age limits at each use, since both change while the process runs."""
         self._current_settings = settings
         self._freshness = freshness
-        self._hits = instruments.prometheus_cache_lookups.labels("hit")
-        self._misses = instruments.prometheus_cache_lookups.labels("miss")
+        self._lookups = instruments.prometheus_cache_lookups
         self._size = instruments.prometheus_cache_entries
-        self._entries: dict[tuple[Query, ...], _CachedChunk] = {}
+        self._entries: dict[Hashable, _CachedChunk] = {}
         self._settings = settings()
         self._cleaned: float | None = None
 
-    def find(self, queries: tuple[Query, ...], pods: Pods, *, now: float) -> Answers | None:
-        """Return the answers to these queries if they may be used again, else None."""
+    def find(self, chunk: Hashable, pods: Pods, *, now: float) -> Answers | None:
+        """Return the answers about a chunk if they may be used again, else None."""
         settings = self._obey()
-        if not settings.enabled:
+        if not settings.metrics_cache_enabled:
             return None
-        entry = self._entries.get(queries)
+        entry = self._entries.get(chunk)
         if (
             entry is None
             or entry.pods != pods
-            or not -_SAME_MOMENT_SECONDS <= now - entry.at < settings.reuse_seconds
+            or not -_SAME_MOMENT_SECONDS <= now - entry.at < reuse_seconds(settings)
             or now - entry.oldest >= self._freshness().fresh_seconds
         ):
-            self._misses.inc()
+            self._lookups.labels("miss").inc()
             return None
-        self._hits.inc()
+        self._lookups.labels("hit").inc()
         entry.used = now
         return entry.answers
 
-    def keep(self, queries: tuple[Query, ...], pods: Pods, answers: Answers, *, now: float) -> None:
+    def keep(self, chunk: Hashable, pods: Pods, answers: Answers, *, now: float) -> None:
         """Keep answers that Prometheus gave at ``now``, if they may be used again."""
         settings = self._obey()
-        self._entries.pop(queries, None)
-        if settings.reuse_seconds and not any(answer.warnings for answer in answers.values()):
+        self._entries.pop(chunk, None)
+        if reuse_seconds(settings) and not any(answer.warnings for answer in answers.values()):
             fresh_seconds = self._freshness().fresh_seconds
             fresh = (time for time in _times(answers, pods) if now - time < fresh_seconds)
-            self._entries[queries] = _CachedChunk(answers, pods, now, min(fresh, default=now), now)
-        while settings.max_size and len(self._entries) > settings.max_size:
+            self._entries[chunk] = _CachedChunk(answers, pods, now, min(fresh, default=now), now)
+        while 0 < settings.metrics_cache_max_size < len(self._entries):
             del self._entries[min(self._entries, key=lambda key: self._entries[key].used)]
         self._size.set(len(self._entries))
 
-    def due(self, queries: tuple[Query, ...], *, now: float) -> bool:
+    def due(self, chunk: Hashable, *, now: float) -> bool:
         """Tell whether kept answers are old enough to be fetched again in the background."""
-        seconds = self._obey().background_seconds
-        entry = self._entries.get(queries)
+        seconds = background_seconds(self._obey())
+        entry = self._entries.get(chunk)
         return bool(seconds) and entry is not None and abs(now - entry.at) >= seconds / 2
 
     def clean(self, *, now: float) -> None:
         """Once per cleanup interval, forget the answers that were not used since the last cleanup."""
-        seconds = self._obey().cleanup_interval_seconds
+        seconds = self._obey().metrics_cache_cleanup_interval
         if self._cleaned is not None and 0 <= now - self._cleaned < seconds:
             return
         self._cleaned = now
-        self._entries = {queries: entry for queries, entry in self._entries.items() if 0 <= now - entry.used < seconds}
+        self._entries = {chunk: entry for chunk, entry in self._entries.items() if 0 <= now - entry.used < seconds}
         self._size.set(len(self._entries))
 
-    def _obey(self) -> CacheSettings:
+    def _obey(self) -> Settings:
         """Return the settings in force; if they have changed, empty the cache."""
         former, self._settings = self._settings, self._current_settings()
         if self._settings != former:
@@ -183,7 +152,7 @@ class BackgroundFetch:
 
     refresh: Callable[[float], Awaitable[None]]
     _: KW_ONLY
-    settings: Callable[[], CacheSettings]
+    settings: Callable[[], Settings]
     clock: Clock
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
@@ -195,6 +164,6 @@ class BackgroundFetch:
         """Run until cancelled."""
         while True:
             self._changed.clear()
-            seconds = self.settings().background_seconds
+            seconds = background_seconds(self.settings())
             if not await self.clock.wait(self._changed, seconds or None):
                 await self.refresh(self.clock.now())

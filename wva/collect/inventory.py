@@ -1,9 +1,8 @@
 """The GPUs of the cluster, counted from nodes, pods and quotas.
 
 The inventory has the nodes that accept new pods and name their GPU product, and the GPUs that scheduled pods take on
-them, in every namespace. v0.5.1 counted only the pods that it had just decided about, and cordoned nodes as well.
-
-WVA does not guess the number of GPUs. If it cannot read the nodes, there is no inventory, only a reason.
+them, in every namespace. v0.5.1 counted only the pods that it had just decided about, and cordoned nodes as well. WVA
+does not guess the number of GPUs. If it cannot read the nodes, there is no inventory, only a reason.
 
 How many GPUs a pod takes: a limit counts as a request of the same size, since Kubernetes fills in requests from limits
 when it creates the pod, so a template with limits only still takes those GPUs. Init containers run one after the other
@@ -56,6 +55,12 @@ class InventoryStores:
     nodes_source: Informer[Node]
     blind: str = ""
 
+    @property
+    def unknown(self) -> str:
+        """Why WVA cannot read nodes; empty when it can."""
+        absent = self.nodes_source.absent
+        return self.blind or ("" if absent is None else f"nodes cannot be read: {absent}")
+
     def add_indexes(self) -> None:
         """Index the pods that take GPUs by their node; once, before the first object."""
         self.pods.add_index(NODE_INDEX, node_index)
@@ -75,10 +80,8 @@ def without_idle_containers(pod: Pod) -> Pod:
 
 def read_inventory(stores: InventoryStores) -> tuple[Inventory | None, str]:
     """Return the inventory, or None and why there is none."""
-    if stores.blind:
-        return None, stores.blind
-    if stores.nodes_source.absent is not None:
-        return None, f"nodes cannot be read: {stores.nodes_source.absent}"
+    if stores.unknown:
+        return None, stores.unknown
     if not stores.nodes.synced.is_set() or not stores.pods.synced.is_set():
         return None, "nodes and pods have not been read yet"
 

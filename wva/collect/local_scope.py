@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from wva.api.core import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION, ConfigMap, Namespace
+from wva.api.core import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION, Namespace
 from wva.api.meta import Key
 from wva.api.variantautoscaling import VariantAutoscaling
-from wva.kube.cache import Handler, Store
+from wva.kube.cache import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,42 +46,3 @@ class LocalScope:
     def tracks(self, namespace: str) -> bool:
         """Tell whether a VariantAutoscaling of this controller is in a namespace."""
         return any(self.wanted(va) for va in self.variant_autoscalings.list(namespace))
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigMapStores:
-    """The ConfigMaps of our own namespace, and those of other namespaces by their name."""
-
-    own_namespace: str
-    own: Store[ConfigMap]
-    local: Mapping[str, Store[ConfigMap]]
-
-    def get(self, key: Key) -> ConfigMap | None:
-        """Return a ConfigMap, None when there is none."""
-        store = self.own if key.namespace == self.own_namespace else self.local.get(key.name)
-        return None if store is None else store.get(key)
-
-    def list(self) -> list[ConfigMap]:
-        """Return those of our own namespace, then the others."""
-        others = [found for store in self.local.values() for found in store.list() if not self._is_own(found)]
-        return [*self.own.list(), *others]
-
-    def of(self, namespace: str) -> builtins.list[Key]:
-        """Return the keys of the ConfigMaps in a namespace other than our own."""
-        keys = (Key(namespace, name) for name in self.local)
-        return [key for key in keys if namespace != self.own_namespace and self.local[key.name].get(key) is not None]
-
-    def subscribe(self, handler: Handler[ConfigMap]) -> None:
-        """Call a handler on each change; a ConfigMap of our own namespace is in both caches, and counts once."""
-
-        def elsewhere(old: ConfigMap | None, new: ConfigMap | None) -> None:
-            seen = new or old
-            if seen is not None and not self._is_own(seen):
-                handler(old, new)
-
-        self.own.subscribe(handler)
-        for store in self.local.values():
-            store.subscribe(elsewhere)
-
-    def _is_own(self, config_map: ConfigMap) -> bool:
-        return config_map.metadata.namespace == self.own_namespace

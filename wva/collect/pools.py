@@ -6,11 +6,11 @@ are compared. A pool without a selector selects no workload here; otherwise it w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from wva.api.core import InferencePool, InferencePoolAlpha
-from wva.api.meta import Key, KubeObject
+from wva.api.meta import Key
 from wva.kube.cache import Store
 
 
@@ -48,19 +48,8 @@ class PoolStores:
         """Return ``namespace/name`` of the pools of a namespace that select nothing, sorted."""
         return sorted({str(pool.metadata.key) for pool in self._of(namespace) if not pool.match_labels})
 
-    def subscribe(self, changed: Callable[[str], None]) -> None:
-        """Call ``changed`` with the namespace of every pool that comes, goes or changes."""
-
-        def tell(old: KubeObject | None, new: KubeObject | None) -> None:
-            pool = new or old
-            if pool is not None:
-                changed(pool.metadata.namespace)
-
-        self.pools.subscribe(tell)
-        self.pools_alpha.subscribe(tell)
-
     def _of(self, namespace: str) -> Iterator[InferencePool | InferencePoolAlpha]:
-        both: Sequence[InferencePool | InferencePoolAlpha] = [
+        both: list[InferencePool | InferencePoolAlpha] = [
             *self.pools.list(namespace),
             *self.pools_alpha.list(namespace),
         ]

@@ -1,27 +1,30 @@
-"""The PromQL texts of a cycle; ``request_counts`` has one more, which depends on a window.
+"""The PromQL texts of a cycle, and the texts that enter them: escaped, quoted, validated.
 
 There are four queries for each chunk of at most 100 namespaces and 4,000 pods, for any number of models in them: the
 two signals, and for each the time of its last sample. An instant query stamps its results with the evaluation time, and
 ``max_over_time`` shows a series for a minute after its last sample. A signal is the highest value of the last minute
-over the engines of a pod, as in v0.5.1. It is also grouped by model and namespace, since one answer has all of them.
+over the engines of a pod, as in v0.5.1.
 
-Some analyzers need more queries. WVA sends these only about the namespaces of such models. ``engine_signals`` is for
-the token analyzer and the queueing model, ``engine_counters`` for the demand analyzer, and ``scheduler_queue`` returns
-the requests that endpoint pickers hold back. Where one namespace has more than 4,000 pods, the first two ask about
-parts of them. Each query joins several expressions by ``or``, and the label ``signal`` tells them apart. No series that
-a pod exposes can make a query fail, because the query aggregates series before it matches them.
+WVA sends further queries only about the namespaces of models whose analyzer needs them. Where one namespace has more
+than 4,000 pods, those about engines ask about parts of them. ``request_counts`` has one more query. Such a query joins
+several expressions by ``or``, and the label ``signal`` tells them apart. No series that a pod exposes can make a query
+fail, because the query aggregates series before it matches them.
+
+Three defences keep texts from changing a query. Namespaces are validated against what Kubernetes allows. Literal text
+inside a regular expression is quoted for RE2. And every value stands inside a string literal whose quotes, backslashes
+and line ends are escaped, so that no text can end the literal it stands in.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import Final
 
-from wva.collect.promql import namespace_matcher, quote, regex_literal
+from wva.api.core import is_namespace
 
 MAX_NAMESPACES_PER_CHUNK: Final = 100
 MAX_PODS_PER_CHUNK: Final = 4_000
@@ -36,6 +39,11 @@ ENGINE_COUNTERS: Final = "engine_counters"
 SCHEDULER_QUEUE: Final = "scheduler_queue"
 TIMESTAMP_QUERIES: Final = frozenset({KV_CACHE_USAGE_TIMESTAMP, QUEUE_LENGTH_TIMESTAMP})
 """The queries whose values are times of samples."""
+
+_RE2_SPECIAL: Final = re.compile(r"([\\.+*?()|\[\]{}^$])")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_SHOWN_CHARACTERS: Final = 80
 
 _BY_POD: Final = "by (namespace, model_name, pod)"
 _QUEUE_LABELS: Final = "by (namespace, model_name, target_model_name)"
@@ -110,31 +118,25 @@ def chunks(namespaces: Iterable[str], pods: Mapping[str, int] = {}) -> list[tupl
     return found
 
 
-_EXPRESSIONS: Final = {
-    KV_CACHE_USAGE: "max_over_time(vllm:kv_cache_usage_perc%s[1m])",
-    QUEUE_LENGTH: "max_over_time(vllm:num_requests_waiting%s[1m])",
-    KV_CACHE_USAGE_TIMESTAMP: "timestamp(vllm:kv_cache_usage_perc%s)",
-    QUEUE_LENGTH_TIMESTAMP: "timestamp(vllm:num_requests_waiting%s)",
-}
-
-
-def _essential(namespaces: Sequence[str], *, name: str) -> Query:
-    return Query(name, f"max {_BY_POD} ({_EXPRESSIONS[name] % namespace_matcher(namespaces)})")
+def _essential(expression: str, name: str) -> Callable[[Sequence[str]], Query]:
+    return lambda namespaces: Query(name, f"max {_BY_POD} ({expression % namespace_matcher(namespaces)})")
 
 
 ESSENTIAL_QUERIES: Final[Mapping[str, Callable[[Sequence[str]], Query]]] = {
-    name: partial(_essential, name=name) for name in _EXPRESSIONS
+    name: _essential(expression, name)
+    for name, expression in {
+        KV_CACHE_USAGE: "max_over_time(vllm:kv_cache_usage_perc%s[1m])",
+        QUEUE_LENGTH: "max_over_time(vllm:num_requests_waiting%s[1m])",
+        KV_CACHE_USAGE_TIMESTAMP: "timestamp(vllm:kv_cache_usage_perc%s)",
+        QUEUE_LENGTH_TIMESTAMP: "timestamp(vllm:num_requests_waiting%s)",
+    }.items()
 }
-"""By name, the queries that every decision needs: functions of namespaces."""
-
-
-def chunk_queries(namespaces: Sequence[str]) -> tuple[Query, ...]:
-    """Return the four queries for a chunk. Raises ValueError without a namespace, or for one that is impossible."""
-    return tuple(make(namespaces) for make in ESSENTIAL_QUERIES.values())
+"""By name, the queries that every decision needs: functions of namespaces. They and all others raise ValueError without
+a namespace, or for one that is impossible."""
 
 
 def engine_signals(namespaces: Sequence[str], pods: str = "") -> Query:
-    """Return the query about the engines of some namespaces; raises as ``chunk_queries`` does.
+    """Return the query about engines for the token analyzer and the queueing model.
 
     The query returns no series for a mean over no requests, since NaN would count as a broken value. ``rate`` divides
     by its whole window, so it is too low for a series that began within the window: after a restart of Prometheus all
@@ -173,7 +175,7 @@ def engine_signals(namespaces: Sequence[str], pods: str = "") -> Query:
 
 
 def engine_counters(namespaces: Sequence[str], pods: str = "") -> Query:
-    """Return the query about the counters of engines of some namespaces; raises as ``chunk_queries`` does.
+    """Return the query about the counters of engines for the demand analyzer.
 
     Values are as they were scraped, since a rate would hide the time of the scrape. If a counter has several names, the
     query takes the first one that a pod has: the time between tokens had another name before vLLM 0.11, and the tokens
@@ -207,7 +209,7 @@ def engine_counters(namespaces: Sequence[str], pods: str = "") -> Query:
 
 
 def scheduler_queue(namespaces: Sequence[str], pods: str = "") -> Query:
-    """Return the query about endpoint pickers, with the time of the oldest sample; raises as ``chunk_queries`` does."""
+    """Return the query about requests that endpoint pickers hold back, with the time of the oldest sample."""
     matchers = _matchers(namespaces, pods)
     size, size_bytes = (f"inference_extension_flow_control_queue_{name}{matchers}" for name in ("size", "bytes"))
     expressions: dict[str, str] = {
@@ -275,3 +277,37 @@ def _gauges(matchers: str) -> dict[str, str]:
 def joined(expressions: Mapping[str, str]) -> str:
     """Return one expression for several, which are told apart by the label ``signal``."""
     return " or ".join(f'label_replace({text}, "signal", "{signal}", "", "")' for signal, text in expressions.items())
+
+
+def quote(text: str) -> str:
+    r"""Return text as a double-quoted PromQL string literal that means exactly this text.
+
+    PromQL allows no raw line end inside double quotes, and other control characters make a query unreadable in
+    logs: all of them are written as ``\n`` or ``\xNN``. Raises ValueError for half a character (a lone surrogate),
+    which no label can hold and no request can carry.
+    """
+    if _SURROGATE.search(text):
+        raise ValueError(f"{text[:_SHOWN_CHARACTERS]!a} is no text: it has half a character")
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return '"' + _CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", escaped) + '"'
+
+
+def regex_literal(text: str) -> str:
+    """Return an RE2 expression that matches exactly this text."""
+    return _RE2_SPECIAL.sub(r"\\\1", text)
+
+
+def validate_namespace(text: str) -> str:
+    """Return the text if it is a Kubernetes namespace (RFC 1123 label), else raise ValueError."""
+    if not is_namespace(text):
+        expected = "lower-case letters, digits and '-', at most 63 characters"
+        raise ValueError(f"{text[:_SHOWN_CHARACTERS]!r} is not a namespace: {expected}")
+    return text
+
+
+def namespace_matcher(namespaces: Iterable[str]) -> str:
+    """Return ``{namespace=~"a|b"}``. Raises ValueError without a namespace (all would match), or for an invalid one."""
+    pattern = "|".join(regex_literal(validate_namespace(namespace)) for namespace in namespaces)
+    if not pattern:
+        raise ValueError("a query without namespaces would read every namespace")
+    return f"{{namespace=~{quote(pattern)}}}"

@@ -1,34 +1,42 @@
-"""Joins samples with replicas: every Ready pod of a known variant, and what it and its engines report.
+"""Joins samples with what they are about: Ready pods of known variants, their engines, and the queues of models.
 
 The pods come from the caches, by way of their owners; Prometheus only says what they report. So a series without a pod
 of ours is counted and dropped, and a pod without a series is still a replica (one that does not report). WVA finds the
 pod of a sample in the caches, and never builds its identity from label values. Label values may be large or odd; WVA
 keeps only a shortened model name, for a hint.
+
+The queue of an endpoint picker belongs to the model that its series name **in the picker's namespace**, which is the
+label ``namespace`` that Prometheus adds: a pool and its picker live beside the workload they serve. If a queue counted
+in every namespace, the requests of one tenant would add replicas to another. The model is the request's target, or its
+name where a request has no target.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from wva.api.core import Pod
 from wva.api.meta import parse_time
-from wva.collect import queries
-from wva.collect.engines import GAUGES, engine_counters, engine_signals
-from wva.collect.faults import Faults
-from wva.collect.samples import REQUESTS, SHARE, Classifier, ScrapeTime, SignalRange, texts_of
-from wva.collect.variants import AcceptedVariant
+from wva.collect import queries, samples
+from wva.collect.variants import AcceptedVariant, Faults
 from wva.instruments import Instruments
-from wva.model.metrics import Freshness, ReplicaMetrics, Sample, SampleState
+from wva.model.metrics import MISSING, Freshness, ReplicaMetrics, Sample, SampleState
+from wva.model.records import replace
+from wva.model.snapshot import SchedulerQueue
 from wva.model.variant import ModelKey, VariantKey
+from wva.numbers import FINITE
 from wva.prometheus.answers import InstantSeries, InstantVector
 
 _SHOWN_MODEL_CHARACTERS: Final = 80
+_MAX_NAMES: Final = 100
+"""Under so many names a model may be asked for at the gateway."""
 _COUNTED_QUERIES: Final = frozenset({queries.KV_CACHE_USAGE, queries.QUEUE_LENGTH})
 """WVA counts ignored series in the answers with values, and not again in the answers with times."""
-_NO_QUERIES: Final[frozenset[str]] = frozenset()
 
 
 class IgnoredCause(StrEnum):
@@ -42,17 +50,19 @@ class IgnoredCause(StrEnum):
 
 @dataclass(slots=True)
 class _GatheredPod:
-    """A pod of a known variant, with its series so far: by query, and those of its engines by signal."""
+    """A Ready pod of a known variant, with its series so far: by query, and those of its engines also by signal."""
 
+    pod: Pod
     variant: VariantKey
     model: ModelKey
     model_id: str
-    ready: bool
-    ready_since: float | None
-    creation_timestamp: str | None
     engines: dict[str, dict[str, list[InstantSeries]]]
     series: dict[str, list[InstantSeries]] = field(default_factory=dict)
     other_model: str | None = None
+
+    def texts(self, query: str) -> samples.Texts:
+        """Return the values in the answer to a query that is not about engines."""
+        return samples.texts_of(self.series.get(query, ()))
 
 
 class ReplicaJoin:
@@ -64,39 +74,53 @@ class ReplicaJoin:
         *,
         instruments: Instruments,
         wanted: Mapping[ModelKey, frozenset[str]] = {},
-        faults: Faults | None = None,
+        faults: Faults,
     ) -> None:
-        """Note the pods of the variants; ``wanted`` has the names of the queries about engines that each model needs.
+        """Note pods and models; ``wanted`` has the names of the queries that only some models need.
 
-        ``faults`` takes the models whose pods or samples cannot be read.
+        ``faults`` takes the models whose samples cannot be read.
         """
-        self._faults = Faults() if faults is None else faults
+        self._faults = faults
         self._instruments = instruments
         self._failures: dict[tuple[str, str], str] = {}
         self._pods: dict[tuple[str, str], _GatheredPod] = {}
+        self._unready: set[tuple[str, str]] = set()
+        self._queues: dict[ModelKey, dict[str, list[InstantSeries]]] = {}
         for accepted in variants:
             key, model = accepted.variant.key, accepted.variant.model
-            wants = wanted.get(model, _NO_QUERIES) & queries.BY_PODS
-            for pod in accepted.pods:
-                meta = pod.metadata
-                try:
-                    engines: dict[str, dict[str, list[InstantSeries]]] = {query: {} for query in wants}
-                    noted = _GatheredPod(
-                        key, model, model.model_id, pod.ready, pod.ready_since, meta.creation_timestamp, engines
-                    )
-                except Exception as error:  # noqa: BLE001 - the pods of other models are still read
-                    self._faults.note(model, f"reading pod {meta.name}", error)
-                else:
-                    self._pods[meta.namespace, meta.name] = noted
+            wants = wanted.get(model, frozenset())
+            if queries.SCHEDULER_QUEUE in wants and accepted.variant.active:
+                self._queues[model] = {}
+            for pod in accepted.ready:
+                engines: dict[str, dict[str, list[InstantSeries]]] = {query: {} for query in wants & queries.BY_PODS}
+                name = pod.metadata.namespace, pod.metadata.name
+                self._pods[name] = _GatheredPod(pod, key, model, model.model_id, engines)
+            self._unready.update((pod.metadata.namespace, pod.metadata.name) for pod in accepted.unready)
 
     def fail(self, query: str, namespaces: Iterable[str], message: str) -> None:
-        """Note why a query about the engines of some namespaces has no answer."""
+        """Note why a query about some namespaces that only some models need has no answer."""
         self._failures.update({(query, namespace): message for namespace in namespaces})
 
     def add(self, query: str, vector: InstantVector) -> None:
         """Take over the series of the answer to a query, named as in ``queries``."""
+        if query == queries.SCHEDULER_QUEUE:
+            for series in vector.series:
+                labels = series.metric
+                model = ModelKey(labels.namespace or "", labels.target_model_name or labels.model_name or "")
+                queue = self._queues.get(model)
+                if queue is not None:
+                    queue.setdefault(labels.signal or "", []).append(series)
+            return
         if query in queries.BY_PODS:
-            self._add_engines(query, vector)
+            pods = self._pods
+            for series in vector.series:
+                labels = series.metric
+                pod = pods.get((labels.namespace or "", labels.pod or labels.pod_name or ""))
+                # The size of the cache comes without a model: it belongs to the engine, with all the names it serves.
+                if pod is not None and (labels.model_name is None or labels.model_name == pod.model_id):
+                    row = pod.engines.get(query)
+                    if row is not None:
+                        row.setdefault(labels.signal or "", []).append(series)
             return
         ignored: Counter[IgnoredCause | None] = Counter()
         for series in vector.series:
@@ -104,30 +128,13 @@ class ReplicaJoin:
                 ignored[self._place(query, series)] += 1
             except Exception as error:  # noqa: BLE001 - the other series are still read
                 ignored[IgnoredCause.MALFORMED] += 1
-                labels = series.metric
-                name = labels.pod or labels.pod_name or ""
-                pod = self._pods.get((labels.namespace or "", name))
+                name = series.metric.pod or series.metric.pod_name or ""
+                pod = self._pods.get((series.metric.namespace or "", name))
                 if pod is not None:
                     self._faults.note(pod.model, f"reading the samples of pod {name}", error)
         if query in _COUNTED_QUERIES:
             for cause in IgnoredCause:
                 self._instruments.samples_ignored.labels(cause).inc(ignored[cause])
-
-    def _add_engines(self, query: str, vector: InstantVector) -> None:
-        """Take over series of engines; drop those of other pods and models."""
-        pods = self._pods
-        for series in vector.series:
-            labels = series.metric
-            pod = pods.get((labels.namespace or "", labels.pod or labels.pod_name or ""))
-            # The size of the cache comes without a model: it belongs to the engine, with all the names that it serves.
-            if pod is not None and (labels.model_name is None or labels.model_name == pod.model_id):
-                row, signal = pod.engines.get(query), labels.signal or ""
-                if row is not None:
-                    found = row.get(signal)
-                    if found is None:
-                        row[signal] = [series]
-                    else:
-                        found.append(series)
 
     def _place(self, query: str, series: InstantSeries) -> IgnoredCause | None:
         """Hand the series to its pod, or say why not."""
@@ -137,9 +144,7 @@ class ReplicaJoin:
             return IgnoredCause.MALFORMED
         pod = self._pods.get((namespace, pod_name))
         if pod is None:
-            return IgnoredCause.FOREIGN_POD
-        if not pod.ready:
-            return IgnoredCause.NOT_READY
+            return IgnoredCause.NOT_READY if (namespace, pod_name) in self._unready else IgnoredCause.FOREIGN_POD
         if model_name != pod.model_id:
             cut = model_name[:_SHOWN_MODEL_CHARACTERS]
             shown = "".join(character if character.isprintable() else "?" for character in cut)
@@ -152,54 +157,88 @@ class ReplicaJoin:
 
     def replicas(self, *, now: float, freshness: Freshness) -> list[ReplicaMetrics]:
         """Return an entry for every Ready pod, classified at ``now`` (seconds since the epoch); forget the pods."""
-        classifier = Classifier(now, freshness)
+        classifier = samples.Classifier(now, freshness)
         found = []
-        for namespace, name in list(self._pods):
-            pod = self._pods.pop((namespace, name))  # freed one by one: all at once would take too long
-            if not pod.ready:
-                continue
+        for key in list(self._pods):
+            pod = self._pods.pop(key)  # freed one by one: all at once would take too long
             try:
-                found.append(self._replica(namespace, name, pod, classifier))
+                found.append(self._replica(pod, classifier))
             except Exception as error:  # noqa: BLE001 - the replicas of other models are still judged
-                self._faults.note(pod.model, f"reading the samples of pod {name}", error)
-        samples = {
-            queries.KV_CACHE_USAGE: Counter(replica.kv_usage.state for replica in found),
-            queries.QUEUE_LENGTH: Counter(replica.queue_length.state for replica in found),
-        }
-        for signal, states in samples.items():
-            for state, count in states.items():
-                self._instruments.samples.labels(signal, state).inc(count)
+                self._faults.note(pod.model, f"reading the samples of pod {pod.pod.metadata.name}", error)
+        states = Counter((queries.KV_CACHE_USAGE, replica.kv_usage.state) for replica in found)
+        states.update((queries.QUEUE_LENGTH, replica.queue_length.state) for replica in found)
+        for labels, count in states.items():
+            self._instruments.samples.labels(*labels).inc(count)
         return found
 
-    def _replica(self, namespace: str, name: str, pod: _GatheredPod, classifier: Classifier) -> ReplicaMetrics:
-        scrape = classifier.scrape(texts_of(pod.series.get(queries.KV_CACHE_USAGE_TIMESTAMP, ())))
-        queue_scrape = classifier.scrape(texts_of(pod.series.get(queries.QUEUE_LENGTH_TIMESTAMP, ())))
+    def _replica(self, pod: _GatheredPod, classifier: samples.Classifier) -> ReplicaMetrics:
+        meta = pod.pod.metadata
+        scrape = classifier.scrape(pod.texts(queries.KV_CACHE_USAGE_TIMESTAMP))
+        queue_scrape = classifier.scrape(pod.texts(queries.QUEUE_LENGTH_TIMESTAMP))
         engine, counters, detail, created = None, None, "", None
         counted = pod.engines.get(queries.ENGINE_COUNTERS)
         if counted is not None:
-            counter_scrape = classifier.scrape(texts_of(counted.get(queries.CounterSignal.TIME, ())))
-            failure = self._failures.get((queries.ENGINE_COUNTERS, namespace), "")
-            engine = engine_signals(counted, counter_scrape, failure=failure, signals=GAUGES)
-            counters, detail = engine_counters(counted, counter_scrape, engine)
-            created = parse_time(pod.creation_timestamp)
+            counter_scrape = classifier.scrape(samples.texts_of(counted.get(queries.CounterSignal.TIME, ())))
+            failure = self._failures.get((queries.ENGINE_COUNTERS, meta.namespace), "")
+            engine = samples.engine_signals(counted, counter_scrape, failure=failure, signals=samples.GAUGES)
+            counters, detail = samples.engine_counters(counted, counter_scrape, engine)
+            created = parse_time(meta.creation_timestamp)
         told = pod.engines.get(queries.ENGINE_SIGNALS)
         if told is not None:
-            engine = engine_signals(told, scrape, failure=self._failures.get((queries.ENGINE_SIGNALS, namespace), ""))
+            failure = self._failures.get((queries.ENGINE_SIGNALS, meta.namespace), "")
+            engine = samples.engine_signals(told, scrape, failure=failure)
         return ReplicaMetrics(
-            name,
+            meta.name,
             pod.variant,
-            _sample(SHARE, queries.KV_CACHE_USAGE, pod, scrape),
-            _sample(REQUESTS, queries.QUEUE_LENGTH, pod, queue_scrape),
+            _sample(samples.SHARE, queries.KV_CACHE_USAGE, pod, scrape),
+            _sample(samples.REQUESTS, queries.QUEUE_LENGTH, pod, queue_scrape),
             engine,
-            ready_since=pod.ready_since,
+            ready_since=pod.pod.ready_since,
             counters=counters,
             counters_detail=detail,
             created=created,
         )
 
+    def queues(self, *, now: float, freshness: Freshness) -> list[SchedulerQueue]:
+        """Return what endpoint pickers hold back for each model that needs to know, sorted by model."""
+        classifier = samples.Classifier(now, freshness)
+        found = []
+        for model, series in sorted(self._queues.items()):
+            try:
+                found.append(self._queue(model, series, classifier))
+            except Exception as error:  # noqa: BLE001 - the other models still get their queues
+                self._faults.note(model, "reading the scheduler's queue", error)
+        return found
 
-def _sample(kind: SignalRange, query: str, pod: _GatheredPod, scrape: ScrapeTime) -> Sample:
-    texts = texts_of(pod.series.get(query, ()))
+    def _queue(self, model: ModelKey, series: samples.PodSeries, classifier: samples.Classifier) -> SchedulerQueue:
+        """Sum up the queues of a model. Without an answer they are invalid, since there may be requests or none."""
+        failure = self._failures.get((queries.SCHEDULER_QUEUE, model.namespace))
+        if failure is not None:
+            unknown = Sample(SampleState.INVALID, detail=failure)
+            return SchedulerQueue(model, unknown, unknown)
+        times = samples.texts_of(series.get(queries.QueueSignal.TIMESTAMP, ()))
+        few = 0 < len(times) <= _MAX_NAMES
+        oldest = classifier.scrape((min(times, key=lambda text: FINITE.find(text) or 0.0),) if few else ())
+        totals = []
+        for signal in (queries.QueueSignal.SIZE, queries.QueueSignal.BYTES):
+            found = series.get(signal, [])
+            if max(len(found), len(times)) > _MAX_NAMES:
+                detail = f"requests under more than {_MAX_NAMES} names of the model"
+                totals.append(Sample(SampleState.INVALID, detail=detail))
+                continue
+            # Two names of one model make two series for each signal: requests under both names wait for the same
+            # replicas. A series without a number makes the sum invalid.
+            judged = [oldest.sample(samples.COUNTED, samples.texts_of([one])) for one in found]
+            doubtful = [sample for sample in judged if sample.value is None]
+            if doubtful or not judged:
+                totals.append(doubtful[0] if doubtful else MISSING)
+            else:
+                totals.append(replace(judged[0], value=math.fsum(sample.value or 0.0 for sample in judged)))
+        return SchedulerQueue(model, *totals)
+
+
+def _sample(kind: samples.SignalRange, query: str, pod: _GatheredPod, scrape: samples.ScrapeTime) -> Sample:
+    texts = pod.texts(query)
     sample = scrape.sample(kind, texts)
     if sample.state is SampleState.MISSING and not texts and pod.other_model is not None:
         return Sample(SampleState.MISSING, detail=f'its pods report model_name "{pod.other_model}"')

@@ -1,19 +1,25 @@
-"""Turns the series of one signal into samples with a state; a value that cannot be believed never becomes a number.
+"""From series to samples with a state, and to counters; a value that cannot be believed never becomes a number.
 
-Classification, in this order. No series: missing. Two series for one pod in an answer, no finite number, below zero,
-above the signal's maximum, a time in the future: invalid. A value without a time: missing, since nothing says that
-the pod still reports. Then the age decides between fresh, stale and missing.
+Classification, in this order. No series: missing. Two series for one pod in an answer, no finite number, out of the
+range of the signal, a time in the future: invalid. A value without a time: missing, since nothing says that the pod
+still reports. Then the age decides between fresh, stale and missing.
+
+The engines of a pod report more than the two signals. The series of ``engine_signals`` come from the same page as the
+KV usage, so the time of the last KV usage is the time of all of them. The series of ``engine_counters`` have the time
+of their scrape. WVA needs all counters of a pod to compute arrivals, so a pod has all or none.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeAlias
 
-from wva.model.metrics import MISSING, Freshness, Sample, SampleState
-from wva.numbers import FINITE, Real, shown
+from wva.collect.queries import CounterSignal, EngineSignal
+from wva.model.metrics import MISSING, EngineCounters, EngineSignals, Freshness, Sample, SampleState
+from wva.numbers import FINITE, Real, Whole, shown
 from wva.prometheus.answers import InstantSeries
 
 FUTURE_TOLERANCE_SECONDS: Final = 30.0
@@ -21,10 +27,9 @@ FUTURE_TOLERANCE_SECONDS: Final = 30.0
 _LONGEST_SHOWN_SECONDS: Final = 1e9
 
 Texts: TypeAlias = tuple[str | None, ...]
-"""The values in one answer for one replica: none, one, or several that contradict each other.
-
-None stands for a histogram.
-"""
+"""The values in one answer for one replica: none, one, or several that contradict each other; None is a histogram."""
+PodSeries: TypeAlias = Mapping[str, list[InstantSeries]]
+"""The series of one pod in the answer to one query, by signal."""
 
 
 def texts_of(series: Iterable[InstantSeries]) -> Texts:
@@ -45,36 +50,8 @@ AMOUNT: Final = SignalRange(Real(0, 1e9))
 """Of requests, tokens per request, seconds: no engine has more. A larger number is broken, or an attempt to break a sum
 over replicas."""
 COUNTED: Final = SignalRange(Real(0, 1e15))
-"""Of anything since an engine started: a million tokens per second for thirty years."""
+"""Of anything since an engine started, or of a model: a million tokens per second for thirty years."""
 REQUESTS: Final = SignalRange(AMOUNT.range, whole=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Classifier:
-    """Turns a value and its time into a sample, at the time ``now`` (seconds since the epoch)."""
-
-    now: float
-    freshness: Freshness
-
-    def sample(self, kind: SignalRange, *, value: Texts, time: Texts) -> Sample:
-        """Classify one signal of one replica."""
-        return self.scrape(time).sample(kind, value)
-
-    def scrape(self, time: Texts) -> ScrapeTime:
-        """Judge the time of a scrape, which all of its values share."""
-        if not time:
-            return ScrapeTime(SampleState.MISSING, None, "no time for the value: the pod no longer reports")
-        if len(time) > 1:
-            return ScrapeTime(SampleState.INVALID, None, f"{len(time)} times for one pod")
-        timestamp = FINITE.find(time[0])
-        if timestamp is None:
-            return ScrapeTime(SampleState.INVALID, None, f"the time {_shown(time[0])} is not a number")
-        age = self.now - timestamp
-        if age < -FUTURE_TOLERANCE_SECONDS:
-            return ScrapeTime(SampleState.INVALID, timestamp, f"{_seconds(-age)} in the future")
-        state = self.freshness.classify(max(0.0, age))
-        detail = "" if state is SampleState.FRESH else f"{_seconds(age)} old"
-        return ScrapeTime(state, timestamp, detail, age if age >= 0 else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +83,112 @@ class ScrapeTime:
         if self.state is not SampleState.FRESH and self.state is not SampleState.STALE:
             return Sample(self.state, timestamp=self.timestamp, detail=self.detail)
         return Sample(self.state, float(math.trunc(number)) if kind.whole else number, self.timestamp, self.detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Classifier:
+    """Judges samples at the time ``now`` (seconds since the epoch)."""
+
+    now: float
+    freshness: Freshness
+
+    def scrape(self, time: Texts) -> ScrapeTime:
+        """Judge the time of a scrape, which all of its values share."""
+        if not time:
+            return ScrapeTime(SampleState.MISSING, None, "no time for the value: the pod no longer reports")
+        if len(time) > 1:
+            return ScrapeTime(SampleState.INVALID, None, f"{len(time)} times for one pod")
+        timestamp = FINITE.find(time[0])
+        if timestamp is None:
+            return ScrapeTime(SampleState.INVALID, None, f"the time {_shown(time[0])} is not a number")
+        age = self.now - timestamp
+        if age < -FUTURE_TOLERANCE_SECONDS:
+            return ScrapeTime(SampleState.INVALID, timestamp, f"{_seconds(-age)} in the future")
+        state = self.freshness.classify(max(0.0, age))
+        detail = "" if state is SampleState.FRESH else f"{_seconds(age)} old"
+        return ScrapeTime(state, timestamp, detail, age if age >= 0 else None)
+
+
+GAUGES: Final = {"kv_usage": SHARE, "waiting": AMOUNT, "running": AMOUNT}
+"""The signals that both queries about engines have."""
+_SIGNALS: Final = {
+    signal.value: SHARE if signal in {EngineSignal.KV_USAGE, EngineSignal.PREFIX_HIT_RATE} else AMOUNT
+    for signal in EngineSignal
+    if signal is not EngineSignal.CACHE_CONFIG
+}
+_COUNTERS: Final = tuple(
+    signal for signal in CounterSignal if signal not in {CounterSignal.TIME, CounterSignal.CACHE_CONFIG, *GAUGES}
+)
+_NEVER_COUNTED: Final = frozenset({CounterSignal.ABORTED, CounterSignal.CACHED_TOKENS})
+"""Counters that an engine may lack, and that are 0 then: one of a finished reason that never occurred, and one of the
+prefix cache."""
+_COUNT: Final = Whole(1, 999_999_999)
+"""Of blocks, and of tokens in a block."""
+_MAX_ENGINES: Final = 1_000
+"""No pod has more engines."""
+
+
+def engine_signals(
+    series: PodSeries, scrape: ScrapeTime, *, failure: str = "", signals: Mapping[str, SignalRange] = _SIGNALS
+) -> EngineSignals:
+    """Classify the signals of a pod's engines; ``failure`` says why the query has no answer, empty if it has one."""
+    missing = Sample(SampleState.MISSING, detail=failure)
+    samples = {
+        name: missing if (found := series.get(name)) is None else scrape.sample(kind, texts_of(found))
+        for name, kind in signals.items()
+    }
+    sizes = series.get(EngineSignal.CACHE_CONFIG)
+    return EngineSignals(kv_capacity_tokens=missing if sizes is None else _cache_tokens(sizes, scrape), **samples)
+
+
+def engine_counters(series: PodSeries, scrape: ScrapeTime, gauges: EngineSignals) -> tuple[EngineCounters | None, str]:
+    """Return the counters of a pod's engines, or None and the reason.
+
+    The counters are believed as far as the time of their scrape is; ``gauges`` are of the same scrape.
+    """
+    at = gauges.running.timestamp
+    if gauges.running.value is None or at is None:
+        return None, gauges.running.detail or "no counters"
+    values: dict[str, float] = {}
+    for signal in _COUNTERS:
+        found = series.get(signal)
+        if found is None:
+            if signal not in _NEVER_COUNTED:
+                return None, f"no counter {signal}"
+            values[signal] = 0.0
+            continue
+        value = found[0].value if len(found) == 1 else None
+        number = COUNTED.range.find(value[1]) if value is not None else None
+        if number is None:
+            return None, f"{signal}: {scrape.sample(COUNTED, texts_of(found)).detail}"
+        values[signal] = number
+    values[CounterSignal.PROMPT_TOKENS] -= values.pop(CounterSignal.CACHED_TOKENS)
+    return EngineCounters(at=at, **values), ""
+
+
+def _cache_tokens(sizes: list[InstantSeries], scrape: ScrapeTime) -> Sample:
+    """Return the KV cache of all engines in tokens; each must have one size, made of whole blocks."""
+    if len(sizes) > _MAX_ENGINES:
+        return Sample(SampleState.INVALID, detail=f"more than {_MAX_ENGINES} sizes of the KV cache")
+    engines: dict[str, int] = {}
+    for found in sizes:
+        blocks, block = found.metric.num_gpu_blocks or "", found.metric.block_size or ""
+        tokens = _tokens(blocks, block)
+        if tokens is None:
+            words = f"num_gpu_blocks {shown(blocks)} and block_size {shown(block)} are not counts"
+            return Sample(SampleState.INVALID, detail=words)
+        engine = found.metric.engine or ""
+        if engine in engines:
+            return Sample(SampleState.INVALID, detail=f"several sizes of the KV cache of engine {shown(engine)}")
+        engines[engine] = tokens
+    return scrape.sample(COUNTED, (str(sum(engines.values())),))
+
+
+@lru_cache(maxsize=256)
+def _tokens(blocks: str, block: str) -> int | None:
+    """Return the tokens in so many blocks of a size. Cached, since a fleet has few sizes."""
+    count, size = _COUNT.find(blocks), _COUNT.find(block)
+    return None if count is None or size is None else count * size
 
 
 def _seconds(seconds: float) -> str:

@@ -5,12 +5,12 @@ the namespaces, until the namespace that spoils the answer is alone. That namesp
 theirs in the same cycle. From then on WVA asks about that namespace alone, and while it fails, less and less often, at
 least every five minutes. Once it has an answer again, WVA still asks about it alone for ten minutes.
 
-WVA asks about halves only after a failure that a namespace can cause, and a round of queries has a limit for such
-queries. If Prometheus answers no query at all, it is the reason itself: then the limit is a few queries. If a limit
-ends the search, the next round continues with the halves that failed.
+WVA asks about halves only after a failure that a namespace can cause, and only so often in a round of queries. If
+Prometheus answers no query at all, it is the reason itself, and the limit is lower. If a limit ends the search, the
+next round continues with the halves that failed.
 
-The essential queries go first: every decision needs them. The others begin when the essential ones of the round have
-been asked, or when half of its time is over, so that one slow namespace does not keep them from being asked.
+The essential queries go first: every decision needs them. The others begin when those of the round have been asked, or
+when half of its time is over, so that one slow namespace does not keep them from being asked.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Round:
 
     def begin(self) -> None:
         """Count the time of the round from now on; before, it waited for another round."""
-        self.deadline = max(self.deadline, asyncio.get_running_loop().time() + self.seconds)
+        self.deadline = asyncio.get_running_loop().time() + self.seconds
 
     def takes(self, count: int, kind: ErrorKind, *, essential: bool) -> bool:
         """Tell whether a failure allows so many more queries, and count them."""
@@ -159,8 +159,7 @@ class SharedQueries:
             if suspect.strikes:
                 together.setdefault(suspect.failure.among, []).append(each)
         parts = {tuple(members): known[members[0]] for members in together.values()}
-        due = [part for part, suspect in parts.items() if suspect.due(now)]
-        due.sort(key=lambda part: (parts[part].asked_at, part))
+        due = sorted((part for part in parts if parts[part].due(now)), key=lambda part: (parts[part].asked_at, part))
         due, waiting = due[:_SUSPECTS_AT_A_TIME], due[_SUSPECTS_AT_A_TIME:]
         later = {each: parts[part].failure for part in waiting for each in part}
         settled = Settled()
@@ -192,24 +191,32 @@ class SharedQueries:
     ) -> Settled:
         """Ask all queries about these namespaces; if one fails, ask about parts, and remember which spoil answers.
 
-        Suspects are asked one query after the other: the first that fails is enough.
+        The others wait until those with ``gates`` that are essential have been asked. Suspects (without ``gates``) are
+        asked one query after the other: the first that fails is enough.
         """
+        queries = {name: make(namespaces) for name, make in makes.items()}
+        essential = any(query.essential for query in queries.values())
+        if not essential:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(round_.others_begin_latest):
+                    await round_.others_begin.wait()
         first: dict[str, InstantVector | PrometheusError] = {}
         if gates:
+            round_.essential_running += essential
             async with asyncio.TaskGroup() as group:
-                tasks = {
-                    name: group.create_task(self._in_order(make(namespaces), round_, gates=True))
-                    for name, make in makes.items()
-                }
+                tasks = {name: group.create_task(self._ask(query, round_)) for name, query in queries.items()}
             first = {name: task.result() for name, task in tasks.items()}
+            round_.essential_running -= essential
+            if not round_.essential_running:
+                round_.others_begin.set()
         settled = Settled()
         for name, make in makes.items():
             rest = tuple(each for each in namespaces if each not in settled.failed)
             if not rest:
                 break
-            got = first[name] if gates else await self._in_order(make(rest), round_, gates=False)
-            if gates and isinstance(got, PrometheusError) and rest != namespaces:
-                got = await self._ask(make(rest), round_)
+            got = first.get(name)
+            if got is None or (isinstance(got, PrometheusError) and rest != namespaces):
+                got = await self._ask(make(rest), round_, suspect=not gates)
             settled.take(await self._taken(name, make, rest, got, round_))
         failed, now = settled.failed, round_.now
         if failed:
@@ -234,33 +241,16 @@ class SharedQueries:
                     _log.warning("namespace_spoils_answers", namespace=each, reason=failure.message)
         return settled
 
-    async def _in_order(self, query: Query, round_: Round, *, gates: bool) -> InstantVector | PrometheusError:
-        """Ask a query; if it is not essential, wait first for ``others_begin`` or its latest time."""
-        if query.essential and gates:
-            round_.essential_running += 1
-            try:
-                return await self._ask(query, round_)
-            finally:
-                round_.essential_running -= 1
-                if not round_.essential_running:
-                    round_.others_begin.set()
-        if not query.essential:
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(round_.others_begin_latest):
-                    await round_.others_begin.wait()
-        return await self._ask(query, round_, suspect=not gates)
-
     async def _taken(
         self, name: str, make: Make, namespaces: tuple[str, ...], got: InstantVector | PrometheusError, round_: Round
     ) -> Settled:
         """Return what an answer settles; after an error, ask about each half of the namespaces."""
         if not isinstance(got, PrometheusError):
             return Settled({name: got})
-        halves = _halves(namespaces)
-        queries = {half: make(half) for half in halves}
+        queries = {half: make(half) for half in _halves(namespaces)}
         essential = any(query.essential for query in queries.values())
-        possible = len(halves) > 1 and got.kind in _BY_NAMESPACE
-        if not possible or not round_.takes(len(halves), got.kind, essential=essential):
+        possible = len(queries) > 1 and got.kind in _BY_NAMESPACE
+        if not possible or not round_.takes(len(queries), got.kind, essential=essential):
             return Settled(failed=dict.fromkeys(namespaces, Failure(name, got, namespaces)))
         async with asyncio.TaskGroup() as group:
             tasks = {half: group.create_task(self._ask(query, round_)) for half, query in queries.items()}

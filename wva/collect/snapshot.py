@@ -2,9 +2,8 @@
 
 WVA queries namespaces in chunks, side by side, unless the cache has answers that may be used again. A namespace counts
 as answered only if each essential query about it is. Namespaces without an answer become a CollectionFailure that names
-them; all others have their answers. ``shared_queries`` finds a namespace that spoils the answers about its chunk. WVA
-asks about engines and schedulers' queues only where an analyzer needs them. Without these answers their samples are
-missing, and the other analyzers still decide.
+them; all others have their answers. WVA asks about engines and schedulers' queues only where an analyzer needs them.
+Without these answers their samples are missing, and the other analyzers still decide.
 
 Only cancellation raises. A cycle with failures still has variants; the decision stages judge what a failure means.
 """
@@ -12,25 +11,20 @@ Only cancellation raises. A cycle with failures still has variants; the decision
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from wva import log
 from wva.collect import queries
-from wva.collect.answer_cache import AnswerCache, Answers, CacheSettings, Pods
-from wva.collect.claims import EVERYTHING, Claims
-from wva.collect.faults import Faults
-from wva.collect.promql import validate_namespace
-from wva.collect.queries import Query, chunk_queries, chunks, parts
+from wva.collect.answer_cache import AnswerCache, Answers, Pods
 from wva.collect.replicas import ReplicaJoin
 from wva.collect.request_counts import REQUEST_COUNTS, count_requests
 from wva.collect.resolution import CollectStores
-from wva.collect.samples import Classifier
-from wva.collect.scheduler_queue import SchedulerQueueJoin
 from wva.collect.shared_queries import Make, Round, Settled, SharedQueries
-from wva.collect.variants import AcceptedVariant, accepted_in_slices
+from wva.collect.variants import AcceptedVariant, Claims, Faults, accepted_in_slices
+from wva.config import Settings
 from wva.instruments import Instruments
 from wva.model.inventory import Inventory
 from wva.model.metrics import Freshness
@@ -71,11 +65,11 @@ class Collector:
     _: KW_ONLY
     prometheus: Querier
     instruments: Instruments
-    claims: Claims = EVERYTHING
+    claims: Claims = Claims()  # noqa: RUF009 - frozen
     freshness: Callable[[], Freshness] = Freshness
-    cache: Callable[[], CacheSettings] = CacheSettings
+    cache: Callable[[], Settings] = Settings.model_construct
     deadline_seconds: float = 20.0
-    as_started: Callable[[Variant, float], Variant] | None = None
+    as_started: Callable[[Variant, float], Variant] = lambda variant, _: variant
     engines_of: Callable[[ModelKey], bool] = lambda _: False
     counters_of: Callable[[ModelKey], bool] = lambda _: False
     retention_of: Callable[[ModelKey], float | None] = lambda _: None
@@ -99,42 +93,18 @@ class Collector:
 
         Its queries take at most the deadline, and so do those of a fetch in the background before them.
         """
-        faults = Faults(now, throttle=self._throttle)
-        accepted = await accepted_in_slices(
-            self.stores, claims=self.claims, now=now, as_started=self.as_started, faults=faults
-        )
+        accepted, faults = await self._accepted(now)
         size, wanted, refused = _size(accepted), self._wanted(accepted, faults), _refused(accepted)
-        replicas = await beside(
+        join = await beside(
             size, lambda: ReplicaJoin(accepted, instruments=self.instruments, wanted=wanted, faults=faults)
         )
-        active = {entry.variant.model for entry in accepted if entry.variant.active}
-        queues = SchedulerQueueJoin(
-            [model for model in sorted(active) if queries.SCHEDULER_QUEUE in wanted[model]], faults=faults
-        )
-
-        def take(chunk: _Chunk, found: ChunkAnswers) -> None:
-            """Give the answers about a chunk to replicas and queues; an empty one with a warning is a failure."""
-            for name, answer in _answers(found).items():
-                if name in queries.ANALYZER_QUERIES and answer.warnings and not answer.series:
-                    fail(name, chunk.namespaces, f"query {name}: {answer.warnings[0]}")
-                elif name == queries.SCHEDULER_QUEUE:
-                    queues.add(answer)
-                else:
-                    replicas.add(name, answer)
-
-        def fail(query: str, namespaces: Sequence[str], message: str) -> None:
-            if query == queries.SCHEDULER_QUEUE:
-                queues.fail(namespaces, message)
-            else:
-                replicas.fail(query, namespaces, message)
-
+        retentions = {
+            model: faults.attempt(model, "reading its policy", partial(self.retention_of, model), default=None)
+            for model in sorted({entry.variant.model for entry in accepted if entry.variant.active})
+            if model.namespace not in refused
+        }
         round_ = Round(now, self.deadline_seconds)
         async with asyncio.TaskGroup() as group:
-            retentions = {
-                model: faults.attempt(model, "reading its policy", partial(self.retention_of, model), default=None)
-                for model in sorted(active)
-                if model.namespace not in refused
-            }
             counting = group.create_task(
                 count_requests(
                     {model: retention for model, retention in retentions.items() if retention is not None},
@@ -142,19 +112,15 @@ class Collector:
                 )
             )
             failures = list(refused.values())
-            for chunk, found in (await self._chunk_answers(accepted, wanted, round_, faults)).items():
+            for chunk, found in (await self._chunk_answers(accepted, wanted, round_)).items():
                 series = sum(len(vector.series) for vector in _answers(found).values())
-                await beside(series // _SERIES_PER_VARIANT, partial(take, chunk, found))
-                for name in found.keys() - {_ESSENTIAL}:
-                    for namespace, failure in found[name].failed.items():
-                        fail(name, [namespace], failure.message)
+                await beside(series // _SERIES_PER_VARIANT, partial(_take, join, chunk, found))
                 failures += _failures(found)
         freshness = self.freshness()
-        metrics, waiting = await beside(
-            size,
-            lambda: (replicas.replicas(now=now, freshness=freshness), queues.queues(Classifier(now, freshness))),
+        replicas, queues = await beside(
+            size, lambda: (join.replicas(now=now, freshness=freshness), join.queues(now=now, freshness=freshness))
         )
-        snapshot = await beside(size, lambda: Snapshot.of([entry.variant for entry in accepted], metrics, failures))
+        snapshot = await beside(size, lambda: Snapshot.of([entry.variant for entry in accepted], replicas, failures))
         try:
             inventory, detail = self.inventory() or (None, "")
         except Exception as error:  # noqa: BLE001 - no model is held; the number of GPUs is unknown
@@ -162,7 +128,7 @@ class Collector:
             inventory, detail = None, f"counting GPUs failed: {cause_of(error)}"
         return replace(
             snapshot,
-            queues=tuple(sorted(waiting, key=lambda queue: queue.model)),
+            queues=tuple(queues),
             request_counts=counting.result(),
             inventory=inventory,
             inventory_detail=detail,
@@ -172,13 +138,18 @@ class Collector:
     async def refresh(self, now: float) -> None:
         """Fetch the answers that the last cycle used again if they are due. After a failure the kept answers stay."""
         async with self._round:
-            accepted = await accepted_in_slices(self.stores, claims=self.claims)
-            faults = Faults(now, throttle=self._throttle)
-            wanted, suspected = self._wanted(accepted, faults), self._shared.suspected(_ESSENTIAL)
-            found = await beside(_size(accepted), lambda: _chunks(accepted, wanted, faults, suspected))
-            due = [chunk for chunk in found if self._cache.due(chunk.queries, now=now)]
+            accepted, faults = await self._accepted(now)
+            found = await self._chunks(accepted, self._wanted(accepted, faults))
+            due = [chunk for chunk in found if self._cache.due(chunk, now=now)]
             if due:
                 self._conclude(await self._ask(due, Round(now, self.deadline_seconds)))
+
+    async def _accepted(self, now: float) -> tuple[list[AcceptedVariant], Faults]:
+        faults = Faults(now, self._throttle)
+        accepted = await accepted_in_slices(
+            self.stores, claims=self.claims, now=now, as_started=self.as_started, faults=faults
+        )
+        return accepted, faults
 
     def _wanted(self, accepted: list[AcceptedVariant], faults: Faults) -> Wanted:
         """Return the queries that only some analyzers want; each policy is read once."""
@@ -197,22 +168,25 @@ class Collector:
             for model in {entry.variant.model for entry in accepted}
         }
 
+    async def _chunks(self, accepted: list[AcceptedVariant], wanted: Wanted) -> list[_Chunk]:
+        """Return what to ask about the active variants; suspected namespaces are apart from the others."""
+        suspected = self._shared.suspected(_ESSENTIAL)
+        return await beside(_size(accepted), lambda: _chunks(accepted, wanted, suspected))
+
     async def _chunk_answers(
-        self, accepted: list[AcceptedVariant], wanted: Wanted, round_: Round, faults: Faults
+        self, accepted: list[AcceptedVariant], wanted: Wanted, round_: Round
     ) -> dict[_Chunk, ChunkAnswers]:
         """Return the answers about the namespaces of active variants, from the cache or from Prometheus."""
-        suspected = self._shared.suspected(_ESSENTIAL)
-        needed = await beside(_size(accepted), lambda: _chunks(accepted, wanted, faults, suspected))
+        needed = await self._chunks(accepted, wanted)
         known: dict[_Chunk, ChunkAnswers] = {}
         async with self._round:
             round_.begin()
             for chunk in needed:
-                kept = self._cache.find(chunk.queries, chunk.pods, now=round_.now)
+                kept = self._cache.find(chunk, chunk.pods, now=round_.now)
                 if kept is not None:
                     known[chunk] = {_ESSENTIAL: Settled(dict(kept))}
             asked = await self._ask([chunk for chunk in needed if chunk not in known], round_)
-        spoilers = all(namespace in suspected for chunk in asked for namespace in chunk.namespaces)
-        if (asked or not needed) and not (known and spoilers):
+        if (asked or not needed) and not (known and all(chunk.suspected for chunk in asked)):
             self._conclude(asked)
         self._cache.clean(now=round_.now)
         return known | asked
@@ -231,7 +205,7 @@ class Collector:
     async def _ask(self, asked: list[_Chunk], round_: Round) -> dict[_Chunk, ChunkAnswers]:
         """Ask about chunks side by side; complete answers are kept."""
         suspected = self._shared.suspected(_ESSENTIAL)
-        if all(namespace in suspected for chunk in asked for namespace in chunk.namespaces):
+        if all(suspected.issuperset(chunk.namespaces) for chunk in asked):
             round_.others_begin.set()  # no essential query comes for which the others could wait
         async with asyncio.TaskGroup() as group:
             tasks = {chunk: group.create_task(self._ask_chunk(chunk, round_)) for chunk in asked}
@@ -243,18 +217,21 @@ class Collector:
 
     async def _ask_chunk(self, chunk: _Chunk, round_: Round) -> ChunkAnswers:
         """Ask the queries of one chunk. Namespaces that spoil answers are remembered for each part of the pods."""
-        settle = self._shared.settle
+        asked: list[tuple[str, Hashable, Mapping[str, Make], tuple[str, ...]]]
+        asked = [(_ESSENTIAL, _ESSENTIAL, queries.ESSENTIAL_QUERIES, chunk.namespaces)]
+        for name, pods, namespaces in chunk.more:
+            make = partial(queries.ANALYZER_QUERIES[name], pods=pods)
+            asked.append((name, (name, pods), {name: make}, namespaces))
         async with asyncio.TaskGroup() as group:
-            essential = group.create_task(settle(_ESSENTIAL, queries.ESSENTIAL_QUERIES, chunk.namespaces, round_))
-            others = [
-                (each.name, group.create_task(settle(each[:2], {each.name: each.make}, each.namespaces, round_)))
-                for each in chunk.more
+            tasks = [
+                (name, group.create_task(self._shared.settle(topic, makes, namespaces, round_)))
+                for name, topic, makes, namespaces in asked
             ]
-        found = {_ESSENTIAL: essential.result()}
-        for name, task in others:
+        found: dict[str, Settled] = {}
+        for name, task in tasks:
             found.setdefault(name, Settled()).take(task.result())
         if not any(settled.failed for settled in found.values()):
-            self._cache.keep(chunk.queries, chunk.pods, _answers(found), now=round_.now)
+            self._cache.keep(chunk, chunk.pods, _answers(found), now=round_.now)
         return found
 
 
@@ -265,52 +242,56 @@ class _AnalyzerQuery(NamedTuple):
     pods: str
     namespaces: tuple[str, ...]
 
-    @property
-    def make(self) -> Make:
-        return partial(queries.ANALYZER_QUERIES[self.name], pods=self.pods)
-
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Up to a hundred namespaces, their Ready pods, and all queries about them; only some analyzers need ``more``."""
+    """What is asked about together: up to a hundred namespaces; only some analyzers need ``more``.
+
+    Two chunks are equal if their queries are, whatever their Ready ``pods``.
+    """
 
     namespaces: tuple[str, ...]
     more: tuple[_AnalyzerQuery, ...]
-    queries: tuple[Query, ...]
-    pods: Pods
+    suspected: bool = field(compare=False)
+    pods: Pods = field(compare=False)
 
 
-def _chunks(accepted: list[AcceptedVariant], wanted: Wanted, faults: Faults, suspected: frozenset[str]) -> list[_Chunk]:
-    """Return what to ask about the active variants; suspected namespaces are apart from the others."""
+def _chunks(accepted: list[AcceptedVariant], wanted: Wanted, suspected: frozenset[str]) -> list[_Chunk]:
     refused = _refused(accepted)
     pods: dict[str, set[tuple[str, str]]] = {}
     wanting: dict[str, set[str]] = {name: set() for name in queries.ANALYZER_QUERIES}
     for entry in accepted:
-        namespace, model = entry.variant.key.namespace, entry.variant.model
+        namespace = entry.variant.key.namespace
         if entry.variant.active and namespace not in refused:
-            ready = faults.attempt(model, "reading its pods", partial(_ready, entry), list[tuple[str, str]]())
-            pods.setdefault(namespace, set()).update(ready)
-            for name in wanted[model]:
+            pods.setdefault(namespace, set()).update((pod.metadata.namespace, pod.metadata.name) for pod in entry.ready)
+            for name in wanted[entry.variant.model]:
                 wanting[name].add(namespace)
     counts = {namespace: len(found) for namespace, found in pods.items()}
     found = []
     for part in (pods.keys() - suspected, pods.keys() & suspected):
-        for namespaces in chunks(part, counts):
+        for namespaces in queries.chunks(part, counts):
             concerned: Pods = frozenset().union(*(pods[namespace] for namespace in namespaces))
-            several = parts(name for _, name in concerned)
+            several = queries.parts(name for _, name in concerned)
             more = tuple(
                 _AnalyzerQuery(name, some, about)
                 for name, those in wanting.items()
                 if (about := tuple(each for each in namespaces if each in those))
                 for some in (several if name in queries.BY_PODS else ("",))
             )
-            asked = (*chunk_queries(namespaces), *(each.make(each.namespaces) for each in more))
-            found.append(_Chunk(namespaces, more, asked, concerned))
+            found.append(_Chunk(namespaces, more, namespaces[0] in suspected, concerned))
     return found
 
 
-def _ready(entry: AcceptedVariant) -> list[tuple[str, str]]:
-    return [(pod.metadata.namespace, pod.metadata.name) for pod in entry.pods if pod.ready]
+def _take(join: ReplicaJoin, chunk: _Chunk, found: ChunkAnswers) -> None:
+    """Give the answers about a chunk to the join; an empty one with a warning is a failure."""
+    for name, answer in _answers(found).items():
+        if name in queries.ANALYZER_QUERIES and answer.warnings and not answer.series:
+            join.fail(name, chunk.namespaces, f"query {name}: {answer.warnings[0]}")
+        else:
+            join.add(name, answer)
+    for name, settled in found.items():
+        for namespace, failure in settled.failed.items():
+            join.fail(name, [namespace], failure.message)
 
 
 def _refused(accepted: list[AcceptedVariant]) -> dict[str, CollectionFailure]:
@@ -318,7 +299,7 @@ def _refused(accepted: list[AcceptedVariant]) -> dict[str, CollectionFailure]:
     refused = {}
     for namespace in sorted({entry.variant.key.namespace for entry in accepted if entry.variant.active}):
         try:
-            validate_namespace(namespace)
+            queries.validate_namespace(namespace)
         except ValueError as error:
             refused[namespace] = CollectionFailure((namespace,), str(error))
     return refused
@@ -339,4 +320,4 @@ def _failures(found: ChunkAnswers) -> list[CollectionFailure]:
 
 def _size(accepted: list[AcceptedVariant]) -> int:
     """Return how much work variants are, for ``beside``."""
-    return len(accepted) + sum(len(entry.pods) for entry in accepted) // _PODS_PER_VARIANT
+    return len(accepted) + sum(len(entry.ready) for entry in accepted) // _PODS_PER_VARIANT

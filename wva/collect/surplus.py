@@ -6,10 +6,9 @@ that the condition ``ConfigurationValid`` of a variant can say so.
 
 from __future__ import annotations
 
-import operator
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from wva.api.core import PodTemplate, TemplateSpec
 from wva.api.variantautoscaling import ConditionType, VariantAutoscaling
@@ -42,16 +41,14 @@ def _bounded_template(template: PodTemplate) -> PodTemplate:
         # Of several entries for one variable the last one counts.
         env = [variable for variable in container.env if variable.name == ENGINE_SWITCH][-1:]
         if len(container.env) > len(env):
-            container = msgspec.structs.replace(container, env=tuple(env))  # noqa: PLW2901 - the same one, bounded
+            container = replace(container, env=tuple(env))  # noqa: PLW2901 - the same one, bounded
         size = sum(len(word.encode("utf-8", errors="replace")) + 1 for word in (*container.command, *container.args))
         if size > MAX_ARGUMENT_BYTES:
-            container = msgspec.structs.replace(container, command=(), args=(), argument_bytes=size)  # noqa: PLW2901
+            container = replace(container, command=(), args=(), argument_bytes=size)  # noqa: PLW2901
         kept.append(container)
-    if len(kept) == len(containers) and all(map(operator.is_, kept, containers)):
+    if tuple(kept) == containers:
         return template
-    return msgspec.structs.replace(
-        template, spec=TemplateSpec(tuple(kept), containers_left_out=len(containers) - len(kept))
-    )
+    return replace(template, spec=TemplateSpec(tuple(kept), containers_left_out=len(containers) - len(kept)))
 
 
 def bounded_variant(va: VariantAutoscaling) -> VariantAutoscaling:
@@ -61,12 +58,12 @@ def bounded_variant(va: VariantAutoscaling) -> VariantAutoscaling:
     """
     if len(va.spec.model_id) > MAX_MODEL_ID_CHARACTERS:
         model_id = va.spec.model_id[: MAX_MODEL_ID_CHARACTERS + 1]
-        va = msgspec.structs.replace(va, spec=msgspec.structs.replace(va.spec, model_id=model_id))
+        va = replace(va, spec=replace(va.spec, model_id=model_id))
     if len(va.status.conditions) > MAX_CONDITIONS:
         own = {condition.type: condition for condition in reversed(va.status.conditions) if condition.type in _OWN}
         others = [condition for condition in va.status.conditions if condition.type not in _OWN]
-        status = msgspec.structs.replace(va.status, conditions=(*own.values(), *others)[:MAX_CONDITIONS])
-        va = msgspec.structs.replace(va, status=status)
+        status = replace(va.status, conditions=(*own.values(), *others)[:MAX_CONDITIONS])
+        va = replace(va, status=status)
     return va
 
 

@@ -2,22 +2,29 @@
 
 If the picker of a model sends nonsense, the model stays at zero, just as if no request waited. So the conditions report
 pools that WVA cannot read, and pools that select no workload.
+
+Because of labels that contradict the nodes, WVA may count GPUs otherwise than people expect: it always counts those
+that the nodes can allocate. It checks whether a node has GPUs, whether it has as many as its label says, and whether
+the replicas of a variant run on nodes of the accelerator that the variant names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from wva.api.core import Pod
-from wva.collect.inventory import InventoryStores
-from wva.collect.inventory_troubles import InventoryTroubles
+from wva.api.core import Node, Pod
+from wva.api.meta import Key, KubeObject
+from wva.api.variantautoscaling import ACCELERATOR_LABEL
+from wva.collect.inventory import GPU_RESOURCES, InventoryStores, gpu_count, is_gpu_count, takes_gpus
 from wva.collect.pools import Pool, PoolStores
-from wva.model.inventory import UnknownInventory
+from wva.config.declare import printable
+from wva.model.inventory import AcceleratorPool, Inventory, UnknownInventory, normalize_accelerator
 from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 from wva.model.variant import VariantKey
 
 _TOLD: Final = 3
+_MEANWHILE: Final = {UnknownInventory.NO_GROWTH: "nothing grows", UnknownInventory.UNLIMITED: "growth is not limited"}
 
 
 class Troubles:
@@ -37,31 +44,38 @@ class Troubles:
         has the reconciler look at the variants of a namespace, or at all (None).
         """
         self._pools = pools
+        self._stores = inventory
+        self._unknown = unknown
         self._revisit = revisit
         self._failures: dict[Pool, str] = {}
         self._starts: dict[VariantKey, Trouble] = {}
-        pools.subscribe(revisit)
-        self._inventory = InventoryTroubles(inventory, unknown=unknown, changed=lambda: revisit(None))
+        self._inventory: Inventory | None = None
+        """The GPUs of the nodes, None when the nodes have to be checked again."""
+        self._contradictions: dict[str, list[str]] = {}
+        """By accelerator, a line for each wrong label of its nodes; empty: of nodes with an unknown accelerator."""
+        pools.pools.subscribe(self._on_pool)
+        pools.pools_alpha.subscribe(self._on_pool)
+        inventory.nodes.subscribe(self._on_node)
 
     def report(self, pool: Pool, failure: str) -> None:
         """Note why a pool cannot be read; empty when WVA can read it, or when no variant needs it."""
-        if self._failures.get(pool, "") == failure:
-            return
-        if failure:
+        if self._failures.get(pool, "") != failure:
             self._failures[pool] = failure
-        else:
-            del self._failures[pool]
-        self._revisit(pool.namespace)
+            if not failure:
+                del self._failures[pool]
+            self._revisit(pool.namespace)
 
     def hinder(self, key: VariantKey, trouble: Trouble) -> None:
         """Note why WVA cannot start a variant from zero; UNTROUBLED when it can."""
-        if self.start(key) == trouble:
-            return
-        if trouble:
+        if self.start(key) != trouble:
             self._starts[key] = trouble
-        else:
-            del self._starts[key]
-        self._revisit(key.namespace)
+            if not trouble:
+                del self._starts[key]
+            self._revisit(key.namespace)
+
+    def start(self, key: VariantKey) -> Trouble:
+        """Return why WVA cannot start a variant from zero."""
+        return self._starts.get(key, UNTROUBLED)
 
     def gateway(self, namespace: str, labels: Mapping[str, str]) -> Trouble:
         """Return what is wrong with the pools in front of a workload whose pods have these labels."""
@@ -82,9 +96,101 @@ class Troubles:
         return UNTROUBLED
 
     def inventory(self, accelerator: str, pods: Iterable[Pod]) -> Trouble:
-        """Return what is wrong with the GPUs of a variant with this accelerator and these pods."""
-        return self._inventory.of(accelerator, pods)
+        """Return what is wrong with the GPUs of a variant with this accelerator label and these pods."""
+        mode = self._unknown()
+        if mode is None:
+            return UNTROUBLED
+        blind = self._stores.unknown
+        if blind:
+            return Trouble(TroubleReason.INVENTORY_UNKNOWN, f"{blind}; in force: {_MEANWHILE[mode]}")
+        kept = self._stores.nodes_source.kept
+        if kept is not None:
+            return Trouble(TroubleReason.INVENTORY_UNKNOWN, f"nodes cannot be read: {kept}")
+        inventory = self._inventory or self._look()
+        pool = inventory.pool_of(accelerator)
+        lines = list(self._contradictions.get("", []))
+        if pool is not None:
+            lines = [*self._elsewhere(pool, pods), *lines, *self._contradictions.get(pool.accelerator, [])]
+        told = "; ".join([*lines[:_TOLD], *([f"and {len(lines) - _TOLD} more"] if len(lines) > _TOLD else [])])
+        if pool is not None:
+            return Trouble(TroubleReason.LABELS_DISAGREE, told) if told else UNTROUBLED
+        there = ", ".join(printable(name) for name in sorted({pool.accelerator for pool in inventory.pools}))
+        expected = f"one of {there}" if there else "one that a node has, and no node has any"
+        words = f"label {ACCELERATOR_LABEL}: got {printable(accelerator) or 'nothing'}, expected {expected}"
+        told = "; ".join(filter(None, [words, told, "in force: no GPUs, so it does not grow"]))
+        return Trouble(TroubleReason.ACCELERATOR_UNKNOWN, told)
 
-    def start(self, key: VariantKey) -> Trouble:
-        """Return why WVA cannot start a variant from zero."""
-        return self._starts.get(key, UNTROUBLED)
+    def _look(self) -> Inventory:
+        """Check every node that accepts new pods: note wrong labels, and return the GPUs."""
+        pools: list[AcceleratorPool] = []
+        self._contradictions = {}
+        for node in self._stores.nodes.list():
+            for resource in GPU_RESOURCES if node.usable else ():
+                accelerator = normalize_accelerator(node.metadata.labels.get(f"{resource}.product", ""))
+                if accelerator:
+                    pools.append(AcceleratorPool(accelerator, 0, 0, resource=resource))
+                for line in _contradictions(node, resource):
+                    self._contradictions.setdefault(accelerator, []).append(line)
+        self._inventory = Inventory.of(pools)
+        return self._inventory
+
+    def _elsewhere(self, pool: AcceleratorPool, pods: Iterable[Pod]) -> Iterator[str]:
+        """Yield a line for each replica that runs on a node of another accelerator than the variant's."""
+        label = f"{pool.resource}.product"
+        for pod in pods:
+            node = self._stores.nodes.get(Key("", pod.spec.node_name)) if pod.spec.node_name else None
+            if node is None or not any(takes_gpus(container) for container in pod.spec.containers):
+                continue
+            product = node.metadata.labels.get(label, "")
+            if product and normalize_accelerator(product).casefold() != pool.accelerator.casefold():
+                yield (
+                    f"pod {pod.metadata.name} runs on node {node.metadata.name} with label "
+                    f"{label}={printable(product)}, expected {pool.accelerator} as in label {ACCELERATOR_LABEL}; "
+                    "in force: the label of the node"
+                )
+
+    def _on_pool(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        pool = new or old
+        if pool is not None:
+            self._revisit(pool.metadata.namespace)
+
+    def _on_node(self, old: Node | None, new: Node | None) -> None:
+        """Check again only when a relevant field has changed: nodes write their status several times a minute."""
+        if _essence(old) != _essence(new):
+            self._inventory = None
+            if self._unknown() is not None:
+                self._revisit(None)
+
+
+def _essence(node: Node | None) -> object:
+    if node is None:
+        return None
+    labels = {name: text for name, text in node.metadata.labels.items() if name.startswith(GPU_RESOURCES)}
+    return node.usable, labels, [node.status.allocatable.get(resource) for resource in GPU_RESOURCES]
+
+
+def _contradictions(node: Node, resource: str) -> Iterator[str]:
+    """Yield a line for each label of a node about a GPU resource that is not true."""
+    labels, written = node.metadata.labels, node.status.allocatable.get(resource)
+    product, name = labels.get(f"{resource}.product"), node.metadata.name
+    if written is not None and not is_gpu_count(written):
+        yield f"node {name}: allocatable {resource} is {printable(str(written))}, expected a number; in force: 0"
+    have = gpu_count(written or 0)
+    if product and not normalize_accelerator(product):
+        yield (
+            f"node {name}: label {resource}.product={printable(product)}, expected a product such as "
+            f"NVIDIA-A100-PCIE-80GB; in force: its {have} GPUs are not counted"
+        )
+    elif not product and have:
+        yield f"node {name}: no label {resource}.product, expected one; in force: its {have} GPUs are not counted"
+    elif product and not have and (written is None or is_gpu_count(written)):
+        found = f"label {resource}.product={printable(product)}"
+        yield f"node {name}: {found}, expected allocatable {resource}; in force: 0"
+    said = labels.get(f"{resource}.count")
+    if said is not None and product and have:
+        # GPU feature discovery counts shared GPUs once, and says in another label how many shares each has.
+        shares = labels.get(f"{resource}.replicas") or "1"
+        count = gpu_count(said) * max(1, gpu_count(shares) if shares.isdecimal() else 1) if is_gpu_count(said) else None
+        if count != have:
+            expected = f"expected {have} as allocatable; in force: {have}"
+            yield f"node {name}: label {resource}.count={printable(said)}, {expected}"

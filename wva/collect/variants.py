@@ -4,6 +4,16 @@ A VariantAutoscaling becomes a variant if it belongs to this controller, is not 
 exists and is not contested. The values that must survive a restart (the number, the start of a hold, the start of a
 model load) are read back from the objects. Of the environment of a container one variable is read and nothing is kept:
 others may hold secrets.
+
+A controller with an instance decides on the variants that are labelled for it; a controller without one decides on all
+variants. Neither decides on variants in a namespace that is excluded by its annotation. If two controllers would take
+the same variant, both would write its status in turns and publish two numbers. So a controller with the instance of the
+label goes before one without an instance. Between two of equal rank (the same instance twice, or none twice) the
+controller keeps the variant that has it: the one that the ``Claimed`` condition names. A controller renews
+``lastRunTime`` in the status of its variants at least every ten minutes, so that an old claim has ended.
+
+If reading a model raises an exception, WVA holds this model and reads all others. Such an exception is an error of this
+program, since wrong input has its own messages. So WVA logs the traceback, and the same one only from time to time.
 """
 
 from __future__ import annotations
@@ -11,23 +21,35 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
+from wva import log
 from wva.api.core import Container, Pod
 from wva.api.meta import Key, parse_time
-from wva.api.variantautoscaling import ACCELERATOR_LABEL, ConditionType, VariantAutoscaling
-from wva.collect.bounds import bounds_of
-from wva.collect.claims import EVERYTHING, Claims
-from wva.collect.faults import Faults
+from wva.api.variantautoscaling import (
+    ACCELERATOR_LABEL,
+    CONTROLLER_INSTANCE_LABEL,
+    Claimant,
+    ConditionType,
+    VariantAutoscaling,
+    claimant_of,
+)
 from wva.collect.inventory import gpus_per_replica
-from wva.collect.resolution import CollectStores, resolve
+from wva.collect.resolution import CollectStores, bounds_of, resolve
 from wva.collect.surplus import ENGINE_SWITCH, model_id_fits
 from wva.model.records import replace
+from wva.model.snapshot import UnreadModel
+from wva.model.trouble import cause_of
 from wva.model.variant import DEFAULT_COST, Bounds, ModelKey, Variant, VariantKey
 from wva.model.vllm_parameters import EngineCommand, VllmParameters, argument_problems, read_parameters
 from wva.numbers import REPLICAS, NumberError, Real
 from wva.slices import Slices
 from wva.targets import ScaleTarget, pods_of
+
+T = TypeVar("T")
+
+ALIVE_SECONDS: Final = 900.0
+"""Longer than the heartbeat of the status by a margin for an API server in trouble."""
 
 UNSCHEDULABLE_SECONDS: Final = 60.0
 """For so long the scheduler may look for a node; then the pod counts as unschedulable. A node that an autoscaler adds
@@ -42,33 +64,116 @@ _KEPT_CHARACTERS: Final = 4096
 below 16 MiB."""
 _read_once: Final = lru_cache(maxsize=4096)(read_parameters)
 
+_log = log.get("collect")
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The rule for this controller; without ``me`` it decides on all variants that no instance has.
+
+    ``excluded`` tells whether a namespace wants to be left alone now.
+    """
+
+    me: Claimant = Claimant("")  # noqa: RUF009 - frozen
+    excluded: Callable[[str], bool] = lambda _namespace: False
+
+    def mine(self, va: VariantAutoscaling, now: float) -> bool:
+        """Tell whether this controller decides on the VA at ``now`` (epoch seconds)."""
+        return self.wanted(va) and self.rival(va, now) is None
+
+    def wanted(self, va: VariantAutoscaling) -> bool:
+        """Tell whether the VA is for this controller according to its label and its namespace."""
+        if self.excluded(va.metadata.namespace):
+            return False
+        return not self.me.instance or _label(va) == self.me.instance
+
+    def rival(self, va: VariantAutoscaling, now: float) -> Claimant | None:
+        """Return the other controller that has the VA at ``now`` (epoch seconds), None if this one may take it."""
+        other = claimant_of(va)
+        if other is None or other.name == self.me.name or _silent_seconds(va, now) >= ALIVE_SECONDS:
+            return None
+        if self.me.instance:
+            return other if other.instance == self.me.instance else None
+        # A rival with an instance counts only while the variant has a label: without one, that rival gives the variant
+        # up.
+        return other if not other.instance or _label(va) else None
+
+    def free_in_seconds(self, va: VariantAutoscaling, now: float) -> float:
+        """Return when a rival's claim ends if it is not renewed."""
+        return max(1.0, ALIVE_SECONDS - _silent_seconds(va, now))
+
+
+def _label(va: VariantAutoscaling) -> str:
+    return va.metadata.labels.get(CONTROLLER_INSTANCE_LABEL, "")
+
+
+def _silent_seconds(va: VariantAutoscaling, now: float) -> float:
+    """Return how old the last renewal of the status is; infinite without a number, or if its time cannot be true."""
+    allocation = va.status.desired_optimized_alloc
+    renewed = None if allocation is None else parse_time(allocation.last_run_time)
+    if renewed is None or renewed - now > ALIVE_SECONDS:
+        return float("inf")
+    return now - renewed
+
+
+class Faults:
+    """The models that have to be held in one cycle, each with the first cause."""
+
+    def __init__(self, now: float, throttle: log.Throttle) -> None:
+        """Begin without faults; ``throttle`` decides at ``now`` (in seconds) which log lines are written."""
+        self._found: dict[ModelKey, str] = {}
+        self._now = now
+        self._throttle = throttle
+
+    def __contains__(self, model: ModelKey) -> bool:
+        """Tell whether a model has to be held."""
+        return model in self._found
+
+    def note(self, model: ModelKey, what: str, error: Exception) -> None:
+        """Hold a model because ``what`` (``reading variant a``) raised an exception."""
+        cause = f"{what} failed: {cause_of(error)}"
+        self._found.setdefault(model, cause)
+        if self._throttle.permits(model, cause, self._now):
+            _log.error("model_failed", model=str(model), cause=cause, exc_info=error)
+
+    def attempt(self, model: ModelKey, what: str, read: Callable[[], T], default: T) -> T:
+        """Return the result of ``read``. If it raises, hold the model and return ``default``."""
+        try:
+            return read()
+        except Exception as error:  # noqa: BLE001 - a model that raises must not end the others
+            self.note(model, what, error)
+            return default
+
+    def unread(self) -> tuple[UnreadModel, ...]:
+        """Return the models to hold, sorted."""
+        return tuple(UnreadModel(model, self._found[model]) for model in sorted(self._found))
+
 
 @dataclass(frozen=True, slots=True)
 class AcceptedVariant:
     """A variant with its pods: of each replica the pod that serves, unless this pod has ended."""
 
     variant: Variant
-    pods: tuple[Pod, ...]
+    ready: tuple[Pod, ...] = ()
+    unready: tuple[Pod, ...] = ()
 
 
 async def accepted_in_slices(
     stores: CollectStores,
     *,
+    claims: Claims,
+    now: float,
+    as_started: Callable[[Variant, float], Variant],
+    faults: Faults,
     only: Iterable[Key] | None = None,
-    claims: Claims = EVERYTHING,
-    now: float | None = None,
-    as_started: Callable[[Variant, float], Variant] | None = None,
-    faults: Faults | None = None,
 ) -> list[AcceptedVariant]:
     """Return every variant that this controller decides on, or those of ``only`` that it does, with its pods.
 
-    ``now`` is in seconds since the epoch; without it no pod counts as unschedulable, and no start from zero and no
-    claim of another controller counts. ``as_started`` returns a variant with a start that the caches do not show yet. A
-    variant that cannot be read is noted in ``faults``, and returned with number and replicas only. Other tasks run
-    meanwhile: the state of each variant is of one moment, and a variant that is created meanwhile is left to the next
-    call.
+    ``now`` is in seconds since the epoch. ``as_started`` returns a variant with a start that the caches do not show
+    yet. A variant that cannot be read is noted in ``faults``, and returned with number and replicas only. Other tasks
+    run meanwhile: the state of each variant is of one moment, and a variant that is created meanwhile is left to the
+    next call.
     """
-    faults = Faults() if faults is None else faults
     slices, accepted = Slices(), []
     vas = stores.variant_autoscalings
     for va in vas.list() if only is None else [va for key in only if (va := vas.get(key)) is not None]:
@@ -81,25 +186,23 @@ async def accepted_in_slices(
             if target is not None:
                 pods = pods_of(target, stores.targets)
                 variant = variant_of(va, target=target, pods=pods, bounds=bounds_of(va, stores.scalers), now=now)
-                if as_started is not None and now is not None:
-                    variant = as_started(variant, now)
-                found = AcceptedVariant(variant, pods)
+                ready: list[Pod] = []
+                unready: list[Pod] = []
+                for pod in pods:
+                    (ready if pod.ready else unready).append(pod)
+                found = AcceptedVariant(as_started(variant, now), tuple(ready), tuple(unready))
         except Exception as error:  # noqa: BLE001 - the other variants are still read
             model = ModelKey(va.metadata.namespace, va.spec.model_id)
             faults.note(model, f"reading variant {va.metadata.name}", error)
-            found = bare_variant(va, stores) if mine else None
+            target = stores.targets.named(va) if mine else None
+            found = None if target is None else AcceptedVariant(bare_variant(va, target))
         if found is not None:
             accepted.append(found)
     return accepted
 
 
-def bare_variant(va: VariantAutoscaling, stores: CollectStores) -> AcceptedVariant | None:
-    """Return a variant with what holding it needs, its number and its replicas; None without a target."""
-    target = stores.targets.named(va)
-    return None if target is None else AcceptedVariant(_bare(va, target), ())
-
-
-def _bare(va: VariantAutoscaling, target: ScaleTarget) -> Variant:
+def bare_variant(va: VariantAutoscaling, target: ScaleTarget) -> Variant:
+    """Return a variant with what holding it needs: its number and its replicas."""
     allocation = va.status.desired_optimized_alloc
     return Variant(
         VariantKey(va.metadata.namespace, va.metadata.name),
@@ -123,7 +226,7 @@ def variant_of(
     now: float | None = None,
 ) -> Variant:
     """Return the state of one variant; costs are unitless, times in seconds since the epoch."""
-    bare = _bare(va, target)
+    bare = bare_variant(va, target)
     allocation = va.status.desired_optimized_alloc
     if allocation is not None:
         # A number that was written for a former target of the same name does not count. Both times have whole seconds:
@@ -179,9 +282,8 @@ def vllm_problems(target: ScaleTarget | None) -> list[str]:
 def _commands(containers: Iterable[Container]) -> tuple[EngineCommand, ...]:
     commands = []
     for container in containers:
-        # Of several entries for one variable the last one counts.
-        switches = [variable.value for variable in container.env if variable.name == ENGINE_SWITCH]
-        commands.append(EngineCommand((*container.command, *container.args), switches[-1] if switches else None))
+        environment = {variable.name: variable.value for variable in container.env}  # the last entry counts
+        commands.append(EngineCommand((*container.command, *container.args), environment.get(ENGINE_SWITCH)))
     return tuple(commands)
 
 

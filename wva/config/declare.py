@@ -15,8 +15,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from pydantic import BaseModel, Field, GetCoreSchemaHandler, SecretStr
-from pydantic_core import CoreSchema, core_schema
+from pydantic import BaseModel, Field, SecretStr
 
 from wva.godurations import EXPECTED_DURATION, parse_bool, parse_duration, parse_positive_duration
 from wva.numbers import FINITE, Real, Whole
@@ -74,6 +73,7 @@ class Form:
 
     ``read`` returns what a text means or raises ValueError; ``expected`` says in words which texts it takes. ``limits``
     is the range of a number, ``words`` are the only texts that there are. ``metavar`` stands for it in ``--help``.
+    ``instead`` is what any other text means in an entry, which is told; None: the entry is rejected for it.
     """
 
     read: Callable[[str], Any]
@@ -82,12 +82,7 @@ class Form:
     limits: Real | Whole | None = None
     words: tuple[str, ...] = ()
     metavar: str = "TEXT"
-
-    def __get_pydantic_core_schema__(self, source: type, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Read texts before pydantic looks at the type."""
-        return core_schema.no_info_before_validator_function(
-            lambda value: self.read(value) if isinstance(value, str) else value, handler(source)
-        )
+    instead: Any = None
 
 
 # --- forms of settings ------------------------------------------------------------------------------------------------
@@ -136,10 +131,7 @@ def _level(text: str) -> str:
 
 
 def strip_token(token: str) -> str:
-    """Return a token without surrounding white space and without the word that goes before it in a header.
-
-    People store it either way; the original doubled the word.
-    """
+    """Return a token without surrounding white space and the ``Bearer`` of a header: people store it either way."""
     return token.strip().removeprefix("Bearer ").strip()
 
 
@@ -181,15 +173,15 @@ TOKEN: Final = Form(lambda text: SecretStr(strip_token(only(str, is_header_safe)
 # --- forms of fields of entries: numbers and booleans stand without quotes, but for the few documented in quotes ------
 
 
-def number(limits: Real | Whole, *, quoted: bool = False, expected: str = "") -> Form:
+def number(limits: Real | Whole, *, quoted: bool = False) -> Form:
     """Return the form of a number in the notations of YAML for decimal ones: ``1_000`` and a whole ``1e3`` are some."""
 
     def find(written: str) -> float | None:
         text = str(written) if quoted or isinstance(written, PlainScalar) else ""
         return limits.find(FINITE.find("" if text.startswith("_") else text.replace("_", "")))
 
-    words = expected or f"{limits.expected}{'' if quoted else ', without quotes'}"
-    return Form(only(find, _is_given), words, lambda value: f"{value:g}", limits)
+    expected = limits.expected if quoted else f"{limits.expected}, without quotes"
+    return Form(only(find, _is_given), expected, lambda value: f"{value:g}", limits)
 
 
 def member_of(kind: type[StrEnum], *, expected: str = "") -> Form:
@@ -252,21 +244,13 @@ class Declaration:
         """The canonical key."""
         return self.keys[0]
 
-    @property
-    def secret(self) -> bool:
-        """Whether the value must not be shown."""
-        return isinstance(self.default, SecretStr)
-
     def masked(self, text: str) -> str:
         """Return a text that was given for this key in a form that may be shown."""
-        return MASK if self.secret else without_user(text)
+        return MASK if isinstance(self.default, SecretStr) else without_user(text)
 
 
 def key(default: object, meaning: str, *keys: str, **more: Any) -> Any:
-    """Declare a setting without a flag; its key is the attribute in upper case unless given.
-
-    ``more`` are attributes of its Declaration.
-    """
+    """Declare a setting without a flag; its key is the attribute in upper case unless given. ``more``: Declaration."""
     return Field(cast("Any", default), description=meaning, json_schema_extra=cast("Any", {"keys": keys, **more}))
 
 

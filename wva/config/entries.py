@@ -1,7 +1,7 @@
 """What the ConfigMaps of one kind say: read entry by entry, with the last good entry in force where a new one is wrong.
 
-A kind is either global (``GlobalMap``), or made of entries for models (``LayeredMap``): ``default``, one entry for each
-model, and the two places where they may be. Such an entry is merged before it is checked: the entry of the model over
+A kind is an ``EntryMap``. Most are made of entries for models (``LayeredMap``): ``default``, and one entry for each
+model. Such an entry is merged before it is checked: the entry of the model over
 ``default`` over the built-in values. A bad entry is rejected alone, and the last good one under its key stays in force:
 a typing error must not move the thresholds of a whole cluster.
 
@@ -13,19 +13,16 @@ asked for, so many global entries cost nothing here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final, Generic, TypeVar
-
-from pydantic import ValidationError
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from wva.api.core import is_namespace
 from wva.config.declare import GLOBAL_DEFAULT, Declaration, PlainScalar, by_key, declarations, printable
 from wva.config.keys import EntryFields, ModelFields
-from wva.config.yaml_text import BadEntryError, read_mapping
-from wva.model.records import replace
-from wva.model.service import PerformanceProfile
+from wva.config.yaml_text import BadEntryError, Tree, is_null, kind_of, read_tree
+from wva.model.policy import Merged
 from wva.model.trouble import cause_of
 from wva.slices import Steps, at_once
 
@@ -37,7 +34,7 @@ MAX_LOCAL_ENTRIES: Final = 1_000
 
 F = TypeVar("F", bound=EntryFields)
 E = TypeVar("E", bound=ModelFields)
-P = TypeVar("P")
+P = TypeVar("P", bound=Merged)
 R = TypeVar("R")
 V = TypeVar("V")
 
@@ -46,8 +43,7 @@ V = TypeVar("V")
 class EntryError:
     """Why an entry was rejected; all texts are for people.
 
-    ``field`` is empty when it is about all of the entry. ``model_id`` and ``namespace`` are what the entry is for, as
-    far as it could be read: empty for the default entry, and for an entry that is no YAML mapping.
+    ``field`` is empty when it is about all of the entry, ``model_id`` and ``namespace`` when it may be about any.
     """
 
     key: str
@@ -58,6 +54,13 @@ class EntryError:
     model_id: str = ""
     namespace: str = ""
 
+    @classmethod
+    def of(cls, key: str, problem: BadEntryError, in_force: str, model_id: str = "", namespace: str = "") -> EntryError:
+        """Return why an entry cannot be used; ``model_id`` and ``namespace`` as far as known."""
+        texts = (key, problem.field_name, problem.value, model_id, namespace)
+        key, name, value, model_id, namespace = map(printable, texts)
+        return cls(key, name, value, problem.expected, in_force, model_id, namespace)
+
     def __str__(self) -> str:
         """Return one sentence."""
         place = f"{self.key}.{self.field}" if self.field else self.key
@@ -65,62 +68,74 @@ class EntryError:
 
 
 @dataclass(slots=True)
-class Notes:
-    """What there is to say about a ConfigMap."""
+class Said(Generic[V]):
+    """What a ConfigMap says: every good entry by its name, the values that count, and what there is to tell.
 
-    errors: list[EntryError] = field(default_factory=list)
+    ``rejected`` says why entries cannot be used, ``misfits`` why good ones do not fit together.
+    """
+
+    namespace: str = ""
+    good: dict[str, V] = field(default_factory=dict)
+    values: tuple[Any, ...] = ()
+    rejected: list[EntryError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    misfits: list[EntryError] = field(default_factory=list)
 
-    def reject(
-        self, key: str, problem: BadEntryError, *, in_force: str, model_id: str = "", namespace: str = ""
-    ) -> None:
-        """Note why an entry cannot be used; ``model_id`` and ``namespace`` as far as known."""
-        texts = (key, problem.field_name, problem.value, model_id, namespace)
-        key, field_name, value, model_id, namespace = map(printable, texts)
-        self.errors.append(EntryError(key, field_name, value, problem.expected, in_force, model_id, namespace))
+    @property
+    def errors(self) -> list[EntryError]:
+        """Why entries are not in force."""
+        return self.rejected + self.misfits
 
     def warn(self, key: str, text: str) -> None:
         """Note what has no effect in an entry."""
         self.warnings.append(f"{printable(key)}: {printable(text)}")
 
-    def limit(
-        self, data: Mapping[str, str], *, most: int = MAX_ENTRIES, where: str = "in a ConfigMap", namespace: str = ""
-    ) -> list[str]:
+    def warn_of_unknown(self, key: str, tree: Tree, known: Collection[str]) -> None:
+        """Note the fields of a mapping that nobody reads."""
+        unknown = sorted(set(tree).difference(known)) if isinstance(tree, dict) else []
+        if unknown:
+            self.warn(key, f"unknown fields are ignored: {', '.join(unknown)}")
+
+    def limit(self, data: Mapping[str, str]) -> list[str]:
         """Return the keys that are read: ``default`` and the first ones by name; that there are more is noted."""
+        most, where = (MAX_LOCAL_ENTRIES, "in a namespace") if self.namespace else (MAX_ENTRIES, "in a ConfigMap")
         keys = sorted(data, key=lambda key: (key != DEFAULT_ENTRY, key))
         if len(keys) > most:
             problem = BadEntryError(f"at most {most:,} {where}", value=f"{len(keys)} entries")
-            self.reject(keys[most], problem, in_force=f"the first {most:,} by key", namespace=namespace)
+            in_force = f"the first {most:,} by key"
+            self.rejected.append(EntryError.of(keys[most], problem, in_force, namespace=self.namespace))
         return keys[:most]
 
 
-def read_fields(fields: type[F], written: Mapping[str, str]) -> F:
-    """Return an entry of what is written. Raises BadEntryError for the first field that does not fit."""
-    try:
-        return fields.model_validate(written)
-    except ValidationError as error:
-        name = str(error.errors(include_url=False, include_context=False)[0]["loc"][0])
-        value = written[name]
-        # The quotes may be what is wrong with it.
-        found = value if isinstance(value, PlainScalar) or not value else f'"{value}"'
-        raise BadEntryError(by_key(fields)[name].form.expected, field_name=name, value=found) from error
-
-
-def written_fields(fields: type[EntryFields], key: str, text: str, notes: Notes) -> dict[str, str]:
-    """Return the known fields of an entry as they are written. Raises BadEntryError."""
-    found, unknown = read_mapping(text, fields=fields.names())
-    if unknown:
-        notes.warn(key, f"unknown fields are ignored: {', '.join(unknown)}")
-    return found
+def read_fields(fields: type[F], tree: Tree) -> F:
+    """Return the known fields of a mapping. Raises BadEntryError for the first one that does not fit."""
+    if not isinstance(tree, dict):
+        raise BadEntryError("a YAML mapping", value=kind_of(tree))
+    values: dict[str, Any] = {}
+    for name, declared in by_key(fields).items():
+        written = tree.get(name)
+        if written is None or is_null(written):
+            continue
+        if not isinstance(written, str):
+            raise BadEntryError("a single value", field_name=name, value=kind_of(written))
+        try:
+            values[declared.attribute] = declared.form.read(written)
+        except ValueError as error:
+            if declared.form.instead is None:
+                # The quotes may be what is wrong with it.
+                value = written if isinstance(written, PlainScalar) or not written else f'"{written}"'
+                raise BadEntryError(declared.form.expected, field_name=name, value=value) from error
+            values[declared.attribute] = declared.form.instead
+    return fields.model_construct(**values)
 
 
 def needed(entry: EntryFields, attribute: str, *others: str) -> Any:
     """Return the first value that an entry has of a few attributes. Raises BadEntryError when it has none."""
-    for name in (attribute, *others):
-        if getattr(entry, name) not in {None, ""}:
-            return getattr(entry, name)
-    declared = declarations(type(entry))[attribute]
-    raise BadEntryError(declared.form.expected, field_name=declared.key)
+    found = [value for name in (attribute, *others) if (value := getattr(entry, name)) not in {None, ""}]
+    if not found:
+        declared = declarations(type(entry))[attribute]
+        raise BadEntryError(declared.form.expected, field_name=declared.key)
+    return found[0]
 
 
 @cache
@@ -138,30 +153,22 @@ def given(entry: ModelFields) -> dict[str, Any]:
     return {name: value for name in settable(type(entry)) if (value := getattr(entry, name)) is not None}
 
 
+def text_of(tree: Tree, name: str) -> str:
+    """Return what a mapping has as a single value; empty when there is none."""
+    value = tree.get(name, "") if isinstance(tree, dict) else ""
+    return value if isinstance(value, str) and not is_null(value) else ""
+
+
 # --- what ConfigMaps of a kind say ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Said(Generic[V]):
-    """What a ConfigMap says: the values that count, every good entry by its name, and what there is to tell.
-
-    ``rejected`` says why entries cannot be used, ``misfits`` why good ones do not fit together.
-    """
-
-    values: tuple[V, ...] = ()
-    good: Mapping[Any, V] = field(default_factory=dict)
-    rejected: tuple[EntryError, ...] = ()
-    warnings: tuple[str, ...] = ()
-    misfits: tuple[EntryError, ...] = ()
-
-    @property
-    def errors(self) -> tuple[EntryError, ...]:
-        """Why entries are not in force."""
-        return self.rejected + self.misfits
-
-
 class EntryMap(Generic[V]):
-    """The ConfigMaps of one kind; ``namespace`` is empty for the global one."""
+    """The ConfigMaps of one kind by namespace, which is empty for the global one."""
+
+    known: Collection[str] = ()
+    """The fields of an entry."""
+    nested: ClassVar[bool] = False
+    """Whether entries may have lists and mappings in them."""
 
     def __init__(self) -> None:
         """Start without any ConfigMap."""
@@ -169,59 +176,51 @@ class EntryMap(Generic[V]):
 
     def of(self, namespace: str) -> Said[V]:
         """Return what a ConfigMap says now."""
-        return self._said.get(namespace) or Said()
+        return self._said.get(namespace) or Said(namespace)
 
-    def take(self, namespace: str, data: Mapping[str, str]) -> Steps[None]:
-        """Take what a ConfigMap says; where it is wrong, what it said last stays. In force after the last step."""
-        raise NotImplementedError
+    def entries(self, namespace: str) -> Mapping[str, object]:
+        """Return the good entries of a ConfigMap by name, for the log."""
+        return self.of(namespace).good
 
     def forget(self, namespace: str) -> None:
         """Drop all that the ConfigMap of a namespace said."""
         self._said.pop(namespace, None)
 
-
-class GlobalMap(EntryMap[V]):
-    """A kind with one ConfigMap, the global one."""
-
-    def __init__(
-        self,
-        read: Callable[[Mapping[str, str], Mapping[Any, V], Notes], Steps[dict[Any, V]]],
-        values_of: Callable[[Mapping[Any, V], Notes], tuple[V, ...]],
-    ) -> None:
-        """``read`` returns the good entries, and is told the good ones before; ``values_of`` picks what counts."""
-        super().__init__()
-        self._read, self._values_of = read, values_of
-
     def take(self, namespace: str, data: Mapping[str, str]) -> Steps[None]:
-        """Read the ConfigMap again."""
-        notes = Notes()
-        good = yield from self._read(data, self.of(namespace).good, notes)
-        self._said[namespace] = Said(self._values_of(good, notes), good, tuple(notes.errors), tuple(notes.warnings))
+        """Take what a ConfigMap says; where it is wrong, what it said last stays. In force after the last step."""
+        before = self.of(namespace).good
+        said: Said[V] = Said(namespace)
+        for key in said.limit(data):
+            yield
+            tree: Tree = {}
+            last = before.get(key)
+            try:
+                tree = read_tree(data[key], nested=self.nested)
+                said.warn_of_unknown(key, tree, self.known)
+                said.good[key] = self.read(key, tree, last, said)
+            except BadEntryError as problem:
+                in_force = self.in_force(key, problem, last, said)
+                said.rejected.append(EntryError.of(key, problem, in_force, *self.whose(key, tree, last, said)))
+                if last is not None:
+                    said.good[key] = last
+        said.values = self.values(said)
+        self._said[namespace] = said
 
+    def read(self, key: str, tree: Tree, last: V | None, said: Said[V]) -> V:
+        """Return what an entry says; ``last`` is what it said before. Raises BadEntryError."""
+        raise NotImplementedError
 
-def read_each(
-    fields: type[F],
-    make: Callable[[str, F], V],
-    data: Mapping[str, str],
-    before: Mapping[Any, V],
-    notes: Notes,
-) -> Steps[dict[Any, V]]:
-    """Return the value that ``make`` builds from each entry, by key; a bad entry keeps its last good value, if any."""
-    good: dict[Any, V] = {}
-    for key in sorted(notes.limit(data)):
-        yield
-        written: dict[str, str] = {}
-        try:
-            written = written_fields(fields, key, data[key], notes)
-            good[key] = make(key, read_fields(fields, written))
-        except BadEntryError as problem:
-            said, kept = written or problem.written, before.get(key)
-            model_id = said.get("model_id") or said.get("name", "")
-            model_id = kept.model_id if isinstance(kept, PerformanceProfile) else model_id
-            in_force = "nothing of it" if kept is None else "what it said last"
-            notes.reject(key, problem, in_force=in_force, model_id=model_id)
-            good |= {} if kept is None else {key: kept}
-    return good
+    def values(self, said: Said[V]) -> tuple[Any, ...]:
+        """Return what counts of the good entries."""
+        return tuple(said.good[key] for key in sorted(said.good))
+
+    def in_force(self, _key: str, _problem: BadEntryError, last: V | None, _said: Said[V]) -> str:
+        """Return in words what is in force instead of a bad entry."""
+        return "nothing of it" if last is None else "what it said last"
+
+    def whose(self, _key: str, _tree: Tree, _last: V | None, _said: Said[V]) -> tuple[str, str]:
+        """Return the model and the namespace that an entry is for, as far as known."""
+        return "", ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,58 +233,54 @@ class Entry(Generic[E]):
     fields: E
 
 
-@dataclass(frozen=True, slots=True)
-class Rules(Generic[E, P, R]):
-    """How entries for models of one kind are merged.
+class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
+    """A kind that a namespace may have for itself, entry by entry over the global one.
 
-    ``base`` holds without any entry. ``over`` lays an entry over a policy, and ``check`` raises BadEntryError when the
-    result contradicts itself. ``made_of`` makes of the merged ``default`` and the merged entries what a decision reads.
-    ``remarks`` returns warnings on an entry. ``unused`` names the values of a good entry that mean nothing, each with
-    what is in force instead. ``pairs``: an entry must name model and namespace both. ``told`` are the first fields that
-    say what is in force of all of an entry, 0 for all.
+    ``base`` holds without any entry. ``override`` makes what decisions read of an entry: of its name, model, namespace,
+    merged policy, and what it says itself. ``rules`` puts the merged ``default`` (None without one) and the overrides
+    together. ``pairs``: an entry must name model and namespace both. ``told`` are the first fields that say what is in
+    force of all of an entry, None for all.
     """
 
     fields: type[E]
     base: P
-    over: Callable[[P, E], P]
-    made_of: Callable[[P | None, Sequence[tuple[Entry[E], P]]], R]
-    check: Callable[[P], None] = lambda _: None
-    remarks: Callable[[E], Iterable[str]] = lambda _: ()
-    unused: Callable[[E], Iterable[tuple[BadEntryError, str]]] = lambda _: ()
-    pairs: bool = False
+    override: Callable[[str, str, str | None, P, tuple[tuple[str, Any], ...]], Any]
+    rules: Callable[[P | None, tuple[Any, ...]], R]
+    pairs = False
     told: int | None = None
 
-    def merge(self, *layers: E | None) -> P:
-        """Return the policy of entries, the nearest first: what one leaves out is taken from the next.
-
-        Raises BadEntryError.
-        """
-        merged = self.base
-        for layer in reversed(layers):
-            merged = merged if layer is None else self.over(merged, layer)
-        self.check(merged)
-        return merged
-
-    def in_force(self, name: str, policy: P) -> str:
-        """Return in words what a policy has in a field, of the whole policy for any other name."""
-        declared = by_key(self.fields).get(name)
-        fields = list(settable(self.fields).values())
-        if declared is not None and GLOBAL_DEFAULT in declared.places:
-            return "what it said last, else the default"
-        values = ((each, getattr(policy, each.attribute)) for each in fields)
-        words = {each.key: each.unset if value is None else each.form.show(value) for each, value in values}
-        return words.get(name) or ", ".join(f"{each.key} {words[each.key]}" for each in fields[: self.told])
-
-
-class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
-    """A kind that a namespace may have for itself, entry by entry over the global one."""
-
-    def __init__(self, rules: Rules[E, P, R]) -> None:
+    def __init__(self) -> None:
         """Start with what holds without entries."""
         super().__init__()
-        self._rules = rules
-        self.everywhere: R = rules.made_of(None, ())
+        self.known = self.fields.names()
+        self.everywhere: R = self.rules(None, ())
         self.local: dict[str, R] = {}
+
+    def remarks(self, _fields: E) -> Iterable[str]:
+        """Return warnings on an entry."""
+        return ()
+
+    def merge(self, *layers: E | None) -> P:
+        """Return the policy of entries, the nearest first. Raises BadEntryError when they contradict each other."""
+        merged = self.base
+        for layer in reversed(layers):
+            merged = merged if layer is None else merged.overlaid(given(layer))
+        wrong = merged.contradiction()
+        if wrong is not None:
+            attribute, expected = wrong
+            value = getattr(merged, attribute)
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            raise BadEntryError(expected, field_name=declarations(self.fields)[attribute].key, value=text)
+        return merged
+
+    def words(self, name: str, policy: P) -> str:
+        """Return in words what a policy has in a field, of the whole policy for any other name."""
+        declared = by_key(self.fields).get(name)
+        if declared is not None and GLOBAL_DEFAULT in declared.places:
+            return "what it said last, else the default"
+        values = [(each, getattr(policy, each.attribute)) for each in settable(self.fields).values()]
+        words = {each.key: each.unset if value is None else each.form.show(value) for each, value in values}
+        return words.get(name) or ", ".join(f"{key} {word}" for key, word in list(words.items())[: self.told])
 
     def default(self, namespace: str = "") -> E | None:
         """Return the ``default`` entry of a ConfigMap."""
@@ -300,86 +295,92 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
             at_once(self._resolve(""))
 
     def take(self, namespace: str, data: Mapping[str, str]) -> Steps[None]:
-        """Read the ConfigMap entry by entry. A bad entry keeps its last good value, if any."""
-        rules, notes, previous = self._rules, Notes(), self.of(namespace).good
-        default = self.default() if namespace else None
-        most, where = (MAX_LOCAL_ENTRIES, "in a namespace") if namespace else (MAX_ENTRIES, "in a ConfigMap")
-        defaults_from = "the global ConfigMap" if namespace else "this ConfigMap"
-        good: dict[str, Entry[E]] = {}
+        """Read the ConfigMap entry by entry, and merge the entries."""
+        yield from super().take(namespace, data)
+        yield from self._resolve(namespace)
+
+    def read(self, key: str, tree: Tree, _last: Entry[E] | None, said: Said[Entry[E]]) -> Entry[E]:
+        """Return the entry if it fits its ``default``."""
+        fields, for_all = read_fields(self.fields, tree), key == DEFAULT_ENTRY
+        namespace = None if for_all else fields.namespace or said.namespace
+        if not for_all and not fields.model_id:
+            raise BadEntryError("the model that this entry is for", field_name="model_id")
+        if namespace == "" and self.pairs:
+            raise BadEntryError("the namespace of the model", field_name="namespace")
+        if namespace and not is_namespace(namespace):
+            raise BadEntryError("a namespace", field_name="namespace", value=namespace)
+        self.merge(fields, None if for_all else self._beneath(said))
+        self._remark(key, tree, fields, said)
+        return Entry(key, "" if for_all else fields.model_id or "", namespace or None, fields)
+
+    def _beneath(self, said: Said[Entry[E]]) -> E | None:
+        """Return the ``default`` that the entries of models inherit from."""
+        own = said.good.get(DEFAULT_ENTRY)
+        return own.fields if own else self.default() if said.namespace else None
+
+    def _remark(self, key: str, tree: Tree, fields: E, said: Said[Entry[E]]) -> None:
+        """Note the values of a good entry that mean nothing, and other oddities."""
+        for name, declared in by_key(type(fields)).items():
+            form, value = declared.form, getattr(fields, declared.attribute)
+            if value is not None and form.instead is not None and text_of(tree, name) not in form.words:
+                problem = BadEntryError(form.expected, field_name=name, value=text_of(tree, name))
+                in_force = f"{form.show(form.instead)}, with the rest of the entry"
+                said.rejected.append(EntryError.of(key, problem, in_force, *self.whose(key, tree, None, said)))
+            if value is not None and GLOBAL_DEFAULT in declared.places and (said.namespace or key != DEFAULT_ENTRY):
+                read = f"it is read from {DEFAULT_ENTRY} of {'the global' if said.namespace else 'this'} ConfigMap only"
+                said.warn(key, f"{name} has no effect here: {read}")
+        if key == DEFAULT_ENTRY and (fields.model_id is not None or fields.namespace is not None):
+            said.warn(key, "model_id and namespace have no effect: this entry applies to every model")
+        for remark in self.remarks(fields):
+            said.warn(key, remark)
+
+    def values(self, said: Said[Entry[E]]) -> tuple[Entry[E], ...]:
+        """Return the first entry (by key) of each model; the others are named in a warning."""
         first: dict[tuple[str, str | None], Entry[E]] = {}
-        for key in notes.limit(data, most=most, where=where, namespace=namespace):
-            yield
-            for_all = key == DEFAULT_ENTRY
-            under = None if for_all else default
-            written: dict[str, str] = {}
-            whose = {"model_id": "", "namespace": namespace}
-            try:
-                written = written_fields(rules.fields, key, data[key], notes)
-                fields = read_fields(rules.fields, written)
-                place = None if for_all else fields.namespace or namespace
-                if not for_all and not fields.model_id:
-                    raise BadEntryError("the model that this entry is for", field_name="model_id")
-                if place == "" and rules.pairs:
-                    raise BadEntryError("the namespace of the model", field_name="namespace")
-                if place and not is_namespace(place):
-                    raise BadEntryError("a namespace", field_name="namespace", value=place)
-                entry = Entry(key, "" if for_all else fields.model_id or "", place or None, fields)
-                rules.merge(fields, under)
-            except BadEntryError as problem:
-                written |= problem.written
-                whose |= {} if for_all else {name: written[name] for name in whose.keys() & written.keys()}
-                kept = previous.get(key)
-                try:
-                    value = rules.merge(kept.fields, under) if kept else rules.merge(default)
-                except BadEntryError:
-                    value = rules.merge(default)
-                notes.reject(key, problem, in_force=rules.in_force(problem.field_name, value), **whose)
-                good |= {} if kept is None else {key: kept}
-            else:
-                good[key] = entry
-                whose |= {} if for_all else {name: written[name] for name in whose.keys() & written.keys()}
-                for unused, in_force in rules.unused(fields):
-                    notes.reject(key, unused, in_force=in_force, **whose)
-                if for_all and (fields.model_id is not None or fields.namespace is not None):
-                    notes.warn(key, "model_id and namespace have no effect: this entry applies to every model")
-                for name, declared in declarations(type(fields)).items() if namespace or not for_all else ():
-                    if GLOBAL_DEFAULT in declared.places and getattr(fields, name) is not None:
-                        read = f"it is read from {DEFAULT_ENTRY} of {defaults_from} only"
-                        notes.warn(key, f"{declared.key} has no effect here: {read}")
-                for remark in rules.remarks(fields):
-                    notes.warn(key, remark)
-            if for_all and key in good:
-                default = good[key].fields
-        # The first entry (by key) of each model counts; the others are named in a warning.
-        for key, entry in good.items():
+        for key, entry in said.good.items():
             if key == DEFAULT_ENTRY:
                 continue
-            if namespace and entry.namespace != namespace:
-                here = f"the ConfigMap of namespace {namespace}"
-                notes.warn(key, f"has no effect: {here} cannot speak for namespace {entry.namespace}")
+            if said.namespace and entry.namespace != said.namespace:
+                here = f"the ConfigMap of namespace {said.namespace}"
+                said.warn(key, f"has no effect: {here} cannot speak for namespace {entry.namespace}")
                 continue
             winner = first.setdefault((entry.model_id, entry.namespace), entry)
             if winner is not entry:
-                notes.warn(key, f"has no effect: {winner.key} is for the same model and comes first")
-        self._said[namespace] = Said(tuple(first.values()), good, tuple(notes.errors), tuple(notes.warnings))
-        yield from self._resolve(namespace)
+                said.warn(key, f"has no effect: {winner.key} is for the same model and comes first")
+        return tuple(first.values())
+
+    def in_force(self, key: str, problem: BadEntryError, last: Entry[E] | None, said: Said[Entry[E]]) -> str:
+        """Return what the last good entry says of a bad field, or the default if they contradict each other by now."""
+        beneath = self._beneath(said)
+        try:
+            inherited = None if last and key == DEFAULT_ENTRY else beneath
+            policy = self.merge(last.fields if last else None, inherited)
+        except BadEntryError:
+            policy = self.merge(beneath)
+        return self.words(problem.field_name, policy)
+
+    def whose(self, key: str, tree: Tree, _last: Entry[E] | None, said: Said[Entry[E]]) -> tuple[str, str]:
+        """Return what the entry says; the ``default`` is for every model."""
+        if key == DEFAULT_ENTRY:
+            return "", said.namespace
+        return text_of(tree, "model_id"), text_of(tree, "namespace") or said.namespace
 
     def _resolve(self, namespace: str) -> Steps[None]:
         """Merge one namespace anew; a global change changes every namespace."""
-        notes, own = Notes(), self.default(namespace)
+        said, own = self.of(namespace), self.default(namespace)
         default = own or (self.default() if namespace else None)
-        merged = []
-        for entry in self.of(namespace).values:
+        merged, misfits = [], []
+        for entry in said.values:
             yield
             try:
-                merged.append((entry, self._rules.merge(entry.fields, default)))
+                policy, own_fields = self.merge(entry.fields, default), tuple(given(entry.fields).items())
+                merged.append(self.override(entry.key, entry.model_id, entry.namespace, policy, own_fields))
             except BadEntryError as problem:
                 # Good when it was read; the default that it inherits from has changed since.
-                in_force = self._rules.in_force(problem.field_name, self._rules.merge(default))
-                whose = {"model_id": entry.model_id, "namespace": entry.namespace or ""}
-                notes.reject(entry.key, problem, in_force=in_force, **whose)
-        self._said[namespace] = replace(self.of(namespace), misfits=tuple(notes.errors))
-        value = self._rules.made_of(None if own is None else self._rules.merge(own), merged)
+                in_force = self.words(problem.field_name, self.merge(default))
+                misfits.append(EntryError.of(entry.key, problem, in_force, entry.model_id, entry.namespace or ""))
+        said.misfits = misfits
+        value = self.rules(None if own is None else self.merge(own), tuple(merged))
         if namespace:
             self.local[namespace] = value
             return
@@ -390,4 +391,4 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
             except Exception as error:  # noqa: BLE001 - all other namespaces follow the global change
                 self.local.pop(other, None)
                 failed = EntryError("all entries", "", cause_of(error), "entries that can be merged", "nothing")
-                self._said[other] = replace(self._said[other], misfits=(failed,))
+                self.of(other).misfits = [failed]

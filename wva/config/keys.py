@@ -1,9 +1,8 @@
 """Every key of the configuration, declared once: open this file to add one.
 
 ``Settings`` are about the process: they come from flags, the environment and the main ConfigMap. The other classes are
-entries of the ConfigMaps that say how to decide, one class for each kind of entry. Durations are seconds. A new key is
-one declaration here and the place that reads its value; ``python -m tests.docs.rendering`` brings it into the
-documentation.
+entries of the ConfigMaps that say how to decide. Durations are seconds. A new key is one declaration here and the place
+that reads its value; ``python -m tests.docs.rendering`` brings it into the documentation.
 """
 
 from __future__ import annotations
@@ -14,35 +13,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, SecretStr
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from wva.config.declare import (
-    BOOLEAN,
-    COUNT,
-    DURATION,
-    ENVIRONMENT,
-    GLOBAL_DEFAULT,
-    LEVEL,
-    NAME,
-    OPTIONAL_DURATION,
-    POOL_GROUP,
-    SECRET,
-    SWITCH,
-    TARGET_KINDS_LIST,
-    TOKEN,
-    VITAL_DURATION,
-    Form,
-    Live,
-    by_key,
-    field,
-    flag,
-    key,
-    member_of,
-    number,
-    one_of,
-    only,
-    shown,
-    text_of,
-    whole,
-)
+from wva.config import declare
+from wva.config.declare import ENVIRONMENT, GLOBAL_DEFAULT, Form, Live, by_key, field, flag, key, only
 from wva.godurations import EXPECTED_DURATION, parse_positive_duration
 from wva.kube.leader_times import Durations
 from wva.model.inventory import UnknownInventory
@@ -60,10 +32,10 @@ _DEBUG_VERBOSITY: Final = 4
 _NO_WEBHOOK: Final[dict[str, Any]] = {"no_effect": "there is no webhook"}
 _FLAG_ONLY: Final[dict[str, Any]] = {"places": ()}
 
-Switch = Annotated[bool, SWITCH]
-Duration = Annotated[float, DURATION]
-Count = Annotated[int, COUNT]
-Name = Annotated[str, NAME]
+Switch = Annotated[bool, declare.SWITCH]
+Duration = Annotated[float, declare.DURATION]
+Count = Annotated[int, declare.COUNT]
+Name = Annotated[str, declare.NAME]
 
 
 def connection(default: object, meaning: str) -> Any:
@@ -131,14 +103,14 @@ class Settings(BaseSettings):
     webhook_cert_path: str = flag("", "Accepted for compatibility.", metavar="DIR", **_NO_WEBHOOK)
     webhook_cert_name: str = flag("tls.crt", "Accepted for compatibility.", metavar="FILE", **_NO_WEBHOOK)
     webhook_cert_key: str = flag("tls.key", "Accepted for compatibility.", metavar="FILE", **_NO_WEBHOOK)
-    verbosity: Annotated[int, whole(0, 10)] = flag(
+    verbosity: Annotated[int, declare.whole(0, 10)] = flag(
         2,
         "Log verbosity as in the Go controller: 0 to 3 is info, 4 and above debug. LOG_LEVEL wins.",
         "v",
         metavar="N",
         live=LOG_CHANGE,
     )
-    log_level: Annotated[Literal["debug", "info", "warn", "error"] | None, LEVEL] = flag(
+    log_level: Annotated[Literal["debug", "info", "warn", "error"] | None, declare.LEVEL] = flag(
         None,
         "Log level: debug, info, warn or error. When absent, the verbosity counts.",
         "zap-log-level",
@@ -146,7 +118,7 @@ class Settings(BaseSettings):
         metavar="LEVEL",
         live=LOG_CHANGE,
     )
-    log_encoding: Annotated[Literal["json", "console"], one_of("json", "console")] = flag(
+    log_encoding: Annotated[Literal["json", "console"], declare.one_of("json", "console")] = flag(
         "json", "Form of the log lines.", "zap-encoder", keys=("LOG_ENCODING",), metavar="FORM"
     )
     zap_devel: Switch = flag(
@@ -158,7 +130,7 @@ class Settings(BaseSettings):
     zap_time_encoding: str = flag(
         "", "Accepted for compatibility.", no_effect="times are ISO 8601 in UTC", **_FLAG_ONLY
     )
-    event_loop: Annotated[Literal["asyncio", "uvloop"], one_of("asyncio", "uvloop")] = flag(
+    event_loop: Annotated[Literal["asyncio", "uvloop"], declare.one_of("asyncio", "uvloop")] = flag(
         "asyncio",
         "Event loop. uvloop is faster with many connections, but can abort the process when one is reset while it "
         "opens.",
@@ -187,7 +159,7 @@ class Settings(BaseSettings):
     prometheus_client_cert_path: str = connection("", "Client certificate for mTLS.")
     prometheus_client_key_path: str = connection("", "Private key of the client certificate.")
     prometheus_server_name: str = connection("", "Name expected in the certificate.")
-    prometheus_bearer_token: Annotated[SecretStr, SECRET] = connection(
+    prometheus_bearer_token: Annotated[SecretStr, declare.SECRET] = connection(
         SecretStr(""), "Bearer token; wins over PROMETHEUS_TOKEN_PATH."
     )
     prometheus_token_path: str = connection("", "File with the bearer token; WVA reads it again when it changes.")
@@ -197,13 +169,13 @@ class Settings(BaseSettings):
     metrics_cache_enabled: Switch = cache(
         True, "Use an answer of Prometheus again within the TTL; false: every cycle asks.", "ENABLED"
     )
-    metrics_cache_ttl: Annotated[float | None, DURATION] = cache(
+    metrics_cache_ttl: Annotated[float | None, declare.DURATION] = cache(
         None, "TTL: how long an answer may be used again. When absent, every cycle asks.", "TTL"
     )
     metrics_cache_cleanup_interval: Duration = cache(
         60.0, "Drop kept answers that were not used for this long.", "CLEANUP_INTERVAL"
     )
-    metrics_cache_fetch_interval: Annotated[float, OPTIONAL_DURATION] = cache(
+    metrics_cache_fetch_interval: Annotated[float, declare.OPTIONAL_DURATION] = cache(
         30.0, "How often kept answers are renewed between cycles; 0: never.", "FETCH_INTERVAL"
     )
     fresh_threshold: Duration = cache(60.0, "A sample younger than this is fresh.", "FRESH_THRESHOLD")
@@ -219,7 +191,7 @@ class Settings(BaseSettings):
 
     # --- the pace, the features and their limits ---
 
-    global_opt_interval: Annotated[float, VITAL_DURATION] = key(
+    global_opt_interval: Annotated[float, declare.VITAL_DURATION] = key(
         60.0, "Time from the start of one cycle to the start of the next.", live=INTERVAL_CHANGE
     )
     scale_to_zero: Switch = key(
@@ -236,15 +208,15 @@ class Settings(BaseSettings):
         "How many pods of one picker are read at the same time for models at zero; 0: no scale from zero.",
         "SCALE_FROM_ZERO_ENGINE_MAX_CONCURRENCY",
     )
-    epp_bearer_token: Annotated[SecretStr, TOKEN] = key(
+    epp_bearer_token: Annotated[SecretStr, declare.TOKEN] = key(
         SecretStr(""),
         "Bearer token for the metrics of endpoint pickers; a leading `Bearer ` is dropped.",
         "EPP_METRIC_READER_BEARER_TOKEN",
     )
-    pool_group: Annotated[str, POOL_GROUP] = key(
+    pool_group: Annotated[str, declare.POOL_GROUP] = key(
         "", "API group of the InferencePools to watch; empty watches both groups."
     )
-    target_kinds: Annotated[str, TARGET_KINDS_LIST] = key(
+    target_kinds: Annotated[str, declare.TARGET_KINDS_LIST] = key(
         "",
         "Kinds that are scaled beside Deployment: StatefulSet, LeaderWorkerSet, or both with a comma between them.",
         "WVA_TARGET_KINDS",
@@ -265,7 +237,7 @@ class Settings(BaseSettings):
         "Namespace of the controller, with its ConfigMaps and its Lease.",
         places=(ENVIRONMENT,),
     )
-    metrics_job: Annotated[str, text_of(0, 1024, "at most 1,024 characters")] = key(
+    metrics_job: Annotated[str, declare.text_of(0, 1024, "at most 1,024 characters")] = key(
         "",
         "Job of the controller's series in Prometheus. A start from zero waits for a number with this job and the "
         "namespace POD_NAMESPACE; empty: with any job.",
@@ -300,37 +272,33 @@ LIMITS: Final = ("fresh_threshold", "unavailable_threshold")
 
 # --- entries of the ConfigMaps that say how to decide -----------------------------------------------------------------
 
-SHARE: Final = number(Real(0, 1))
-POSITIVE_SHARE: Final = number(Real(0, 1, above=True))
-REQUESTS: Final = number(Real(0, 1_000_000_000))
+SHARE: Final = declare.number(Real(0, 1))
+POSITIVE_SHARE: Final = declare.number(Real(0, 1, above=True))
+REQUESTS: Final = declare.number(Real(0, 1_000_000_000))
 """Up to more requests than any queue holds. Sums over replicas stay far from where floating point overflows."""
-QUOTED: Final = number(Real(0, 1_000_000_000), quoted=True)
+QUOTED: Final = declare.number(Real(0, 1_000_000_000), quoted=True)
 """A number that may stand in quotes, because documented examples have them."""
-QUOTED_WHOLE: Final = number(Whole(0, 1_000_000_000), quoted=True)
-BATCH_SIZE: Final = number(Whole(0, MAX_BATCH_SIZE), quoted=True)
-KEEP_WARM_WORDS: Final = {MAX_KEEP_WARM_SECONDS: "auto", 0.0: "off"}
-
-
-def _keep_warm(text: str) -> float:
-    """Return seconds: 0 for ``off``, the longest time for ``auto``. Programs make ``false`` of off."""
-    word = "off" if text == "false" else text
-    seconds = next((seconds for seconds, each in KEEP_WARM_WORDS.items() if each == word), None)
-    return parse_positive_duration(text) if seconds is None else seconds
-
-
+QUOTED_WHOLE: Final = declare.number(Whole(0, 1_000_000_000), quoted=True)
+BATCH_SIZE: Final = declare.number(Whole(0, MAX_BATCH_SIZE), quoted=True)
+_KEEP_WARM: Final = {"auto": MAX_KEEP_WARM_SECONDS, "off": 0.0, "false": 0.0}
+"""Programs make ``false`` of off."""
 KEEP_WARM: Final = Form(
-    only(_keep_warm, lambda seconds: seconds <= MAX_KEEP_WARM_SECONDS),
+    only(
+        lambda text: _KEEP_WARM[text] if text in _KEEP_WARM else parse_positive_duration(text),
+        lambda seconds: seconds <= MAX_KEEP_WARM_SECONDS,
+    ),
     f"auto, off or {EXPECTED_DURATION}, at most 24h",
-    lambda seconds: KEEP_WARM_WORDS.get(seconds) or shown(seconds),
+    lambda seconds: {MAX_KEEP_WARM_SECONDS: "auto", 0.0: "off"}.get(seconds) or declare.shown(seconds),
 )
 ANALYZER: Final = Form(
-    str,
+    only(ANALYZERS_BY_NAME.get, lambda analyzer: analyzer is not None),
     ", ".join(name for name in ANALYZERS_BY_NAME if name),
     lambda analyzer: analyzer or "percentage",
     words=tuple(ANALYZERS_BY_NAME),
+    instead=Analyzer.PERCENTAGE,
 )
 OPTIMIZER: Final = replace(
-    member_of(Optimizer, expected=", ".join(each.value or '""' for each in Optimizer)),
+    declare.member_of(Optimizer, expected=", ".join(each.value or '""' for each in Optimizer)),
     show=lambda optimizer: f'"{optimizer}"',
 )
 
@@ -341,7 +309,7 @@ SLO_MULTIPLIER: Final = replace(
     expected="a number above 1, or 0 for the default of 3, without quotes",
 )
 
-Boolean = Annotated[bool | None, BOOLEAN]
+Boolean = Annotated[bool | None, declare.BOOLEAN]
 Requests = Annotated[float | None, REQUESTS]
 Quoted = Annotated[float | None, QUOTED]
 QuotedWhole = Annotated[int | None, QUOTED_WHOLE]
@@ -391,7 +359,7 @@ class SaturationFields(ModelFields):
         unset="false",
         place=GLOBAL_DEFAULT,
     )
-    unknown_inventory: Annotated[UnknownInventory | None, member_of(UnknownInventory)] = field(
+    unknown_inventory: Annotated[UnknownInventory | None, declare.member_of(UnknownInventory)] = field(
         "unknownInventory",
         "Only in the global `default`: what the GPU limit allows while WVA does not know how many GPUs there are. "
         "`no-growth` allows nothing beyond what was granted before, `unlimited` allows all growth. Every decision says "
@@ -399,7 +367,7 @@ class SaturationFields(ModelFields):
         unset="no-growth",
         place=GLOBAL_DEFAULT,
     )
-    analyzer_name: Annotated[str | None, ANALYZER] = field(
+    analyzer_name: Annotated[Analyzer | None, ANALYZER] = field(
         "analyzerName",
         '`demand` is the [demand analyzer](demand-analyzer.md), `percentage` (or `""`) the '
         "[percentage analyzer](decisions.md#the-percentage-analyzer), `saturation` the "
@@ -421,13 +389,13 @@ class SaturationFields(ModelFields):
         "With the token analyzer the model may shrink below this utilization; above 0 and lower than "
         "`scaleUpThreshold`.",
     )
-    compatibility: Annotated[Compatibility | None, member_of(Compatibility)] = field(
+    compatibility: Annotated[Compatibility | None, declare.member_of(Compatibility)] = field(
         "compatibility",
         "Only in the global `default`: `v0.5` brings back the numbers of v0.5.1 "
         "([decisions](decisions.md#compatibility-v05)).",
         place=GLOBAL_DEFAULT,
     )
-    transition_deadline_seconds: Annotated[float | None, DURATION] = field(
+    transition_deadline_seconds: Annotated[float | None, declare.DURATION] = field(
         "transitionDeadline",
         "An unfinished change counts as on its way for so long. Set a longer time for models that load slowly.",
     )
@@ -438,13 +406,6 @@ class SaturationFields(ModelFields):
         "keeps none. A duration such as `30m`, at most `24h`, is `auto` with a limit.",
     )
 
-    @property
-    def analyzer(self) -> Analyzer | None:
-        """The analyzer that it names, None when it names none; an unknown name means the percentage analyzer."""
-        if self.analyzer_name is None:
-            return None
-        return ANALYZERS_BY_NAME.get(self.analyzer_name, Analyzer.PERCENTAGE)
-
 
 class ScaleToZeroFields(ModelFields):
     """An entry of the scale-to-zero ConfigMap: whether and when a model may go to zero replicas."""
@@ -452,7 +413,7 @@ class ScaleToZeroFields(ModelFields):
     enabled: Boolean = field(
         "enable_scale_to_zero", "Whether the model may go to zero replicas.", unset="WVA_SCALE_TO_ZERO"
     )
-    retention_seconds: Annotated[float | None, DURATION] = field(
+    retention_seconds: Annotated[float | None, declare.DURATION] = field(
         "retention_period",
         "The model goes to zero after so long without a request, rounded up to a window. A value above 24h causes a "
         "warning. With a value above 168h (7 days) the model never goes to zero.",
@@ -488,7 +449,7 @@ class QueueingFields(ModelFields):
         place=GLOBAL_DEFAULT,
     )
     saturation_policy: Annotated[
-        BestEffort | None, member_of(BestEffort, expected=", ".join(each.value for each in BestEffort))
+        BestEffort | None, declare.member_of(BestEffort, expected=", ".join(each.value for each in BestEffort))
     ] = field(
         "saturationPolicy",
         "Only in the global `default`: what a model gets if it cannot have everything it needs: `None` (by priority, "

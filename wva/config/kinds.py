@@ -6,31 +6,13 @@ The field names of costs and performance are those in the logs and system descri
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Final
 
-from wva.config.declare import declarations
-from wva.config.entries import (
-    DEFAULT_ENTRY,
-    Notes,
-    Rules,
-    given,
-    needed,
-    read_fields,
-)
-from wva.config.keys import (
-    ClassFields,
-    CostFields,
-    ProfileFields,
-    QueueingFields,
-    SaturationFields,
-    ScaleToZeroFields,
-    Settings,
-    TargetFields,
-)
-from wva.config.yaml_text import BadEntryError, Tree, read_tree
-from wva.model.optimizers import ANALYZERS_BY_NAME, FITTING
+from wva.config import keys
+from wva.config.entries import DEFAULT_ENTRY, EntryError, EntryMap, LayeredMap, Said, needed, read_fields, text_of
+from wva.config.yaml_text import BadEntryError, Tree, kind_of
 from wva.model.policy import (
     QueueingOverride,
     QueueingPolicy,
@@ -43,7 +25,6 @@ from wva.model.policy import (
 )
 from wva.model.records import replace
 from wva.model.service import HIGHEST_PRIORITY, LOWEST_PRIORITY, AcceleratorCost, PerformanceProfile, ServiceTarget
-from wva.slices import Steps
 
 LONG_RETENTION_SECONDS: Final = 24 * 3600.0
 LONGEST_RETENTION_SECONDS: Final = 7 * 24 * 3600.0
@@ -76,7 +57,7 @@ class MapKind(Enum):
         """Whether a namespace may have one for itself."""
         return self in {MapKind.SATURATION, MapKind.SCALE_TO_ZERO, MapKind.QUEUEING}
 
-    def names(self, settings: Settings) -> tuple[str, ...]:
+    def names(self, settings: keys.Settings) -> tuple[str, ...]:
         """Return under which names it is looked for: that of the settings, the canonical one, then the others."""
         chosen = {
             MapKind.SATURATION: settings.saturation_config_map_name,
@@ -87,296 +68,223 @@ class MapKind(Enum):
         return tuple(dict.fromkeys((chosen, self.canonical, *self.aliases)))
 
 
-def local_names(settings: Settings) -> tuple[str, ...]:
+def local_names(settings: keys.Settings) -> tuple[str, ...]:
     """Return every name that counts in a namespace of others."""
     return tuple(dict.fromkeys(name for kind in MapKind if kind.local for name in kind.names(settings)))
 
 
-# --- saturation -------------------------------------------------------------------------------------------------------
+# --- entries for models -----------------------------------------------------------------------------------------------
 
 
-def _check_saturation(merged: SaturationPolicy) -> None:
-    if not merged.kv_fits:
-        expected = f"at least kvSpareTrigger ({merged.kv_spare_trigger:g})"
-        raise BadEntryError(expected, field_name="kvCacheThreshold", value=f"{merged.kv_cache_threshold:g}")
-    if not merged.tokens_fit:
-        expected = f"above scaleDownBoundary ({merged.scale_down_boundary:g})"
-        raise BadEntryError(expected, field_name="scaleUpThreshold", value=f"{merged.scale_up_threshold:g}")
-    if not merged.optimizer_fits:
-        able = " or ".join(each.value for each in FITTING[merged.analyzer_name]) or '""'
-        expected = f'{able}, which go with analyzerName "{merged.analyzer_name.value or "percentage"}"'
-        raise BadEntryError(expected, field_name="optimizerName", value=merged.optimizer_name.value)
+Given = tuple[tuple[str, Any], ...]
 
 
-def _unknown_analyzer(entry: SaturationFields) -> Iterator[tuple[BadEntryError, str]]:
-    """Yield the name of an analyzer that does not exist: the rest of its entry holds, as it did in the original."""
-    if entry.analyzer_name is not None and entry.analyzer_name not in ANALYZERS_BY_NAME:
-        expected = declarations(SaturationFields)["analyzer_name"].form.expected
-        problem = BadEntryError(expected, field_name="analyzerName", value=entry.analyzer_name)
-        yield problem, "percentage, with the rest of the entry"
+class Saturation(LayeredMap[keys.SaturationFields, SaturationPolicy, SaturationRules]):
+    """Thresholds and analyzers of models."""
+
+    fields = keys.SaturationFields
+    base = SaturationPolicy()
+    rules = SaturationRules
+    told = 4
+
+    @staticmethod
+    def override(
+        name: str, model_id: str, namespace: str | None, policy: SaturationPolicy, given: Given
+    ) -> SaturationOverride:
+        """Return a complete policy for a model."""
+        named = ("analyzer_name" in dict(given), "optimizer_name" in dict(given))
+        return SaturationOverride(name, model_id, namespace, policy, given, *named)
 
 
-SATURATION: Final = Rules(
-    SaturationFields,
-    SaturationPolicy(),
-    # An unknown analyzer is the percentage analyzer.
-    over=lambda beneath, entry: beneath.overlaid(
-        given(entry) | ({} if entry.analyzer is None else {"analyzer_name": entry.analyzer})
-    ),
-    check=_check_saturation,
-    unused=_unknown_analyzer,
-    told=4,
-    made_of=lambda default, merged: SaturationRules(
-        default,
-        tuple(
-            SaturationOverride(
-                entry.key,
-                entry.model_id,
-                entry.namespace,
-                policy,
-                names_analyzer=entry.fields.analyzer is not None,
-                given=tuple(
-                    (name, value)
-                    for name, value in given(entry.fields).items()
-                    if name not in {"analyzer_name", "optimizer_name"}
-                ),
-                names_optimizer=entry.fields.optimizer_name is not None,
-            )
-            for entry, policy in merged
-        ),
-    ),
-)
+class ScaleToZero(LayeredMap[keys.ScaleToZeroFields, ScaleToZeroEntry, ScaleToZeroRules]):
+    """Whether and when models may go to zero."""
+
+    fields = keys.ScaleToZeroFields
+    base = ScaleToZeroEntry(DEFAULT_ENTRY, "")
+    rules = ScaleToZeroRules
+
+    @staticmethod
+    def override(name: str, model_id: str, namespace: str | None, _policy: object, given: Given) -> ScaleToZeroEntry:
+        """Return what the entry itself says."""
+        return ScaleToZeroEntry(name, model_id, namespace, **dict(given))
+
+    def remarks(self, fields: keys.ScaleToZeroFields) -> Iterator[str]:
+        """Warn of a long retention."""
+        seconds = fields.retention_seconds or 0.0
+        if seconds > LONGEST_RETENTION_SECONDS:
+            yield "retention_period is longer than 168h, as far as WVA looks back: the model never goes to zero"
+        elif seconds > LONG_RETENTION_SECONDS:
+            yield "retention_period is longer than 24h: idle models keep their accelerators for that long"
 
 
-# --- scale to zero ----------------------------------------------------------------------------------------------------
+class Queueing(LayeredMap[keys.QueueingFields, QueueingPolicy, QueueingRules]):
+    """Models that the queueing analyzer judges."""
 
-
-def _long_retention(entry: ScaleToZeroFields) -> Iterator[str]:
-    seconds = entry.retention_seconds or 0.0
-    if seconds > LONGEST_RETENTION_SECONDS:
-        yield "retention_period is longer than 168h, as far as WVA looks back: the model never goes to zero"
-    elif seconds > LONG_RETENTION_SECONDS:
-        yield "retention_period is longer than 24h: idle models keep their accelerators for that long"
-
-
-SCALE_TO_ZERO: Final = Rules(
-    ScaleToZeroFields,
-    ScaleToZeroEntry(DEFAULT_ENTRY, ""),
-    over=lambda beneath, entry: replace(beneath, **given(entry)),
-    remarks=_long_retention,
-    made_of=lambda default, merged: ScaleToZeroRules(
-        default,
-        tuple(
-            ScaleToZeroEntry(entry.key, entry.model_id, entry.namespace, **given(entry.fields)) for entry, _ in merged
-        ),
-    ),
-)
-
-
-# --- queueing ---------------------------------------------------------------------------------------------------------
-
-
-def _check_targets(merged: QueueingPolicy) -> None:
-    if not merged.targets_fit:
-        ttft, itl = merged.target_ttft_milliseconds, merged.target_itl_milliseconds
-        name, other, value = ("targetITL", "targetTTFT", itl) if ttft > 0 else ("targetTTFT", "targetITL", ttft)
-        raise BadEntryError(f"above 0 because {other} is: both targets or neither", field_name=name, value=f"{value:g}")
-
-
-QUEUEING: Final = Rules(
-    QueueingFields,
-    QueueingPolicy(),
-    over=lambda beneath, entry: replace(beneath, **given(entry)),
-    check=_check_targets,
-    pairs=True,
-    made_of=lambda default, merged: QueueingRules(
-        default,
-        tuple(
-            QueueingOverride(entry.key, entry.model_id, entry.namespace, policy, tuple(given(entry.fields).items()))
-            for entry, policy in merged
-        ),
-    ),
-)
+    fields = keys.QueueingFields
+    base = QueueingPolicy()
+    override = QueueingOverride
+    rules = QueueingRules
+    pairs = True
 
 
 # --- service classes --------------------------------------------------------------------------------------------------
-# A key like ``premium.yaml`` holds one class: ``name``, ``priority`` and ``data``, a list of models with their
-# objectives. The older form has a list of classes with one model each, under any key.
 
 Targets = dict[str, ServiceTarget]
 
 
-def read_classes(
-    data: Mapping[str, str], before: Mapping[tuple[str, str], ServiceTarget], notes: Notes
-) -> Steps[dict[Any, ServiceTarget]]:
-    """Return the targets by key and model.
+class ServiceClasses(EntryMap[Targets]):
+    """Objectives of models, by key and model.
 
-    If a class cannot be read, the last good content of its key stays. If a model cannot be read, its last good
-    objectives stay.
+    A key like ``premium.yaml`` holds one class: ``name``, ``priority`` and ``data``, a list of models with their
+    objectives. The older form has a list of classes with one model each, under any key. If a class cannot be read, the
+    last good content of its key stays. If a model cannot be read, its last good objectives stay.
     """
-    last: dict[str, Targets] = {}
-    for (key, model_id), target in before.items():
-        last.setdefault(key, {})[model_id] = target
-    good: dict[Any, ServiceTarget] = {}
-    for key in sorted(notes.limit(data)):
-        yield
-        kept = last.get(key, {})
-        try:
-            found = _targets(key, read_tree(data[key]), kept, notes)
-        except BadEntryError as problem:
-            in_force = f"what it said last of {len(kept)} models" if kept else "nothing of it"
-            notes.reject(key, problem, in_force=in_force)
-            found = kept
-        good |= {(key, model_id): target for model_id, target in found.items()}
-    return good
+
+    known = keys.ClassFields.names() | {"data"}
+    nested = True
+
+    def read(self, key: str, tree: Tree, last: Targets | None, said: Said[Targets]) -> Targets:
+        """Return what one key says of its models."""
+        if not isinstance(tree, (dict, list)):
+            raise BadEntryError("a service class, or a list of them", value="a single value")
+        one = _class_of(key, tree, said) if isinstance(tree, dict) else None
+        items = tree if isinstance(tree, list) else tree.get("data", [])
+        if not isinstance(items, list):
+            raise BadEntryError("a list of models with their objectives", field_name="data", value=kind_of(items))
+        if len(items) > MAX_MODELS:
+            raise BadEntryError(f"at most {MAX_MODELS:,} models", value=f"{len(items)}")
+        found: Targets = {}
+        for number, item in enumerate(items):
+            place = f"[{number}]" if one is None else f"data[{number}]"
+            try:
+                if not isinstance(item, dict):
+                    raise BadEntryError("a mapping", value=kind_of(item))
+                target = _target(f"{key}.{place}", item, one or _class_of(key, item, said), said)
+            except BadEntryError as problem:
+                model = text_of(item, "model")
+                kept = (last or {}).get(model)
+                in_force = "nothing of it"
+                if kept is not None:
+                    found.setdefault(model, kept)
+                    times = f"ttft {kept.ttft_milliseconds:g} ms, itl {kept.itl_milliseconds:g} ms"
+                    in_force = f"class {kept.class_name}, priority {kept.priority}, {times}"
+                problem.field_name = f"{place}.{problem.field_name}" if problem.field_name else place
+                said.rejected.append(EntryError.of(key, problem, in_force, model))
+                continue
+            rival = found.get(target.model_id)
+            winner = found[target.model_id] = target if rival is None or target.priority < rival.priority else rival
+            if rival is not None:
+                _warn_of_rival(f"{key}.{place}", winner, said)
+        return found
+
+    def values(self, said: Said[Targets]) -> tuple[ServiceTarget, ...]:
+        """Return the target of each model in its most important class, by model; of equal ones the first key's."""
+        chosen: Targets = {}
+        targets = [(key, target) for key in sorted(said.good) for target in said.good[key].values()]
+        for key, target in sorted(targets, key=lambda pair: pair[1].priority):
+            if chosen.setdefault(target.model_id, target) is not target:
+                _warn_of_rival(key, chosen[target.model_id], said)
+        return tuple(chosen[model_id] for model_id in sorted(chosen))
+
+    def entries(self, namespace: str) -> dict[str, object]:
+        """Return the objectives by key and model."""
+        good = self.of(namespace).good
+        return {f"{key} {model_id}": target for key in good for model_id, target in good[key].items()}
+
+    def in_force(self, _key: str, _problem: BadEntryError, last: Targets | None, _said: object) -> str:
+        """Return of how many models the class still speaks."""
+        return f"what it said last of {len(last)} models" if last else "nothing of it"
 
 
-def _targets(key: str, tree: Tree, kept: Targets, notes: Notes) -> Targets:
-    """Return what one key says of its models. Raises BadEntryError when all of it cannot be used."""
-    if isinstance(tree, str):
-        raise BadEntryError("a service class, or a list of them", value="a single value")
-    one = _class_of(key, tree, notes) if isinstance(tree, dict) else None
-    items = tree if isinstance(tree, list) else tree.get("data", [])
-    if not isinstance(items, list):
-        expected = "a list of models with their objectives"
-        raise BadEntryError(expected, field_name="data", value=_kind_of(items))
-    if len(items) > MAX_MODELS:
-        raise BadEntryError(f"at most {MAX_MODELS:,} models", value=f"{len(items)}")
-    if isinstance(tree, dict):
-        _warn_of_unknown(key, tree, ClassFields.names() | {"data"}, notes)
-    found: Targets = {}
-    for number, item in enumerate(items):
-        place = f"[{number}]" if one is None else f"data[{number}]"
-        try:
-            whose = one or _class_of(key, item, notes)
-            fields = read_fields(TargetFields, _scalars(item, TargetFields.names()))
-            model_id = needed(fields, "model")
-            _warn_of_unknown(f"{key}.{place}", item, TargetFields.names() | ClassFields.names(), notes)
-            target = replace(
-                whose,
-                model_id=model_id,
-                ttft_milliseconds=_first(fields.slo_ttft, fields.slo_ttw),
-                itl_milliseconds=_first(fields.slo_tpot, fields.slo_itl),
-                tps=fields.slo_tps or 0.0,
-            )
-        except BadEntryError as problem:
-            model = item.get("model", "") if isinstance(item, dict) else ""
-            model = model if isinstance(model, str) else ""
-            if model in kept:
-                found.setdefault(model, kept[model])
-            name = f"{place}.{problem.field_name}" if problem.field_name else place
-            located = BadEntryError(problem.expected, field_name=name, value=problem.value)
-            in_force = "nothing of it"
-            if model in kept:
-                last = kept[model]
-                times = f"ttft {last.ttft_milliseconds:g} ms, itl {last.itl_milliseconds:g} ms"
-                in_force = f"class {last.class_name}, priority {last.priority}, {times}"
-            notes.reject(key, located, in_force=in_force, model_id=model)
-            continue
-        rival = found.get(target.model_id)
-        winner = found[target.model_id] = target if rival is None or target.priority < rival.priority else rival
-        if rival is not None:
-            _warn_of_rival(f"{key}.{place}", winner, notes)
-    return found
+def _target(where: str, item: Tree, whose: ServiceTarget, said: Said[Targets]) -> ServiceTarget:
+    """Return what a class asks of one model. Raises BadEntryError."""
+    fields = read_fields(keys.TargetFields, item)
+    model_id = needed(fields, "model")
+    said.warn_of_unknown(where, item, keys.TargetFields.names() | keys.ClassFields.names())
+    ttft = fields.slo_ttw if fields.slo_ttft is None else fields.slo_ttft
+    itl = fields.slo_itl if fields.slo_tpot is None else fields.slo_tpot
+    return replace(
+        whose, model_id=model_id, ttft_milliseconds=ttft or 0.0, itl_milliseconds=itl or 0.0, tps=fields.slo_tps or 0.0
+    )
 
 
-def _class_of(key: str, tree: Tree, notes: Notes) -> ServiceTarget:
+def _class_of(key: str, tree: Tree, said: Said[Targets]) -> ServiceTarget:
     """Return the class that a mapping names, without a model."""
-    fields = read_fields(ClassFields, _scalars(tree, ClassFields.names()))
+    fields = read_fields(keys.ClassFields, tree)
     name, priority = needed(fields, "name"), fields.priority
     if priority is None or not HIGHEST_PRIORITY <= priority <= LOWEST_PRIORITY:
         outside = f"{priority} is outside of {HIGHEST_PRIORITY} to {LOWEST_PRIORITY}"
-        found = "none is given" if priority is None else outside
-        notes.warn(key, f"priority: {found}, {LOWEST_PRIORITY} is taken")
+        said.warn(key, f"priority: {'none is given' if priority is None else outside}, {LOWEST_PRIORITY} is taken")
         priority = LOWEST_PRIORITY
     return ServiceTarget(name, priority)
 
 
-def most_important(good: Mapping[Any, ServiceTarget], notes: Notes) -> tuple[ServiceTarget, ...]:
-    """Return the target of each model in its most important class, by model; of equal ones the first key's."""
-    chosen: Targets = {}
-    for (key, model_id), target in sorted(good.items(), key=lambda item: (item[1].priority, item[0])):
-        if chosen.setdefault(model_id, target) is not target:
-            _warn_of_rival(key, chosen[model_id], notes)
-    return tuple(chosen[model_id] for model_id in sorted(chosen))
-
-
-def _warn_of_rival(where: str, winner: ServiceTarget, notes: Notes) -> None:
+def _warn_of_rival(where: str, winner: ServiceTarget, said: Said[Targets]) -> None:
     decides = f"{winner.class_name} with priority {winner.priority} decides"
-    notes.warn(where, f"model {winner.model_id} is in several classes; {decides}")
-
-
-def _warn_of_unknown(where: str, tree: Tree, known: frozenset[str], notes: Notes) -> None:
-    unknown = sorted({*map(str, tree)} - known)
-    if unknown:
-        notes.warn(where, f"unknown fields are ignored: {', '.join(unknown)}")
-
-
-def _scalars(tree: Tree, names: frozenset[str]) -> dict[str, str]:
-    """Return the known fields of a mapping. Raises BadEntryError when it is none, or when one is no scalar."""
-    found = {}
-    if not isinstance(tree, dict):
-        raise BadEntryError("a mapping", value=_kind_of(tree))
-    for name in sorted(names & tree.keys()):
-        value = tree[name]
-        if not isinstance(value, str):
-            raise BadEntryError("a single value", field_name=name, value=_kind_of(value))
-        found[name] = value
-    return found
-
-
-def _first(*values: float | None) -> float:
-    return next((value for value in values if value is not None), 0.0)
-
-
-def _kind_of(value: Tree) -> str:
-    return "a mapping" if isinstance(value, dict) else "a list" if isinstance(value, list) else "a single value"
+    said.warn(where, f"model {winner.model_id} is in several classes; {decides}")
 
 
 # --- accelerator costs and performance --------------------------------------------------------------------------------
 
 
-def cost_of(key: str, fields: CostFields) -> AcceleratorCost:
-    """Return the cost of the accelerator that the key names. Raises BadEntryError."""
-    return AcceleratorCost(key, needed(fields, "cost"), fields.device or "")
+class Costs(EntryMap[AcceleratorCost]):
+    """Costs of the accelerators that the keys name."""
+
+    known = keys.CostFields.names()
+
+    def read(self, key: str, tree: Tree, _last: object, _said: object) -> AcceleratorCost:
+        """Return the cost of one accelerator."""
+        fields = read_fields(keys.CostFields, tree)
+        return AcceleratorCost(key, needed(fields, "cost"), fields.device or "")
 
 
-def profile_of(_key: str, fields: ProfileFields) -> PerformanceProfile:
-    """Return the profile of an entry, which stands under any key.
+class Profiles(EntryMap[PerformanceProfile]):
+    """Performance of models on accelerators, under any key."""
 
-    Raises BadEntryError for times that no engine can have: with them a queue has no meaningful state for any requests.
-    """
-    profile = PerformanceProfile(
-        alpha=needed(fields, "alpha"),
-        beta=needed(fields, "beta"),
-        gamma=fields.gamma or 0.0,
-        delta=fields.delta or 0.0,
-        max_batch_size=fields.max_batch_size or 0,
-        accelerator_count=fields.acc_count or 1,
-        at_tokens=fields.at_tokens or 0,
-        model_id=needed(fields, "model_id", "name"),
-        accelerator=needed(fields, "acc"),
-    )
-    if profile.alpha <= 0 and profile.gamma <= 0:
-        raise BadEntryError("above 0, or gamma above 0", field_name="alpha", value=f"{profile.alpha:g}")
-    batch = max(1, profile.max_batch_size)
-    step, token = profile.alpha + profile.beta * batch, profile.delta * batch
-    limit = f"at most {MAX_STEP_MILLISECONDS:,.0f} ms"
-    if step > MAX_STEP_MILLISECONDS:
-        raise BadEntryError(f"alpha + beta * maxBatchSize {limit}", field_name="beta", value=f"{step:g} ms")
-    if token > MAX_STEP_MILLISECONDS:
-        raise BadEntryError(f"delta * maxBatchSize {limit}", field_name="delta", value=f"{token:g} ms")
-    if max(step, profile.gamma) < MIN_STEP_MILLISECONDS:
-        least = f"a step, or gamma, of at least {MIN_STEP_MILLISECONDS:g} ms"
-        raise BadEntryError(least, field_name="alpha", value=f"{step:g} ms")
-    return profile
+    known = keys.ProfileFields.names()
 
+    def read(self, _key: str, tree: Tree, _last: object, _said: object) -> PerformanceProfile:
+        """Return the profile of an entry.
 
-def one_of_each_pair(good: Mapping[Any, PerformanceProfile], notes: Notes) -> tuple[PerformanceProfile, ...]:
-    """Return one profile for each model and accelerator, sorted by both: the first by key."""
-    first: dict[tuple[str, str], str] = {}
-    for key, profile in good.items():
-        winner = first.setdefault((profile.model_id, profile.accelerator), key)
-        if winner != key:
-            notes.warn(key, f"has no effect: {winner} is for the same model and accelerator and comes first")
-    return tuple(good[first[pair]] for pair in sorted(first))
+        Raises BadEntryError for times that no engine can have: with them a queue has no meaningful state for any
+        requests.
+        """
+        fields = read_fields(keys.ProfileFields, tree)
+        profile = PerformanceProfile(
+            alpha=needed(fields, "alpha"),
+            beta=needed(fields, "beta"),
+            gamma=fields.gamma or 0.0,
+            delta=fields.delta or 0.0,
+            max_batch_size=fields.max_batch_size or 0,
+            accelerator_count=fields.acc_count or 1,
+            at_tokens=fields.at_tokens or 0,
+            model_id=needed(fields, "model_id", "name"),
+            accelerator=needed(fields, "acc"),
+        )
+        if profile.alpha <= 0 and profile.gamma <= 0:
+            raise BadEntryError("above 0, or gamma above 0", field_name="alpha", value=f"{profile.alpha:g}")
+        batch = max(1, profile.max_batch_size)
+        step, token = profile.alpha + profile.beta * batch, profile.delta * batch
+        limit = f"at most {MAX_STEP_MILLISECONDS:,.0f} ms"
+        if step > MAX_STEP_MILLISECONDS:
+            raise BadEntryError(f"alpha + beta * maxBatchSize {limit}", field_name="beta", value=f"{step:g} ms")
+        if token > MAX_STEP_MILLISECONDS:
+            raise BadEntryError(f"delta * maxBatchSize {limit}", field_name="delta", value=f"{token:g} ms")
+        if max(step, profile.gamma) < MIN_STEP_MILLISECONDS:
+            least = f"a step, or gamma, of at least {MIN_STEP_MILLISECONDS:g} ms"
+            raise BadEntryError(least, field_name="alpha", value=f"{step:g} ms")
+        return profile
+
+    def values(self, said: Said[PerformanceProfile]) -> tuple[PerformanceProfile, ...]:
+        """Return one profile for each model and accelerator, sorted by both: the first by key."""
+        first: dict[tuple[str, str], str] = {}
+        for key in sorted(said.good):
+            profile = said.good[key]
+            winner = first.setdefault((profile.model_id, profile.accelerator), key)
+            if winner != key:
+                said.warn(key, f"has no effect: {winner} is for the same model and accelerator and comes first")
+        return tuple(said.good[first[pair]] for pair in sorted(first))
+
+    def whose(self, _key: str, tree: Tree, last: PerformanceProfile | None, _said: object) -> tuple[str, str]:
+        """Return the model of the last good profile, else the one that is written."""
+        return last.model_id if last else text_of(tree, "model_id") or text_of(tree, "name"), ""

@@ -1,7 +1,6 @@
 """From the given texts to the settings in force, and what is told about them.
 
-A value that does not parse never stops the process by itself. It becomes a ``Problem`` that names the key, the value,
-the expected value and the value in force instead, and the next source is asked. ``fatal_problems`` reports missing
+A value that does not parse becomes a ``Problem``, and the next source is asked. ``fatal_problems`` reports missing
 required settings, and the few values that must not give way to a default, all of them at once.
 
 Connection settings of Prometheus are the exception to per-key precedence: if the environment gives the URL, all of them
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from wva import log
-from wva.config.declare import CONFIG_MAP, ENVIRONMENT, Declaration, FatalValue, Live, declarations, shortened, shown
+from wva.config.declare import Declaration, FatalValue, declarations, shortened, shown
 from wva.config.keys import LIMITS, LOG_CHANGE, Settings
 from wva.model.records import replace
 
@@ -39,9 +38,12 @@ class Given:
     config_map: Mapping[str, str] = field(repr=False)
 
 
+NOTHING_GIVEN: Final = Given({}, {}, {})
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A value that was given but cannot be used as it is; with a ``fatal`` one the process does not start."""
+    """A value that cannot be used as it is; with a ``fatal`` one the process does not start."""
 
     source: str
     key: str
@@ -74,67 +76,64 @@ class Loaded:
     without_effect: tuple[str, ...]
 
 
-def load(given: Given, model: type[Settings] = Settings) -> Loaded:
-    """Merge the sources: flags over environment over ConfigMap over defaults."""
+def load(given: Given, model: type[Settings] = Settings, last: Loaded | None = None) -> Loaded:
+    """Merge the sources: flags over environment over ConfigMap over ``last``.
+
+    ``last`` is what a running process has in force, else the defaults: it stays where the ConfigMap has a wrong value.
+    """
+    keys = declarations(model)
+    beneath = last or Loaded(model(layers=()), dict.fromkeys(keys, "default"), (), ())  # type: ignore[call-arg]
     layers: dict[SourceName, dict[str, Any]] = {"flag": {}, "environment": {}, "configmap": {}}
-    rejected: list[tuple[Declaration, Problem]] = []
+    kept: dict[str, Any] = {}
+    rejected: list[tuple[str, Problem]] = []
     without_effect: list[str] = []
-    for name, declared in declarations(model).items():
+    for name, declared in keys.items():
         for source, key, text in _given_texts(declared, given):
-            spelling = f"--{key}" if source == "flag" else key
+            spelling, value = f"--{key}" if source == "flag" else key, None
             try:
                 value = layers[source][name] = declared.form.read(text)
             except ValueError as error:
-                value = None
                 fatal = isinstance(error, FatalValue) and not any(name in values for values in layers.values())
                 problem = Problem(source, spelling, declared.masked(text), declared.form.expected, "", fatal)
-                rejected.append((declared, problem))
+                rejected.append((name, problem))
+                if source == "configmap":
+                    kept[name] = getattr(beneath.settings, name)
             if declared.no_effect and value != declared.default:
                 without_effect.append(f"{spelling}: {declared.no_effect}")
-    settings = model(layers=tuple(layers.values()))  # type: ignore[call-arg]  # read by settings_customise_sources
+    settings = model(layers=(*layers.values(), kept))  # type: ignore[call-arg]  # read by settings_customise_sources
     sources: dict[str, SourceName] = {
-        name: next((source for source, values in layers.items() if name in values), "default")
-        for name in declarations(model)
+        name: next(
+            (source for source, values in layers.items() if name in values),
+            beneath.sources[name] if name in kept else "default",
+        )
+        for name in keys
     }
-    problems = [
-        replace(problem, in_force=shortened(shown(getattr(settings, declared.attribute))))
-        for declared, problem in rejected
-    ]
+    problems = [replace(problem, in_force=shortened(shown(getattr(settings, name)))) for name, problem in rejected]
     fresh, missing = LIMITS
     if settings.fresh_threshold > settings.unavailable_threshold:
         # A fresh sample could be older than a missing one, and it is unclear which was meant.
-        keys = declarations(model)
-        defaults = {name: keys[name].default for name in LIMITS}
-        problems.append(
-            Problem(
-                "all",
-                keys[fresh].key,
-                shown(settings.fresh_threshold),
-                f"at most {keys[missing].key} ({shown(settings.unavailable_threshold)})",
-                f"the defaults {' and '.join(shown(value) for value in defaults.values())}",
-            )
-        )
-        sources |= dict.fromkeys(LIMITS, "default")
-        settings = settings.model_copy(update=defaults)
+        expected = f"at most {keys[missing].key} ({shown(settings.unavailable_threshold)})"
+        stay = {name: getattr(beneath.settings, name) for name in LIMITS}
+        in_force = f"{'' if last else 'the defaults '}{' and '.join(map(shown, stay.values()))}"
+        problems.append(Problem("all", keys[fresh].key, shown(settings.fresh_threshold), expected, in_force))
+        settings = settings.model_copy(update=stay)
+        sources |= {name: beneath.sources[name] for name in LIMITS}
     return Loaded(settings, sources, tuple(problems), tuple(without_effect))
 
 
 def _given_texts(declared: Declaration, given: Given) -> Iterator[tuple[SourceName, str, str]]:
-    """Yield source, key and text of what was given, most important first. Empty text means unset, except in a flag."""
+    """Yield source, key and text of what was given, most important first."""
     if declared.attribute in given.flags:
         yield "flag", declared.flags[0], given.flags[declared.attribute]
-    if ENVIRONMENT in declared.places:
-        found = next(((key, given.environment[key]) for key in declared.keys if given.environment.get(key)), None)
-        if found is not None:
-            yield "environment", *found
-    found = config_map_text(declared, given.config_map)
-    if found is not None and not given.environment.get(declared.shut_out_by):
+    if found := text_in("environment", declared, given.environment):
+        yield "environment", *found
+    if (found := text_in("configmap", declared, given.config_map)) and not given.environment.get(declared.shut_out_by):
         yield "configmap", *found
 
 
-def config_map_text(declared: Declaration, data: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return key and text that a ConfigMap gives for a setting. Empty text means unset."""
-    keys = declared.keys if CONFIG_MAP in declared.places else ()
+def text_in(place: str, declared: Declaration, data: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return key and text that the environment or a ConfigMap gives for a setting. Empty text means unset."""
+    keys = declared.keys if place in declared.places else ()
     return next(((key, data[key]) for key in keys if data.get(key)), None)
 
 
@@ -190,7 +189,7 @@ def static_changes(before: Mapping[str, str], now: Mapping[str, str], model: typ
 
 def _meaning(declared: Declaration, data: Mapping[str, str]) -> tuple[object, str, str]:
     """Return what a ConfigMap gives for a setting: something to compare, a text to show, the key."""
-    found = config_map_text(declared, data)
+    found = text_in("configmap", declared, data)
     if found is None:
         return None, NOT_SET, ""
     key, text = found
@@ -256,9 +255,6 @@ def describe(loaded: Loaded) -> list[SettingInForce]:
 
 
 # --- settings that follow the main ConfigMap --------------------------------------------------------------------------
-# A live setting follows at once, and the log has the old and the new value. A value that does not parse leaves the last
-# good one in force. Any other setting stays as it was at the start: an attempt to change it is reported once for each
-# content of the ConfigMap. Deleting the ConfigMap changes no setting.
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +266,12 @@ class Taken:
 
 
 class LiveSettings:
-    """Settings of the process with the live ones as the main ConfigMap has them now."""
+    """Settings of the process with the live ones as the main ConfigMap has them now.
+
+    A live setting follows at once, and the log has the old and the new value. A value that does not parse leaves the
+    last good one in force. Any other setting stays as it was at the start: an attempt to change it is reported once for
+    each content of the ConfigMap. Deleting the ConfigMap changes no setting.
+    """
 
     def __init__(self, settings: Settings, given: Given, *, set_level: Callable[[str], None] = log.set_level) -> None:
         """Start with what the process was started with. ``set_level`` changes the log level."""
@@ -302,54 +303,20 @@ class LiveSettings:
     def take(self, data: Mapping[str, str]) -> Taken:
         """Take the data of the main ConfigMap."""
         old = self._loaded
-        fresh = load(replace(self._given, config_map=data), self._model)
-        # What is wrong with the ConfigMap, and the settings whose last good value stays for it.
-        problems, kept = list[Problem](), set[str]()
-        names = {key: name for name, declared in self._live.items() for key in declared.keys}
-        for problem in fresh.problems:
-            if problem.source == "configmap":
-                stays = [names[problem.key]] if problem.key in names else []
-            elif problem.source == "all" and any(names.get(key) in LIMITS for key in data):
-                stays = list(LIMITS)
-            else:
-                continue
-            kept.update(stays)
-            in_force = " and ".join(shown(getattr(old.settings, name)) for name in stays) or problem.in_force
-            problems.append(replace(problem, in_force=in_force))
-        limits = [getattr((old if name in kept else fresh).settings, name) for name in LIMITS]
-        if sorted(limits) != limits:
-            kept |= frozenset(LIMITS)  # one that stays contradicts one that came with it
-        followed = self._live.keys() - kept
-        update = {name: getattr(fresh.settings, name) for name in followed}
-        sources = {**old.sources, **{name: fresh.sources[name] for name in followed}}
+        loaded = load(replace(self._given, config_map=data), self._model, old)
+        update = {name: getattr(loaded.settings, name) for name in self._live}
+        sources = {**old.sources, **{name: loaded.sources[name] for name in self._live}}
         self._loaded = replace(old, settings=old.settings.model_copy(update=update), sources=sources)
         for name, declared in sorted(self._live.items()):
             # A changed key has no effect while a flag or the environment gives the setting.
-            source, found = self._loaded.sources[name], config_map_text(declared, data)
-            overridden = found is not None and source not in {"configmap", "default"}
-            if found is not None and overridden and found != config_map_text(declared, self._data):
+            source, (found, before) = (
+                sources[name],
+                (text_in("configmap", declared, each) for each in (data, self._data)),
+            )
+            if found is not None and found != before and source in {"flag", "environment"}:
                 in_force = shown(getattr(self.current, name))
                 self._logger.warning("setting_overridden", key=found[0], by=source, in_force=in_force)
-        new = self.current
-        changed: dict[Live, dict[str, tuple[str, str]]] = {}
-        for name, declared in self._live.items():
-            was, now = getattr(old.settings, name), getattr(new, name)
-            if was != now and declared.live is not None and declared.live != LOG_CHANGE:
-                changed.setdefault(declared.live, {})[declared.key] = shown(was), shown(now)
-        for live, values in changed.items():
-            before, after = ({key: pair[side] for key, pair in values.items()} for side in (0, 1))
-            if sum(declared.live == live for declared in self._live.values()) == 1:  # the text says which key it is
-                ((was, now),) = values.values()
-                self._logger.info(live.text, event_name=live.event_name, old=was, new=now)
-            else:
-                self._logger.info(live.text, event_name=live.event_name, old=before, new=after)
-        level, wanted = old.settings.effective_log_level, new.effective_log_level
-        if level != wanted:
-            # The level is not read again. The line is written while the chattier of the two is in force.
-            if log.LEVELS[wanted] < log.LEVELS[level]:
-                self._set_level(wanted)
-            self._logger.info(LOG_CHANGE.text, event_name=LOG_CHANGE.event_name, old=level, new=wanted)
-            self._set_level(wanted)
+        self._tell_changes(old.settings, self.current)
         self._data = data
         changes = static_changes(self._given.config_map, data, self._model)
         news, self._rejected = changes != self._rejected, changes
@@ -363,9 +330,32 @@ class LiveSettings:
             )
         elif news:
             self._logger.info("immutable_changes_withdrawn")
-        texts = tuple(str(problem) for problem in problems)
-        self.standing = Taken(texts, rejected)
-        return Taken(texts, rejected if news else "")
+        limits = {key for name in LIMITS for key in self._live[name].keys}
+        problems = tuple(
+            str(problem)
+            for problem in loaded.problems
+            if problem.source == "configmap" or (problem.source == "all" and not limits.isdisjoint(data))
+        )
+        self.standing = Taken(problems, rejected)
+        return Taken(problems, rejected if news else "")
+
+    def _tell_changes(self, old: Settings, new: Settings) -> None:
+        """Log what has another value now, and change the log level."""
+        for live in dict.fromkeys(declared.live for declared in self._live.values() if declared.live != LOG_CHANGE):
+            group = {declared.key: name for name, declared in self._live.items() if declared.live == live}
+            changed = {key: name for key, name in group.items() if getattr(old, name) != getattr(new, name)}
+            if live is not None and changed:
+                told = [{key: shown(getattr(each, name)) for key, name in changed.items()} for each in (old, new)]
+                # Of a single key the text says which it is.
+                before, after = told if len(group) > 1 else [next(iter(values.values())) for values in told]
+                self._logger.info(live.text, event_name=live.event_name, old=before, new=after)
+        level, wanted = old.effective_log_level, new.effective_log_level
+        if level != wanted:
+            # The level is not read again. The line is written while the chattier of the two is in force.
+            if log.LEVELS[wanted] < log.LEVELS[level]:
+                self._set_level(wanted)
+            self._logger.info(LOG_CHANGE.text, event_name=LOG_CHANGE.event_name, old=level, new=wanted)
+            self._set_level(wanted)
 
     def keep(self) -> None:
         """Go on without the main ConfigMap, which is gone: everything stays as it was."""

@@ -1,23 +1,24 @@
 """ConfigMaps as they come and go: text becomes configuration in force, or an event that says why not.
 
-``MainConfigMap`` follows the main ConfigMap on every process, leader or not, because some settings concern every
-process, such as the log level; events are left to the process that leads. ``ConfigMapController`` takes those that say
-how to decide, under the configured names, in the controller's own namespace and in namespaces that may have their own.
-With any fault in them the last good state stays in force, and the process goes on. The result depends only on the
-ConfigMaps that exist, so the order of events does not matter.
+The main ConfigMap is followed by every process, leader or not, because some settings concern every process, such as the
+log level; events are left to the process that leads. It also takes the ConfigMaps that say how to decide, under the
+configured names, in the controller's own namespace and in namespaces that may have their own. With any fault in them
+the last good state stays in force, and the process goes on. The result depends only on the ConfigMaps that exist, so
+the order of events does not matter.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
-from typing import Final, Literal, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from wva import log
 from wva.api.core import ConfigMap, ObjectReference
 from wva.api.meta import Key
 from wva.clock import Clock
-from wva.config.live import LiveConfiguration, LivePolicy
+from wva.config.live import LiveConfiguration
 from wva.config.load import Taken
 from wva.instruments import Instruments
 from wva.kube.cache import Handler, Store
@@ -35,49 +36,77 @@ _TOLD_PROBLEMS = 100
 Recorder = Callable[[ObjectReference, Literal["Normal", "Warning"], str, str], None]
 
 
-class ConfigMaps(Protocol):
-    """Where the ConfigMaps are."""
+@dataclass(frozen=True, slots=True)
+class ConfigMapStores:
+    """The ConfigMaps of our own namespace, and those of other namespaces by their name."""
+
+    own_namespace: str
+    own: Store[ConfigMap]
+    local: Mapping[str, Store[ConfigMap]]
 
     def get(self, key: Key) -> ConfigMap | None:
         """Return a ConfigMap, None when there is none."""
-        ...
+        store = self.own if key.namespace == self.own_namespace else self.local.get(key.name)
+        return None if store is None else store.get(key)
 
     def list(self) -> builtins.list[ConfigMap]:
-        """Return all that may be of interest."""
-        ...
+        """Return those of our own namespace, then the others."""
+        others = [found for store in self.local.values() for found in store.list() if not self._is_own(found)]
+        return [*self.own.list(), *others]
+
+    def of(self, namespace: str) -> builtins.list[Key]:
+        """Return the keys of the ConfigMaps in a namespace other than our own."""
+        keys = (Key(namespace, name) for name in self.local)
+        return [key for key in keys if namespace != self.own_namespace and self.local[key.name].get(key) is not None]
 
     def subscribe(self, handler: Handler[ConfigMap]) -> None:
-        """Call a handler on each change."""
-        ...
+        """Call a handler on each change; a ConfigMap of our own namespace is in both caches, and counts once."""
+
+        def elsewhere(old: ConfigMap | None, new: ConfigMap | None) -> None:
+            seen = new or old
+            if seen is not None and not self._is_own(seen):
+                handler(old, new)
+
+        self.own.subscribe(handler)
+        for store in self.local.values():
+            store.subscribe(elsewhere)
+
+    def _is_own(self, config_map: ConfigMap) -> bool:
+        return config_map.metadata.namespace == self.own_namespace
 
 
 class ConfigMapController:
-    """Event mapping and reconcile of the ConfigMaps that say how to decide."""
+    """Follows the ConfigMaps: the main one at each event, those that say how to decide in a queue."""
 
     def __init__(
         self,
-        config_maps: ConfigMaps,
+        config_maps: ConfigMapStores,
         *,
-        configuration: LivePolicy,
+        configuration: LiveConfiguration,
         record: Recorder,
         clock: Clock,
         instruments: Instruments,
-        own_namespace: str,
     ) -> None:
-        """Prepare the queue; nothing is subscribed before ``watch``."""
-        self._own = own_namespace
+        """Follow the main ConfigMap, without events; the others are followed from ``watch`` on."""
         self._config_maps = config_maps
-        self._gone: dict[Key, ObjectReference] = {}
-        self._counted: set[Key] = set()
         self._configuration = configuration
         self._record = record
-        self._instruments = instruments
+        self._errors = instruments.config_errors
+        self._gone: dict[Key, ObjectReference] = {}
+        self._counted: set[Key] = set()
+        self._leads = False
         self._logger = log.get("configmap")
         self.queue: WorkQueue[Key] = WorkQueue("configmap", clock=clock, instruments=instruments)
+        config_maps.subscribe(self._on_config_map)
 
     def watch(self) -> None:
-        """Subscribe to the cache."""
-        self._config_maps.subscribe(self._on_config_map)
+        """Follow all, and tell events, first of the main ConfigMap; the caches have synced, and this process leads."""
+        self._leads = True
+        main = self._config_maps.get(self._configuration.main)
+        if main is not None:
+            self._tell_main(_reference(main), self._configuration.settings.standing)
+        elif self._configuration.settings.started_with_config_map:
+            self._configuration.apply_main(None)
 
     async def load_all(self) -> None:
         """Take every ConfigMap in the cache, before anything decides."""
@@ -102,13 +131,13 @@ class ConfigMapController:
         if outcome is None:
             return
         # The number of rejected entries; a namespace has a series only while there are any.
-        own, errors = key.namespace == self._own, self._instruments.config_errors
+        own = key.namespace == self._configuration.main.namespace
         name = key.name if own else str(key)
         if own or outcome.problems:
-            errors.labels(name).set(len(outcome.problems))
+            self._errors.labels(name).set(len(outcome.problems))
             self._counted.add(key)
         elif key in self._counted:
-            errors.remove(name)
+            self._errors.remove(name)
             self._counted.discard(key)
         if config_map is None:
             if outcome.gone:
@@ -130,75 +159,43 @@ class ConfigMapController:
             self._record(reference, "Warning", INVALID_EVENT, problem)
 
     def _on_config_map(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
-        config_map = new or old
-        if config_map is None:
+        seen = new or old
+        if seen is None:
             return
-        key = config_map.metadata.key
+        key = seen.metadata.key
+        if key == self._configuration.main:
+            self._follow_main(_reference(seen), new)
+        if not self._leads:
+            return
         if new is None:
-            self._gone[key] = _reference(config_map)
+            self._gone[key] = _reference(seen)
         self.queue.add(key)
         if old is None or new is None:
             for rival in self._configuration.rivals(key):
                 if self._config_maps.get(rival) is not None:
                     self.queue.add(rival)
 
-
-class MainConfigMap:
-    """Follows the main ConfigMap in the cache."""
-
-    def __init__(
-        self,
-        store: Store[ConfigMap],
-        *,
-        configuration: LiveConfiguration,
-        record: Recorder,
-        instruments: Instruments,
-    ) -> None:
-        """Subscribe to the cache."""
-        self._store = store
-        self._configuration = configuration
-        self._record = record
-        self._errors = instruments.config_errors
-        self._logger = log.get("configmap")
-        self._leads = False
-        store.subscribe(self._on_config_map)
-
-    def begin(self) -> None:
-        """Tell events from now on, first of the ConfigMap as it is; the cache has synced, and this process leads."""
-        self._leads = True
-        config_map = self._store.get(self._configuration.main)
-        if config_map is not None:
-            self._tell(_reference(config_map), self._configuration.settings.standing)
-        elif self._configuration.settings.started_with_config_map:
-            self._configuration.apply_main(None)
-
-    def _on_config_map(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
-        seen = new or old
-        if seen is None or seen.metadata.key != self._configuration.main:
-            return
-        reference = _reference(seen)
+    def _follow_main(self, reference: ObjectReference, new: ConfigMap | None) -> None:
+        taken = self._configuration.apply_main(None if new is None else new.data)
+        errors = self._errors.labels(reference.name)
         if new is None:
-            self._configuration.apply_main(None)
-            self._errors.labels(seen.metadata.name).set(0)
+            errors.set(0)
             text = "The ConfigMap was deleted: the settings that it gave stay until the controller is restarted"
-            self._event(reference, DELETED_EVENT, text)
+            if self._leads:
+                self._record(reference, "Warning", DELETED_EVENT, text)
             return
-        taken = self._configuration.apply_main(new.data)
         standing = self._configuration.settings.standing
-        self._errors.labels(seen.metadata.name).set(len(standing.problems) + bool(standing.rejected))
+        errors.set(len(standing.problems) + bool(standing.rejected))
         for problem in taken.problems:
-            self._logger.warning("configuration_rejected", config_map=str(seen.metadata.key), problem=problem)
-        self._tell(reference, taken)
-
-    def _tell(self, reference: ObjectReference, taken: Taken) -> None:
-        for problem in taken.problems:
-            self._event(reference, INVALID_EVENT, problem)
-        if taken.rejected:
-            self._event(reference, IMMUTABLE_EVENT, taken.rejected)
-
-    def _event(self, reference: ObjectReference, reason: str, message: str) -> None:
+            self._logger.warning("configuration_rejected", config_map=str(new.metadata.key), problem=problem)
         if self._leads:
-            self._record(reference, "Warning", reason, message)
+            self._tell_main(reference, taken)
+
+    def _tell_main(self, reference: ObjectReference, taken: Taken) -> None:
+        for problem in taken.problems:
+            self._record(reference, "Warning", INVALID_EVENT, problem)
+        if taken.rejected:
+            self._record(reference, "Warning", IMMUTABLE_EVENT, taken.rejected)
 
 
 def _reference(config_map: ConfigMap) -> ObjectReference:

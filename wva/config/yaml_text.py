@@ -7,9 +7,9 @@ Size, depth and number of events are bounded. For any text the outcome is a valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import yaml
 
@@ -21,146 +21,126 @@ _MAX_NESTING: Final = 16
 """Levels of a value that is not read: the parser takes quadratic time for the depth of brackets."""
 _MAX_TREE_EVENTS: Final = 50_000
 _MAX_TREE_LEVELS: Final = 4
+_WORDS: Final = {yaml.AliasEvent: "an alias", yaml.SequenceStartEvent: "a list", yaml.MappingStartEvent: "a mapping"}
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C parser where PyYAML was built with it; both emit the same events."""
-
-T = TypeVar("T")
-
-Tree = str | list["Tree"] | dict[str, "Tree"]
-"""A document: scalars as they are written (``PlainScalar`` when without quotes), lists and mappings of them."""
 
 
 class BadEntryError(Exception):
     """An entry that cannot be used, or one field of it (empty: all of it)."""
 
-    def __init__(
-        self, expected: str, *, field_name: str = "", value: str = "", written: dict[str, str] | None = None
-    ) -> None:
-        """Keep what was expected where, and what stood there; ``written`` are the fields that could be read."""
+    def __init__(self, expected: str, *, field_name: str = "", value: str = "") -> None:
+        """Keep what was expected where, and what stood there."""
         super().__init__(expected)
         self.expected = expected
         self.field_name = field_name
         self.value = value
-        self.written = written or {}
 
 
-@dataclass(slots=True)
-class _Unread:
+@dataclass(frozen=True, slots=True)
+class Unread:
     """A value that is not read, in words."""
 
     what: str
 
 
-def read_mapping(text: str, *, fields: frozenset[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the scalars of the known fields, and the names of unknown ones.
-
-    Nulls are left out: they mean unset. Raises BadEntryError when the text is no mapping, or when a known field is no
-    scalar.
-    """
-    found: dict[str, str | _Unread] = {}
-    try:
-        events = _bounded(text, _MAX_EVENTS)
-        top = next((event for event in events if isinstance(event, yaml.NodeEvent)), None)
-        if isinstance(top, yaml.MappingStartEvent):
-            found = _pairs(events, lambda event: _scalar(event, events))
-        elif top is not None and not (isinstance(top, yaml.ScalarEvent) and top.implicit[0] and top.value in _NULLS):
-            what = "a list" if isinstance(top, yaml.SequenceStartEvent) else "a single value"
-            raise BadEntryError("a YAML mapping", value=what)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BadEntryError("a YAML mapping", value=_in_one_line(error)) from error
-    known = {
-        name: value
-        for name, value in found.items()
-        if name in fields and not isinstance(value, _Unread) and not _is_null(value)
-    }
-    for name, value in found.items():
-        if name in fields and isinstance(value, _Unread):
-            raise BadEntryError("a single value", field_name=name, value=value.what, written=known)
-    return known, tuple(sorted(found.keys() - fields))
+Tree = str | Unread | list["Tree"] | dict[str, "Tree"]
+"""A document: scalars as they are written (``PlainScalar`` when without quotes), lists and mappings of them."""
 
 
-def read_tree(text: str) -> Tree:
-    """Return a document with lists and mappings in it; an empty one is an empty mapping.
-
-    Nulls are left out of mappings: they mean unset. Raises BadEntryError for aliases, tags, names that are given twice,
-    and for more than a few levels.
-    """
-    try:
-        events = _bounded(text, _MAX_TREE_EVENTS)
-        top = next((event for event in events if isinstance(event, yaml.NodeEvent)), None)
-        tree = {} if top is None else _tree(top, events, _MAX_TREE_LEVELS)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BadEntryError("YAML", value=_in_one_line(error)) from error
-    return {} if _is_null(tree) else tree
-
-
-def _tree(event: yaml.Event, events: Iterator[yaml.Event], levels: int) -> Tree:
-    if not isinstance(event, yaml.CollectionStartEvent):
-        scalar = _scalar(event, events)
-        if isinstance(scalar, _Unread):
-            raise BadEntryError("plain values, lists and mappings", value=scalar.what)
-        return scalar
-    if event.tag is not None:
-        raise BadEntryError("plain values, lists and mappings", value="a tagged value")
-    if not levels:
-        raise BadEntryError("a document of a few levels", value="a deeper one")
-    if isinstance(event, yaml.SequenceStartEvent):
-        return [_tree(each, events, levels - 1) for each in _until_end(events)]
-    pairs = _pairs(events, lambda value: _tree(value, events, levels - 1))
-    return {name: value for name, value in pairs.items() if not _is_null(value)}
-
-
-def _pairs(events: Iterator[yaml.Event], value_of: Callable[[yaml.Event], T]) -> dict[str, T]:
-    """Return the pairs of a mapping that has begun."""
-    found: dict[str, T] = {}
-    for event in _until_end(events):
-        name = _scalar(event, events)
-        if isinstance(name, _Unread):
-            raise BadEntryError("field names that are plain text", value=name.what)
-        if name in found:
-            raise BadEntryError("each field only once", field_name=name)
-        found[name] = value_of(next(events))
-    return found
-
-
-def _scalar(event: yaml.Event, events: Iterator[yaml.Event]) -> str | _Unread:
-    """Return a scalar, or in words what stands there instead, which is skipped."""
-    if isinstance(event, yaml.ScalarEvent):
-        if event.tag is not None and event.tag != "!":
-            return _Unread("a tagged value")
-        return PlainScalar(event.value) if event.implicit[0] else str(event.value)
-    if isinstance(event, yaml.AliasEvent):
-        return _Unread("an alias")
-    depth = 1
-    while depth:
-        inner = next(events)
-        depth += isinstance(inner, yaml.CollectionStartEvent) - isinstance(inner, yaml.CollectionEndEvent)
-        if depth > _MAX_NESTING:
-            raise BadEntryError(f"a YAML mapping of at most {_MAX_NESTING} levels", value="a deeper one")
-    return _Unread("a list" if isinstance(event, yaml.SequenceStartEvent) else "a mapping")
-
-
-def _until_end(events: Iterator[yaml.Event]) -> Iterator[yaml.Event]:
-    for event in events:
-        if isinstance(event, yaml.CollectionEndEvent):
-            return
-        yield event
-
-
-def _bounded(text: str, most: int) -> Iterator[yaml.Event]:
-    """Yield the events of a text. Raises BadEntryError for a long text or many events."""
-    if len(text.encode("utf-8", errors="replace")) > MAX_ENTRY_BYTES:
-        raise BadEntryError(f"at most {MAX_ENTRY_BYTES // 1024} KiB", value=f"{len(text)} characters")
-    for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
-        if count > most:
-            raise BadEntryError("a YAML mapping of a few values", value="too many values")
-        yield event
-
-
-def _is_null(value: object) -> bool:
+def is_null(value: object) -> bool:
+    """Tell whether a value is the null of YAML, which means unset."""
     return isinstance(value, PlainScalar) and value in _NULLS
 
 
-def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+def kind_of(value: Tree) -> str:
+    """Return in words what a value is."""
+    if isinstance(value, Unread):
+        return value.what
+    return "a mapping" if isinstance(value, dict) else "a list" if isinstance(value, list) else "a single value"
+
+
+def read_tree(text: str, *, nested: bool) -> Tree:
+    """Return a document; an empty one is an empty mapping.
+
+    Without ``nested`` it is one mapping, and what is no scalar in it is not read. With ``nested`` it has a few levels,
+    and its mappings are without nulls, which mean unset. Raises BadEntryError for names that are given twice, for a
+    long or deep text, and with ``nested`` for aliases and tags.
+    """
+    try:
+        reader = _Reader(text, nested=nested)
+        top = next((event for event in reader.events if isinstance(event, yaml.NodeEvent)), None)
+        if isinstance(top, yaml.SequenceStartEvent) and not nested:
+            return []  # whatever is in it
+        tree = {} if top is None else reader.tree(top, _MAX_TREE_LEVELS if nested else 1)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        message = " ".join(str(error).split())[:200]
+        raise BadEntryError("YAML" if nested else "a YAML mapping", value=message) from error
+    return {} if is_null(tree) else tree
+
+
+class _Reader:
+    """The events of a document, and the values that they make."""
+
+    def __init__(self, text: str, *, nested: bool) -> None:
+        """Begin to parse. Raises BadEntryError for a long text."""
+        if len(text.encode("utf-8", errors="replace")) > MAX_ENTRY_BYTES:
+            raise BadEntryError(f"at most {MAX_ENTRY_BYTES // 1024} KiB", value=f"{len(text)} characters")
+        self.nested = nested
+        self.events = self._bounded(text)
+
+    def _bounded(self, text: str) -> Iterator[yaml.Event]:
+        """Yield the events. Raises BadEntryError for many."""
+        for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+            if count > (_MAX_TREE_EVENTS if self.nested else _MAX_EVENTS):
+                raise BadEntryError("a YAML mapping of a few values", value="too many values")
+            yield event
+
+    def tree(self, event: yaml.Event, levels: int) -> Tree:
+        """Return the value that begins with an event."""
+        if isinstance(event, yaml.AliasEvent):
+            return self._unread(_WORDS[type(event)])
+        if isinstance(event, yaml.ScalarEvent):
+            if event.tag is not None and event.tag != "!":
+                return self._unread("a tagged value")
+            return PlainScalar(event.value) if event.implicit[0] else str(event.value)
+        if self.nested and getattr(event, "tag", None) is not None:
+            return self._unread("a tagged value")
+        if not levels:
+            return self._skipped(event)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return [self.tree(each, levels - 1) for each in self._until_end()]
+        found: dict[str, Tree] = {}
+        for each in self._until_end():
+            name = self.tree(each, 0) if isinstance(each, yaml.ScalarEvent) else Unread(_WORDS[type(each)])
+            if not isinstance(name, str):
+                raise BadEntryError("field names that are plain text", value=kind_of(name))
+            if name in found:
+                raise BadEntryError("each field only once", field_name=name)
+            found[name] = self.tree(next(self.events), levels - 1)
+        return {name: value for name, value in found.items() if not (self.nested and is_null(value))}
+
+    def _unread(self, what: str) -> Unread:
+        """Return what stands for a value that is not read. Raises BadEntryError in a nested document."""
+        if self.nested:
+            raise BadEntryError("plain values, lists and mappings", value=what)
+        return Unread(what)
+
+    def _skipped(self, event: yaml.Event) -> Unread:
+        """Skip a list or mapping at the last level. Raises BadEntryError for more levels than may be."""
+        if self.nested:
+            raise BadEntryError("a document of a few levels", value="a deeper one")
+        depth = 1
+        while depth:
+            inner = next(self.events)
+            depth += isinstance(inner, yaml.CollectionStartEvent) - isinstance(inner, yaml.CollectionEndEvent)
+            if depth > _MAX_NESTING:
+                raise BadEntryError(f"a YAML mapping of at most {_MAX_NESTING} levels", value="a deeper one")
+        return Unread(_WORDS[type(event)])
+
+    def _until_end(self) -> Iterator[yaml.Event]:
+        for event in self.events:
+            if isinstance(event, yaml.CollectionEndEvent):
+                return
+            yield event

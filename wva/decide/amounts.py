@@ -1,8 +1,7 @@
 """Arithmetic with numbers from outside: every sum, quotient and rounding of them is finite, and none raises an error.
 
-The collector refuses numbers that cannot be true. This module does the same for every input of ``decide``, because a
-recording or a memory may hold such numbers, too. A sample beyond ``LARGEST`` counts as invalid. A number of replicas or
-a threshold beyond its range becomes the nearest one of the range.
+The collector refuses numbers that cannot be true, but a recording may hold some. So for every input of ``decide`` a
+sample beyond ``LARGEST`` counts as invalid, and any other number beyond its range becomes the nearest one in it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Final, TypeVar
 
-from wva.model.metrics import EngineSignals, Sample, SampleState
+from wva.model.metrics import EngineSignals, ReplicaMetrics, Sample, SampleState
 from wva.model.policy import QueueingPolicy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
@@ -30,13 +29,12 @@ COUNTLESS: Final = 2**53
 
 _GPUS: Final = Whole(0, 1_000_000)
 _COUNTS: Final = ("spec_replicas", "current_replicas", "ready_replicas", "unschedulable_pods", "unplaced_pods")
-_SIGNALS: Final = EngineSignals.__struct_fields__
 _NUMBERS: Final = {
     policy: [field.name for field in fields(policy) if field.type == "float"]
     for policy in (SaturationPolicy, QueueingPolicy)
 }
 _counts: Final = attrgetter(*_COUNTS)
-_signals: Final = attrgetter(*_SIGNALS)
+_signals: Final = attrgetter(*EngineSignals.__struct_fields__)
 
 P = TypeVar("P", SaturationPolicy, QueueingPolicy)
 
@@ -48,6 +46,11 @@ def rounded_up(replicas: float) -> int:
     return 0 if math.isnan(replicas) else int(math.copysign(COUNTLESS, replicas))
 
 
+def replicas(count: int) -> str:
+    """Return ``1 replica``, ``2 replicas``."""
+    return f"{count} replica" if count == 1 else f"{count} replicas"
+
+
 def bounded_policy(policy: P) -> P:
     """Return a policy with every number between 0 and ``LARGEST``."""
     numbers = [(name, getattr(policy, name)) for name in _NUMBERS[type(policy)]]
@@ -57,23 +60,21 @@ def bounded_policy(policy: P) -> P:
 
 def bounded_snapshot(snapshot: Snapshot) -> Snapshot:
     """Return a snapshot with every number within its range."""
-    replicas = list(snapshot.replicas)
-    for at, pod in enumerate(snapshot.replicas):
-        signals = () if pod.engine is None else _signals(pod.engine)
-        for sample in (pod.kv_usage, pod.queue_length, *signals):
-            value = sample.value
-            if value is not None and not 0.0 <= value <= LARGEST:
-                engine = pod.engine
-                if engine is not None:
-                    engine = replace(engine, **{name: _sample(getattr(engine, name)) for name in _SIGNALS})
-                kv, queue = _sample(pod.kv_usage), _sample(pod.queue_length)
-                replicas[at] = replace(pod, kv_usage=kv, queue_length=queue, engine=engine)
-                break
     queues = [
         replace(queue, size=_sample(queue.size), size_bytes=_sample(queue.size_bytes)) for queue in snapshot.queues
     ]
-    variants = tuple(map(_variant, snapshot.variants))
-    return replace(snapshot, variants=variants, replicas=tuple(replicas), queues=tuple(queues))
+    variants, pods = tuple(map(_variant, snapshot.variants)), tuple(map(_replica, snapshot.replicas))
+    return replace(snapshot, variants=variants, replicas=pods, queues=tuple(queues))
+
+
+def _replica(pod: ReplicaMetrics) -> ReplicaMetrics:
+    """Return a replica without impossible samples; the same object if nothing had to change."""
+    signals = () if pod.engine is None else _signals(pod.engine)
+    for sample in (pod.kv_usage, pod.queue_length, *signals):
+        if sample.value is not None and not 0.0 <= sample.value <= LARGEST:
+            engine = None if pod.engine is None else EngineSignals(*map(_sample, signals))
+            return replace(pod, kv_usage=_sample(pod.kv_usage), queue_length=_sample(pod.queue_length), engine=engine)
+    return pod
 
 
 def _sample(sample: Sample) -> Sample:

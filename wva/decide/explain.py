@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from wva.decide.amounts import replicas
 from wva.decide.measure.need import REPLICAS, Need
 from wva.decide.progress import Progress
 from wva.decide.settle import Course, Rule, Terms, Verdict, blocked, bounded, lowest
 from wva.decide.trust import ModelReadings, VariantReadings
-from wva.decide.wording import replicas
 from wva.model.decision import HOLD_REASONS, NO_LIMIT, Decision, Limit, Reason, Source, Step
 
-_CHEAPEST: Final = "the cheapest numbers have {} of"
-"""Names the variants that change where capacities are known. The dearest variant need not be among them, because the
-allocator chooses all numbers together."""
+_CHEAPEST: Final = "the cheapest numbers have {} of"  # the dearest variant need not be among those that shrink
 
 
 def explain(
@@ -39,11 +37,8 @@ def explain(
             cause = f"{limit.by}: {gpus}" if gpus else limit.by
             message = f"limited to {number}: {replicas(limit.fewer)} fewer than wanted ({cause}); {message}"
             reason = reason if reason in HOLD_REASONS else Reason.GPU_LIMITED
-        if (
-            found.course in {Course.GROW, Course.SHRINK}
-            or verdict.rule in {Rule.REPLACES, Rule.REPLACED}
-            or limit.fewer
-        ):
+        moved = found.course in {Course.GROW, Course.SHRINK} or verdict.rule in {Rule.REPLACES, Rule.REPLACED}
+        if moved or limit.fewer:
             steps.append(Step("allocate", shared, published, verdict.planned, limit.by, limit.fewer))
         allowed, over = variant.bounds.clamp(number), NO_LIMIT
         if allowed != number:
@@ -147,11 +142,11 @@ def _sentence(
     """Return why a variant has its number."""
     progress, rule = each.progress, verdict.rule
     if rule is Rule.STEADY:
-        ignored, step, base = "", progress.variant.bounds.smallest_step(progress.current), progress.base
-        if step > 1 and base == progress.current and base > lowest(progress):
+        ignored, base = "", progress.base
+        if progress.step > 1 and base == progress.current and base > lowest(progress):
             counts = {other.key: other.progress.base for other in model.variants}
             if need.carried(counts | {each.key: base - 1}) >= need.sufficient:
-                ignored = f"1 replica less would do, but its scaler ignores a change of less than {step}"
+                ignored = f"1 replica less would do, but its scaler ignores a change of less than {progress.step}"
         return _joined(_enough(model, need, "capacity"), ignored, need.objection or need.summary)
     if rule is Rule.OBJECTED:
         return need.objection
@@ -186,8 +181,7 @@ def _sentence(
         words = "nothing shrinks until Ready pods and replicas agree"
         return _joined(_enough(model, need, "spare"), words, need.summary)
     if rule is Rule.AT_FLOOR:
-        step = progress.variant.bounds.smallest_step(progress.current)
-        tolerance = "" if step == 1 else f", and its scaler ignores a step of less than {step}"
+        tolerance = "" if progress.step == 1 else f", and its scaler ignores a step of less than {progress.step}"
         return f"{_enough(model, need, 'spare')}; it cannot go below {max(1, lowest(progress))}{tolerance}"
     if rule is Rule.KEPT:
         return _joined("fewer replicas would carry the present demand", found.cause, need.summary)
@@ -201,16 +195,14 @@ def _obstacle(progress: Progress, need: Need) -> str:
     count = progress.variant.unschedulable_pods
     if count:
         return f"{count} {'pod' if count == 1 else 'pods'} without a node to run on"
-    obstacle = blocked(progress, skips=True)
+    bounds, obstacle = progress.variant.bounds, blocked(progress, skips=True) or bounded(progress)
     if obstacle == "waiting":
         return f"{replicas(progress.waiting)} {'stuck' if progress.overdue or progress.late else 'pending'}"
     if obstacle == "silent":
         return f"{replicas(progress.silent)} new and not reporting yet"
-    bounds = progress.variant.bounds
-    limit = bounded(progress)
-    if limit == "maximum":
+    if obstacle == "maximum":
         return f"at the maximum {bounds.maximum}"
-    if limit == "tolerance":
+    if obstacle == "tolerance":
         ignored = f"its scaler ignores a step of {bounds.tolerance:.0%} or less"
         return f"{ignored}, and its maximum {bounds.maximum} is no further away"
     if not need.of(progress.variant.key) > 0:

@@ -1,14 +1,13 @@
 """Models that make a cycle fail keep their last numbers; WVA decides on all others without them.
 
 ``isolated`` runs an engine over all models that it can decide on. The other models keep the GPUs of their pods, and of
-their replicas that are under way. If the namespace of a failing model has ConfigMaps of its own, the engine tries the
-models of this namespace without them. If that works, these decisions count, and the outcome names the namespace.
+their replicas that are under way. If a failing model's namespace has ConfigMaps of its own, its models are tried
+without them. If that works, these decisions count, and the outcome names the namespace.
 
-``separate`` finds the models to set aside. It tries the work with all keys. If that raises, it tries each half, and so
-on, until each key that raises is alone. If two keys work alone and raise together, it sets both aside. The result is
-always that of one try over all keys that are left, so these still share GPUs and the like. The caller names the keys
-that failed last time as ``suspects``. ``separate`` tries these apart from the others: so a lasting fault costs about
-one more try, and the end of a fault shows at once.
+``separate`` finds the models to set aside: it halves what raises until each key that raises is alone. If two keys work
+alone and raise together, both are set aside. The result is always that of one try over all keys that are left, so these
+still share GPUs. The keys that failed last time are ``suspects`` and are tried apart from the others: so a lasting
+fault costs about one more try, and its end shows at once.
 """
 
 from __future__ import annotations
@@ -47,18 +46,13 @@ class FailedModel:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a cycle, of either engine.
-
-    Decisions and memory are sorted by variant. ``failures`` are the models on which deciding failed, sorted.
-    ``refused`` are the namespaces whose own configuration makes decisions fail, each with the cause, sorted; the engine
-    decided without this configuration. ``rules`` has the rule of step 5 that decided on each variant, where one did.
-    """
+    """The result of a cycle, of either engine; every tuple is sorted."""
 
     decisions: tuple[Decision, ...]
     memory: Memory
     failures: tuple[FailedModel, ...] = ()
-    refused: tuple[tuple[str, str], ...] = ()
-    rules: Mapping[VariantKey, Rule] = field(default_factory=dict)
+    refused: tuple[tuple[str, str], ...] = ()  # namespaces whose own configuration was left out, and why it failed
+    rules: Mapping[VariantKey, Rule] = field(default_factory=dict)  # of step 5, where one decided on a variant
 
 
 def isolated(
@@ -84,8 +78,7 @@ def isolated(
         seen = apart(snapshot, models, remembered, counts_pods=counts_pods)
         return engine(seen, memory, replace(policy, namespaces=local) if without else policy, now)
 
-    known = {variant.model for variant in snapshot.variants}
-    models = sorted(known.difference(unread) if unread else known)
+    models = sorted({variant.model for variant in snapshot.variants}.difference(unread))
     outcome, errors = separate(models, attempt, suspects=memory.failing)
     refused: dict[str, str] = {}
     for model, error in sorted(errors.items(), key=lambda each: each[0]):
@@ -127,10 +120,10 @@ def isolated(
 def apart(
     snapshot: Snapshot, kept: Collection[ModelKey], remembered: Mapping[VariantKey, VariantMemory], *, counts_pods: bool
 ) -> Snapshot:
-    """Return the snapshot with the ``kept`` models alone.
+    """Return the snapshot with the ``kept`` models alone; the others keep their GPUs.
 
-    ``counts_pods``: the limiter of the compatibility mode ignores the GPUs that pods take, and counts replicas itself.
-    Then the inventory must lose the GPUs of all replicas of the other models.
+    ``counts_pods``: the limiter of the compatibility mode counts replicas, and not the GPUs that pods take. Then the
+    inventory loses the GPUs of all replicas of the others.
     """
     models = set(kept)
     others = [variant for variant in snapshot.variants if variant.model not in models]
@@ -167,10 +160,7 @@ def apart(
 
 
 def _held(variant: Variant, entry: VariantMemory | None, cause: str) -> tuple[Decision, VariantMemory | None]:
-    """Keep the last number of a variant and its memory; without a number, keep the replicas that exist.
-
-    A variant that is at zero stays there.
-    """
+    """Keep the last number of a variant, else the replicas that exist, and its memory. At zero, it stays there."""
     previous, number = previous_of(variant, entry), _number(variant, entry)
     if not variant.active and number == 0:
         decision, forgotten = asleep(variant)
@@ -178,7 +168,8 @@ def _held(variant: Variant, entry: VariantMemory | None, cause: str) -> tuple[De
     source = Source.CURRENT_REPLICAS if previous is None else Source.PREVIOUS_DESIRED
     words = f"{cause}; keeping {number} ({source.value})"
     since = variant.settling_since if entry is None else entry.settling_since
-    decision = _unmeasured(variant, number, Step("hold", words, number, number), cause, Reason.MODEL_FAILED)
+    metrics = MetricsVerdict(available=False, reason="MetricsUnavailable", message=cause)
+    decision = in_one_step(variant, Step("hold", words, number, number), Reason.MODEL_FAILED, metrics)
     coverage = Coverage(0, variant.ready_replicas)
     return replace(decision, previous=previous, source=source, coverage=coverage, settling_since=since), entry
 
@@ -193,25 +184,26 @@ def _number(variant: Variant, entry: VariantMemory | None) -> int:
 
 def asleep(variant: Variant) -> tuple[Decision, VariantMemory]:
     """Keep a variant at zero, and forget its past, which says nothing about the time after the next start."""
-    step = Step("analyze", "scaled to zero", 0, 0)
-    decision = _unmeasured(variant, 0, step, "scaled to zero: no replica to report", Reason.INACTIVE)
+    words = "scaled to zero: no replica to report"
+    metrics = MetricsVerdict(available=False, reason="MetricsUnavailable", message=words)
+    decision = in_one_step(variant, Step("analyze", "scaled to zero", 0, 0), Reason.INACTIVE, metrics)
     return decision, VariantMemory(variant.key, 0, None, 0)
 
 
-def _unmeasured(variant: Variant, number: int, step: Step, cause: str, reason: Reason) -> Decision:
-    """Return a decision of one step without any metrics; ``cause`` says why there are no metrics."""
+def in_one_step(variant: Variant, step: Step, reason: Reason, metrics: MetricsVerdict) -> Decision:
+    """Return a decision of one step, of which no replica reports."""
     return Decision(
         variant.key,
         variant.model,
         variant.known_accelerator,
         variant.cost,
         variant.current_replicas if variant.active else 0,
-        number,
+        step.after,
         variant.status_desired,
         reason,
         step.reason,
         Source.CURRENT_REPLICAS,
-        MetricsVerdict(available=False, reason="MetricsUnavailable", message=cause),
+        metrics,
         Coverage(0, 0),
         (step,),
     )
@@ -222,8 +214,7 @@ def separate(
 ) -> tuple[T, dict[K, Exception]]:
     """Return what ``attempt`` gives for the keys that work together, and the error of each key that was set aside.
 
-    The result of ``attempt`` must not depend on the order of its keys; ``separate`` calls it once for the same keys. If
-    ``attempt`` raises even without any key, so does ``separate``.
+    The order of the keys must not matter to ``attempt``. If it raises even without any key, so does ``separate``.
     """
     tries = _Tries(attempt)
     kept = tries.joined((), tuple([key for key in keys if key not in suspects]), suspected=False)

@@ -1,8 +1,7 @@
 """Step 3: the capacity that a model will need when replicas that are ordered now serve.
 
-In: a ``Need`` whose demand is a rate, and what is remembered of the model. Out: the need with ``required``,
-``sufficient``, ``demand`` (the level that is believed) and ``error``, and the memory. This step is the same for all
-analyzers.
+In: a ``Need`` whose demand is a rate, of any analyzer, and what is remembered of the model. Out: the need with what
+``_FORESEEN`` names, and the memory. ``demand`` becomes the level that is believed.
 
 1. Series: the demand of each cycle. Users who wait for long may give up unseen; then it counts as no less than before.
 2. Level and rise (``pace``): the demand after the lead time, which a replica takes to be ordered and to start. The
@@ -50,8 +49,7 @@ _USUAL_START_SECONDS: Final = 120.0
 _LONGEST_START_SECONDS: Final = 3600.0
 _START_UPS: Final = 10
 MOST_TIMES: Final = 16.0
-"""WVA orders at most so many times the capacity of the Ready replicas: four doublings, as many as an HPA makes in a
-minute. So the cost of a false number has a limit."""
+"""At most so many times the capacity of the Ready replicas is ordered, so the cost of a false number has a limit."""
 _START_UP_QUANTILE: Final = 0.8
 _KEPT_SECONDS: Final = 1200.0
 _DIFFERENT: Final = 2.6  # two means that are so many standard deviations apart show a change
@@ -61,6 +59,7 @@ _CERTAIN: Final = 2.5  # a rise counts if it is so many times its standard error
 _STEEPEST: Final = 1.0  # a rise adds at most this share of the level
 _SURPRISE: Final = 8.0
 _MEMORY: Final = 0.05
+_FORESEEN: Final = ("demand", "error", "required", "sufficient", "stays")  # what this step sets
 _amount: Final = attrgetter("amount")
 _seconds: Final = attrgetter("seconds")
 _at: Final = attrgetter("at")
@@ -72,7 +71,6 @@ def foresee(
     """Return the needs of the models, in their order, and the memory with what was foreseen.
 
     A need that is not ``foreseeable`` stays as it is. Of two needs of a model the larger one counts from here on.
-    ``now`` is in seconds since the epoch.
     """
     before = {entry.key: entry for entry in memory.foreseen}
     found, kept = [], []
@@ -93,14 +91,7 @@ def foresee(
             kept.append(entry)
             parts[rates[0]] = ahead
             for at in rates[1:]:  # both rates are of the same demand, so both get this forecast
-                parts[at] = replace(
-                    parts[at],
-                    required=ahead.required,
-                    sufficient=ahead.sufficient,
-                    demand=ahead.demand,
-                    error=ahead.error,
-                    stays=ahead.stays,
-                )
+                parts[at] = replace(parts[at], **{name: getattr(ahead, name) for name in _FORESEEN})
         elif model.key in before:
             kept.append(before[model.key])
         found.append(parts[0] if len(parts) == 1 else larger(parts[0], parts[1], model))
@@ -228,15 +219,12 @@ def foreseen(
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Demand per second: now, with its standard error, and by how much it rises per second.
+    """Demand per second."""
 
-    ``jump`` is by how much the newest cycle was above the one before, where that is more than chance, else 0.
-    """
-
-    rate: float
-    error: float
-    rise: float
-    jump: float
+    rate: float  # now
+    error: float  # one standard error of the rate
+    rise: float  # per second
+    jump: float  # how far the newest cycle was above the one before, where that is more than chance, else 0
 
     def at(self, seconds: float) -> float:
         """Return the demand expected after some seconds; never less than now."""
@@ -273,8 +261,7 @@ def pace(slots: Sequence[Slot], dispersion: float) -> Pace:
             left_by_jump = min(left_by_jump, left)
         if left_by_line < left_by_jump:
             rise, lasted = slope, length
-    # A mean is the demand in the middle of its time, so half of the rise is added. The level may be older than the
-    # rise.
+    # A mean is the demand in the middle of its time, so half of the rise is added. The level may be older than it.
     rate = amount / seconds + rise * min(seconds, lasted) / 2.0
     jump = 0.0
     if taken == 1 and len(slots) > 1:

@@ -1,28 +1,24 @@
 """``decide``: Snapshot, Memory, Policy and now in; one Decision per variant and the next Memory out.
 
-``_conclude`` names the six steps of a cycle, each a module: trust, measure, foresee, allocate, settle, explain. All
-models go through each step together. The function is pure and independent of the order in which objects are listed: the
-same inputs give the same decisions, bit by bit, so that a recorded cycle can be replayed.
-
-An exception on one model does not end the decisions on the others (``failed``). ``compatibility: v0.5`` has an engine
-of its own (``v05``).
+``_conclude`` names the six steps of a cycle, each a module. All models go through each step together. The same inputs
+give the same decisions, bit by bit and in whatever order objects are listed, so that a recorded cycle can be replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from wva.decide.allocate import UNLIMITED, AllocationPolicy, SharingRule, Stock
+from wva.decide import v05
+from wva.decide.allocate import UNLIMITED, AllocationPolicy, Plan, SharingRule, Stock, Want, allocate
 from wva.decide.explain import explain
 from wva.decide.failed import Outcome, asleep, isolated
-from wva.decide.fitted import fitted
 from wva.decide.foresee import foresee
 from wva.decide.measure import measure
-from wva.decide.measure.need import REPLICAS
+from wva.decide.measure.need import REPLICAS, Need
 from wva.decide.progress import clocked
 from wva.decide.settle import MOVES, Course, Rule, settle, terms, want
 from wva.decide.trust import ModelReadings, believe
-from wva.decide.v05 import engine as v05
 from wva.model.decision import Decision
 from wva.model.memory import Memory, ModelMemory, Shrink, VariantMemory
 from wva.model.optimizers import BestEffort, Optimizer
@@ -30,23 +26,20 @@ from wva.model.policy import Compatibility, Policy
 from wva.model.records import replace
 from wva.model.service import LOWEST_PRIORITY
 from wva.model.snapshot import Snapshot
-from wva.model.variant import DEFAULT_COST, VariantKey
+from wva.model.variant import DEFAULT_COST, ModelKey, VariantKey
+
+_ROUNDS: Final = 3
+_ENOUGH: Final = 1.0 - 1e-9
 
 
 def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> tuple[tuple[Decision, ...], Memory]:
-    """Decide on every variant of the snapshot. ``now`` is in seconds since the epoch.
-
-    The decisions are sorted by variant, and so is the memory; variants that are gone leave it.
-    """
+    """Decide on every variant of the snapshot; decisions and memory are sorted. ``now``: seconds since the epoch."""
     outcome = conclude(snapshot, memory, policy, now)
     return outcome.decisions, outcome.memory
 
 
 def conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Outcome:
-    """Decide as ``decide`` does, and also return failures and rules.
-
-    An exception that a model causes becomes a failure. An exception that comes without any model is raised.
-    """
+    """Decide as ``decide`` does, and also return failures and rules. Raises only what no single model causes."""
     if policy.compatibility is Compatibility.V0_5:
         return v05.conclude(snapshot, memory, policy, now)
     return isolated(_conclude, snapshot, memory, policy, now)
@@ -115,11 +108,10 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
             if each.progress.variant.active or decision.desired > 0:
                 entries.append(clocked(decision, each.progress, now=now))
                 continue
-            # A variant that stays at zero has neither number nor clock. Its message still names the reason.
+            # A variant that stays at zero has neither number nor clock. Its message still names a limit.
             resting, forgotten = asleep(each.progress.variant)
             if decision.limits:
-                message = f"{resting.message}; {decision.message}"
-                resting = replace(resting, message=message, steps=decision.steps)
+                resting = replace(resting, message=f"{resting.message}; {decision.message}", steps=decision.steps)
             entries.append((resting, forgotten))
     entries += [asleep(variant) for variant in sleeping]
     entries.sort(key=lambda entry: entry[0].key)
@@ -133,17 +125,46 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
 def _prices(models: Sequence[ModelReadings], policy: Policy) -> dict[VariantKey, float]:
     """Return the cost of a replica of each variant, as the variant gives it.
 
-    If no variant of a model gives a cost, the unit costs of their accelerators count, but only if all of these are
-    known: a unit cost and a default cost cannot be compared.
+    If no variant of a model gives one, the unit costs of all their accelerators count, if all are known: a unit cost
+    and a default cost cannot be compared.
     """
     prices = {each.key: each.progress.variant.cost for model in models for each in model.variants}
     for model in models if policy.accelerator_costs else ():
-        variants = [each.progress.variant for each in model.variants]
         costs = {
             variant.key: unit * max(1, variant.gpus_per_replica)
-            for variant in variants
+            for variant in [each.progress.variant for each in model.variants]
             if variant.cost == DEFAULT_COST and (unit := policy.accelerator_cost(variant.accelerator)) is not None
         }
-        if len(costs) == len(variants):
+        if len(costs) == len(model.variants):
             prices |= costs
     return prices
+
+
+def fitted(wants: Sequence[Want], needs: Mapping[ModelKey, Need], stock: Stock, policy: AllocationPolicy) -> Plan:
+    """Return a plan whose replicas together carry what each model wants, as ``Need.carried`` computes it.
+
+    The allocator adds capacities up. But what replicas carry together may depend on their number, and on the variants
+    among which a gateway spreads requests (``Need.carries``). So the need is scaled by the error of the sum, and the
+    allocator is asked again. A plan that carries too little cannot come again: its sum is below the next need.
+    """
+    asked = {each.key: each for each in wants}
+    plan = allocate(wants, stock, policy)
+    open_ = [each for each in wants if each.need > 0.0 and needs[each.key].carries is not None]
+    for turn in range(_ROUNDS):
+        changed = False
+        for each in open_:
+            counts = {offer.key: plan.numbers[offer.key] for offer in each.offers}
+            # Replicas without a known capacity keep their number, and carry no part of the need.
+            still = {offer.key: counts[offer.key] for offer in each.offers if not offer.capacity > 0.0}
+            carried = needs[each.key].carried(counts)
+            carried -= needs[each.key].carried(still) if still else 0.0
+            short = carried < each.need * _ENOUGH
+            # The first plan may also have been too large. After that needs only grow, so that this ends.
+            if carried > 0.0 and (short or turn == 0):
+                total = sum([offer.capacity * counts[offer.key] for offer in each.offers])
+                asked[each.key] = replace(each, need=each.need * total / carried)
+                changed = True
+        if not changed:
+            break
+        plan = allocate(list(asked.values()), stock, policy)
+    return plan

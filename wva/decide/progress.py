@@ -6,8 +6,8 @@ changes. The clock starts when number, replicas and Ready pods differ, starts ag
 number changes, and stops when all three agree. After a restart of WVA the clock is read from the Progressing condition
 and the age of the pods.
 
-A pod becomes Ready some seconds before Prometheus has its first sample. Meanwhile it counts as under way. Otherwise WVA
-would order one replica too many at the end of each growth.
+A pod becomes Ready some seconds before Prometheus has its first sample. Until then it counts as under way, or each
+growth would end with one replica too many.
 """
 
 from __future__ import annotations
@@ -46,12 +46,9 @@ class Progress(Struct, frozen=True, gc=False):
     ready: int  # Ready pods
     silent: int  # Ready pods of an unfinished change that report nothing yet
     serving: int  # the other Ready pods
-    # Replicas that are asked for or exist, but are not Ready. When two caches disagree, there may be more Ready pods
-    # than replicas; the surplus does not count.
-    waiting: int
-    # Replicas that count as supply although they do not serve yet. A replica does not count when the clock is past the
-    # deadline, or when its pod finds no node. Only the age of the oldest pod is known, so at most one pod counts as
-    # late.
+    waiting: int  # replicas that are asked for or exist, but are not Ready; surplus Ready pods do not count
+    # Replicas that count as supply although they do not serve yet: none past the deadline, and none whose pod finds no
+    # node. Only the age of the oldest pod is known, so at most one counts as late.
     in_flight: int
     outstanding: int  # replicas that should go but still exist
     level: int  # replicas that exist or are asked for, whichever is more
@@ -61,6 +58,11 @@ class Progress(Struct, frozen=True, gc=False):
     most_ready: int  # the most Ready pods since the clock started
     since: float | None  # the start of the clock, in seconds since the epoch; None while settled
     age_seconds: float = 0.0  # how long the clock has run
+
+    @property
+    def step(self) -> int:
+        """The smallest change of the existing replicas that the scaler acts on."""
+        return self.variant.bounds.smallest_step(self.current)
 
 
 def progress_of(
@@ -72,8 +74,7 @@ def progress_of(
     current, ready = variant.current_replicas, len(replicas)
     floor = 1 if variant.active else 0
     base = variant.bounds.clamp(max(floor, current) if previous is None else previous)
-    # The start of the running clock, None if none runs. A start in the future counts as now, or the clock would never
-    # end.
+    # The start of the running clock, None if none runs. One in the future counts as now, or the clock would never end.
     if entry is None:
         known = [variant.settling_since, variant.oldest_unready_since]
         started = max([min(time, now) for time in known if time is not None], default=None)
@@ -123,8 +124,7 @@ def progress_of(
 def clocked(decision: Decision, progress: Progress, *, now: float) -> tuple[Decision, VariantMemory]:
     """Return the decision with its clock, and what the next cycle must remember of it.
 
-    If the number goes back to the replicas that exist, the clock goes on: their pods have been missing since it
-    started.
+    If the number goes back to the replicas that exist, the clock goes on: their pods have been missing all the time.
     """
     current, since = progress.current, progress.since
     if decision.desired == current and current <= progress.ready and not progress.silent:

@@ -2,7 +2,7 @@
 
 ``terms`` says, before GPUs are shared, whether a model grows, shrinks or stays, and which of its variants may change:
 the allocator must not give a replica to a variant that cannot grow. ``settle`` then gives each variant its number: the
-first ``Rule`` that matches decides, and the decision names it. ``why_not_zero`` says why an idle model stays.
+first ``Rule`` that matches decides, and the decision names it.
 """
 
 from __future__ import annotations
@@ -54,10 +54,7 @@ MOVES: Final = {Course.GROW, Course.SHRINK, Course.REPLACE}
 
 
 class Rule(StrEnum):
-    """The rules; the value is the rule in words, beside it stands the reason of the decision.
-
-    The decisions on a model that is held take the reason of the hold.
-    """
+    """The rules in words, each with the reason of the decision; of a held model the reason of the hold counts."""
 
     reason: Reason
 
@@ -110,18 +107,14 @@ class Terms(Struct, frozen=True, gc=False):
 
 
 class Verdict(Struct, frozen=True, gc=False):
-    """The number of a variant, the rule that gave it, and the limit that kept it from being larger.
-
-    ``planned`` is the number that the allocator gave. ``not_zero`` says in words why the model does not go to zero
-    although scale to zero is on; ``surprising``: users do not expect this.
-    """
+    """The number of a variant, and the rule that gave it."""
 
     rule: Rule
     number: int
-    planned: int
-    limit: Limit = NO_LIMIT
-    not_zero: str = ""
-    surprising: bool = False
+    planned: int  # the number that the allocator gave
+    limit: Limit = NO_LIMIT  # what kept it from being larger
+    not_zero: str = ""  # in words: why the model does not go to zero although scale to zero is on
+    surprising: bool = False  # whether users do not expect this
 
 
 def terms(model: ModelReadings, need: Need, prices: Mapping[VariantKey, float]) -> Terms:
@@ -132,8 +125,7 @@ def terms(model: ModelReadings, need: Need, prices: Mapping[VariantKey, float]) 
         return Terms(Course.HOLD, Rule.HELD, present, {})
     growing = tuple([each.key.name for each in variants if each.progress.in_flight])
     coming = sum([each.progress.in_flight for each in variants]) if growing else 0
-    # Replicas under way were ordered for an earlier demand. The model needs more only if demand has certainly risen
-    # since.
+    # Replicas under way were ordered for an earlier demand. More are needed only if that has certainly risen since.
     certain = need.required - (_CERTAIN * need.error if coming else 0.0)
     short = certain > present * (1 + _ROUNDING) + _ROUNDING
     counts_replicas = need.unit == REPLICAS
@@ -164,10 +156,8 @@ def terms(model: ModelReadings, need: Need, prices: Mapping[VariantKey, float]) 
             ]
         free = {each.key: each.progress.level for each in able if need.of(each.key) > 0}
         return Terms(Course.GROW, Rule.NO_CANDIDATE, present, free, coming, growing)
-    if need.deferred:
-        return Terms(Course.WAIT, Rule.DEFERRED, present, {}, coming, growing)
-    if need.wish:
-        return Terms(Course.WAIT, Rule.SUFFICES, present, {}, coming, growing)
+    if need.deferred or need.wish:
+        return Terms(Course.WAIT, Rule.DEFERRED if need.deferred else Rule.SUFFICES, present, {}, coming, growing)
     if growing:
         return Terms(Course.STAY, Rule.SIBLING_PENDING, present, {}, coming, growing)
     shrinking = tuple([each.key.name for each in variants if each.progress.outstanding and not each.progress.overdue])
@@ -195,8 +185,7 @@ def _left(variants: Sequence[VariantReadings], need: Need, least: float) -> dict
     left = {}
     for each in variants:
         if _may_shrink(each.progress):
-            step = each.progress.variant.bounds.smallest_step(each.progress.current)
-            carried = need.carried(counts | {each.key: counts[each.key] - step})
+            carried = need.carried(counts | {each.key: counts[each.key] - each.progress.step})
             if carried >= least * (1 - _ROUNDING):
                 left[each.key.name] = carried
     return left
@@ -207,8 +196,8 @@ def _replacement(
 ) -> VariantKey | None:
     """Return the variant that may replace others: its measured capacity is the cheapest, the cost of the move included.
 
-    Another variant might save cost only because its size happens to fit the present demand; such a saving ends with the
-    next change of demand. Without a forecast it is not known for how long a move pays.
+    Another one might save cost only because its size happens to fit the present demand, and only until that changes.
+    Without a forecast it is not known for how long a move pays.
     """
     if not need.foreseeable or need.sufficient == math.inf:
         return None
@@ -259,17 +248,16 @@ def _few(progress: Progress) -> bool:
 
 def bounded(progress: Progress) -> str | None:
     """Return in a word why the bounds allow no growth that the scaler would carry out; None if they allow one."""
-    bounds, current = progress.variant.bounds, progress.current
-    if bounds.maximum is None:
+    maximum = progress.variant.bounds.maximum
+    if maximum is None:
         return None
-    if progress.level >= bounds.maximum:
+    if progress.level >= maximum:
         return "maximum"
-    return None if current + bounds.smallest_step(current) <= bounds.maximum else "tolerance"
+    return None if progress.current + progress.step <= maximum else "tolerance"
 
 
 def _may_shrink(progress: Progress) -> bool:
-    step = progress.variant.bounds.smallest_step(progress.current)
-    return progress.base == progress.current and progress.base - step >= lowest(progress)
+    return progress.base == progress.current and progress.base - progress.step >= lowest(progress)
 
 
 def lowest(progress: Progress) -> int:
@@ -278,7 +266,7 @@ def lowest(progress: Progress) -> int:
     return 1 if minimum is None else minimum
 
 
-def rank(each: VariantReadings) -> tuple[float, ...]:
+def _rank(each: VariantReadings) -> tuple[float, ...]:
     """Order variants of equal price: one with waiting replicas, or with little room, grows last and shrinks first."""
     kv, queue = each.room
     return each.progress.waiting, -kv, -queue
@@ -329,10 +317,10 @@ def want(
                 floor,
                 ceiling,
                 origin,
-                bounds.smallest_step(progress.current),
+                progress.step,
                 max(1, variant.gpus_per_replica),
                 limits,
-                rank(each) if len(model.variants) > 1 else (),
+                _rank(each) if len(model.variants) > 1 else (),
             )
         )
     most = 1 if policy.optimizer_for(model.key) is Optimizer.ONE_STEP else need.most_added
@@ -353,10 +341,7 @@ def settle(
     zero: ScaleToZeroPolicy,
     now: float,
 ) -> list[Verdict]:
-    """Return the verdicts on the variants of a model, in their order; ``prices`` say which of them is the dearest.
-
-    ``zero`` says whether and when the model may go to zero; ``now`` is in seconds since the epoch.
-    """
+    """Return the verdicts on the variants of a model, in their order; ``zero``: whether and when it may go to zero."""
     course, variants = found.course, model.variants
     unread = not (need.recalls or model.complete) and any(each.unread for each in variants)
     numbers = {each.key: plan.numbers.get(each.key, each.progress.base) for each in variants}
@@ -380,13 +365,12 @@ def settle(
         allowed: float = math.inf if need.most_removed is None else need.most_removed
 
         def dearest(each: VariantReadings) -> tuple[object, ...]:
-            return prices[each.key], each.progress.waiting, each.progress.level, rank(each), each.key
+            return prices[each.key], each.progress.waiting, each.progress.level, _rank(each), each.key
 
         for each in sorted(variants, key=dearest, reverse=True):
             planned = each.progress.base - numbers[each.key] if each.key in found.free else 0
-            step = each.progress.variant.bounds.smallest_step(each.progress.current)
-            count = int(min(planned, allowed if going else max(allowed, step)))
-            if count >= step and allowed > 0:
+            count = int(min(planned, allowed if going else max(allowed, each.progress.step)))
+            if count >= each.progress.step and allowed > 0:
                 going[each.key] = count
                 allowed -= count
     verdicts = []
@@ -428,8 +412,7 @@ def settle(
         elif key in going:
             rule, desired = Rule.SHRINKS, progress.base - going[key]
         elif replaces:
-            # The replaced variant shrinks in a later cycle, when the new replicas serve. So capacity never falls
-            # meanwhile.
+            # The replaced variant shrinks when the new replicas serve. So capacity never falls meanwhile.
             rule, desired = (Rule.REPLACES, number) if number > progress.base else (Rule.REPLACED, kept)
         elif progress.waiting or progress.silent:
             rule, desired = Rule.NOT_READY, kept
@@ -458,9 +441,8 @@ def why_not_zero(
 ) -> tuple[str, bool]:
     """Return in words why a model may not go to zero now, empty when it may; and whether that is a surprise.
 
-    A model is idle only if no request finished within its retention period, none runs or waits, no change is unfinished
-    and the model was not started within that period. Missing data never counts as idle, nor does a time of which
-    Prometheus has no samples. ``growing`` are the names of variants that are asked for more.
+    Missing data never counts as idle, nor does a time of which Prometheus has no samples. ``growing`` are the names of
+    variants that are asked for more.
     """
     counts = model.counts
     if need.hold is not None or not model.complete:

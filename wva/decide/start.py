@@ -1,8 +1,7 @@
 """Which variant of a model at zero WVA starts when requests wait at the gateway, and with how many replicas.
 
 WVA starts the cheapest variant that can be started; v0.5.1 started all of them. While a variant of the model runs or
-starts, WVA starts no other: that variant serves the requests, and the optimizer decides about more replicas. This
-module is pure; the loop acts on the answer. Free GPUs are those that the allocator counts as free (``Stock``).
+starts, WVA starts no other: that variant serves the requests, and the optimizer decides about more replicas.
 """
 
 from __future__ import annotations
@@ -12,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wva.decide.allocate import Stock
-from wva.decide.wording import replicas
+from wva.decide.amounts import replicas
+from wva.decide.failed import in_one_step
 from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
 from wva.model.inventory import Inventory
-from wva.model.metrics import Coverage
+from wva.model.records import replace
 from wva.model.variant import Variant
 from wva.model.vllm_parameters import VllmParameters
 from wva.numbers import MAX_REPLICAS
@@ -63,26 +63,13 @@ def activate(variants: Iterable[Variant], waiting: float, budget: Budget | None 
         if room == 0:
             reasons.append(f"{variant.key.name}: {obstacle}")
             continue
-        # Enough replicas to compute all waiting requests at once, but no fewer than the scaler's minimum, and no more
-        # than the room.
+        # Enough replicas to compute all waiting requests at once, within the scaler's minimum and the room.
         at_once = max(1, (variant.parameters or VllmParameters()).max_num_seqs)
         needed = math.ceil(min(waiting / at_once, float(room)))
         desired = min(room, max(1, needed, variant.bounds.minimum or 0))
         words = f"{MESSAGE}: {waiting:g} waiting, {replicas(desired)} of the cheapest variant that can start"
         words += f" ({'; '.join(reasons)})" if reasons else ""
-        return Decision(
-            key=variant.key,
-            model=variant.model,
-            accelerator=variant.known_accelerator,
-            cost=variant.cost,
-            current=0,
-            desired=desired,
-            previous=variant.status_desired,
-            reason=Reason.SCALE_FROM_ZERO,
-            message=words,
-            source=Source.MEASURED,
-            metrics=MetricsVerdict(available=True, reason="ScaleFromZero", message=MESSAGE),
-            coverage=Coverage(0, 0),
-            steps=(Step("activate", words, 0, desired),),
-        )
+        metrics = MetricsVerdict(available=True, reason="ScaleFromZero", message=MESSAGE)
+        decision = in_one_step(variant, Step("activate", words, 0, desired), Reason.SCALE_FROM_ZERO, metrics)
+        return replace(decision, source=Source.MEASURED)
     return Refusal(tuple(reasons))

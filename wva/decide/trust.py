@@ -25,13 +25,9 @@ from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
 from wva.model.trouble import Absence
 from wva.model.variant import ModelKey, Variant, VariantKey
 
-_VERDICTS: Final = {
-    Reason.PROMETHEUS_ERROR: "PrometheusError",
-    Reason.NO_READY_REPLICAS: "MetricsUnavailable",
-    Reason.METRICS_MISSING: "MetricsUnavailable",
-    Reason.METRICS_STALE: "MetricsStale",
-    Reason.METRICS_INVALID: "MetricsInvalid",
-}
+_UNAVAILABLE: Final = {Reason.NO_READY_REPLICAS, Reason.METRICS_MISSING}
+"""For these reasons there is no sample: the condition says MetricsUnavailable, and else the reason itself."""
+
 _HOLDS: Final = {
     SampleState.STALE: Reason.METRICS_STALE,
     SampleState.INVALID: Reason.METRICS_INVALID,
@@ -76,10 +72,8 @@ class ModelReadings(Struct, frozen=True, gc=False):
 
     key: ModelKey
     policy: SaturationPolicy  # its thresholds
-    # Variants that may get replicas, sorted by key: all that run, and those at zero whose scaler can bring them back
-    # (its minimum is 0). The other variants at zero are asleep.
-    variants: tuple[VariantReadings, ...]
-    asleep: tuple[VariantReadings, ...]
+    variants: tuple[VariantReadings, ...]  # by key: all that run, or are at zero where their scaler has the minimum 0
+    asleep: tuple[VariantReadings, ...]  # the other variants at zero, which get no replicas
     absence: Absence | None  # why nothing at all is known, None when at least one replica reports
     complete: bool  # whether every replica of the model is known, and reports KV usage and queue length freshly
     queue: SchedulerQueue | None  # the requests that pickers hold back, None where WVA did not ask for them
@@ -91,21 +85,10 @@ class ModelReadings(Struct, frozen=True, gc=False):
 def believe(
     snapshot: Snapshot, memory: Memory, policy: Policy, now: float
 ) -> tuple[list[ModelReadings], list[Variant]]:
-    """Return the models that run, sorted, and the variants at zero that take part in none of them.
-
-    The order of listing does not matter. ``now`` is in seconds since the epoch.
-    """
-    # The pods of each variant, sorted by name. A snapshot in canonical order has them in this order already.
-    pods: dict[VariantKey, tuple[ReplicaMetrics, ...]] = {}
-    start = 0
-    for owner, group in groupby([replica.variant for replica in snapshot.replicas]):
-        end = start + len(list(group))
-        pods[owner] = pods.get(owner, ()) + tuple(snapshot.replicas[start:end])
-        start = end
-    for owner, found in pods.items():
-        names = [pod.pod for pod in found]
-        if sorted(names) != names:
-            pods[owner] = tuple(sorted(found, key=lambda pod: pod.pod))
+    """Return the models that run, sorted, and the variants at zero that take part in none of them, in any order."""
+    pods: dict[VariantKey, list[ReplicaMetrics]] = {}
+    for owner, group in groupby(snapshot.replicas, key=attrgetter("variant")):
+        pods.setdefault(owner, []).extend(group)
     failures: dict[str, str] = {}
     for failed in snapshot.failures:
         for namespace in failed.namespaces:
@@ -134,15 +117,14 @@ def believe(
         asleep: list[VariantReadings] = []
         ready, complete = 0, True
         for variant in models[key]:
-            replicas = pods.get(variant.key, ())
+            replicas = tuple(sorted(pods.get(variant.key, ()), key=attrgetter("pod")))
             kv = [sample.value if (sample := pod.kv_usage).state is fresh else None for pod in replicas]
             length = [sample.value if (sample := pod.queue_length).state is fresh else None for pod in replicas]
             progress = progress_of(variant, replicas=replicas, entry=entries.get(variant.key), moment=moment)
             if failure is None and replicas and None not in kv and None not in length:
                 covered, words = _all_report(len(replicas))
             else:
-                covered = coverage(replicas)
-                words = verdict(replicas, covered, failure)
+                covered, words = reported(replicas, failure)
             each = VariantReadings(variant.key, progress, replicas, covered, words, kv, length, thresholds)
             if variant.active or variant.bounds.minimum == 0:
                 taking_part.append(each)
@@ -183,10 +165,7 @@ def _spare(values: Sequence[float | None], threshold: float) -> float | None:
 
 
 def absence(replicas: Sequence[ReplicaMetrics], *, failure: str | None) -> Absence | None:
-    """Return why no replica reports anything, None when at least one reports.
-
-    ``failure`` is the message of a failed collection.
-    """
+    """Return why no replica reports anything, None when one reports; ``failure``: why the collection failed."""
     if failure is not None:
         return Absence(Reason.PROMETHEUS_ERROR, failure)
     if not replicas:
@@ -199,20 +178,17 @@ def absence(replicas: Sequence[ReplicaMetrics], *, failure: str | None) -> Absen
     return Absence(_HOLDS[state], words)
 
 
-def coverage(replicas: Sequence[ReplicaMetrics]) -> Coverage:
-    """Return how many of the Ready replicas report both signals freshly."""
-    return Coverage(sum([replica.complete for replica in replicas]), len(replicas))
-
-
-def verdict(replicas: Sequence[ReplicaMetrics], fresh: Coverage, failure: str | None) -> MetricsVerdict:
-    """Return whether a variant has metrics to decide on, with the first gap in words."""
-    if fresh.complete and failure is None:
-        return _all_report(len(replicas))[1]
+def reported(replicas: Sequence[ReplicaMetrics], failure: str | None) -> tuple[Coverage, MetricsVerdict]:
+    """Return how many replicas report both signals freshly, and whether this will do, with the first gap in words."""
+    covered = Coverage(sum([replica.complete for replica in replicas]), len(replicas))
+    if covered.complete and failure is None:
+        return _all_report(len(replicas))
     absent = absence(replicas, failure=failure)
     if absent is not None:
-        return MetricsVerdict(available=False, reason=_VERDICTS[absent.reason], message=absent.message)
-    words = f"{fresh.fresh} of {fresh.expected} replicas report fresh metrics; {_example(replicas, _HOLDS)}"
-    return MetricsVerdict(available=True, reason="MetricsAvailable", message=words)
+        reason = "MetricsUnavailable" if absent.reason in _UNAVAILABLE else absent.reason.value
+        return covered, MetricsVerdict(available=False, reason=reason, message=absent.message)
+    words = f"{covered.fresh} of {covered.expected} replicas report fresh metrics; {_example(replicas, _HOLDS)}"
+    return covered, MetricsVerdict(available=True, reason="MetricsAvailable", message=words)
 
 
 def _samples(replicas: Iterable[ReplicaMetrics]) -> Iterable[tuple[str, str, Sample]]:

@@ -7,9 +7,9 @@ be chance, so two blocks must show it. Blocks that began at a similar demand tel
 all blocks count.
 
 Levels: when demand leaves a level and comes back, WVA keeps the time between, as serverless platforms do for functions
-(Shahrad et al., Serverless in the Wild, 2020). From the returns that took at least as long as the level has been away
-now, WVA computes the chance that the level comes back while a replica would start. Replicas for a level stay while this
-chance is at least one in ``WORTH``. A spike that came once has no returns, so no replica stays for it.
+(Shahrad et al., Serverless in the Wild, 2020). The returns that took at least as long as the level has been away now
+give the chance that it comes back while a replica would start. Replicas for a level stay while this chance is at least
+one in ``WORTH``. A spike that came once has no returns, so no replica stays for it.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ def lasting(levels: Sequence[Level], rate: float, *, now: float, seconds: float)
 
 
 def worth_keeping(levels: Sequence[Level], reserved: float, *, now: float, seconds: float, longest: float) -> float:
-    """Return the demand to be ready for.
+    """Return the demand to be ready for: the larger of two.
 
-    That is the highest level that returns within ``seconds`` often enough and was left less than ``longest`` ago; or,
-    if that is more, the part of ``reserved`` that is not known to come back later.
+    One is the highest level that returns within ``seconds`` often enough and was left less than ``longest`` ago. The
+    other is the part of ``reserved`` that is not known to come back later.
     """
     kept = 0.0
     for level in levels:

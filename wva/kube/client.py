@@ -105,8 +105,7 @@ class KubeClient:
 
     async def get(self, resource: Resource[T], key: Key) -> T:
         """Read one object."""
-        call = Call(verb="get", resource=resource.name, path=resource.object_path(key))
-        return await self._object(resource, call)
+        return await self._object(resource, Call(verb="get", resource=resource.name, path=resource.object_path(key)))
 
     async def list(
         self,
@@ -215,9 +214,8 @@ class KubeClient:
         ``path`` may carry a query. Not subject to the write guard.
         """
         encoded = None if body is None else msgspec.json.encode(body)
-        return await self._transport.exchange(
-            Call(verb=method.lower(), method=method, resource="raw", path=path, body=encoded)
-        )
+        call = Call(verb=method.lower(), method=method, resource="raw", path=path, body=encoded)
+        return await self._transport.exchange(call)
 
     async def _write(
         self,

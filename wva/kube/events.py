@@ -262,7 +262,9 @@ class EventRecorder:
                         await self._rest(GIVE_WAY_SECONDS / 4)
                 finally:
                     self._posting -= 1
-                await self._post_next()
+                    self._wake()
+                if self._waiting:  # ``drain`` may have posted it meanwhile
+                    await self._post_next()
             await self.clock.wait(self._changed, None)
 
     async def drain(self, timeout_seconds: float) -> None:

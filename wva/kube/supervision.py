@@ -21,12 +21,8 @@ from wva.kube.backoff import Backoff
 
 STEADY_SECONDS: Final = 60.0
 """A loop that has run for so long counts as recovered."""
-
 AWAY_SECONDS: Final = 300.0
 """A loop that has not recovered for so long needs a new process."""
-
-_BASE_SECONDS: Final = 1.0
-_CAP_SECONDS: Final = 30.0
 
 Check: TypeAlias = Callable[[float], str | None]
 """Takes the monotonic time, and returns why a loop needs a new process; None if it does not."""
@@ -72,7 +68,7 @@ class Supervisor:
         """Run a loop until this is cancelled, again and again if it fails or ends."""
         task, counter, state = asyncio.current_task(), self._restarts.labels(name), _State(name)
         self._states.append(state)
-        backoff = Backoff(base_seconds=_BASE_SECONDS, cap_seconds=_CAP_SECONDS, random=self._random)
+        backoff = Backoff(base_seconds=1.0, cap_seconds=30.0, random=self._random)
         try:
             while True:
                 state.running = self._clock.monotonic()

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Final, TypeAlias
 from urllib.parse import urlencode
@@ -32,7 +33,6 @@ MAX_REFUSAL_BYTES: Final = 64 * 1024
 READ_BUFFER_BYTES: Final = 256 * 1024
 _CONNECT_SECONDS: Final = 10.0
 _OK: Final = range(200, 300)
-_UNAUTHORIZED: Final = 401
 _RETRY_AFTER_SECONDS: Final = Whole(0, 3600)
 """If a server asks for more, WVA ignores it and uses the usual backoff."""
 
@@ -183,7 +183,7 @@ class Transport:
                 response.close()
                 break
         text = bytes(body[:MAX_REFUSAL_BYTES])
-        if response.status == _UNAUTHORIZED and self.refused is not None:
+        if response.status == HTTPStatus.UNAUTHORIZED and self.refused is not None:
             self.refused()
         # A proxy's error page may repeat the request, and errors are logged: the token that was sent is masked.
         token = response.request_info.headers.get("Authorization", "").rpartition(" ")[2].encode()

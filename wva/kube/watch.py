@@ -287,10 +287,11 @@ async def forever(target: WatchTarget[T]) -> AsyncGenerator[Change[T], None]:
                     if isinstance(change, Listed):
                         listed = True
                         if versions.listed(change.resource_version):
-                            in_force = "the state that the server has now"
-                            name, version = target.resource.name, change.resource_version
                             _log.warning(
-                                "collection_went_back", resource=name, resource_version=version, in_force=in_force
+                                "collection_went_back",
+                                resource=target.resource.name,
+                                resource_version=change.resource_version,
+                                in_force="the state that the server has now",
                             )
                     else:
                         told = True

@@ -1,7 +1,7 @@
 """What has to change before this controller takes over from the Go controller: ``wva migrate``.
 
-``objects`` reads objects from a cluster, ``manifests`` from files. ``checks`` and ``scalers`` check these objects and
-yield findings. No module here writes to the cluster.
+``objects`` reads objects from a cluster or from files. ``checks`` and ``scalers`` yield findings about them. Nothing is
+written to the cluster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Finding", "FoundObjects", "Severity", "check"]
 
 
 def check(objects: FoundObjects, *, now: float, found: Iterable[Finding] = ()) -> list[Finding]:
-    """Return every finding, the worst first; ``found`` are those of the reading, ``now`` is seconds since the epoch."""
+    """Return all findings, the worst first. ``found`` are those of reading; ``now`` is in seconds since the epoch."""
     findings = {
         *found,
         *variant_findings(objects),

@@ -1,4 +1,4 @@
-"""Checks of the variants, of the controllers that decide on them, and of the controllers' ConfigMaps."""
+"""Checks the variants, the controllers that decide on them, and the controllers' ConfigMaps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wva.api.meta import Key, parse_time
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, DEFAULT_VARIANT_COST
 from wva.config import Given, Settings, load
 from wva.config.kinds import MapKind
-from wva.config.live import LivePolicy
+from wva.config.live import LiveConfiguration
 from wva.config.load import unknown_keys
 from wva.migration.objects import Finding, FoundObjects, ManifestContainer, ManifestVariant, Subject, about
 from wva.prometheus.settings import PrometheusSettings
@@ -29,9 +29,7 @@ _LEASE_SECONDS: Final = 60.0
 
 _MAIN: Final = str(Settings.model_fields["config_map_name"].default)
 _MAIN_SUFFIX: Final = _MAIN.removeprefix("wva-")
-_POLICY_NAMES: Final = tuple(
-    dict.fromkeys((*(kind.canonical for kind in MapKind), *(name for kind in MapKind for name in kind.aliases)))
-)
+_POLICY_NAMES: Final = (*(kind.canonical for kind in MapKind), *(name for kind in MapKind for name in kind.aliases))
 _STORED: Final = "the Go controller stored it and did not use it"
 _UNREAD: Final = "the Go controller did not read it"
 _HAD_NO_EFFECT: Final = {
@@ -50,7 +48,7 @@ _HAD_NO_EFFECT: Final = {
 
 
 class FoundController(NamedTuple):
-    """A Deployment that runs a controller, of either kind; ``watches`` is its one namespace, empty for all."""
+    """A Deployment of this controller or of the Go controller. ``watches`` is its namespace, or empty for all."""
 
     subject: Subject
     container: ManifestContainer
@@ -59,7 +57,7 @@ class FoundController(NamedTuple):
 
 
 def variant_findings(objects: FoundObjects) -> Iterator[Finding]:
-    """Yield what is the matter with each variant by itself."""
+    """Yield what is wrong with each variant by itself."""
     deployments = {deployment.metadata.key for deployment in objects.deployments}
     kind = DEFAULT.resource.kind
     for variant in objects.variants:
@@ -95,7 +93,7 @@ def variant_findings(objects: FoundObjects) -> Iterator[Finding]:
 
 
 def shared_target_findings(objects: FoundObjects) -> Iterator[Finding]:
-    """Yield the variants that have their target in common with others."""
+    """Yield the variants that share their target with others."""
     by_target: defaultdict[str | None, list[ManifestVariant]] = defaultdict(list)
     for variant in objects.variants:
         if variant.target:
@@ -110,7 +108,7 @@ def shared_target_findings(objects: FoundObjects) -> Iterator[Finding]:
 
 
 def known_controllers(objects: FoundObjects) -> Iterator[FoundController]:
-    """Yield the Deployments that run a controller, of either kind."""
+    """Yield the Deployments that run a controller, this one or the Go controller."""
     for deployment in objects.deployments:
         template = deployment.spec.template
         labels = {**deployment.metadata.labels, **template.metadata.labels}
@@ -129,12 +127,11 @@ def known_controllers(objects: FoundObjects) -> Iterator[FoundController]:
 
 def _runs_go(container: ManifestContainer) -> bool:
     """Whether the image is one of the Go controller."""
-    repository = container.image.partition("@")[0]
-    return any(image in repository for image in _GO_IMAGES)
+    return any(image in container.image.partition("@")[0] for image in _GO_IMAGES)
 
 
 def controller_findings(objects: FoundObjects, now: float) -> Iterator[Finding]:
-    """Yield controllers that must be swapped or kept apart, and Leases with a holder; ``now`` is in seconds."""
+    """Yield controllers to swap or to keep apart, and Leases with an unknown holder. ``now`` is in seconds."""
     controllers = list(known_controllers(objects))
     for controller in controllers:
         if _runs_go(controller.container):
@@ -167,7 +164,7 @@ def controller_findings(objects: FoundObjects, now: float) -> Iterator[Finding]:
         renewed = parse_time(lease.spec.renew_time)
         lasts = lease.spec.lease_duration_seconds or _LEASE_SECONDS
         if key.name != _LEASE_NAME or not holder or renewed is None or now - renewed >= lasts:
-            continue  # another Lease, or one that its holder has given up
+            continue  # another Lease, or one that nobody holds
         if objects.whole and key.namespace not in namespaces:
             problem = f"is held by {holder}, and no Deployment in {key.namespace} is known as a controller"
             change = "find out who holds it, and stop it: two controllers would decide on the same variants"
@@ -175,19 +172,18 @@ def controller_findings(objects: FoundObjects, now: float) -> Iterator[Finding]:
 
 
 def configuration_findings(objects: FoundObjects) -> Iterator[Finding]:
-    """Yield what is the matter with each ConfigMap of the controller, under the names of any installation."""
+    """Yield what is wrong with each ConfigMap of a controller, whatever prefix its installation has."""
     for config_map in objects.config_maps:
         key, data = config_map.metadata.key, config_map.data
         subject = about(config_map)
         if key.name != _MAIN and not key.name.endswith(f"-{_MAIN_SUFFIX}"):
-            # A ConfigMap with entries of a policy, or of another program.
-            for policy in _POLICY_NAMES:
-                if key.name == policy or key.name.endswith(f"-{policy}"):
-                    own = load(Given({}, {"POD_NAMESPACE": key.namespace}, {})).settings
-                    outcome = LivePolicy(own).apply(Key(key.namespace, policy), data)
-                    for line in outcome.problems if outcome else ():
-                        yield subject.should(line, "mend the entry; until then it is left out")
-                    break
+            # It has entries of a policy, or belongs to another program.
+            policy = next((name for name in _POLICY_NAMES if key.name == name or key.name.endswith(f"-{name}")), None)
+            if policy is not None:
+                own = load(Given({}, {"POD_NAMESPACE": key.namespace}, {})).settings
+                outcome = LiveConfiguration(own).apply(Key(key.namespace, policy), data)
+                for line in outcome.problems if outcome else ():
+                    yield subject.should(line, "mend the entry; until then it is left out")
             continue
         loaded = load(Given({}, {}, data))
         for problem in loaded.problems:

@@ -1,44 +1,52 @@
-"""What a migration looks at, what it says about it, and how the objects are read from a cluster.
+"""What a migration looks at, how the objects are read from a cluster or from files, and what is said about them.
 
-The structs are apart from those in ``wva.api``, which are what the controller needs of thousands of objects, and skip
-all else.
+The structs in ``wva.api`` have what the controller needs of thousands of objects. These have what a migration needs.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TextIO
 
 import msgspec
+import yaml
 
-from wva.api.core import ConfigMap, EnvVar, Lease
+from wva.api import kinds, wire
+from wva.api.core import ConfigMap, EnvVar, LabelSelector, Lease
 from wva.api.meta import Key, KubeObject, ObjectMeta
 from wva.api.resource import Resource
 from wva.api.scalers import SCALED_OBJECT_KIND, ScaledTarget
+from wva.command_error import CommandError
 from wva.kube.client import KubeClient
 from wva.kube.errors import Forbidden, NotFound
-from wva.targets import scaled_key, scaled_name
+from wva.targets import DEFAULT, scaled_key
+
+STANDARD_INPUT: Final = "-"
+_SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+_MAX_BYTES: Final = 16 * 1024 * 1024
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 # --- What is said -----------------------------------------------------------------------------------------------------
 
 
 class Severity(StrEnum):
-    """How bad a finding is; the worst comes first."""
+    """How bad a finding is. The worst comes first."""
 
     MUST = "must"
     """It does not work, or it works on a wrong number, until it is changed."""
     SHOULD = "should"
-    """It works, and will fail in a situation that comes."""
+    """It works now, and will fail some day."""
     NOTE = "note"
-    """It behaves otherwise than before; nothing has to be done."""
+    """It behaves differently than before. Nothing has to be done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is the matter with one object. ``change`` is one command or one sentence; empty for a note."""
+    """What is wrong with one object. ``change`` is a command or a sentence, and empty for a note."""
 
     severity: Severity
     kind: str
@@ -48,7 +56,7 @@ class Finding:
 
     @property
     def order(self) -> tuple[int, str, Key, str]:
-        """Sort the worst first, then by object."""
+        """Sorts findings by severity, then by object."""
         return (list(Severity).index(self.severity), self.kind, self.key, self.problem)
 
 
@@ -59,11 +67,11 @@ class Subject(NamedTuple):
     key: Key
 
     def must(self, problem: str, change: str) -> Finding:
-        """Return a finding of what has to change."""
+        """Return a finding of something that has to change."""
         return Finding(Severity.MUST, self.kind, self.key, problem, change)
 
     def should(self, problem: str, change: str) -> Finding:
-        """Return a finding of what had better change."""
+        """Return a finding of something that should change."""
         return Finding(Severity.SHOULD, self.kind, self.key, problem, change)
 
     def note(self, problem: str) -> Finding:
@@ -84,16 +92,12 @@ class Subject(NamedTuple):
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of a manifest, named as Kubernetes names it; its fields are written in camelCase there."""
-
-
-class _MetricSelector(_Part, frozen=True):
-    match_labels: dict[str, str] = {}
+    """A part of a manifest. Manifests have the names of fields in camelCase."""
 
 
 class _MetricIdentifier(_Part, frozen=True):
     name: str = ""
-    selector: _MetricSelector = _MetricSelector()
+    selector: LabelSelector = LabelSelector()
 
 
 class _MetricTarget(_Part, frozen=True):
@@ -142,9 +146,9 @@ class _Template(_Part, frozen=True):
 
 
 class ManifestSpec(_Part, frozen=True):
-    """``spec`` of any kind below; a field that the kind has not, or that was not written, has its default."""
+    """``spec`` of any kind below. A field that is not written, or that the kind does not have, has its default."""
 
-    # of a VariantAutoscaling, which had none before 0.5, an HPA and a ScaledObject
+    # of a VariantAutoscaling since 0.5, an HPA and a ScaledObject
     scale_target_ref: ScaledTarget = ScaledTarget()
     # of a VariantAutoscaling
     model_id: str = msgspec.field(name="modelID", default="")
@@ -169,12 +173,13 @@ class Manifest(_Part, frozen=True):
 
     @property
     def target(self) -> str:
-        """The kind and name of its target, such as ``Deployment chat``; empty when it has none that can be scaled."""
-        return "" if self.target_key is None else scaled_name(self.spec.scale_target_ref)
+        """Kind and name of its target, such as ``Deployment chat``; empty without one that can be scaled."""
+        reference = self.spec.scale_target_ref
+        return "" if self.target_key is None else f"{reference.kind or DEFAULT.resource.kind} {reference.name}"
 
     @property
     def target_key(self) -> str | None:
-        """What identifies this target among all; None when it has none that can be scaled."""
+        """What identifies its target among all; None without one that can be scaled."""
         return scaled_key(self.metadata.namespace, self.spec.scale_target_ref)
 
 
@@ -194,15 +199,17 @@ class ManifestDeployment(Manifest, frozen=True):
     """A Deployment."""
 
 
+def _as_written(resource: Resource[Any], type_: type[Manifest]) -> Resource[Any]:
+    return replace(resource, type=type_)
+
+
 RESOURCES: Final[Mapping[str, Resource[Any]]] = {
-    "variants": Resource("llmd.ai", "v1alpha1", "variantautoscalings", "VariantAutoscaling", ManifestVariant),
-    "autoscalers": Resource(
-        "autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", ManifestAutoscaler
-    ),
-    "scaled_objects": Resource("keda.sh", "v1alpha1", "scaledobjects", SCALED_OBJECT_KIND, ManifestScaledObject),
-    "deployments": Resource("apps", "v1", "deployments", "Deployment", ManifestDeployment),
-    "config_maps": Resource("", "v1", "configmaps", "ConfigMap", ConfigMap),
-    "leases": Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease),
+    "variants": _as_written(kinds.VARIANT_AUTOSCALINGS, ManifestVariant),
+    "autoscalers": _as_written(kinds.HPAS, ManifestAutoscaler),
+    "scaled_objects": _as_written(kinds.SCALED_OBJECTS, ManifestScaledObject),
+    "deployments": _as_written(DEFAULT.resource, ManifestDeployment),
+    "config_maps": kinds.CONFIG_MAPS,
+    "leases": kinds.LEASES,
 }
 """What is read, by the field of FoundObjects that it goes to."""
 
@@ -216,8 +223,8 @@ def about(item: KubeObject) -> Subject:
 class FoundObjects(msgspec.Struct, kw_only=True):
     """Everything that was found.
 
-    ``values`` are files for the chart of prometheus-adapter: name and rules. ``whole`` says that all this is a cluster:
-    an object that is missing here does not exist in the cluster.
+    ``values`` has the name and the rules of each values file for the chart of prometheus-adapter. ``whole`` says that
+    these are all objects of a cluster, so an object that is missing here does not exist.
     """
 
     variants: list[ManifestVariant] = []
@@ -236,10 +243,9 @@ class FoundObjects(msgspec.Struct, kw_only=True):
 
 
 async def read_cluster(client: KubeClient, namespace: str = "") -> tuple[FoundObjects, list[Finding]]:
-    """Return what is in the cluster, or in one namespace of it, and what could not be read.
+    """Return the objects of the cluster, or of one namespace, and a finding for each kind that could not be read.
 
-    A kind that is not served there, or may not be read, is left out and becomes a finding. Raises ApiError when the API
-    server does not answer.
+    Raises ApiError when the API server does not answer.
     """
     findings: list[Finding] = []
     lists: dict[str, Any] = {}
@@ -259,3 +265,75 @@ async def read_cluster(client: KubeClient, namespace: str = "") -> tuple[FoundOb
         if problem:
             findings.append(Subject(resource.kind, Key("", resource.name)).should(problem, "check this kind by hand"))
     return FoundObjects(**lists, whole=not findings and not namespace), findings
+
+
+class Manifests:
+    """Collects objects from files of YAML or JSON. An object that does not decode becomes a finding."""
+
+    def __init__(self, namespace: str = "default") -> None:
+        """Begin with nothing. Objects without a namespace are in ``namespace``."""
+        self._namespace = namespace
+        lists: dict[str, Any] = {field: [] for field in RESOURCES}
+        self._known = {(each.group, each.kind): (lists[field], each.type) for field, each in RESOURCES.items()}
+        self.objects = FoundObjects(**lists)
+        self.findings: list[Finding] = []
+
+    def read(self, paths: Iterable[str], standard_input: TextIO) -> None:
+        """Read files, all YAML and JSON files in folders, and standard input for ``-``. Raises CommandError."""
+        for name in paths:
+            if name == STANDARD_INPUT:
+                self._read_text(standard_input.read(_MAX_BYTES + 1), STANDARD_INPUT)
+                continue
+            path = Path(name)
+            files = [path]
+            if path.is_dir():
+                files = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
+            for file in files:
+                try:
+                    if file.stat().st_size > _MAX_BYTES:
+                        raise CommandError(f"{file}: expected at most {_MAX_BYTES // 1024 // 1024} MiB")
+                    text = file.read_text(encoding="utf-8")
+                except OSError as error:
+                    raise CommandError(f"{file}: {error.strerror}") from error
+                except UnicodeDecodeError as error:
+                    raise CommandError(f"{file}: expected text in UTF-8") from error
+                self._read_text(text, str(file))
+
+    def _read_text(self, text: str, origin: str) -> None:
+        if len(text) > _MAX_BYTES:
+            raise CommandError(f"{origin}: expected at most {_MAX_BYTES // 1024 // 1024} MiB")
+        try:
+            for document in yaml.load_all(text, Loader=_LOADER):
+                self._take(document, origin)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise CommandError(f"{origin}: expected YAML or JSON (a chart is rendered first): {reason}") from error
+
+    def _take(self, document: Any, origin: str) -> None:
+        """Take a document, or each item of a list of kubectl."""
+        if not isinstance(document, dict):
+            return
+        kind, items = str(document.get("kind", "")), document.get("items")
+        if kind.endswith("List") and isinstance(items, list):
+            for item in items:
+                self._take(item, origin)
+            return
+        group, _, version = str(document.get("apiVersion", "")).partition("/")
+        known = self._known.get((group if version else "", kind))
+        if known is not None:
+            metadata = document.get("metadata")
+            named = metadata if isinstance(metadata, dict) else {}
+            key = Key(str(named.get("namespace") or self._namespace), str(named.get("name", "")))
+            whole = {**wire.without_nulls(document), "metadata": {**wire.without_nulls(named), **key._asdict()}}
+            objects, type_ = known
+            try:
+                objects.append(msgspec.convert(whole, type_, strict=False))
+            except (msgspec.ValidationError, ValueError) as error:
+                problem = f"cannot be read: {error} (in {origin})"
+                self.findings.append(Subject(kind, key).must(problem, "mend the field that is named"))
+        elif not kind:
+            # Without a kind it may be the values of the adapter's chart.
+            rules = document.get("rules")
+            external = rules.get("external") if isinstance(rules, dict) else None
+            if isinstance(external, list):
+                self.objects.values.append((origin, [rule for rule in external if isinstance(rule, dict)]))

@@ -1,8 +1,8 @@
-"""What takes a variant's number to its replicas: HPAs, ScaledObjects and the rules of prometheus-adapter.
+"""Checks what applies a variant's number to its target: HPAs, ScaledObjects and the rules of prometheus-adapter.
 
-Each must take the number of its own variant one to one, and from the controller's series only. Every pod whose page
-Prometheus scrapes may expose series of the same names, with all other labels. A page cannot set ``namespace``:
-Prometheus renames that label of a page to ``exported_namespace``. So a query that names ``namespace`` is pinned.
+Each must take the number of its own variant one to one, and only from the controller's series. Every pod that
+Prometheus scrapes may expose series with the same names and labels, except for the label ``namespace``: Prometheus
+renames that label of a page to ``exported_namespace``. So a query that names ``namespace`` is safe. It is pinned.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _RULE_QUERY: Final = f"max by (variant_name, exported_namespace) ({DESIRED}{{<<.
 
 
 def autoscaler_findings(objects: FoundObjects) -> Iterator[Finding]:
-    """Yield what is the matter with each HPA that asks for our metric."""
+    """Yield what is wrong with each HPA that asks for our metric."""
     variants = {variant.metadata.key: variant for variant in reversed(objects.variants)}
     for hpa in objects.autoscalers:
         subject, key = about(hpa), hpa.metadata.key
@@ -81,7 +81,7 @@ def autoscaler_findings(objects: FoundObjects) -> Iterator[Finding]:
                 problem = f"its metric selector asks for exported_namespace {given}, and it scales in {key.namespace}"
                 yield subject.must(problem, change)
 
-            # That variant must exist, and be the one of the target.
+            # That variant must exist, and have the same target.
             variant = variants.get(Key(key.namespace, name))
             if variant is None:
                 if objects.whole:
@@ -102,7 +102,7 @@ def autoscaler_findings(objects: FoundObjects) -> Iterator[Finding]:
 
 
 def scaled_object_findings(objects: FoundObjects) -> Iterator[Finding]:
-    """Yield what is the matter with each ScaledObject that asks for our metric."""
+    """Yield what is wrong with each ScaledObject that asks for our metric."""
     for scaled in objects.scaled_objects:
         triggers = _triggers(scaled)
         if not triggers:
@@ -157,9 +157,9 @@ def pair_findings(objects: FoundObjects) -> Iterator[Finding]:
 
 
 def adapter_findings(objects: FoundObjects) -> Iterator[Finding]:
-    """Yield what is the matter with each rule of prometheus-adapter for our metrics.
+    """Yield what is wrong with each rule of prometheus-adapter for our metrics.
 
-    The rules are in the adapter's ConfigMap, or in the values of its chart. A rule must give one number for a variant.
+    The rules are in the adapter's ConfigMap, or in the values of its chart. A rule must return one number per variant.
     """
     rules = [
         (Subject("prometheus-adapter values", Key("", name)), rule) for name, found in objects.values for rule in found
@@ -171,7 +171,7 @@ def adapter_findings(objects: FoundObjects) -> Iterator[Finding]:
             try:
                 document = yaml.safe_load(text)
             except (yaml.YAMLError, ValueError, RecursionError):
-                continue  # not the adapter's configuration; it would not have started with it
+                continue  # the adapter would not start with it, so it belongs to something else
             found = document.get("externalRules") if isinstance(document, dict) else None
             if isinstance(found, list):
                 rules += [(about(config_map), rule) for rule in found if isinstance(rule, dict)]
@@ -193,7 +193,7 @@ def adapter_findings(objects: FoundObjects) -> Iterator[Finding]:
 
 
 def _metrics(hpa: ManifestAutoscaler) -> list[tuple[str, MetricSource]]:
-    """Return the metrics of ours that an HPA asks for, with their types; none of KEDA's: they follow a ScaledObject."""
+    """Return our metrics that an HPA asks for, with their types. KEDA's HPAs have none: they follow a ScaledObject."""
     owner = hpa.metadata.controller
     if owner is not None and owner.kind == SCALED_OBJECT_KIND:
         return []
@@ -202,21 +202,21 @@ def _metrics(hpa: ManifestAutoscaler) -> list[tuple[str, MetricSource]]:
 
 
 def _triggers(scaled: ManifestScaledObject) -> list[tuple[str, Trigger]]:
-    """Return the triggers of a ScaledObject that ask for our metric, with their queries."""
+    """Return the triggers of a ScaledObject that ask for our metric, each with its query."""
     asking = (trigger for trigger in scaled.spec.triggers if trigger.type == "prometheus")
     queries = ((str(trigger.metadata.get("query", "")), trigger) for trigger in asking)
     return [(query, trigger) for query, trigger in queries if DESIRED in query or _ALIAS in query]
 
 
 def _target_matchers(objects: FoundObjects) -> str:
-    """Return the matchers to add: with the namespace of the controller if there is one, for people to complete."""
+    """Return the matchers to add, with the controller's namespace if it is known. People complete them."""
     namespaces = {controller.subject.key.namespace for controller in known_controllers(objects)}
     namespace = namespaces.pop() if len(namespaces) == 1 else "NAMESPACE-OF-THE-CONTROLLER"
     return f'job="NAME-OF-ITS-METRICS-SERVICE",namespace="{namespace}"'
 
 
 def _number(value: Any) -> Decimal | None:
-    """Return a number or plain quantity; ``1000m`` is 1."""
+    """Return a number or a plain quantity, such as ``1000m`` for 1; None for anything else."""
     text = str(value)
     scale = Decimal("0.001") if text.endswith("m") else Decimal(1)
     try:

@@ -92,6 +92,9 @@ class Limit(NamedTuple):
 
 NO_LIMIT: Final = Limit("", 0)
 
+LIMITER: Final = "gpu-limiter"
+"""Who limits a number for want of GPUs; the accelerator follows."""
+
 
 class Step(Struct, frozen=True, gc=False):
     """What one stage did to the number.

@@ -1,4 +1,4 @@
-"""What the ConfigMaps mean, after merging and validation: values that a decision can use directly.
+"""What the ConfigMaps mean, after merging and validation.
 
 An entry of a ConfigMap is for one model, or is the ``default``. A namespace with entries of its own has a
 ``NamespacePolicy``: each of these entries goes before the global one. A global entry that the namespace takes over is
@@ -8,10 +8,11 @@ merged onto the ``default`` of the namespace when it is asked for. So a policy i
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, TypeVar, cast
+from functools import cached_property
+from typing import Any, Final, Generic, Self, TypeVar
 
 from wva.model.inventory import UnknownInventory
 from wva.model.optimizers import BY_BUDGET, FITTING, Analyzer, Optimizer, SolverPolicy, fits
@@ -19,69 +20,69 @@ from wva.model.records import replace
 from wva.model.service import AcceleratorCost, PerformanceProfile, ServiceTarget
 from wva.model.variant import ModelKey
 
-DEFAULT_SCALE_UP_THRESHOLD: Final = 0.85
-DEFAULT_SCALE_DOWN_BOUNDARY: Final = 0.70
-DEFAULT_TRANSITION_DEADLINE_SECONDS: Final = 600.0
 DEFAULT_RETENTION_SECONDS: Final = 600.0
 DEFAULT_SLO_MULTIPLIER: Final = 3.0
 MAX_KEEP_WARM_SECONDS: Final = 86_400.0
 """A day: what comes back later than that is no reason to keep replicas."""
 DEFAULT_ANALYZER: Final = Analyzer.DEMAND
-_THRESHOLDS: Final = frozenset(
-    {"kv_cache_threshold", "queue_length_threshold", "kv_spare_trigger", "queue_spare_trigger"}
-)
+_THRESHOLDS: Final = {"kv_cache_threshold", "queue_length_threshold", "kv_spare_trigger", "queue_spare_trigger"}
 """What sets the percentage analyzer. The demand analyzer reads them only while it knows nothing."""
 
 
 class Compatibility(StrEnum):
-    """Old behaviour that can be asked for by name.
-
-    ``v0.5`` brings back the target arithmetic of v0.5 with its transition rule, its reading of a missing or NaN sample
-    as 0, and its number without a decision. Where scaling to zero or the GPU limiter is switched on, it brings back
-    their arithmetic too (docs/design/compatibility-v05.md).
-    """
+    """Old behaviour that can be asked for by name; docs/design/compatibility-v05.md says what it brings back."""
 
     V0_5 = "v0.5"
 
 
+class Merged:
+    """A policy of which a nearer entry may replace single fields."""
+
+    __slots__ = ()
+
+    def overlaid(self, said: Mapping[str, Any]) -> Self:
+        """Return this policy with what an entry says, by attribute."""
+        return replace(self, **said)
+
+    def contradiction(self) -> tuple[str, str] | None:
+        """Return an attribute that contradicts another one, and in words what is expected; None if all fit together."""
+        return None
+
+
 @dataclass(frozen=True, slots=True)
-class SaturationPolicy:
+class SaturationPolicy(Merged):
     """Analyzer of a model and the thresholds of the saturation analyzers, complete and valid.
 
     A replica is saturated at ``kv_cache_threshold`` (K, share of the KV cache) or ``queue_length_threshold`` (Q,
     waiting requests). The model grows when the mean spare KV is below ``kv_spare_trigger`` (k) or the mean spare
     queue below ``queue_spare_trigger`` (q). After ``transition_deadline_seconds`` an unfinished change stops counting
-    as on its way. ``analyzer_name`` is which analyzer the entry or its default asks for, ``optimizer_name`` which
-    optimizer; the token analyzer grows above the utilization ``scale_up_threshold`` and may shrink below
-    ``scale_down_boundary``. ``keep_warm`` is the longest time in seconds that the demand analyzer keeps replicas for
-    demand that has gone and is known to come back; 0 is never, a day is as long as it finds right.
+    as on its way. ``analyzer_name`` and ``optimizer_name`` are those that the entry or its default asks for. The token
+    analyzer grows above the utilization ``scale_up_threshold`` and may shrink below ``scale_down_boundary``.
+    ``keep_warm`` is the longest time in seconds that the demand analyzer keeps replicas for demand that has gone and
+    is known to come back: 0 is never, a day is as long as it finds right.
     """
 
     kv_cache_threshold: float = 0.80
     queue_length_threshold: float = 5.0
     kv_spare_trigger: float = 0.1
     queue_spare_trigger: float = 3.0
-    transition_deadline_seconds: float = DEFAULT_TRANSITION_DEADLINE_SECONDS
+    transition_deadline_seconds: float = 600.0
     analyzer_name: Analyzer = DEFAULT_ANALYZER
-    scale_up_threshold: float = DEFAULT_SCALE_UP_THRESHOLD
-    scale_down_boundary: float = DEFAULT_SCALE_DOWN_BOUNDARY
+    scale_up_threshold: float = 0.85
+    scale_down_boundary: float = 0.70
     optimizer_name: Optimizer = Optimizer.BY_ANALYZER
     keep_warm: float = MAX_KEEP_WARM_SECONDS
 
-    @property
-    def kv_fits(self) -> bool:
-        """Whether a replica can be spare at all: the trigger is within the threshold."""
-        return self.kv_cache_threshold >= self.kv_spare_trigger
-
-    @property
-    def tokens_fit(self) -> bool:
-        """Whether the token analyzer, if it is asked for, shrinks below where it grows."""
-        return self.analyzer_name is not Analyzer.TOKENS or self.scale_up_threshold > self.scale_down_boundary
-
-    @property
-    def optimizer_fits(self) -> bool:
-        """Whether the optimizer, if one is named, can answer what the analyzer finds."""
-        return fits(self.optimizer_name, self.analyzer_name)
+    def contradiction(self) -> tuple[str, str] | None:
+        """Return the first field that does not fit: with a trigger above its threshold no replica could be spare."""
+        if self.kv_cache_threshold < self.kv_spare_trigger:
+            return "kv_cache_threshold", f"at least kvSpareTrigger ({self.kv_spare_trigger:g})"
+        if self.analyzer_name is Analyzer.TOKENS and self.scale_up_threshold <= self.scale_down_boundary:
+            return "scale_up_threshold", f"above scaleDownBoundary ({self.scale_down_boundary:g})"
+        if not fits(self.optimizer_name, self.analyzer_name):
+            able = " or ".join(FITTING[self.analyzer_name]) or '""'
+            return "optimizer_name", f'{able}, which go with analyzerName "{self.analyzer_name or "percentage"}"'
+        return None
 
     def overlaid(self, said: Mapping[str, Any]) -> SaturationPolicy:
         """Return this policy with what an entry says, by attribute.
@@ -98,55 +99,7 @@ class SaturationPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class _ForModel:
-    """An entry for one model; ``namespace`` None applies to the model id in every namespace."""
-
-    name: str
-    model_id: str
-    namespace: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SaturationOverride(_ForModel):
-    """A complete policy for one model.
-
-    ``names_analyzer`` tells an analyzer that the entry itself asks for from one that it inherited, ``names_optimizer``
-    likewise; ``given`` are the thresholds that it names itself.
-    """
-
-    policy: SaturationPolicy
-    names_analyzer: bool = False
-    given: tuple[tuple[str, float], ...] = ()
-    names_optimizer: bool = False
-
-    def over(self, default: SaturationPolicy) -> SaturationPolicy | None:
-        """Return the entry laid over another default; None when the two contradict each other."""
-        said: dict[str, Any] = dict(self.given)
-        said |= {"analyzer_name": self.policy.analyzer_name} if self.names_analyzer else {}
-        said |= {"optimizer_name": self.policy.optimizer_name} if self.names_optimizer else {}
-        merged = default.overlaid(said)
-        return merged if merged.kv_fits and merged.tokens_fit and merged.optimizer_fits else None
-
-
-@dataclass(frozen=True, slots=True)
-class ScaleToZeroPolicy:
-    """Whether a model may go to zero replicas, and after how long without a request."""
-
-    enabled: bool = False
-    retention_seconds: float = DEFAULT_RETENTION_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class ScaleToZeroEntry(_ForModel):
-    """What one entry says of one model (its ``default``: of all, with an empty ``model_id``); None is inherited."""
-
-    namespace: str | None = None
-    enabled: bool | None = None
-    retention_seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueingPolicy:
+class QueueingPolicy(Merged):
     """Settings of the queueing analyzer.
 
     Replicas are planned for a utilization of 1 - 1 / ``slo_multiplier`` while no target is given: targets are in
@@ -159,47 +112,134 @@ class QueueingPolicy:
     target_ttft_milliseconds: float = 0.0
     target_itl_milliseconds: float = 0.0
 
-    @property
-    def targets_fit(self) -> bool:
-        """Whether there are both targets or neither."""
-        return (self.target_ttft_milliseconds > 0) == (self.target_itl_milliseconds > 0)
+    def contradiction(self) -> tuple[str, str] | None:
+        """Return the target that is missing when there is only one."""
+        missing, given = ("itl", "TTFT") if self.target_ttft_milliseconds > 0 else ("ttft", "ITL")
+        if (self.target_ttft_milliseconds > 0) == (self.target_itl_milliseconds > 0):
+            return None
+        return f"target_{missing}_milliseconds", f"above 0 because target{given} is: both targets or neither"
 
 
 @dataclass(frozen=True, slots=True)
-class QueueingOverride(_ForModel):
-    """A complete queueing policy for one model; ``given`` are the fields that the entry names itself."""
+class ScaleToZeroPolicy:
+    """Whether a model may go to zero replicas, and after how long without a request."""
 
-    policy: QueueingPolicy
+    enabled: bool = False
+    retention_seconds: float = DEFAULT_RETENTION_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class _ForModel:
+    """An entry for one model; ``namespace`` None applies to the model id in every namespace."""
+
+    name: str
+    model_id: str
+    namespace: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleToZeroEntry(Merged, _ForModel):
+    """What one entry says of one model (its ``default``: of all, with an empty ``model_id``); None is inherited."""
+
+    namespace: str | None = None
+    enabled: bool | None = None
+    retention_seconds: float | None = None
+
+
+P = TypeVar("P", bound=Merged)
+
+
+@dataclass(frozen=True, slots=True)
+class Override(_ForModel, Generic[P]):
+    """A complete policy for one model; ``given`` are the fields that the entry names itself."""
+
+    policy: P
     given: tuple[tuple[str, Any], ...] = ()
 
-    def over(self, default: QueueingPolicy) -> QueueingPolicy | None:
+    def said(self) -> dict[str, Any]:
+        """Return what the entry itself says, by attribute."""
+        return dict(self.given)
+
+    def over(self, default: P) -> Self | None:
         """Return the entry laid over another default; None when the two contradict each other."""
-        merged = replace(default, **dict(self.given))
-        return merged if merged.targets_fit else None
+        merged = default.overlaid(self.said())
+        return None if merged.contradiction() else replace(self, policy=merged)
+
+
+class QueueingOverride(Override[QueueingPolicy]):
+    """A complete queueing policy for one model."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class SaturationRules:
-    """The saturation entries of one ConfigMap: ``default``, None without one, and the overrides of models."""
+class SaturationOverride(Override[SaturationPolicy]):
+    """An entry asks itself for the analyzer, if ``names_analyzer``, or inherited it; so with the optimizer."""
+
+    names_analyzer: bool = False
+    names_optimizer: bool = False
+
+    def said(self) -> dict[str, Any]:
+        """Return what the entry itself says, by attribute; recordings of old say of the two names no more than that."""
+        named = {"analyzer_name": self.names_analyzer, "optimizer_name": self.names_optimizer}
+        return dict(self.given) | {name: getattr(self.policy, name) for name, itself in named.items() if itself}
+
+
+class _Entries:
+    """The entries of one ConfigMap: ``default``, None without one, and those for models, of which the first counts."""
+
+    default: Any
+    overrides: tuple[Any, ...]
+
+    @cached_property
+    def _by_model(self) -> dict[tuple[str, str | None], Any]:
+        """The entries by model and namespace: to look through thousands for each model takes longer than deciding."""
+        return {(entry.model_id, entry.namespace): entry for entry in reversed(self.overrides)}
+
+    def entry_for(self, model: ModelKey) -> Any:
+        """Return the entry for a model in its namespace, else the one for the model in any namespace."""
+        return self._by_model.get((model.model_id, model.namespace)) or self._by_model.get((model.model_id, None))
+
+    def override_for(self, model: ModelKey, everywhere: _Entries) -> tuple[Any, str]:
+        """Return the override that holds for a model: that of its namespace, else a global one over the default there.
+
+        A global one that contradicts this default does not hold: then its name is returned beside None.
+        """
+        own = self.entry_for(model)
+        taken = None if own else everywhere.entry_for(model)
+        if taken is None or self.default is None:
+            return own or taken, ""
+        merged = taken.over(self.default)
+        return merged, "" if merged else taken.name
+
+
+@dataclass(frozen=True)
+class SaturationRules(_Entries):
+    """The saturation entries of one ConfigMap."""
 
     default: SaturationPolicy | None = None
     overrides: tuple[SaturationOverride, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleToZeroRules:
-    """The scale-to-zero entries of one ConfigMap: ``default``, None without one, and those of models."""
-
-    default: ScaleToZeroEntry | None = None
-    entries: tuple[ScaleToZeroEntry, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class QueueingRules:
+@dataclass(frozen=True)
+class QueueingRules(_Entries):
     """The queueing entries of one ConfigMap; a ``default`` switches the queueing analyzer on for every model."""
 
     default: QueueingPolicy | None = None
     overrides: tuple[QueueingOverride, ...] = ()
+
+
+@dataclass(frozen=True)
+class ScaleToZeroRules(_Entries):
+    """The scale-to-zero entries of one ConfigMap."""
+
+    default: ScaleToZeroEntry | None = None
+    entries: tuple[ScaleToZeroEntry, ...] = ()
+
+    @property
+    def overrides(self) -> tuple[ScaleToZeroEntry, ...]:  # type: ignore[override]
+        """Its entries."""
+        return self.entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,15 +252,13 @@ class NamespacePolicy:
     queueing: QueueingRules = QueueingRules()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Policy:
     """Everything configurable that a decision depends on.
 
-    ``overrides`` are sorted by name, ``namespaces`` by namespace, ``service_targets`` by model id,
-    ``accelerator_costs`` by accelerator and ``profiles`` by model id and accelerator. ``limited_mode``,
-    ``proactive_model`` and ``scale_to_zero_default`` are settings of the process; ``enable_limiter``,
-    ``unknown_inventory`` (what a budget allows while the number of GPUs is unknown) and ``solver`` come from
-    the global ``default`` entries alone.
+    ``overrides`` are sorted by name, the other records by what they are for. ``limited_mode``, ``proactive_model`` and
+    ``scale_to_zero_default`` are settings of the process; ``enable_limiter``, ``unknown_inventory`` (what a budget
+    allows while the number of GPUs is unknown) and ``solver`` come from the global ``default`` entries alone.
     """
 
     saturation: SaturationPolicy = SaturationPolicy()
@@ -256,22 +294,17 @@ class Policy:
 
     def saturation_for(self, model: ModelKey) -> SaturationPolicy:
         """Return the thresholds of one model: its own override, else one for any namespace, else the default."""
-        local = self._local(model.namespace).saturation
-        override, _ = _override_for(local, self.overrides, model)
-        if override is not None:
-            return override.policy
-        return self.saturation if local.default is None else local.default
+        override, default = self._saturation(model)
+        return default if override is None else override.policy
 
     def scale_to_zero_for(self, model: ModelKey) -> ScaleToZeroPolicy:
         """Return whether and when a model may go to zero: its own entry, else ``default``, else the setting."""
         local, everywhere = self._local(model.namespace).scale_to_zero, self.scale_to_zero
-        entry = _entry_for(local.entries, model) or _entry_for(everywhere.entries, model)
-        enabled, retention = self.scale_to_zero_default, DEFAULT_RETENTION_SECONDS
-        for saying in (local.default or everywhere.default, entry):
-            if saying is not None:
-                enabled = enabled if saying.enabled is None else saying.enabled
-                retention = retention if saying.retention_seconds is None else saying.retention_seconds
-        return ScaleToZeroPolicy(enabled, retention)
+        entry = local.entry_for(model) or everywhere.entry_for(model)
+        said = [each for each in (entry, local.default or everywhere.default) if each is not None]
+        enabled = [each.enabled for each in said if each.enabled is not None]
+        retention = [each.retention_seconds for each in said if each.retention_seconds is not None]
+        return ScaleToZeroPolicy((*enabled, self.scale_to_zero_default)[0], (*retention, DEFAULT_RETENTION_SECONDS)[0])
 
     def queueing_for(self, model: ModelKey) -> QueueingPolicy | None:
         """Return the queueing policy of a model; None when no queueing entry is about it.
@@ -279,7 +312,7 @@ class Policy:
         A model that asks for the queueing analyzer by ``analyzerName`` alone has none: it takes ``QueueingPolicy()``.
         """
         local = self._local(model.namespace).queueing
-        override, _ = _override_for(local, self.queueing.overrides, model)
+        override: QueueingOverride | None = local.override_for(model, self.queueing)[0]
         return local.default or self.queueing.default if override is None else override.policy
 
     def analyzer_for(self, model: ModelKey) -> Analyzer:
@@ -288,11 +321,9 @@ class Policy:
         The ``analyzerName`` of the model's own entry wins; else an entry of the queueing ConfigMap, also its
         ``default``, selects the queueing analyzer; else what holds for the model says (``SaturationPolicy.overlaid``).
         """
-        local = self._local(model.namespace).saturation
-        override, _ = _override_for(local, self.overrides, model)
+        override, default = self._saturation(model)
         if (override is None or not override.names_analyzer) and self.queueing_for(model) is not None:
             return Analyzer.QUEUEING
-        default = self.saturation if local.default is None else local.default
         return (default if override is None else override.policy).analyzer_name
 
     def asks_engines(self, model: ModelKey) -> bool:
@@ -318,89 +349,42 @@ class Policy:
     def misfits(self, model: ModelKey) -> tuple[str, ...]:
         """Return the names of global entries that contradict the defaults of the model's namespace."""
         local = self._local(model.namespace)
-        _, saturation = _override_for(local.saturation, self.overrides, model)
-        _, queueing = _override_for(local.queueing, self.queueing.overrides, model)
+        _, saturation = local.saturation.override_for(model, self._everywhere)
+        _, queueing = local.queueing.override_for(model, self.queueing)
         return tuple(name for name in (saturation, queueing) if name)
 
     def service_target_for(self, model: ModelKey) -> ServiceTarget | None:
-        """Return the objectives of the service class that a model is in; None when it is in none."""
+        """Return the objectives of the service class that a model is in."""
         return _found(self.service_targets, model.model_id, key=lambda target: target.model_id)
 
     def accelerator_cost(self, accelerator: str) -> float | None:
-        """Return what one accelerator costs per hour, in the unit of the ConfigMap; None when it is unknown."""
+        """Return what one accelerator costs per hour, in the unit of the ConfigMap."""
         found = _found(self.accelerator_costs, accelerator, key=lambda cost: cost.accelerator)
         return None if found is None else found.cost
 
     def profile_for(self, model_id: str, accelerator: str) -> PerformanceProfile | None:
-        """Return the performance parameters of a model on an accelerator; None when they are unknown."""
+        """Return the known performance of a model on an accelerator."""
         wanted = (model_id, accelerator)
         return _found(self.profiles, wanted, key=lambda profile: (profile.model_id, profile.accelerator))
+
+    def _saturation(self, model: ModelKey) -> tuple[SaturationOverride | None, SaturationPolicy]:
+        """Return the override that holds for a model, and the default of its namespace."""
+        local = self._local(model.namespace).saturation
+        return local.override_for(model, self._everywhere)[0], local.default or self.saturation
+
+    @cached_property
+    def _everywhere(self) -> SaturationRules:
+        return SaturationRules(self.saturation, self.overrides)
 
     def _local(self, namespace: str) -> NamespacePolicy:
         return _found(self.namespaces, namespace, key=lambda local: local.namespace) or _NOTHING_SAID
 
 
 _NOTHING_SAID: Final = NamespacePolicy("")
-_R = TypeVar("_R")
+R = TypeVar("R")
 
 
-def _found(records: tuple[_R, ...], wanted: Any, *, key: Callable[[_R], Any]) -> _R | None:
+def _found(records: tuple[R, ...], wanted: Any, *, key: Callable[[R], Any]) -> R | None:
     """Return the record with a key of those that are sorted by it."""
     position = bisect_left(records, wanted, key=key)
     return records[position] if position < len(records) and key(records[position]) == wanted else None
-
-
-_Entry = TypeVar("_Entry", bound=_ForModel)
-
-
-_Override = TypeVar("_Override", SaturationOverride, QueueingOverride)
-
-
-def _override_for(
-    local: SaturationRules | QueueingRules, everywhere: tuple[_Override, ...], model: ModelKey
-) -> tuple[_Override | None, str]:
-    """Return the override that holds for a model: that of its namespace, else a global one over the default there.
-
-    A global one that contradicts this default does not hold: then its name is returned beside None.
-    """
-    if not local.overrides and not everywhere:
-        return None, ""
-    own = _entry_for(cast("tuple[_Override, ...]", local.overrides), model) if local.overrides else None
-    taken = _entry_for(everywhere, model) if everywhere and own is None else None
-    if taken is None or local.default is None:
-        return own or taken, ""
-    merged = taken.over(cast("Any", local.default))
-    return (None, taken.name) if merged is None else (replace(taken, policy=cast("Any", merged)), "")
-
-
-def _entry_for(entries: tuple[_Entry, ...], model: ModelKey) -> _Entry | None:
-    """Return the entry for a model in its namespace, else the one for the model in any namespace."""
-    candidates: Iterable[_Entry] = entries
-    if len(entries) > _FEW:
-        known = _indexes.get(id(entries))
-        if known is None or known[0] is not entries:
-            index: dict[str, list[Any]] = {}
-            for entry in entries:
-                index.setdefault(entry.model_id, []).append(entry)
-            if len(_indexes) >= _INDEXES:
-                _indexes.clear()
-            known = _indexes[id(entries)] = entries, index
-        candidates = known[1].get(model.model_id, ())
-    anywhere: _Entry | None = None
-    for entry in candidates:
-        if entry.model_id != model.model_id:
-            continue
-        if entry.namespace == model.namespace:
-            return entry
-        if entry.namespace is None and anywhere is None:
-            anywhere = entry
-    return anywhere
-
-
-_FEW: Final = 16
-"""Entries that are as quickly looked through as looked up."""
-
-_INDEXES: Final = 64
-_indexes: dict[int, tuple[object, dict[str, list[Any]]]] = {}
-"""Entries by model, by the identity of the tuple that holds them, which is kept along: looking through thousands for
-each of thousands of models would take longer than deciding."""

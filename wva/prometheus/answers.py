@@ -108,7 +108,6 @@ class Querier(Protocol):
 
     async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
         """Answer a query at a time (seconds since the epoch). Raises PrometheusError."""
-        ...
 
 
 class _Data(msgspec.Struct, rename="camel"):

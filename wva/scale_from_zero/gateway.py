@@ -1,11 +1,11 @@
 """How many requests wait at the gateway: read from the endpoint pickers (EPP) of a pool, pod by pod.
 
-Prometheus is too slow for this: a workload at zero serves no request until the controller looks. The picker's pods are
-found by its Service and read directly, without redirects, with a time limit and a size limit. A pod whose page cannot
-be read counts as one that does not answer. A pool is in error only if no pod of it answers.
+Prometheus is too slow for this: a workload at zero serves no request until the controller looks. So WVA finds the pods
+of the picker by its Service, and reads each of them directly, without redirects, with a time limit and a size limit. A
+pod whose page cannot be read counts as one that does not answer. A pool is in error only if no pod of it answers.
 
-No pool delays another one. Each has its own slots and a time limit for all of its pods together, a namespace has a
-limit of pools that are read at the same time, and all of them together have a limit of connections.
+No pool delays another one. Each pool has its own slots, and a time limit for all of its pods together. All pools
+together have a limit of connections. The loop limits how many pools of a namespace are read at the same time.
 
 The parser of a page looks at the lines of one metric only. Every step takes time in proportion to the page, for any
 text. Every number must be within a range.
@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, Self
-from weakref import WeakValueDictionary
 
 import aiohttp
 
@@ -38,10 +37,7 @@ from wva.numbers import Real, Whole
 SCRAPE_TIMEOUT_SECONDS: Final = 2.0
 MAX_BODY_BYTES: Final = 1024 * 1024
 MAX_PODS: Final = 32
-"""Of one picker that are read in one round. The next round begins with the next pod."""
-
-MAX_POOLS_AT_ONCE: Final = 8
-"""Of one namespace that are read at the same time."""
+"""How many pods of one picker are read in one round. The next round begins with the next pod."""
 
 MAX_CONNECTIONS: Final = 1024
 _MAX_SELECTOR: Final = 64
@@ -55,18 +51,18 @@ _IDENTITY: Final = "identity"
 
 QUEUE_SIZE_METRIC: Final = "inference_extension_flow_control_queue_size"
 MAX_WAITING: Final = 1_000_000_000.0
-"""Requests of one line: no queue holds more, and sums of such numbers stay far from where floating point ends."""
+"""Requests of one line. No queue holds more, and sums of such numbers stay far from where floating point ends."""
 
 MAX_LINES: Final = 10_000
-"""Of the metric in one page: one for each model and priority."""
+"""How many lines of the metric one page may have: one for each model and priority."""
 
 _MAX_LINE_CHARACTERS: Final = 16 * 1024
 _EXPOSITION: Final = re.compile(r"\s*+(\Z|#|[A-Za-z_:][A-Za-z0-9_:]*+(\{[^\n]*\})?[ \t]+[-+0-9NnIi])")
 """How metrics begin: with nothing at all, a comment, or a sample."""
 
 _LINE: Final = re.compile(rf"^{QUEUE_SIZE_METRIC}[{{ \t][^\n]*+", re.MULTILINE)
-_LABEL: Final = re.compile(r'[ \t]*+([A-Za-z_][A-Za-z0-9_]*+)[ \t]*+=[ \t]*+"((?:[^"\\]++|\\.)*+)"[ \t]*+(,|\})')
-_EMPTY: Final = re.compile(r"[ \t]*+\}")
+_LABEL: Final = re.compile(r'[ \t]*+([A-Za-z_][A-Za-z0-9_]*+)[ \t]*+=[ \t]*+"((?:[^"\\]++|\\.)*+)"[ \t]*+(?:,|(?=\}))')
+_LABELS: Final = re.compile(rf"\{{(?:{_LABEL.pattern})*+[ \t]*+\}}")
 _ESCAPE: Final = re.compile(r'\\(["\\n])')
 _NO_NUMBERS: Final = frozenset({"nan", "inf", "+inf", "-inf"})
 _WAITING: Final = Real(-MAX_WAITING, MAX_WAITING)
@@ -86,48 +82,35 @@ class NotMetricsError(ValueError):
 
 @dataclass(slots=True)
 class _Picker:
-    """What is kept of a picker's Service: where its metrics are, and the addresses of its pods, each for a while."""
+    """What is kept of a picker's Service for a while: where its metrics are, and the URLs of its pods."""
 
     selector: Mapping[str, str]
     port: int
     until: float
-    addresses: list[str] = field(default_factory=list)
-    addresses_until: float = 0.0
+    urls: list[str] = field(default_factory=list)
+    urls_until: float = 0.0
     rounds: int = 0
 
 
 class GatewayQueues:
     """Reads pools; use as ``async with``."""
 
-    def __init__(
-        self,
-        pods: Store[Pod],
-        *,
-        client: KubeClient,
-        token: Callable[[], str] = str,
-        parallel: int = 10,
-        timeout_seconds: float = SCRAPE_TIMEOUT_SECONDS,
-        max_bytes: int = MAX_BODY_BYTES,
-    ) -> None:
+    def __init__(self, pods: Store[Pod], *, client: KubeClient, token: Callable[[], str], parallel: int = 10) -> None:
         """Connect to nothing yet.
 
-        ``token`` returns the bearer token at each request (empty: none). ``parallel`` bounds the requests to one pool,
-        ``timeout_seconds`` each of them and half of a round, ``max_bytes`` the body of one answer.
+        ``token`` returns the bearer token at each request (empty: none). ``parallel`` bounds the requests to one pool.
         """
         self._pods = pods
         self._client = client
         self._token = token
         self._parallel = parallel
-        self._timeout_seconds = timeout_seconds
-        self._max_bytes = max_bytes
         self._pickers: OrderedDict[Key, _Picker] = OrderedDict()
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        self._session: aiohttp.ClientSession | None = None
+        self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
         """Open the connection pool."""
         self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=self._timeout_seconds),
+            timeout=aiohttp.ClientTimeout(total=SCRAPE_TIMEOUT_SECONDS),
             connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS),
             headers={"Accept-Encoding": _IDENTITY},
             auto_decompress=False,
@@ -137,44 +120,38 @@ class GatewayQueues:
 
     async def __aexit__(self, *_: object) -> None:
         """Close every connection."""
-        if self._session is not None:
-            await self._session.close()
+        await self._session.close()
 
     async def waiting(self, pool: Pool) -> dict[str, float]:
         """Return the requests that wait, by model id, over all pods of the pool's picker. Raises GatewayError."""
         if not pool.picker:
             raise GatewayError(f"InferencePool {pool} names no endpoint picker")
-        turn = self._turns.get(pool.namespace)
-        if turn is None:
-            turn = self._turns[pool.namespace] = asyncio.Semaphore(MAX_POOLS_AT_ONCE)
         totals: dict[str, float] = {}
-        async with turn:
-            for answer in await self._round(pool):
-                for model, count in answer.items():
-                    totals[model] = totals.get(model, 0.0) + count
+        for answer in await self._round(pool):
+            for model, count in answer.items():
+                totals[model] = totals.get(model, 0.0) + count
         return totals
 
     async def _round(self, pool: Pool) -> list[dict[str, float]]:
         """Return the answers of the pods that give one. Raises GatewayError when no pod does."""
-        deadline = asyncio.get_running_loop().time() + 2 * self._timeout_seconds
+        now = asyncio.get_running_loop().time
+        deadline = now() + 2 * SCRAPE_TIMEOUT_SECONDS
         try:
             async with asyncio.timeout_at(deadline):
                 picker = await self._picker_of(pool)
         except TimeoutError:
             raise GatewayError(f"Service {pool.service} cannot be read: no answer in time") from None
-        addresses = self._addresses(pool, picker)
         slots = asyncio.Semaphore(max(1, self._parallel))
-        tasks = [asyncio.create_task(self._read(address, slots)) for address in addresses]
+        tasks = [asyncio.create_task(self._read(url, slots)) for url in self._urls(pool, picker)]
         try:
-            left = deadline - asyncio.get_running_loop().time()
-            done, late = await asyncio.wait(tasks, timeout=max(0.0, left))
+            done, late = await asyncio.wait(tasks, timeout=max(0.0, deadline - now()))
         finally:
             for task in tasks:
                 task.cancel()
         answers = [task.result() for task in tasks if task in done]
         good = [answer for answer in answers if not isinstance(answer, GatewayError)]
         if len(good) < len(tasks):
-            picker.addresses_until = 0.0
+            picker.urls_until = 0.0
         if good:
             return good
         if late and not answers:
@@ -208,12 +185,12 @@ class GatewayQueues:
             self._pickers.popitem(last=False)
         return known
 
-    def _addresses(self, pool: Pool, picker: _Picker) -> list[str]:
-        """Return the URLs to read in this round; pods are looked for at most every second. Raises GatewayError."""
+    def _urls(self, pool: Pool, picker: _Picker) -> list[str]:
+        """Return the URLs to read in this round. Pods are looked for at most every second. Raises GatewayError."""
         now = asyncio.get_running_loop().time()
-        if now >= picker.addresses_until:
-            picker.addresses = []
-            picker.addresses_until = now + _PODS_TTL_SECONDS
+        if now >= picker.urls_until:
+            picker.urls = []
+            picker.urls_until = now + _PODS_TTL_SECONDS
             for pod in self._pods.list(pool.namespace):
                 if not pod.ready or not selects(picker.selector, pod.metadata.labels):
                     continue
@@ -222,23 +199,21 @@ class GatewayQueues:
                 except ValueError:  # it has no address yet
                     continue
                 host = f"[{ip}]" if ip.version == 6 else str(ip)  # noqa: PLR2004 - IP version
-                picker.addresses.append(f"http://{host}:{picker.port}/metrics")
-        count = len(picker.addresses)
+                picker.urls.append(f"http://{host}:{picker.port}/metrics")
+        count = len(picker.urls)
         if not count:
-            picker.addresses_until = 0.0
+            picker.urls_until = 0.0
             raise GatewayError(f"Service {pool.service} has no Ready pod")
         if count <= MAX_PODS:
-            return list(picker.addresses)
+            return picker.urls
         if not picker.rounds:
             _log.warning("gateway_pods_left_out", service=str(pool.service), pods=count, limit=MAX_PODS)
         first = picker.rounds * MAX_PODS % count
         picker.rounds += 1
-        return [*picker.addresses[first:], *picker.addresses[:first]][:MAX_PODS]
+        return [*picker.urls[first:], *picker.urls[:first]][:MAX_PODS]
 
     async def _read(self, url: str, slots: asyncio.Semaphore) -> dict[str, float] | GatewayError:
         """Return the error instead of raising it: one pod must not cancel the others."""
-        if self._session is None:
-            raise RuntimeError("use as `async with`")
         token = self._token()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         async with slots:
@@ -251,9 +226,9 @@ class GatewayQueues:
                         )
                     if response.status != HTTPStatus.OK:
                         return GatewayError(f"{url} answered {response.status}, expected {HTTPStatus.OK.value}")
-                    return parse_queues(await self._text(response))
+                    return parse_queues(await _text(response))
             except TimeoutError:
-                return GatewayError(f"{url} did not answer within {self._timeout_seconds:g} s")
+                return GatewayError(f"{url} did not answer within {SCRAPE_TIMEOUT_SECONDS:g} s")
             except NotMetricsError as error:
                 return GatewayError(f"{url} sent {error}, expected metrics as text")
             except ValueError:  # the words of a parser may quote anything, so they are left out
@@ -261,20 +236,21 @@ class GatewayQueues:
             except (aiohttp.ClientError, OSError) as error:
                 return GatewayError(f"{url}: {type(error).__name__}")
 
-    async def _text(self, response: aiohttp.ClientResponse) -> str:
-        """Return the body as text. Raises ValueError when it is too long, compressed, or is not text.
 
-        A compressed body is not unpacked: a body of a thousandth of the limit can unpack to a thousand times the limit.
-        """
-        encoding = response.headers.get("Content-Encoding", _IDENTITY).strip().lower()
-        if encoding != _IDENTITY:
-            raise NotMetricsError("compressed metrics, which were asked for uncompressed")
-        body = bytearray()
-        async for chunk in response.content.iter_chunked(64 * 1024):
-            body += chunk
-            if len(body) > self._max_bytes:
-                raise NotMetricsError(f"more than {self._max_bytes:,} bytes")
-        return body.decode("utf-8")
+async def _text(response: aiohttp.ClientResponse) -> str:
+    """Return the body as text. Raises ValueError when it is too long, compressed, or is not text.
+
+    A compressed body is not unpacked: a body of a thousandth of the limit can unpack to a thousand times the limit.
+    """
+    encoding = response.headers.get("Content-Encoding", _IDENTITY).strip().lower()
+    if encoding != _IDENTITY:
+        raise NotMetricsError("compressed metrics, which were asked for uncompressed")
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(64 * 1024):
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise NotMetricsError(f"more than {MAX_BODY_BYTES:,} bytes")
+    return body.decode("utf-8")
 
 
 def parse_queues(text: str) -> dict[str, float]:
@@ -304,19 +280,15 @@ def _sample(text: str) -> tuple[str, float]:
 
     The model is empty where no label names one, and the value is 0 for NaN and the infinities.
     """
-    labels: dict[str, str] = {}
-    position, closed = (1, False) if text.startswith("{") else (0, True)
-    while not closed:
-        end = _EMPTY.match(text, position)
-        if end is not None:
-            position = end.end()
-            break
-        label = _LABEL.match(text, position)
-        if label is None:
-            raise ValueError("no label")
-        labels[label[1]] = _ESCAPE.sub(lambda match: "\n" if match[1] == "n" else match[1], label[2])
-        position, closed = label.end(), label[3] == "}"
-    words = text[position:].split()
+    braces = _LABELS.match(text)
+    if braces is None and text.startswith("{"):
+        raise ValueError("no label")
+    end = 0 if braces is None else braces.end()
+    labels = {
+        name: _ESCAPE.sub(lambda match: "\n" if match[1] == "n" else match[1], value)
+        for name, value in _LABEL.findall(text[:end])
+    }
+    words = text[end:].split()
     if not 1 <= len(words) <= _VALUE_AND_TIME:
         raise ValueError("no value, or more than value and time")
     if len(words) == _VALUE_AND_TIME and _MILLISECONDS.find(words[1]) is None:

@@ -1,17 +1,17 @@
-"""The scale-from-zero loop: looks at the gateways while something is at zero, and starts what is waited for.
+"""The scale-from-zero loop: looks at the gateways while something is at zero, and starts what requests wait for.
 
-Every pool is read by a task of its own and backs off on its own: a pool whose picker is broken or slow does not delay
-the others. An exception about one model or pool concerns that one alone. With nothing at zero the loop sleeps until a
-cache changes.
+Each pool has a task of its own and a backoff of its own, so a pool whose picker is broken or slow does not delay the
+others. An exception about one model or pool concerns that one alone. With nothing at zero the loop sleeps until a cache
+changes.
 
-The loop keeps which models are at rest, and the pools in front of them. A change of a cache names the models that it
-may concern, and only those are looked at again. All models with a variant at zero are looked at twice a minute: a claim
-of another controller may end without any change.
+The loop keeps which models are at rest, and which pools stand in front of them. A change of a cache names the models
+that it may concern, and the loop looks at only those again. Twice a minute it looks at all models with a variant at
+zero, since a claim of another controller may end without any change.
 
 A start takes three steps. The ledger gets the decision, so that series and status show it before any autoscaler looks
 again. The activation is noted, so that a cycle that still sees zero replicas does not take it back. And the scale
-subresource is written once, with the version of the target that was decided on. The write waits a short time for
-Prometheus to have the number: an autoscaler that still reads zero there scales a running target back to zero.
+subresource is written once, with the version of the target that was decided on. The write waits a short time until
+Prometheus has the number: an autoscaler that still reads zero there scales a running target back to zero.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Final
 
 from wva import log
+from wva.api.core import InferencePool, InferencePoolAlpha
+from wva.api.meta import Key
+from wva.api.variantautoscaling import ConditionType, VariantAutoscaling
 from wva.clock import Clock
-from wva.collect.pools import Pool
+from wva.collect.pools import Pool, PoolStores
+from wva.collect.resolution import TARGET_INDEX, CollectStores
 from wva.collect.troubles import Troubles
+from wva.collect.variants import Claims, Faults, accepted_in_slices
 from wva.decide.start import Budget, Refusal, activate
 from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
@@ -37,49 +41,159 @@ from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason, cause_of
 from wva.model.variant import ModelKey, Variant, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.obstacles import FAILED_EVENT, REFUSED_EVENT
-from wva.scale_from_zero.at_rest import AtRest
 from wva.scale_from_zero.gateway import GatewayError, GatewayQueues
 from wva.scale_from_zero.starts import ACTIVATION_SECONDS, Activations, Starter
 from wva.slices import Slices
+from wva.targets import ScaleTarget, target_key
 
 POLL_SECONDS: Final = 0.25
 _FAILURE_CAP_SECONDS: Final = 5.0
 _RECHECK_SECONDS: Final = 1.0
-"""How often a start that the caches do not show is looked at: one that never shows has to be made again."""
+"""How often the loop looks at a start that the caches do not show: one that never shows has to be made again."""
 
 _LOOK_AT_ALL_SECONDS: Final = 30.0
-"""How often all models with a variant at zero are looked at, changed or not."""
+"""How often the loop looks at all models with a variant at zero, changed or not."""
 
 _PAUSE_PER_LOOK: Final = 4
 """After a look that takes long there is a pause of four times as long."""
 
-_POOLS_PER_NAMESPACE: Final = 10
-"""At most so many pools of a namespace are read at each turn; where there are more, each is read less often."""
+_POOLS_PER_NAMESPACE: Final = 8
+"""How many pools of a namespace are read at the same time at most. Where there are more, each is read less often."""
 
 _TOLD_SECONDS: Final = 60.0
-"""How long a variant at zero is said to be hindered at least: a queue that empties for a moment is no news."""
+"""How long a variant at zero is said to be hindered at least. A queue that empties for a moment is no news."""
+
+_MODEL_INDEX: Final = "model"
+_AT_ZERO_INDEX: Final = "at zero"
+_RIVALS_LOOKED_AT: Final = 10
+"""How many VariantAutoscalings on one target are marked when one of them comes or goes: a conflict of many stays."""
+
+
+class AtRest:
+    """Tells which models have a variant at zero, and marks those that a change of the caches may concern.
+
+    A fleet may have thousands of variants, and a change of one says nothing about the others. A mark too many costs one
+    look at one model. A change without a mark is found when the loop looks at all models at zero.
+    """
+
+    def __init__(self, stores: CollectStores, pools: PoolStores, *, claims: Claims, activations: Activations) -> None:
+        """Index the caches, and follow them. Nothing is marked yet.
+
+        ``claims`` tells which variants are this controller's, ``activations`` which starts the caches do not show yet.
+        """
+        self._stores = stores
+        self._pools = pools
+        self._claims = claims
+        self._activations = activations
+        self._throttle = log.Throttle()
+        self.changed = asyncio.Event()
+        """Set as soon as a model is marked."""
+        self._marked: set[ModelKey] = set()
+        stores.variant_autoscalings.add_index(_MODEL_INDEX, lambda va: [str(_model_of(va))])
+        for kind in stores.targets.kinds:
+            stores.targets.store(kind.resource).add_index(_AT_ZERO_INDEX, _at_zero)
+        stores.variant_autoscalings.subscribe(self._on_va)
+        stores.targets.subscribe(self._on_target)
+        pools.pools.subscribe(self._on_pool)
+        pools.pools_alpha.subscribe(self._on_pool)
+
+    def all(self) -> set[ModelKey]:
+        """Return the models with a variant at zero."""
+        models: set[ModelKey] = set()
+        for kind in self._stores.targets.kinds:
+            for target in self._stores.targets.store(kind.resource).by_index(_AT_ZERO_INDEX, ""):
+                models |= self._of(target)
+        return models
+
+    def take_marked(self) -> set[ModelKey]:
+        """Return the models marked since the last call, at zero or not."""
+        marked, self._marked = self._marked, set()
+        return marked
+
+    async def variants_of(self, models: Iterable[ModelKey], now: float) -> dict[ModelKey, list[Variant]]:
+        """Return all variants of some models at ``now`` (epoch seconds); no model of which one cannot be read."""
+        vas = self._stores.variant_autoscalings
+        faults = Faults(now, self._throttle)
+        accepted = await accepted_in_slices(
+            self._stores,
+            only=sorted({key for model in models for key in vas.first_by_index(_MODEL_INDEX, str(model), len(vas))}),
+            claims=self._claims,
+            now=now,
+            as_started=self._activations.apply,
+            faults=faults,
+        )
+        found: dict[ModelKey, list[Variant]] = {}
+        for entry in accepted:
+            if entry.variant.model not in faults:
+                found.setdefault(entry.variant.model, []).append(entry.variant)
+        return found
+
+    def pools_of(self, variant: Variant) -> list[Pool]:
+        """Return the pools in front of a variant; none without a target."""
+        va = self._stores.variant_autoscalings.get(Key(variant.key.namespace, variant.key.name))
+        target = None if va is None else self._stores.targets.named(va)
+        return [] if target is None else self._pools.pools_of(variant.key.namespace, target.pod_labels)
+
+    def _on_va(self, old: VariantAutoscaling | None, new: VariantAutoscaling | None) -> None:
+        if old is not None and new is not None and _essence(old) == _essence(new):
+            return
+        vas = self._stores.variant_autoscalings
+        for entry in (old, new):
+            if entry is not None:
+                # Of two variants with one target neither can be started. The other one can when this one goes.
+                rivals = map(vas.get, vas.first_by_index(TARGET_INDEX, target_key(entry), _RIVALS_LOOKED_AT))
+                self._mark(_model_of(va) for va in (entry, *rivals) if va is not None)
+
+    def _on_target(self, old: ScaleTarget | None, new: ScaleTarget | None) -> None:
+        changed = new or old
+        if changed is None or (old is not None and new is not None and _rest_of(old) == _rest_of(new)):
+            return
+        self._mark(self._of(changed))
+
+    def _on_pool(
+        self, old: InferencePool | InferencePoolAlpha | None, new: InferencePool | InferencePoolAlpha | None
+    ) -> None:
+        pool = new or old
+        if pool is None or (old is not None and new is not None and _reach(old) == _reach(new)):
+            return
+        self._mark(model for model in self.all() if model.namespace == pool.metadata.namespace)
+
+    def _of(self, target: ScaleTarget) -> set[ModelKey]:
+        """Return the models of the variants that name a target."""
+        vas = self._stores.variant_autoscalings.by_index(TARGET_INDEX, self._stores.targets.key_of(target))
+        return {_model_of(va) for va in vas}
+
+    def _mark(self, models: Iterable[ModelKey]) -> None:
+        self._marked.update(models)
+        if self._marked:
+            self.changed.set()
 
 
 @dataclass(slots=True)
 class _PoolState:
-    """When a pool is read next, and how it has failed."""
+    """The models at rest behind a pool, when the pool is read next, and what came of reading it."""
 
+    models: set[ModelKey] = field(default_factory=set)
     due: float = 0.0
     backoff: Backoff = field(default_factory=lambda: Backoff(base_seconds=0.5, cap_seconds=_FAILURE_CAP_SECONDS))
     error: str = ""
     running: bool = False
     asked: float | None = None
-    """When its picker was asked (monotonic seconds); None once that has been answered, or has failed."""
+    """When its picker was asked (monotonic seconds); None once it has answered, or has failed."""
     waiting: Mapping[str, float] = field(default_factory=dict)
-    """How many requests wait, by model id, of the last answer; only models for which some do. Empty after an error."""
+    """How many requests wait, by model id, in the last answer. Empty after an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Resting:
     """A model of which nothing runs: its variants, and the pools in front of them."""
 
-    variants: frozenset[VariantKey]
-    pools: frozenset[Pool]
+    variants: frozenset[VariantKey] = frozenset()
+    pools: frozenset[Pool] = frozenset()
+
+
+_AWAKE: Final = _Resting()
+"""A model of which something runs, or which is gone."""
 
 
 class ScaleFromZero:
@@ -99,10 +213,9 @@ class ScaleFromZero:
         clock: Clock,
         instruments: Instruments,
     ) -> None:
-        """Look at nothing yet.
+        """Look at nothing yet. ``budget`` returns the GPUs that can be given out, None while they are not limited.
 
-        ``budget`` returns the GPUs that can be given out, None while they are not limited. ``announce`` records an
-        event on a variant: type, reason, message.
+        ``announce`` records an event on a variant: type, reason, message.
         """
         self._at_rest = at_rest
         self._queues = queues
@@ -115,105 +228,89 @@ class ScaleFromZero:
         self._clock = clock
         self._instruments = instruments
         self._logger = log.get("scale_from_zero")
-        self._states: dict[Pool, _PoolState] = {}
+        self._throttle = log.Throttle()
         self._resting: dict[ModelKey, _Resting] = {}
-        self._wanted: dict[Pool, set[ModelKey]] = {}
-        self._order: list[Pool] = []
-        """The keys of ``_wanted``, sorted."""
-        self._asked_for: Counter[str] = Counter()
-        """At how many pools requests wait, by model id."""
-        self._unsettled: set[ModelKey] = set()
-        """Models to look at again whatever the caches say: what was started is not shown yet, or the look failed."""
+        self._pools: dict[Pool, _PoolState] = {}
+        """The pools in front of models at rest, and those that are still being read."""
         self._look_at_all = -math.inf
+        self._unsettled: set[ModelKey] = set()
+        """Models to look at again whatever the caches say: the caches do not show a start yet, or the look failed."""
         self._failed_starts: dict[ModelKey, tuple[VariantKey, float]] = {}
         """The start of a model that was published and not written: the only one to try until then (monotonic)."""
         self._refused: dict[ModelKey, tuple[str, ...]] = {}
         self._hindered: dict[VariantKey, float] = {}
-        self._throttle = log.Throttle()
+        """The variants that are said to be hindered, and when they last were (monotonic)."""
 
     async def run(self) -> None:
-        """Read the gateways and start what is waited for, until cancelled."""
+        """Read the gateways and start what requests wait for, until cancelled."""
         changed = self._at_rest.changed
+        for state in self._pools.values():  # an error may have ended an earlier run while pools were read
+            state.running, state.asked = False, None
         async with self._queues, asyncio.TaskGroup() as group:
             while True:
                 changed.clear()
                 now = self._clock.monotonic()
                 await self._look_at_changed(now)
-                # Pools without a variant at zero are forgotten, and what was wrong with them.
-                for gone in self._states.keys() - self._wanted.keys():
-                    self._troubles.report(gone, "")
-                    if not self._states[gone].running:
-                        self._take(self._states.pop(gone), {})
-                pause_seconds = max(POLL_SECONDS, _PAUSE_PER_LOOK * (self._clock.monotonic() - now))
+                # Forget the pools that no model at rest needs, and what was wrong with them.
+                for pool in [pool for pool, state in self._pools.items() if not state.models]:
+                    self._troubles.report(pool, "")
+                    if not self._pools[pool].running:
+                        del self._pools[pool]
+                looked = self._clock.monotonic()
+                pause_until = looked + max(POLL_SECONDS, _PAUSE_PER_LOOK * (looked - now))
                 if self._hindered:
                     at_rest = {key for one in self._resting.values() for key in one.variants}
                     self._release(self._hindered.keys() - at_rest, before=now - _TOLD_SECONDS)
-                # Of each namespace a few pools are read at this turn: those that have waited longest.
-                states = [(pool, self._states.setdefault(pool, _PoolState())) for pool in self._order]
-                due = [(pool, state) for pool, state in states if not state.running and state.due <= now]
-                turn: Counter[str] = Counter()
-                for pool, state in sorted(due, key=lambda one: one[1].due):
-                    turn[pool.namespace] += 1
-                    if turn[pool.namespace] <= _POOLS_PER_NAMESPACE:
+                # Read a few pools of each namespace: those that have waited longest.
+                due = [each for each in self._pools.items() if not each[1].running and each[1].due <= now]
+                reading = Counter(pool.namespace for pool, state in self._pools.items() if state.asked is not None)
+                for pool, state in sorted(due, key=lambda each: each[1].due):
+                    if reading[pool.namespace] < _POOLS_PER_NAMESPACE:
+                        reading[pool.namespace] += 1
                         state.running, state.asked, state.due = True, now, now
                         group.create_task(self._look(pool, state))
-                if self._wanted:
-                    await self._clock.sleep(pause_seconds)
-                else:
-                    again = bool(self._activations) or bool(self._hindered)
+                if not self._pools:
+                    again = self._activations or self._hindered
                     await self._clock.wait(changed, _RECHECK_SECONDS if again else None)
-                    if (early := now + pause_seconds - self._clock.monotonic()) > 0:
-                        # A thousand changes in a row are no reason to look a thousand times.
-                        await self._clock.sleep(early)
+                if (left := pause_until - self._clock.monotonic()) > 0:
+                    # A thousand changes in a row are no reason to look a thousand times.
+                    await self._clock.sleep(left)
 
     async def _look_at_changed(self, now: float) -> None:
-        """Bring ``_resting`` and ``_wanted`` up to date for the models that may have changed."""
+        """Bring ``_resting`` and ``_pools`` up to date for the models that may have changed."""
         marked = self._at_rest.take_marked() | self._unsettled
         if now >= self._look_at_all:
             marked |= self._at_rest.all() | self._resting.keys()
             self._look_at_all = now + _LOOK_AT_ALL_SECONDS
-        if not marked:
-            return
         self._unsettled = set()
         try:
-            models, slices = await self._models(marked), Slices()
-            for model in marked:
-                variants = models.get(model, [])
+            models = await self._at_rest.variants_of(marked, self._clock.now()) if marked else {}
+            slices = Slices()
+            for model in sorted(marked):
+                variants, resting = models.get(model, []), _AWAKE
                 if any(variant.key in self._activations for variant in variants):
                     self._unsettled.add(model)
-                resting = None  # something of it runs, or it is gone
                 if variants and not any(variant.active for variant in variants):
                     pools: set[Pool] = set()
                     for variant in variants:
-                        pools.update(self._pools(variant))
+                        pools.update(self._pools_of(variant))
                         await slices.rest()
                     resting = _Resting(frozenset(variant.key for variant in variants), frozenset(pools))
-                before = self._resting.pop(model, None)
-                if resting is None:
+                before = self._resting.pop(model, _AWAKE)
+                if resting is _AWAKE:
                     self._failed_starts.pop(model, None)
                 else:
                     self._resting[model] = resting
-                old, new = (frozenset() if one is None else one.pools for one in (before, resting))
-                for pool in new - old:
-                    self._wanted.setdefault(pool, set()).add(model)
-                for pool in old - new:
-                    self._wanted[pool].discard(model)
-                    if not self._wanted[pool]:
-                        del self._wanted[pool]
+                for pool in before.pools - resting.pools:
+                    self._pools[pool].models.discard(model)
+                for pool in sorted(resting.pools - before.pools):
+                    self._pools.setdefault(pool, _PoolState()).models.add(model)
                 await slices.rest()
         except BaseException:
             self._unsettled |= marked  # the loop is started again, and begins with them
             raise
-        if len(self._order) != len(self._wanted) or any(pool not in self._wanted for pool in self._order):
-            self._order = sorted(self._wanted)
 
-    async def _models(self, models: Iterable[ModelKey]) -> dict[ModelKey, list[Variant]]:
-        found: dict[ModelKey, list[Variant]] = {}
-        for variant in await self._at_rest.variants_of(models, self._clock.now()):
-            found.setdefault(variant.model, []).append(variant)
-        return found
-
-    def _pools(self, variant: Variant) -> list[Pool]:
+    def _pools_of(self, variant: Variant) -> list[Pool]:
         """Return the pools in front of a variant, none if they cannot be told."""
         try:
             return self._at_rest.pools_of(variant)
@@ -222,115 +319,121 @@ class ScaleFromZero:
             return []
 
     async def _look(self, pool: Pool, state: _PoolState) -> None:
-        """Read one pool and start what is waited for behind it; nothing is raised.
+        """Read one pool, and start what requests wait for behind it. Raises nothing.
 
-        A failure is an answer, too: other pools of the same models may have waited for it.
+        A start follows a failure, too: other pools of the same models may have waited for this one.
         """
         try:
             try:
-                self._take(state, await self._queues.waiting(pool))
+                state.waiting = await self._queues.waiting(pool)
             except Exception as error:  # noqa: BLE001 - it is a failure of this pool, whatever it is
                 self._failed(pool, state, error)
             else:
+                state.asked = None
                 self._instruments.gateway_reads.labels("success").inc()
                 if state.error:
                     self._logger.info("gateway_answers_again", pool=str(pool))
                 state.error = ""
                 self._troubles.report(pool, "")
-            started = await self._start(pool)
-        except Exception as error:  # noqa: BLE001 - the other pools are read all the same
-            self._failed(pool, state, error)
-        else:
-            if started and not state.error:
+            started = await self._start(pool, state)
+            if not state.error and started:
                 state.backoff.reset()
             elif not state.error:
-                now = self._clock.monotonic()
-                state.due = now + state.backoff.next(now)
+                self._back_off(state)
+        except Exception as error:  # noqa: BLE001 - the other pools are read all the same
+            self._failed(pool, state, error)
         finally:
             state.running = False
 
-    def _take(self, state: _PoolState, waiting: Mapping[str, float]) -> None:
-        """Take what a pool has answered."""
-        self._asked_for.subtract(state.waiting.keys())
-        for model_id in state.waiting:
-            if not self._asked_for[model_id]:
-                del self._asked_for[model_id]
-        state.waiting = {model_id: count for model_id, count in waiting.items() if count > 0}
-        state.asked = None
-        self._asked_for.update(state.waiting.keys())
-
     def _failed(self, pool: Pool, state: _PoolState, error: Exception) -> None:
         """Note why a pool was not read, and when to read it again."""
-        now, reason = self._clock.monotonic(), str(error)
+        reason = str(error)
         if not isinstance(error, GatewayError):  # an error in this program
             reason = f"unexpected {cause_of(error)}"
-            if self._throttle.permits(pool, reason, now):
+            if self._throttle.permits(pool, reason, self._clock.monotonic()):
                 self._logger.error("gateway_failed", pool=str(pool), cause=reason, exc_info=error)
         self._instruments.gateway_reads.labels("error").inc()
-        state.due = now + state.backoff.next(now)
-        self._take(state, {})
+        self._back_off(state)
+        state.waiting, state.asked = {}, None
         if reason != state.error:
             self._logger.warning("gateway_not_read", pool=str(pool), reason=reason)
         state.error = reason
-        if pool in self._wanted:
+        if state.models:
             self._troubles.report(pool, reason)
 
-    async def _start(self, pool: Pool) -> bool:
+    def _back_off(self, state: _PoolState) -> None:
+        now = self._clock.monotonic()
+        state.due = now + state.backoff.next(now)
+
+    async def _start(self, pool: Pool, state: _PoolState) -> bool:
         """Start the models behind the pool that have requests waiting; tell whether every write succeeded.
 
-        Of a model behind several pools one variant is started: the cheapest behind any pool with requests for it. So
-        the pool that answers last looks at the answers of all. The world is looked at again: it has moved since the
-        pools were asked. Another pool of the same model may start it during this look, so what was started is asked for
+        If a model has several pools, the cheapest variant behind any pool with requests for it is started. So the pool
+        that answers last looks at the answers of all. The variants are read again, since they may have changed while
+        the pools were asked. Another pool may start the model during this reading, so what has been started is checked
         after it.
         """
-        starts: list[Decision] = []
         wanted: dict[ModelKey, dict[Pool, float]] = {}
         slices = Slices()
-        for model in list(self._wanted.get(pool, ())):
-            resting = self._resting.get(model)
-            hindered = resting is not None and not self._hindered.keys().isdisjoint(resting.variants)
-            if model.model_id not in self._asked_for and not hindered:
-                continue
-            # While the answer of another pool is still to come, that one starts the model. A picker that takes longer
-            # than one poll is not waited for.
-            latest = self._clock.monotonic() - POLL_SECONDS
-            states = {one: self._states[one] for one in (resting.pools if resting else ()) if one in self._states}
-            if all(state.asked is None or state.asked <= latest for state in states.values()):
-                queues = {one: state.waiting.get(model.model_id, 0.0) for one, state in states.items()}
-                if any(queues.values()) or hindered:
-                    wanted[model] = queues
+        # While the answer of another pool is still to come, that pool starts the model. A picker that takes longer than
+        # one poll is not waited for.
+        latest = self._clock.monotonic() - POLL_SECONDS
+        for model in list(state.models):
             await slices.rest()
-        models = await self._models(wanted) if wanted else {}
-        for model, queues in sorted(wanted.items(), key=itemgetter(0)):
+            resting = self._resting.get(model, _AWAKE)
+            states = {one: self._pools[one] for one in resting.pools}
+            asked_for = any(model.model_id in each.waiting for each in states.values())
+            if not asked_for and self._hindered.keys().isdisjoint(resting.variants):
+                continue
+            if all(each.asked is None or each.asked <= latest for each in states.values()):
+                wanted[model] = {one: each.waiting.get(model.model_id, 0.0) for one, each in states.items()}
+        models = await self._at_rest.variants_of(wanted, self._clock.now()) if wanted else {}
+        starts: list[Decision] = []
+        for model, queues in sorted(wanted.items()):
             variants = models.get(model, [])
             asking = {one for one, count in queues.items() if count > 0} or {pool}
-            behind = [variant for variant in variants if not asking.isdisjoint(self._pools(variant))]
+            behind = [variant for variant in variants if not asking.isdisjoint(self._pools_of(variant))]
             if not behind or any(variant.active or variant.key in self._activations for variant in variants):
                 continue
-            try:
-                # Two pools may have one picker, so their queues are not added up.
-                answer = activate(behind, max(queues.values(), default=0.0), self._budget())
-            except Exception as error:  # noqa: BLE001 - the other models behind the pool are started all the same
-                self._fail(model, behind, error)
-                continue
-            if isinstance(answer, Refusal):
-                self._refuse(model, behind, answer)
-                continue
-            if answer is None:
-                self._release((variant.key for variant in behind), before=self._clock.monotonic() - _TOLD_SECONDS)
+            # Two pools may have one picker, so their queues are not added up.
+            start = self._decide(model, behind, max(queues.values(), default=0.0))
+            if start is None:
                 continue
             # The number of a start that could not be written is published, and a scaler may obey it. So a start of
             # another variant of the model would be one too many.
-            failed, until = self._failed_starts.get(model, (answer.key, 0.0))
-            under_way = failed != answer.key and any(variant.key == failed for variant in variants)
+            failed, until = self._failed_starts.get(model, (start.key, 0.0))
+            under_way = failed != start.key and any(variant.key == failed for variant in variants)
             if under_way and self._clock.monotonic() < until:
                 continue
             self._refused.pop(model, None)
-            starts.append(answer)
-            # At once: another pool of the same model must not start it a second time.
-            self._activations.note(answer.key, answer.desired, self._clock.now())
+            starts.append(start)
+            # Note it at once: another pool of the same model must not start it a second time.
+            self._activations[start.key] = (start.desired, self._clock.now())
             self._unsettled.add(model)
-        return all(await asyncio.gather(*(self._activate(decision) for decision in starts)))
+        return all(await asyncio.gather(*map(self._activate, starts)))
+
+    def _decide(self, model: ModelKey, variants: list[Variant], waiting: float) -> Decision | None:
+        """Return the start of a variant of a model; otherwise say what hinders it, or that nothing does any more."""
+        try:
+            answer = activate(variants, waiting, self._budget())
+        except Exception as error:  # noqa: BLE001 - the other models behind the pool are started all the same
+            self._fail(model, variants, error)
+            return None
+        if answer is None:
+            self._release((variant.key for variant in variants), before=self._clock.monotonic() - _TOLD_SECONDS)
+        if not isinstance(answer, Refusal):
+            return answer
+        # The condition always has the refusal. Log and event have it once, and again when the reasons change.
+        self._instruments.activations.labels("refused").inc()
+        message = f"requests wait, nothing can start: {'; '.join(answer.reasons)}"
+        for variant in variants:
+            self._hinder(variant.key, TroubleReason.START_REFUSED, message)
+        if self._refused.get(model) != answer.reasons:
+            self._refused[model] = answer.reasons
+            self._logger.warning("activation_refused", model=str(model), reasons=list(answer.reasons))
+            for variant in variants:
+                self._announce(variant.key, "Warning", REFUSED_EVENT, message)
+        return None
 
     async def _activate(self, decision: Decision) -> bool:
         """Publish, then write; tell whether the write succeeded. What is published stays: a scaler may obey it."""
@@ -339,16 +442,16 @@ class ScaleFromZero:
         await self._starter.wait_visible(key, decision.desired)
         try:
             await self._starter.scale(key, decision.desired)
-        except Exception as error:  # noqa: BLE001 - the other targets are scaled all the same
+        except Exception as error:
             expected = isinstance(error, ApiError)
             reason = str(error) if expected else cause_of(error)
-            self._activations.forget(key)
+            self._activations.pop(key, None)
             self._failed_starts[decision.model] = (key, self._clock.monotonic() + ACTIVATION_SECONDS)
             self._instruments.activations.labels("error").inc()
-            exception = {} if expected else {"exc_info": error}
-            self._logger.warning("activation_failed", variant=str(key), reason=reason, **exception)
+            trace = None if expected else error
+            self._logger.warning("activation_failed", variant=str(key), reason=reason, exc_info=trace)
             message = f"the target could not be scaled: {reason}"
-            self._hinder(key, Trouble(TroubleReason.START_FAILED, message))
+            self._hinder(key, TroubleReason.START_FAILED, message)
             self._announce(key, "Warning", FAILED_EVENT, message)
             return False
         self._failed_starts.pop(decision.model, None)
@@ -357,33 +460,48 @@ class ScaleFromZero:
         self._logger.info("activated", variant=str(key), desired=decision.desired, reason=decision.message)
         return True
 
-    def _refuse(self, model: ModelKey, variants: Iterable[Variant], refusal: Refusal) -> None:
-        """Say once why nothing is started although requests wait, and again when the reasons change."""
-        self._instruments.activations.labels("refused").inc()
-        message = f"requests wait, nothing can start: {'; '.join(refusal.reasons)}"
-        for variant in variants:
-            self._hinder(variant.key, Trouble(TroubleReason.START_REFUSED, message))
-        if self._refused.get(model) == refusal.reasons:
-            return
-        self._refused[model] = refusal.reasons
-        self._logger.warning("activation_refused", model=str(model), reasons=list(refusal.reasons))
-        for variant in variants:
-            self._announce(variant.key, "Warning", REFUSED_EVENT, message)
-
     def _fail(self, model: ModelKey, variants: Iterable[Variant], error: Exception) -> None:
         """Say that a model cannot be started because of an error in this program."""
         cause = f"starting from zero failed: {cause_of(error)}"
         if self._throttle.permits(model, cause, self._clock.monotonic()):
             self._logger.error("model_failed", model=str(model), cause=cause, exc_info=error)
         for variant in variants:
-            self._hinder(variant.key, Trouble(TroubleReason.START_FAILED, cause))
+            self._hinder(variant.key, TroubleReason.START_FAILED, cause)
 
-    def _hinder(self, key: VariantKey, trouble: Trouble) -> None:
+    def _hinder(self, key: VariantKey, reason: TroubleReason, message: str) -> None:
         self._hindered[key] = self._clock.monotonic()
-        self._troubles.hinder(key, trouble)
+        self._troubles.hinder(key, Trouble(reason, message))
 
     def _release(self, keys: Iterable[VariantKey], *, before: float = math.inf) -> None:
         """Say that nothing hinders these variants, unless something did after ``before`` (monotonic seconds)."""
         for key in [key for key in keys if self._hindered.get(key, math.inf) < before]:
             del self._hindered[key]
             self._troubles.hinder(key, UNTROUBLED)
+
+
+def _model_of(va: VariantAutoscaling) -> ModelKey:
+    return ModelKey(va.metadata.namespace, va.spec.model_id)
+
+
+def _at_zero(target: ScaleTarget) -> tuple[str, ...]:
+    """Index a target only while it asks for no replica."""
+    return () if target.spec_replicas else ("",)
+
+
+def _essence(va: VariantAutoscaling) -> tuple[object, ...]:
+    """Return what of a VariantAutoscaling can make a model wake or rest; most of its status cannot."""
+    claim = va.status.condition(ConditionType.CLAIMED)
+    said = "" if claim is None else claim.message
+    metadata = va.metadata
+    return va.spec.model_id, va.spec.scale_target_ref, metadata.uid, metadata.deleting, metadata.labels, said
+
+
+def _rest_of(target: ScaleTarget) -> tuple[object, ...]:
+    """Return what of a target can: whether it asks for replicas, and what pools stand in front of it."""
+    metadata = target.metadata
+    return bool(target.spec_replicas), metadata.uid, metadata.deleting, target.pod_labels
+
+
+def _reach(pool: InferencePool | InferencePoolAlpha) -> tuple[object, ...]:
+    """Return what of a pool can: the pods behind it, and its picker."""
+    return pool.metadata.deleting, pool.match_labels, pool.picker

@@ -1,12 +1,12 @@
 """A start from zero on the cluster: remembered until the caches show it, seen by autoscalers first, then written.
 
-KEDA and HPA read ``wva_desired_replicas`` from Prometheus, which has it one scrape after it was published. While KEDA
-still reads zero, it takes a running target back to zero. So a start from zero waits until KEDA can read the number.
+KEDA and HPA read ``wva_desired_replicas`` from Prometheus, which has a number one scrape after it was published. While
+KEDA still reads zero, it takes a running target back to zero. So a start waits until KEDA can read the number.
 
 Two things delay KEDA beyond the scrape. KEDA asks Prometheus for the value at the last whole second, so it sees a
 sample from the next whole second on; this module asks for the same time. And KEDA asks first, then looks how many
-replicas exist, then writes. A KEDA that asked before the number was there must have looked before the replicas exist,
-so there is a pause at the end. The pause also covers clocks that differ.
+replicas exist, then writes. If KEDA asked before the number was there, it must have looked before the replicas exist.
+So there is a pause at the end, which also covers clocks that differ.
 
 A series counts only with the labels that Prometheus gave to the target: the namespace of the controller, and its job if
 that is known. Every pod may expose a series of this name, but the page of a pod cannot set these two labels: Prometheus
@@ -23,7 +23,7 @@ from typing import Final
 from wva import log
 from wva.api.meta import Key
 from wva.clock import Clock
-from wva.collect.promql import quote
+from wva.collect.queries import quote
 from wva.collect.resolution import CollectStores
 from wva.config.declare import printable
 from wva.kube.client import KubeClient
@@ -36,7 +36,7 @@ from wva.prometheus.answers import InstantVector, PrometheusError, Querier
 ACTIVATION_SECONDS: Final = 30.0
 """How long a start counts although the caches say zero; they are rarely behind by a second."""
 VISIBLE_SECONDS: Final = 2.4
-"""How long to wait at most for the number: requests that wait for a first replica wait for this, too."""
+"""How long to wait for the number at most: requests that wait for a first replica wait for this, too."""
 SETTLE_SECONDS: Final = 0.25
 """How long an autoscaler may take from its question to the look at the replicas."""
 DIAGNOSIS_SECONDS: Final = 0.3
@@ -50,45 +50,24 @@ _TOLD_TARGETS: Final = 3
 _log = log.get("collect.visibility")
 
 
-class Activations:
-    """Starts, until the caches show them or they have become too old to believe.
+class Activations(dict[VariantKey, tuple[int, float]]):
+    """Starts by variant: with how many replicas, and when (seconds since the epoch).
 
-    Between the write of the scale subresource and its watch event the caches still say zero replicas. A cycle that
-    believed them would publish 0, and an autoscaler would take the start back.
+    A start is kept until the caches show it, or until it is too old to believe. Between the write of the scale
+    subresource and its watch event the caches still say zero replicas. A cycle that believed them would publish 0, and
+    an autoscaler would take the start back.
     """
-
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self._started: dict[VariantKey, tuple[int, float]] = {}
-
-    def __len__(self) -> int:
-        """Return how many starts the caches do not show yet."""
-        return len(self._started)
-
-    def __contains__(self, key: VariantKey) -> bool:
-        """Tell whether a variant was started and the caches were not seen to show it."""
-        return key in self._started
-
-    def note(self, key: VariantKey, desired: int, now: float) -> None:
-        """Remember that a variant was started with so many replicas at ``now`` (seconds since the epoch)."""
-        self._started[key] = (desired, now)
-
-    def forget(self, key: VariantKey) -> None:
-        """Forget a start that failed."""
-        self._started.pop(key, None)
 
     def apply(self, variant: Variant, now: float) -> Variant:
         """Return the variant as it will be once the caches have caught up.
 
-        A start that the caches show is forgotten: if the target goes to zero after that, another client has taken it
-        there.
+        A start that the caches show is forgotten. If the target goes to zero after that, another client has done so.
         """
-        started = self._started.get(variant.key)
-        if started is None:
+        if variant.key not in self:
             return variant
-        desired, at = started
+        desired, at = self[variant.key]
         if variant.active or now - at > ACTIVATION_SECONDS:
-            del self._started[variant.key]
+            del self[variant.key]
             return variant
         return replace(variant, spec_replicas=desired, current_replicas=desired, activated_at=at)
 
@@ -106,10 +85,6 @@ class TargetLabels:
         job = f"job={quote(self.job)}," if self.job else ""
         return f"{job}namespace={quote(self.namespace)}"
 
-    def __str__(self) -> str:
-        """Return the selector, for people."""
-        return f"{{{self.matchers}}}"
-
 
 @dataclass(frozen=True, slots=True)
 class Starter:
@@ -124,8 +99,8 @@ class Starter:
     async def wait_visible(self, key: VariantKey, desired: int) -> bool:
         """Return once no autoscaler acts on less than ``desired`` for a variant any more; tell whether that is so.
 
-        False: Prometheus did not have the number within ``VISIBLE_SECONDS``. If it has no series of this controller at
-        all, the log names the targets that it has such series of: a forged number, or other labels than expected.
+        False: Prometheus did not have the number within ``VISIBLE_SECONDS``. If it has such a series only of other
+        targets, the log names them: the number is forged, or the labels of the controller are not as expected.
         """
         text = published_query(key, self.labels)
         limit = self.clock.monotonic() + VISIBLE_SECONDS
@@ -152,7 +127,7 @@ class Starter:
             _log.warning(
                 "published_number_not_found",
                 variant=str(key),
-                expected=str(self.labels),
+                expected=f"{{{self.labels.matchers}}}",
                 found_only=sorted(names)[:_TOLD_TARGETS],
                 hint="WVA_METRICS_JOB must be the job, and POD_NAMESPACE the namespace, of the target in Prometheus; "
                 "a number of another target does not count",
@@ -187,9 +162,9 @@ def published_query(key: VariantKey, target: TargetLabels) -> str:
 
 
 def unpinned_query(key: VariantKey) -> str:
-    """Return the query for all targets that have such a number: for a message, not for a decision.
+    """Return the query for all targets that have such a number, one series each: for a message, not for a decision.
 
-    One series per target. In a target without a namespace of its own, the variant's namespace is still ``namespace``.
+    Where a target has no namespace of its own, the variant's namespace is still ``namespace``.
     """
     name, namespace = quote(key.name), quote(key.namespace)
     honored = f'wva_desired_replicas{{variant_name={name},namespace={namespace},exported_namespace=""}}'

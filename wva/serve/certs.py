@@ -2,8 +2,8 @@
 
 Each certificate gets its own TLS context, made from bytes that were read once. The server asks for the context in force
 at each handshake. So a change is one assignment: a handshake sees the old pair or the new one, never half of each, and
-open connections go on. The files are polled, because that works on every volume type: the kubelet swaps a symlinked
-directory, and a watch on the file itself never fires there.
+open connections go on. The files are polled, because that works on every type of volume. The kubelet swaps a symlinked
+directory, so a watch on the file itself would never fire.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ from wva import log
 from wva.clock import Clock
 from wva.instruments import Instruments
 
-RELOAD_SECONDS: Final = 10.0
-RENEWAL_CHECK_SECONDS: Final = 3600.0
 RENEW_BEFORE: Final = timedelta(days=30)
 _VALIDITY: Final = timedelta(days=365)
 _CLOCK_SKEW: Final = timedelta(minutes=10)
@@ -40,25 +38,25 @@ _WARN_SHARE: Final = 0.2
 _MAX_BYTES: Final = 1024 * 1024
 _READS: Final = 3
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""For TLS 1.2: forward secrecy and authenticated encryption. TLS 1.3 has nothing else."""
+"""For TLS 1.2: only forward secrecy and authenticated encryption, as TLS 1.3 has by itself."""
 
 Now = Callable[[], float]
 
 
 class CertificateError(Exception):
-    """The configured pair cannot be used; the message names the files and says why."""
+    """The configured pair cannot be used. The message names the files and says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """Where the pair lies."""
+    """Where certificate and key are."""
 
     certificate: Path
     key: Path
 
 
 def server_context() -> ssl.SSLContext:
-    """Return a TLS 1.2+ server context without a certificate, speaking HTTP/1.1 only."""
+    """Return a server context without a certificate, for TLS 1.2 or newer and HTTP/1.1 only."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
@@ -69,7 +67,7 @@ def server_context() -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """One usable pair: its context and when it is valid."""
+    """A usable pair of certificate and key."""
 
     context: ssl.SSLContext
     not_before: datetime
@@ -77,7 +75,7 @@ class _Pair:
 
     @staticmethod
     def of(certificate: bytes, key: bytes) -> _Pair:
-        """Load a pair (PEM). Raises ValueError or OSError (ssl.SSLError is one) when it cannot be used."""
+        """Load a pair (PEM). Raises ValueError or OSError when it cannot be used; ssl.SSLError is an OSError."""
         leaf = x509.load_pem_x509_certificates(certificate)[0]
         context = server_context()
         load_pair(context, certificate, key)
@@ -90,7 +88,7 @@ class ServingCertificate(ABC):
     period_seconds: ClassVar[float]
 
     def __init__(self, pair: _Pair, *, instruments: Instruments, now: Now) -> None:
-        """Begin with a pair. ``now`` tells wall-clock seconds since the epoch."""
+        """Begin with a pair. ``now`` tells seconds since the epoch."""
         self._pair = pair
         self._now = now
         self._expires = instruments.certificate_expiry
@@ -104,17 +102,17 @@ class ServingCertificate(ABC):
         return self._pair.context
 
     async def run(self, clock: Clock) -> None:
-        """Keep it good until cancelled."""
+        """Poll until cancelled."""
         while True:
             await clock.sleep(self.period_seconds)
             self.poll()
 
     @abstractmethod
     def poll(self) -> None:
-        """Look whether another pair has to be in force."""
+        """Put another pair in force, if it is time."""
 
     def _watch_expiry(self, now: datetime) -> None:
-        """Say that the certificate in force runs out: as a metric all the time, in the log once for each state."""
+        """Tell when the certificate in force expires: always as a metric, and once for each state in the log."""
         pair = self._pair
         self._expires.set(pair.not_after.timestamp())
         margin = min(_WARN_BEFORE, (pair.not_after - pair.not_before) * _WARN_SHARE)
@@ -132,17 +130,17 @@ class ServingCertificate(ABC):
 
 
 class SelfSignedCertificate(ServingCertificate):
-    """A self-signed certificate, new at each start and again before it runs out."""
+    """A self-signed certificate, made at each start and again before it expires."""
 
-    period_seconds = RENEWAL_CHECK_SECONDS
+    period_seconds = 3600.0
 
     def __init__(self, dns_names: list[str], *, instruments: Instruments, now: Now) -> None:
-        """Make the first one. ``now`` tells wall-clock seconds since the epoch."""
+        """Make the first one. ``now`` tells seconds since the epoch."""
         self._names = dns_names
         super().__init__(_Pair.of(*self_signed(dns_names, now=_time(now))), instruments=instruments, now=now)
 
     def poll(self) -> None:
-        """Make a new one if the one in force runs out soon."""
+        """Make a new one if the one in force expires soon."""
         now = _time(self._now)
         if now >= self._pair.not_after - RENEW_BEFORE:
             self._pair = _Pair.of(*self_signed(self._names, now=now))
@@ -151,15 +149,12 @@ class SelfSignedCertificate(ServingCertificate):
 
 
 class ReloadingCertificate(ServingCertificate):
-    """A certificate that follows its files. A pair that does not load is reported, and the last good one kept."""
+    """A certificate that follows its files. It reports a pair that does not load, and keeps the last good one."""
 
-    period_seconds = RELOAD_SECONDS
+    period_seconds = 10.0
 
     def __init__(self, files: CertificateFiles, *, instruments: Instruments, now: Now) -> None:
-        """Load the pair. Raises CertificateError when it cannot be used.
-
-        ``now`` tells wall-clock seconds since the epoch.
-        """
+        """Load the pair. ``now`` tells seconds since the epoch. Raises CertificateError when it cannot be used."""
         self._files = files
         self._reloads = instruments.certificate_reloads
         self._rejected: object = None
@@ -185,7 +180,7 @@ class ReloadingCertificate(ServingCertificate):
                 self._logger.info("certificate_reloaded", path=path, expires=expires)
             self._rejected = None
         except CertificateError as error:
-            # A pair is reported once for each reason, not at every look.
+            # Each reason is reported once, not at every poll.
             reason = str(error).partition(", and now is ")[0]
             if reason != self._rejected:
                 self._rejected = reason
@@ -196,7 +191,7 @@ class ReloadingCertificate(ServingCertificate):
     def _load(self, pair: tuple[bytes, bytes]) -> _Pair:
         try:
             return _Pair.of(*pair)
-        except (ValueError, OSError) as error:  # ssl.SSLError is an OSError
+        except (ValueError, OSError) as error:
             names = f"{self._files.certificate} and {self._files.key}"
             raise CertificateError(f"{names} are not a certificate and its private key: {error}") from error
 
@@ -206,18 +201,17 @@ def _time(now: Now) -> datetime:
 
 
 def _read_pair(files: CertificateFiles) -> tuple[bytes, bytes]:
-    """Return both files as they were at one time: read again while they are being changed. Raises CertificateError."""
+    """Return both files as they were at one time: read again while they change. Raises CertificateError."""
     pair = _read(files.certificate), _read(files.key)
     for _ in range(_READS):
-        again = _read(files.certificate), _read(files.key)
-        if again == pair:
+        before, pair = pair, (_read(files.certificate), _read(files.key))
+        if pair == before:
             break
-        pair = again
     return pair
 
 
 def _read(path: Path) -> bytes:
-    """Return the content of a regular file; never wait for anything else that may bear the name."""
+    """Return the content of a regular file. Never wait, as opening a pipe would."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise CertificateError(f"cannot read {path}: it is not a file")
@@ -256,9 +250,9 @@ def self_signed(dns_names: list[str], *, now: datetime) -> tuple[bytes, bytes]:
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load certificate and key (PEM) into ``context``. Raises ssl.SSLError when they are no pair, OSError.
+    """Load certificate and key (PEM) into ``context``. Raises OSError, such as ssl.SSLError when they are no pair.
 
-    An encrypted key is one that does not load: without the empty password OpenSSL would ask for it on the terminal.
+    An encrypted key does not load. Without the empty password OpenSSL would ask for one on the terminal.
     """
     with _as_file(certificate) as chain, _as_file(key) as private:
         context.load_cert_chain(chain, private, password="")
@@ -266,19 +260,13 @@ def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
 
 @contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """Give the path of a file with ``data`` that only this process can find: OpenSSL loads from files only.
+    """Give the path of a file with ``data`` that is gone afterwards. OpenSSL loads from files only.
 
-    An anonymous file in memory touches no disk and works on a read-only file system. Where the system has no such
-    files, it is one in a private temporary folder.
+    A file in memory touches no disk and works on a read-only file system. Systems without one get a temporary file,
+    which no other user can read.
     """
-    if hasattr(os, "memfd_create"):
-        with os.fdopen(os.memfd_create("wva-certificate"), "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            yield f"/proc/self/fd/{stream.fileno()}"
-    else:
-        with tempfile.TemporaryDirectory(prefix="wva-cert-") as folder:
-            path = Path(folder, "pem")
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-                stream.write(data)
-            yield str(path)
+    in_memory = hasattr(os, "memfd_create")
+    with os.fdopen(os.memfd_create("wva"), "wb") if in_memory else tempfile.NamedTemporaryFile() as stream:
+        stream.write(data)
+        stream.flush()
+        yield f"/proc/self/fd/{stream.fileno()}" if in_memory else stream.name

@@ -1,59 +1,65 @@
-"""The gate in front of the pages: only clients that the API server knows and allows get past it.
+"""The gate in front of the pages. Only clients that the API server knows and allows get past it.
 
-The gate answers before a page is chosen, so that a client without the right does not learn which pages exist: 401
-without a good token, 403 without the right, 429 when a client causes too many reviews, 500 when the API server cannot
-be asked. A caller can ask for any path, so all paths without a page count as one.
+The gate answers before a page is chosen, so a client without the right does not learn which pages exist. It answers 401
+without a good token, 403 without the right, 429 when a client causes too many reviews, and 500 when the API server
+cannot be asked. A client can ask for any path, so all paths without a page count as one.
 
-Who is asking: the API server reviews the bearer token. The token is in the request and in the review and nowhere
-else: the memory has only its SHA-256, and no log line or error carries it. An accepted token is remembered for five
-minutes, but never beyond its own expiry.
-
-What the client may do: the API server reviews the access, and the answer is remembered as long. RBAC grants the verb
-``get`` on ``nonResourceURLs``. Every method needs this one right, because no page changes anything.
+The API server reviews the bearer token. The token is in the request and in the review and nowhere else: this process
+remembers only its SHA-256, and no log line or error carries it. An accepted token is remembered for five minutes, but
+never beyond its own expiry. Then the API server reviews what the client may do, and that answer is remembered as long.
+RBAC grants the verb ``get`` on ``nonResourceURLs``. This one right is enough for every method, as no page changes data.
 
 Each token that is not remembered costs a review, and any client can make up tokens. So there is a limit for each
-address, and one for all addresses together. A client that has opened a page is apart from that: its token has a limit
-of its own, and a new token from its address counts for that address alone. So no flood from elsewhere keeps it out, and
-a flood through the same address does so only while its token has never opened a page. Access reviews have a limit for
-each user, because tokens of one user can differ in more than the name.
+address, and one for all addresses together. They do not hold for a client that has opened a page: its token has a limit
+of its own, and a new token from its address counts for that address alone. So no flood from elsewhere keeps it out. A
+flood through its own address does so only while its token has never opened a page. Access reviews have a limit for each
+user, because tokens of one user can differ in more than the name.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
 import math
 import re
-from collections.abc import Callable, Container, Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Container, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 from aiohttp import web
 
 from wva import log
 from wva.api import wire
-from wva.serve.reviews import Identity, ReviewCache, ReviewFailed, Reviews
-from wva.serve.throttle import Buckets, Latest, Refusals, Throttled
+from wva.api.core import UserInfo
+from wva.serve.reviews import TELL_EVERY_SECONDS, ReviewFailed, Reviews
 
 UNKNOWN_PATH: Final = "/-/unknown"
-"""What is asked for when there is no page: only a right to all paths has it, so no other client learns of a 404."""
+"""The path to review when there is no page. Only a right to all paths has it, so no other client sees a 404."""
 VERB: Final = "get"
 ALLOWED_SECONDS: Final = 300.0
 DENIED_SECONDS: Final = 30.0
 CAPACITY: Final = 1024
+"""How many answers, buckets and clients are remembered."""
 BURST: Final = 20.0
 PER_SECOND: Final = 1.0
 """Token reviews that one address may cause, and access reviews that one user may cause."""
 BURST_OF_ALL: Final = 100.0
 PER_SECOND_OF_ALL: Final = 10.0
-"""Reviews that all addresses together may cause that never had a token with the right to a page."""
+"""Token reviews that all addresses together may cause that have never opened a page."""
 MAX_TOKEN_BYTES: Final = 12 * 1024
-"""Far more than a ServiceAccount's; tokens of identity providers with many groups reach a few thousand."""
+"""Far more than the token of a ServiceAccount has. Tokens with many groups reach a few thousand."""
 _MAX_LOGGED_CHARACTERS: Final = 100
 _TOKEN: Final = re.compile(r"[!-~]+")
 _JWT_PARTS: Final = 3
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 class _JwtClaims(msgspec.Struct):
@@ -71,7 +77,7 @@ def plain(status: HTTPStatus, text: str, **headers: str) -> web.Response:
 
 
 def bearer_token(headers: Sequence[str]) -> str | None:
-    """Return the token of a request's Authorization headers; None without exactly one usable bearer token."""
+    """Return the bearer token of a request's Authorization headers; None unless there is exactly one usable."""
     if len(headers) != 1:
         return None
     scheme, _, token = headers[0].strip().partition(" ")
@@ -82,10 +88,9 @@ def bearer_token(headers: Sequence[str]) -> str | None:
 
 
 def accepted_seconds(token: str, *, now: float) -> float:
-    """Return for how many seconds an accepted token counts: not beyond its own end, if it is a JWT and names one.
+    """Return for how many seconds an accepted token counts: not beyond its own expiry, if it is a JWT with one.
 
-    ``now`` is in seconds since the epoch. The signature need not be checked again: a wrong claim can only make the time
-    shorter.
+    ``now`` is in seconds since the epoch. The signature is not checked again. A wrong claim can only shorten the time.
     """
     parts = token.split(".")
     if len(parts) != _JWT_PARTS:
@@ -97,26 +102,124 @@ def accepted_seconds(token: str, *, now: float) -> float:
     return ALLOWED_SECONDS if claims.exp is None else max(0.0, min(ALLOWED_SECONDS, claims.exp - now))
 
 
+class Throttled(Exception):  # noqa: N818 - called after what happened
+    """A client has asked for too much. It may ask again after ``retry_after_seconds``."""
+
+    def __init__(self, retry_after_seconds: float) -> None:
+        """Keep the time."""
+        super().__init__(f"again in {retry_after_seconds:.1f} s")
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Latest(OrderedDict[K, V]):
+    """A mapping of the ``capacity`` entries that were set last."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        """Start empty."""
+        super().__init__()
+        self._capacity = capacity
+
+    def __setitem__(self, key: K, value: V) -> None:
+        """Set an entry and make it the latest one. Drop the oldest entry when there are too many."""
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._capacity:
+            self.popitem(last=False)
+
+
+class Buckets(Generic[K]):
+    """Token buckets: each key may do ``burst`` things at once and ``per_second`` in the long run.
+
+    The keys that were not used for longest are forgotten. A bucket that is forgotten is full.
+    """
+
+    def __init__(
+        self, *, burst: float, per_second: float, monotonic: Callable[[], float], capacity: int = CAPACITY
+    ) -> None:
+        """Start with full buckets; ``monotonic`` tells seconds."""
+        self._burst = burst
+        self._per_second = per_second
+        self._monotonic = monotonic
+        self._levels: Latest[K, tuple[float, float]] = Latest(capacity)
+
+    def take(self, key: K) -> None:
+        """Take one token from the bucket of ``key``. Raises Throttled when less than one token is left."""
+        now = self._monotonic()
+        level, at = self._levels.get(key, (self._burst, now))
+        level = min(self._burst, level + (now - at) * self._per_second)
+        enough = level >= 1.0
+        self._levels[key] = (level - 1.0 if enough else level, now)
+        if not enough:
+            raise Throttled((1.0 - level) / self._per_second)
+
+
+class ReviewCache(Generic[K, V]):
+    """Keeps answers for a while, at most ``capacity``. The answer that was not used for longest goes first.
+
+    An answer is asked for once, however many clients want it at a time.
+    """
+
+    def __init__(self, *, monotonic: Callable[[], float], capacity: int = CAPACITY) -> None:
+        """Start empty; ``monotonic`` tells seconds."""
+        self._monotonic = monotonic
+        self._kept: Latest[K, tuple[V, float]] = Latest(capacity)
+        self._asked: dict[K, asyncio.Future[V | BaseException]] = {}
+
+    async def get(self, key: K, ask: Callable[[], Awaitable[tuple[V, float]]]) -> tuple[V, bool]:
+        """Return an answer, and whether it was known already. All who ask while it is asked for wait for it.
+
+        ``ask`` returns an answer, and for how many seconds it may be used again. What it raises is raised to all who
+        wait, and not kept. If the one who asks is cancelled, the next of those who wait asks again.
+        """
+        while True:
+            kept = self._kept.get(key)
+            if kept is not None and self._monotonic() < kept[1]:
+                self._kept.move_to_end(key)
+                return kept[0], True
+            running = self._asked.get(key)
+            if running is None:
+                break
+            outcome = await asyncio.shield(running)
+            if isinstance(outcome, Exception):
+                raise outcome
+            if not isinstance(outcome, BaseException):
+                return outcome, True
+        running = self._asked[key] = asyncio.get_running_loop().create_future()
+        try:
+            answer, seconds = await ask()
+        except BaseException as error:
+            running.set_result(error)
+            raise
+        else:
+            running.set_result(answer)
+            self._kept[key] = answer, self._monotonic() + seconds
+            return answer, False
+        finally:
+            del self._asked[key]
+
+
 class Gate:
-    """Authentication, then authorization."""
+    """Authenticates clients, then authorizes them."""
 
     def __init__(self, reviews: Reviews, *, monotonic: Callable[[], float], now: Callable[[], float]) -> None:
         """Ask ``reviews``. ``monotonic`` tells seconds, ``now`` seconds since the epoch."""
         self._reviews = reviews
         self._now = now
-        self._identities: ReviewCache[bytes, Identity | None] = ReviewCache(capacity=CAPACITY, monotonic=monotonic)
-        self._rights: ReviewCache[tuple[Identity, str], bool] = ReviewCache(capacity=CAPACITY, monotonic=monotonic)
+        self._identities: ReviewCache[bytes, UserInfo | None] = ReviewCache(monotonic=monotonic)
+        self._rights: ReviewCache[tuple[bytes, str], bool] = ReviewCache(monotonic=monotonic)
         self._trusted_tokens: Latest[bytes, None] = Latest()
         self._trusted_addresses: Latest[str, None] = Latest()
         self._of_token: Buckets[bytes] = Buckets(burst=BURST, per_second=PER_SECOND, monotonic=monotonic)
         self._of_address: Buckets[str] = Buckets(burst=BURST, per_second=PER_SECOND, monotonic=monotonic)
         self._of_all: Buckets[None] = Buckets(burst=BURST_OF_ALL, per_second=PER_SECOND_OF_ALL, monotonic=monotonic)
         self._of_user: Buckets[str] = Buckets(burst=BURST, per_second=PER_SECOND, monotonic=monotonic)
-        self._refusals = Refusals(monotonic=monotonic)
+        self._monotonic = monotonic
+        self._refused: Latest[tuple[str, str], int] = Latest()
+        self._throttle = log.Throttle(TELL_EVERY_SECONDS, most=CAPACITY)
         self._logger = log.get("serve.gate")
 
     async def refusal(self, request: web.BaseRequest, *, pages: Container[str]) -> web.Response | None:
-        """Return the answer for a request that may not pass, None for one that may. ``pages`` are those there are."""
+        """Return the answer to a request that may not pass, None for one that may. ``pages`` are all paths."""
         address = request.remote or ""
         token = bearer_token(request.headers.getall("Authorization", []))
         try:
@@ -141,15 +244,15 @@ class Gate:
         text = f"forbidden: {user} lacks the verb {VERB} on this path (nonResourceURLs of a ClusterRole)"
         return plain(HTTPStatus.FORBIDDEN, text)
 
-    async def identify(self, token: str, *, address: str) -> Identity | None:
+    async def identify(self, token: str, *, address: str) -> UserInfo | None:
         """Return whose token this is, None when the API server does not know it.
 
         ``address`` is where the request comes from. Raises ReviewFailed, and Throttled for too many unknown tokens.
         """
         digest = _digest(token)
 
-        async def review() -> tuple[Identity | None, float]:
-            with self._reviews.throttling("token"):
+        async def review() -> tuple[UserInfo | None, float]:
+            with self._throttling("token"):
                 if digest in self._trusted_tokens:
                     self._of_token.take(digest)
                 else:
@@ -161,22 +264,32 @@ class Gate:
 
         identity, known = await self._identities.get(digest, review)
         if known:
-            self._reviews.cached("token")
+            self._reviews.count("token", "cached")
         return identity
 
-    async def allows(self, identity: Identity, *, path: str) -> bool:
+    async def allows(self, identity: UserInfo, *, path: str) -> bool:
         """Return whether ``identity`` may read ``path``. Raises ReviewFailed, and Throttled for too many reviews."""
 
         async def review() -> tuple[bool, float]:
-            with self._reviews.throttling("access"):
+            with self._throttling("access"):
                 self._of_user.take(identity.username)
             allowed = await self._reviews.allowed(identity, path=path, verb=VERB)
             return allowed, ALLOWED_SECONDS if allowed else DENIED_SECONDS
 
-        allowed, known = await self._rights.get((identity, path), review)
+        everything = msgspec.json.encode(identity, order="sorted")  # two clients may differ in their groups alone
+        allowed, known = await self._rights.get((everything, path), review)
         if known:
-            self._reviews.cached("access")
+            self._reviews.count("access", "cached")
         return allowed
+
+    @contextmanager
+    def _throttling(self, review: str) -> Iterator[None]:
+        """Count a review that a limit forbids, when the body raises Throttled."""
+        try:
+            yield
+        except Throttled:
+            self._reviews.count(review, "throttled")
+            raise
 
     def trust(self, token: str, *, address: str) -> None:
         """Remember that this token has opened a page, and from where."""
@@ -184,10 +297,11 @@ class Gate:
         self._trusted_addresses[address] = None
 
     def _tell(self, event: str, caller: str, **values: str) -> None:
-        """Log a refused request, for each caller once a minute at most; ``requests`` are those since the last line."""
-        requests = self._refusals.count(f"{event} {caller}")
-        if requests:
-            self._logger.warning(event, **values, requests=requests)
+        """Log refused requests, for each caller once a minute. ``requests`` are those since the last line."""
+        refused = (event, caller)
+        self._refused[refused] = self._refused.get(refused, 0) + 1
+        if self._throttle.permits(caller, event, self._monotonic()):
+            self._logger.warning(event, **values, requests=self._refused.pop(refused))
 
 
 def _digest(token: str) -> bytes:
@@ -195,6 +309,6 @@ def _digest(token: str) -> bytes:
 
 
 def _shortened(text: str) -> str:
-    """Return a caller's text for the log: printable ASCII, and not much of it."""
+    """Return a client's text for the log, as a little printable ASCII."""
     escaped = ascii(text[:_MAX_LOGGED_CHARACTERS])[1:-1][:_MAX_LOGGED_CHARACTERS]
     return escaped if len(text) <= _MAX_LOGGED_CHARACTERS and len(escaped) < _MAX_LOGGED_CHARACTERS else f"{escaped}..."

@@ -1,47 +1,52 @@
 """A listening server that no client can block: HTTP/1.1 behind limits on time, bytes and connections.
 
-It gets an address, a handler and, for HTTPS, the place of the certificate in force. It sends the answers of the
-handler. aiohttp parses the requests. This module adds the limits that the parser does not have: on the number of
-connections; on the time of a handshake, a request, an answer and a pause between requests; and on the bytes before a
-request is complete. When all connections are taken, a new one replaces one without a pending request. Connections that
-never had a request go first, so a client that only holds connections open cannot keep the scraper out.
+aiohttp reads the requests. This module adds the limits that aiohttp does not have: on the number of connections; on the
+time of a handshake, a request and an answer; and on the bytes before a request is complete. When all connections are
+taken, a new one replaces one that waits for a request. Connections that never had a request go first, so a client that
+only holds connections open cannot keep the scraper out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Self, TypeAlias, cast
+from typing import Final, Self, TypeAlias, cast
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from wva import log
 from wva.instruments import Instruments
-from wva.serve.address import Address
+from wva.numbers import Whole, shown
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response]]
 TlsSource: TypeAlias = Callable[[], ssl.SSLContext]
 
 _SHUTDOWN_SECONDS: Final = 1.0
 _ACCEPT_PAUSE_SECONDS: Final = 1.0
+_NO_IPV6: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+_PORT: Final = Whole(0, 65535)
 _HEADERS: Final = {"Server": "wva", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 """On every answer: it names no version, no cache keeps it, and no browser guesses its type."""
+_NO_LOG: Final = logging.Logger("aiohttp", level=logging.CRITICAL + 1)  # noqa: LOG001 - no configuration switches it on
+"""Drops the lines of aiohttp. Each would carry a traceback, and a client may cause any number of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a server grants its peers; the times of ``request`` and ``idle`` are those of the Go controller.
+    """What a server grants its clients. ``request_seconds`` and ``idle_seconds`` are those of the Go controller.
 
-    ``request_seconds``: from the first byte, or from the opening, to a complete request. ``request_bytes``: what may
-    come meanwhile. ``idle_seconds``: between two requests. ``line_bytes``, ``field_bytes``, ``headers``: the request
-    line, one header, their number.
+    A request may take ``request_seconds`` and ``request_bytes``, from the first byte, or from the opening, until it is
+    complete. ``idle_seconds`` may pass between two requests. ``line_bytes`` limits the request line, ``field_bytes``
+    one header, and ``headers`` their number.
     """
 
     connections: int = 128
@@ -57,22 +62,104 @@ class Limits:
     headers: int = 64
 
 
-class Connection(asyncio.Protocol):
-    """Stands between the transport and aiohttp's protocol ``inner``."""
+class AddressError(Exception):
+    """A bind address that cannot be used. The message names it."""
 
-    def __init__(self, inner: web.RequestHandler, limits: Limits, *, closed: Callable[[str], None]) -> None:
-        """Wait for the transport. ``closed`` is told the cause when this side ends the connection."""
-        self.inner = inner
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen; ``host`` None means every interface."""
+
+    host: str | None
+    port: int
+
+    @staticmethod
+    def parse(text: str, *, setting: str) -> Address | None:
+        """Return the address of ``host:port`` or ``:port``; None for ``0`` or empty, which mean no server.
+
+        Raises AddressError, which names ``setting``.
+        """
+        if text in {"", "0"}:
+            return None
+        host, separator, port = text.rpartition(":")
+        number = _PORT.find(port) if separator and port.isdecimal() else None
+        if number is None:
+            raise AddressError(f"{setting}={shown(text)}: expected host:port, :port, or 0 to switch it off")
+        return Address(host.strip("[]") or None, number)
+
+    async def bind(self, name: str, *, backlog: int) -> list[socket.socket]:
+        """Return listening sockets, one for each address of the host, all with the same port.
+
+        Raises AddressError, which names the server by ``name``.
+        """
+        sockets: list[socket.socket] = []
+        try:
+            if self.host is None:
+                return [self._everywhere(backlog)]
+            loop = asyncio.get_running_loop()
+            found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            port = self.port
+            for family, *_, place in dict.fromkeys(found):
+                sockets.append(_listening((str(place[0]), port), family, backlog))
+                port = int(sockets[0].getsockname()[1])
+        except (OSError, UnicodeError) as error:
+            for listening in sockets:
+                listening.close()
+            if isinstance(error, OSError) and error.errno is not None and not isinstance(error, socket.gaierror):
+                reason = os.strerror(error.errno)  # asyncio adds the address to its text, which is in the message below
+            else:
+                reason = str(getattr(error, "strerror", None) or error)
+            raise AddressError(f"cannot listen on {self.host or ''}:{self.port} for {name}: {reason}") from error
+        return sockets
+
+    def _everywhere(self, backlog: int) -> socket.socket:
+        """Listen on every interface, with one socket for both families where there is IPv6."""
+        if socket.has_dualstack_ipv6():
+            try:
+                return _listening(("", self.port), socket.AF_INET6, backlog, dual=True)
+            except OSError as error:
+                if error.errno not in _NO_IPV6:  # the kernel knows IPv6, but the machine has no such address
+                    raise
+        return _listening(("", self.port), socket.AF_INET, backlog)
+
+
+def _listening(place: tuple[str, int], family: int, backlog: int, *, dual: bool = False) -> socket.socket:
+    listening = socket.create_server(place, family=family, backlog=backlog, dualstack_ipv6=dual)
+    listening.setblocking(False)
+    return listening
+
+
+class Connection(web.RequestHandler):
+    """A connection with its limits. aiohttp's class reads the requests and writes the answers."""
+
+    def __init__(
+        self, requests: web.Server, limits: Limits, *, closed: Callable[[str], None], refused: Callable[[int], None]
+    ) -> None:
+        """Wait for the transport. aiohttp hands each request to ``requests``.
+
+        ``closed`` is told the cause when this side ends the connection. ``refused`` is told the status of each
+        answer to a request that aiohttp cannot parse.
+        """
+        super().__init__(
+            requests,
+            loop=asyncio.get_running_loop(),
+            access_log=_NO_LOG,
+            keepalive_timeout=limits.idle_seconds,
+            lingering_time=0,  # the body of a GET is not read to its end
+            max_line_size=limits.line_bytes,
+            max_field_size=limits.field_bytes,
+            max_headers=limits.headers,
+            logger=_NO_LOG,
+        )
         self.ended = asyncio.Event()
         self.busy = False
         self.useful = False
+        self.last_used_at = self._loop.time()
         self._limits = limits
         self._closed = closed
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
+        self._refused = refused
         self._timer: asyncio.TimerHandle | None = None
         self._received_bytes = 0
-        self.last_used_at = self._loop.time()
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -87,23 +174,20 @@ class Connection(asyncio.Protocol):
             self._received_bytes = 0
 
     def abort(self, cause: str = "") -> None:
-        """Close at once; what was not sent yet is lost."""
-        if self._transport is not None and not self.ended.is_set():
+        """Close at once. What was not sent yet is lost."""
+        if self.transport is not None:
             if cause:
                 self._closed(cause)
-            self._transport.abort()
+            self.transport.abort()
         self._disarm()
-
-    # --- asyncio.Protocol --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin: a request has to come in time."""
-        self._transport = cast("asyncio.Transport", transport)
-        self.inner.connection_made(transport)
+        super().connection_made(transport)
         self._arm()
 
     def data_received(self, data: bytes) -> None:
-        """Count what comes outside of an answer and pass it on."""
+        """Count the bytes that come outside of an answer, and read them."""
         if self.ended.is_set():
             return
         if not self.busy:
@@ -112,27 +196,25 @@ class Connection(asyncio.Protocol):
                 self.abort("oversize")
                 return
             self._arm()
-        self.inner.data_received(data)
+        super().data_received(data)
 
-    def eof_received(self) -> None:
-        """Pass on that the peer sends no more; the transport closes."""
-        self.inner.eof_received()
-
-    def pause_writing(self) -> None:
-        """Pass on that the peer does not read."""
-        self.inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Pass on that it reads again."""
-        self.inner.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: BaseException | None) -> None:
         """End."""
         self._disarm()
         self.ended.set()
-        self.inner.connection_lost(exc)
+        super().connection_lost(exc)
 
-    # --- time --------------------------------------------------------------------------------------------------------
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = HTTPStatus.INTERNAL_SERVER_ERROR,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Return the answer to a request that failed in aiohttp, and count one that it cannot parse."""
+        if isinstance(exc, HttpProcessingError):
+            self._refused(status)
+        return super().handle_error(request, status, exc, message)
 
     def _arm(self) -> None:
         if self._timer is None:
@@ -142,27 +224,6 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-class _ParserLog(logging.Logger):
-    """Counts what aiohttp refuses by itself; its logger is the only place where it says so.
-
-    The lines themselves are dropped: each would carry a traceback, and a client may send any number of them.
-    """
-
-    def __init__(self, refused: Callable[[], None]) -> None:
-        super().__init__("wva.serve")
-        self._refused = refused
-
-    def exception(self, msg: object, *args: object, exc_info: Any = None, **more: Any) -> None:
-        """Count it if it is about a request that could not be parsed."""
-        del msg, args, more
-        if isinstance(exc_info, HttpProcessingError):
-            self._refused()
-
-    def debug(self, msg: object, *args: object, exc_info: Any = None, **more: Any) -> None:
-        """Count it: what is no HTTP at all comes this way."""
-        self.exception(msg, *args, exc_info=exc_info, **more)
 
 
 class Server:
@@ -178,7 +239,7 @@ class Server:
         tls: TlsSource | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """Prepare; nothing listens before ``__aenter__``. ``tls`` is asked anew for each connection."""
+        """Prepare; nothing listens before ``__aenter__``. ``tls`` is called for each connection."""
         self._handler = handler
         self._address = address
         self._name = name
@@ -187,9 +248,9 @@ class Server:
         self._limits = limits or Limits()
         self._logger = log.get("serve")
         self._connections: dict[Connection, asyncio.Task[None]] = {}
-        self._by_protocol: dict[object, Connection] = {}
         self._stack = AsyncExitStack()
         self.port = address.port
+        instruments.endpoint_connections.labels(server=name).set_function(lambda: len(self._connections))
 
     async def __aenter__(self) -> Self:
         """Listen. Raises AddressError when the address is taken or not ours."""
@@ -198,19 +259,9 @@ class Server:
             for listening in sockets:
                 stack.callback(listening.close)
             group = await stack.enter_async_context(asyncio.TaskGroup())
-            limits = self._limits
-            protocols = web.Server(
-                self._answer,
-                access_log=None,
-                keepalive_timeout=limits.idle_seconds,
-                lingering_time=0,  # the body of a GET is not read to its end
-                max_line_size=limits.line_bytes,
-                max_field_size=limits.field_bytes,
-                max_headers=limits.headers,
-                logger=_ParserLog(lambda: self._count(HTTPStatus.BAD_REQUEST)),
-            )
-            accepting = [group.create_task(self._accept(listening, group, protocols)) for listening in sockets]
-            stack.push_async_callback(self._stop, accepting, protocols)
+            requests = web.Server(self._answer)
+            accepting = [group.create_task(self._accept(listening, group, requests)) for listening in sockets]
+            stack.push_async_callback(self._stop, accepting, requests)
             self._stack = stack.pop_all()
         self.port = int(sockets[0].getsockname()[1])
         self._logger.info("server_started", server=self._name, port=self.port, tls=self._tls is not None)
@@ -222,32 +273,30 @@ class Server:
 
     @property
     def open_connections(self) -> int:
-        """How many connections there are, those in their handshake included."""
+        """How many connections there are, with those in their handshake."""
         return len(self._connections)
 
-    async def _stop(self, accepting: list[asyncio.Task[None]], protocols: web.Server) -> None:
+    async def _stop(self, accepting: list[asyncio.Task[None]], requests: web.Server) -> None:
         for task in accepting:
             task.cancel()
-        protocols.pre_shutdown()
-        await protocols.shutdown(_SHUTDOWN_SECONDS)
+        requests.pre_shutdown()
+        await requests.shutdown(_SHUTDOWN_SECONDS)
         for task in list(self._connections.values()):
             task.cancel()
 
-    # --- connections -------------------------------------------------------------------------------------------------
-
-    async def _accept(self, listening: socket.socket, group: asyncio.TaskGroup, protocols: web.Server) -> None:
+    async def _accept(self, listening: socket.socket, group: asyncio.TaskGroup, requests: web.Server) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
                 accepted, _ = await loop.sock_accept(listening)
-            except ConnectionAbortedError:  # gone before it was accepted
+            except ConnectionAbortedError:  # the client has gone before it was accepted
                 continue
-            except OSError as error:  # no file descriptors left; those that wait in the kernel go on waiting
+            except OSError as error:  # no file descriptors are left; clients wait in the kernel
                 self._logger.warning("accept_failed", server=self._name, error=error.strerror)
                 await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
                 continue
             if len(self._connections) >= self._limits.connections:
-                # The connection that is missed least makes room; one with a running request stays.
+                # The connection that is missed least makes room. One with a running request stays.
                 waiting = [connection for connection in self._connections if not connection.busy]
                 if not waiting:
                     self._closed("refused")
@@ -256,15 +305,13 @@ class Server:
                 self._closed("evicted")
                 victim = min(waiting, key=lambda connection: (connection.useful, connection.last_used_at))
                 self._connections.pop(victim).cancel()
-            connection = Connection(protocols(), self._limits, closed=self._closed)
+            connection = Connection(requests, self._limits, closed=self._closed, refused=self._count)
             self._connections[connection] = group.create_task(self._serve(connection, accepted))
-            self._gauge()
 
     async def _serve(self, connection: Connection, accepted: socket.socket) -> None:
         """Hold one connection from its handshake to its end."""
         limits = self._limits
         seconds = {"ssl_handshake_timeout": limits.handshake_seconds, "ssl_shutdown_timeout": limits.goodbye_seconds}
-        self._by_protocol[connection.inner] = connection
         try:
             try:
                 await asyncio.get_running_loop().connect_accepted_socket(
@@ -278,25 +325,18 @@ class Server:
                 return
             await connection.ended.wait()
         except Exception:
-            self._logger.exception("connection_failed", server=self._name)  # it alone: the process goes on
+            self._logger.exception("connection_failed", server=self._name)  # only this connection ends
         finally:
             connection.abort()
             accepted.close()
-            self._by_protocol.pop(connection.inner, None)
             self._connections.pop(connection, None)
-            self._gauge()
 
     def _closed(self, cause: str) -> None:
         self._instruments.endpoint_connections_closed.labels(server=self._name, cause=cause).inc()
 
-    def _gauge(self) -> None:
-        self._instruments.endpoint_connections.labels(server=self._name).set(len(self._connections))
-
-    # --- requests ----------------------------------------------------------------------------------------------------
-
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        connection = self._by_protocol.get(request.protocol)
-        if connection is None:  # closed while the request was on its way to here
+        connection = cast("Connection", request.protocol)
+        if connection.transport is None or connection.transport.is_closing():
             raise ConnectionResetError
         with connection.request():
             try:

@@ -1,8 +1,8 @@
-"""What the servers answer: the probes, the metrics, and pages of JSON beside them behind the same gate.
+"""What the servers answer: the probes, the metrics, and pages of JSON behind the same gate as the metrics.
 
-``/healthz`` answers as long as the event loop runs, and fails when a loop of the process does not come back: then the
-kubelet restarts the container. ``/readyz`` names everything that is not ready. Both give one reason per line, so that
-``kubectl describe pod`` shows them; neither depends on leadership, because a standby is ready to lead.
+``/healthz`` fails when a loop of the process hangs. Then the kubelet restarts the container. ``/readyz`` names all that
+is not ready. Both give one reason per line, because ``kubectl describe pod`` shows the lines. Neither depends on
+leadership, because a standby is ready to lead.
 """
 
 from __future__ import annotations
@@ -26,24 +26,21 @@ from wva.serve.http import Handler
 from wva.slices import Slices, beside
 
 ProbeCheck: TypeAlias = Callable[[], list[str]]
-"""Returns what is wrong, one line per reason; empty when nothing is."""
+"""Returns what is wrong, one line per reason."""
 JsonPage: TypeAlias = Callable[[], object]
 _Page: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
 METRICS_PATH: Final = "/metrics"
 _READ: Final = frozenset({"GET", "HEAD"})
 _GZIP_LEVEL: Final = 1
-"""The page repeats itself: for 1,000 variants 454 kB become 21 in 0.7 ms, and 17 in five times that."""
+"""The page repeats itself. For 1,000 variants, 454 kB become 21 kB in 0.7 ms, or 17 kB in five times as long."""
 _WORTH_COMPRESSING_BYTES: Final = 4096
 _SAMPLES_PER_VARIANT: Final = 30
-"""That cost about as much to render as a decision."""
-
+"""As many take about as long to render as one decision takes."""
 _PIECES_PER_SAMPLE: Final = 20
-"""Pieces of text that are ready: to join and compress them takes so many times less than to render a sample."""
-
+"""As many pieces of ready text take about as long to join and compress as one sample takes to render."""
 _END: Final = b"# EOF\n"
 """The last line of OpenMetrics."""
-
 _VERSION: Final = re.compile(r"version=([^;]*)")
 _VERSIONS: Final = frozenset({"0.0.1", "0.0.4", "1.0.0"})
 
@@ -57,16 +54,15 @@ def metrics_handler(
 ) -> Handler:
     """Return what serves ``/metrics`` and ``pages`` (path to a function whose result is sent as JSON).
 
-    ``gate`` None lets all clients in. ``series`` has the text of the families about variants. Without it they are
-    rendered like all others.
+    Without ``gate`` all clients get in. ``series`` has the text of the families about variants; without it, they are
+    rendered like the others.
     """
     known: dict[str, _Page] = {METRICS_PATH: partial(_exposition, registry, series)}
 
     async def send_json(page: JsonPage, _: web.BaseRequest) -> web.Response:
         return web.Response(body=msgspec.json.encode(page()), content_type="application/json")
 
-    for path, page in (pages or {}).items():
-        known[path] = partial(send_json, page)
+    known |= {path: partial(send_json, page) for path, page in (pages or {}).items()}
     return _serve(known, gate)
 
 
@@ -84,7 +80,7 @@ def probes_handler(not_ready: ProbeCheck, *, unhealthy: ProbeCheck = list) -> Ha
 
 
 def _serve(pages: Mapping[str, _Page], gate: Gate | None) -> Handler:
-    """Return a handler that asks the gate first and looks for the page then, by the same path."""
+    """Return a handler that asks the gate first, and then looks for the page by the same path."""
 
     async def handle(request: web.BaseRequest) -> web.Response:
         refused = None if gate is None else await gate.refusal(request, pages=pages)
@@ -101,7 +97,7 @@ def _serve(pages: Mapping[str, _Page], gate: Gate | None) -> Handler:
 
 
 class _Collected:
-    """Families that have been collected, in the form that the library renders."""
+    """Collected families, in the form that the library renders."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
@@ -112,14 +108,14 @@ class _Collected:
 
 async def _exposition(registry: CollectorRegistry, series: SeriesText | None, request: web.BaseRequest) -> web.Response:
     """Return the page in the format and encoding that the scraper asks for."""
-    # Formats in unknown versions are left out: the library takes any text for one.
+    # The library accepts any text as a version, so formats in unknown versions are left out.
     accept = request.headers.get("Accept", "").split(",")
     known = ",".join(entry for entry in accept if set(_VERSION.findall(entry)) <= _VERSIONS)
     encode, content_type = choose_encoder(known)
     headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
     zipped = gzip_accepted(request.headers.get("Accept-Encoding", ""))
     left_out = frozenset(head.name for head in series.heads) if series is not None else frozenset()
-    # Other tasks run between the families: for thousands of variants each takes a while.
+    # Other tasks may run between two families, because one takes a while for thousands of variants.
     slices, families = Slices(), []
     for family in registry.collect():
         if family.name not in left_out:

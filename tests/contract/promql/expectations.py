@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from tests.contract.promql.history import A0, A1, A1_SECOND, B0
 from tests.contract.promql.scope import Labels, Result, by_pod, labels
 from wva.collect.queries import (
+    ESSENTIAL_QUERIES,
     CounterSignal,
     EngineSignal,
     QueueSignal,
-    chunk_queries,
     engine_counters,
     engine_signals,
     scheduler_queue,
@@ -190,7 +190,7 @@ GROUPED_QUERIES = [
 ]
 
 _NAMESPACES = ("team-a", "team-b")
-_KV_QUERY, _, _, _ = chunk_queries(_NAMESPACES)
+_KV_QUERY = ESSENTIAL_QUERIES["kv_cache_usage"](_NAMESPACES)
 _A0_ONLY = {"namespace": "team-a", "model_name": "llama", "pod": "a-0"}
 _A1_ONLY = {"namespace": "team-a", "model_name": "llama", "pod": "a-1"}
 _B0_ONLY = {"namespace": "team-b", "model_name": "qwen", "pod": "b-0"}

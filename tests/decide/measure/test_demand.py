@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
+from typing import NamedTuple
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import wva.decide.measure
 from tests.builders import NOW
 from tests.decide.measure.pods import (
     ANSWER,
@@ -26,17 +28,28 @@ from tests.decide.measure.pods import (
     kind,
     readings,
 )
-from wva.decide.measure.demand import Observations, need_of, observed
-from wva.decide.measure.demand_engine import USUAL_TARGETS, LatencyTargets
+from wva.decide.measure import demand_engine, measure
+from wva.decide.measure.demand import need_of, observed
 from wva.decide.measure.need import Need
 from wva.model.memory import CapacityBasis, DemandMemory, Memory
 from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics
+from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.variant import ModelKey, Variant, VariantKey
 
 MODEL = ModelKey("ns", "m")
 NOTHING_REMEMBERED = DemandMemory(MODEL)
-PATIENT = LatencyTargets(first_token=10.0, between_tokens=1.0)
+
+
+class Targets(NamedTuple):
+    """What users shall get: the first token, and each one after it, within so many seconds."""
+
+    first_token: float = demand_engine.FIRST_TOKEN
+    between_tokens: float = demand_engine.BETWEEN_TOKENS
+
+
+USUAL = Targets()
+PATIENT = Targets(first_token=10.0, between_tokens=1.0)
 """Targets that do not bind: the KV cache does."""
 A, B = VariantKey("ns", "a"), VariantKey("ns", "b")
 
@@ -48,11 +61,14 @@ def measured(
     memory: DemandMemory,
     *,
     now: float,
-    targets: LatencyTargets = USUAL_TARGETS,
+    targets: Targets = USUAL,
 ) -> tuple[Need, DemandMemory]:
     """Measure a model of these variants."""
     model = readings(variants, told, queue, now=now)
-    return need_of(model, observed(model, memory, now), targets)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demand_engine, "FIRST_TOKEN", targets.first_token)
+        patch.setattr(demand_engine, "BETWEEN_TOKENS", targets.between_tokens)
+        return need_of(model, observed(model, memory, now))
 
 
 def looked(
@@ -61,7 +77,7 @@ def looked(
     *,
     silent: Sequence[str] = (),
     queue: float | None = 0.0,
-    targets: LatencyTargets = PATIENT,
+    targets: Targets = PATIENT,
 ) -> tuple[Need, DemandMemory]:
     """Measure a model of one variant as it is now."""
     variants = [kind(replicas=len(model.pods))]
@@ -132,17 +148,19 @@ def test_longer_prompts_lower_the_capacity() -> None:
     assert after.capacities[A].per_replica < 0.9 * before.capacities[A].per_replica
 
 
-def test_a_model_is_observed_once_in_a_cycle() -> None:
-    """Two analyzers that ask get the same answer, and the model has one memory of it."""
+def test_a_model_is_observed_once_in_a_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In hybrid mode two analyzers ask; the model has one memory of it."""
     served_model = PodsOfModel()
     _, memory = served(served_model, 4.0, 3)
     served_model.serve(4.0)
     model = readings([kind(replicas=2)], served_model.told(), now=served_model.now)
-    observations = Observations(Memory(demand=(memory,)))
-    seen = observations.of(model, served_model.now)
-    assert observations.of(model, served_model.now) is seen
-    assert seen.need.demand == pytest.approx(4.0)
-    assert observations.after == {MODEL: seen.after}
+    seen = observed(model, memory, served_model.now)
+    asked = []
+    monkeypatch.setattr(wva.decide.measure, "observed", lambda *given: asked.append(given) or seen)
+    (need,), after = measure([model], Memory(demand=(memory,)), Policy(proactive_model=True), served_model.now)
+    assert asked == [(model, memory, served_model.now)]
+    assert need.demand == need.second.demand == pytest.approx(4.0)
+    assert after.demand == (need_of(model, seen)[1],)
 
 
 def test_a_tighter_target_lowers_the_capacity() -> None:
@@ -153,7 +171,7 @@ def test_a_tighter_target_lowers_the_capacity() -> None:
     told = model.told()
     found = [
         measured([kind(replicas=2)], told, 0.0, memory, now=model.now, targets=targets)[0].capacities[A]
-        for targets in (PATIENT, replace(PATIENT, between_tokens=0.05), replace(PATIENT, first_token=0.2))
+        for targets in (PATIENT, PATIENT._replace(between_tokens=0.05), PATIENT._replace(first_token=0.2))
     ]
     assert found[1].per_replica < found[0].per_replica
     assert [each.limit for each in found] == ["KV cache", "time between tokens", "time to first token"]
@@ -164,7 +182,7 @@ def test_long_prompts_bind_by_the_first_token() -> None:
     model = PodsOfModel([ReportingPod(f"a-{place}", prompt=4000.0, cache=10.0 * KV_TOKENS) for place in range(40)])
     _, memory = served(model, 40.0, 20)
     model.serve(40.0)
-    need, _ = looked(model, memory, targets=LatencyTargets())
+    need, _ = looked(model, memory, targets=USUAL)
     assert need.capacities[A].limit == "time to first token"
 
 
@@ -413,7 +431,7 @@ def test_prompts_of_many_lengths_wait_longer_for_the_engine() -> None:
             for pod in model.pods:
                 pod.prompt = odd if turn % 2 else even
             model.serve(0.6)
-            need, memory = looked(model, memory, targets=LatencyTargets(1.0, 10.0))
+            need, memory = looked(model, memory, targets=Targets(1.0, 10.0))
         assert need is not None
         return need.capacities[A].per_replica, memory.variability
 

@@ -18,7 +18,6 @@ from tests.decide.queueing.samples import (
     targets,
 )
 from wva.decide.amounts import LARGEST
-from wva.decide.measure.demand import Observations
 from wva.decide.measure.queueing import LEFT_OUT, measure
 from wva.model.decision import Reason
 from wva.model.memory import CapacityBasis, Memory
@@ -375,4 +374,4 @@ def test_the_order_of_listing_changes_nothing():
 
 def test_no_models_are_no_needs():
     """An empty fleet has an empty answer."""
-    assert measure([], Memory(), Policy(), NOW, Observations(Memory())) == ([], Memory())
+    assert measure([], Memory(), Policy(), NOW, {}) == ([], Memory())

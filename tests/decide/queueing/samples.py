@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.builders import NAMESPACE, NOW, sample, variant
 from wva.decide.measure import measure
-from wva.decide.measure.demand import Observations
+from wva.decide.measure.demand import observed
 from wva.decide.measure.need import Need
 from wva.decide.progress import Moment, progress_of
 from wva.decide.trust import ModelReadings, VariantReadings, believe
-from wva.model.memory import Foresight, Memory, ModelMemory, Slot, VariantMemory
+from wva.model.memory import DemandMemory, Foresight, Memory, ModelMemory, Slot, VariantMemory
 from wva.model.metrics import EngineSignals, ReplicaMetrics, SampleState
 from wva.model.policy import Analyzer, Policy, QueueingOverride, QueueingPolicy, QueueingRules, SaturationPolicy
 from wva.model.records import replace
@@ -59,8 +59,7 @@ def steady(snapshot: Snapshot, policy: Policy, *, now: float = NOW) -> Memory:
     """Return the memory a minute after a cycle with the same reports, and after an hour of the same load."""
     snapshot = replace(snapshot, replicas=tuple(told_at(each, now - 60) for each in snapshot.replicas))
     models, _ = believe(snapshot, Memory(), policy, now - 60)
-    observations = Observations(Memory())
-    demand = tuple(observations.of(model, now - 60).after for model in models)
+    demand = tuple(observed(model, DemandMemory(model.key), now - 60).after for model in models)
     loads = {
         model.key: sum(
             pod.engine.success_rate.fresh_value or 0.0 for own in model.variants for pod in own.replicas if pod.engine

@@ -13,7 +13,7 @@ from tests.golden.original.queues import BoundedQueue as ChainQueue
 from tests.golden.original.service import IterationTime, RequestSize
 from tests.golden.original.sizing import perform
 from wva.decide.measure.demand_engine import EngineModel
-from wva.decide.measure.queueing_formulas import (
+from wva.decide.measure.queueing import (
     ATTAINMENT,
     ITL,
     SEQUENCES,
@@ -41,13 +41,13 @@ def queue(
         return known_service(parameters, prompt, answer, float(batch))
     held = request.resident or prompt + answer / 2
     slope, prefill = parameters.beta + parameters.gamma * held, parameters.beta * prompt
-    engine = EngineModel(parameters.alpha / 1000, slope / 1000, prefill / 1000, answer, 1.0, 1.0, 0.0, 0.0, "")
+    engine = EngineModel(parameters.alpha / 1000, slope / 1000, prefill / 1000, answer, 1.0, 0.0, 0.0, "")
     return learned_service(engine, float(batch))
 
 
 def one(parameters, batch, target, request=SHORT, pooled=1.0):
     """Return what one replica takes."""
-    (found,) = assure([queue(parameters, batch, request)], [target], [pooled])
+    (found,) = assure([(queue(parameters, batch, request), target, pooled)])
     return found
 
 
@@ -137,7 +137,7 @@ def test_no_target_leaves_the_sequences():
 
 def test_nothing_to_size():
     """Without a queue there is no answer."""
-    assert assure([], [], []) == []
+    assert assure([]) == []
 
 
 parameters = st.one_of(
@@ -159,7 +159,7 @@ replicas = st.builds(
 def test_a_looser_target_never_takes_less(replica, ttft, itl, pooled):
     """And every rate is a number above 0."""
     assume(replica is not None)
-    found, looser = assure([replica] * 2, [Target(ttft, itl), Target(2 * ttft, 2 * itl)], [pooled] * 2)
+    found, looser = assure([(replica, Target(times * ttft, times * itl), pooled) for times in (1, 2)])
     assert found.rate > 0
     assert found.used >= 0
     if found.feasible:
@@ -170,7 +170,7 @@ def test_the_model_agrees_with_the_chain():
     """The mean latencies of a birth-death chain at the assured rate are within the targets, and not by far too much."""
     target = Target(1000, 50)
     replica = queue(L40S, 122, RequestSize(1024, 512))
-    (found,) = assure([replica], [target], [1.0])
+    (found,) = assure([(replica, target, 1.0)])
     (exact,) = perform([ChainQueue(L40S, RequestSize(1024, 512), 122, 1220)], [found.rate])
     assert 0.7 * found.itl < exact.itl < found.itl <= target.itl * (1 + 1e-6)
     assert exact.ttft < found.ttft < target.ttft

@@ -7,12 +7,13 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.decide.measure.queueing_formulas import MISSED_BY_SLOW, Assured, FleetVariant, usage
+from wva.decide.measure.queueing import MISSED_BY_SLOW, Assured, FleetVariant, ServiceTimes, usage
 
 
 def kind(used, size, base, slope, cost, *, lowest=0, highest=math.inf):
     """Return a variant of which a share may be in use; 0 where the targets are out of reach."""
-    one = Assured(1.0, used or 0.5, 0.0, 0.0, 0.0, 0.0, "ITL", used > 0, base, slope, size)
+    service = ServiceTimes(base, slope, 0.0, 0.0, 0.0, 0.0, 0.0, size, 0.0)
+    one = Assured(service, 1.0, used, 0.0, 0.0, 0.0, 0.0, "ITL", used > 0)
     return FleetVariant(one, cost, lowest, highest)
 
 
@@ -71,4 +72,4 @@ kinds = st.builds(
 def test_there_is_always_a_use_that_one_of_them_may_have(found, demand):
     """It is between the lowest and the highest share."""
     used = usage(found, demand)
-    assert min(each.used for each in found) <= used <= max(each.used for each in found)
+    assert min(each.assured.used for each in found) <= used <= max(each.assured.used for each in found)

@@ -8,8 +8,17 @@ from pathlib import Path
 from tests.builders import variant
 from tests.decide.queueing.samples import A100, H100, MODEL, PREMIUM, UNTUNED, ModelCycles, pod
 from wva.decide.allocate import UNLIMITED, AllocationPolicy, Offer, SharingRule, Stock, Want, allocate
-from wva.decide.measure.queueing import BELIEVED_SHARE, DEFAULT_BATCH, KV_SHARE, RELAXED
-from wva.decide.measure.queueing_formulas import ATTAINMENT, DEVIATIONS, MISSED, MISSED_BY_SLOW, WORTH
+from wva.decide.measure.queueing import (
+    ATTAINMENT,
+    BELIEVED_SHARE,
+    DEFAULT_BATCH,
+    DEVIATIONS,
+    KV_SHARE,
+    MISSED,
+    MISSED_BY_SLOW,
+    RELAXED,
+    WORTH,
+)
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.optimizers import BestEffort
 from wva.model.policy import DEFAULT_SLO_MULTIPLIER, Policy

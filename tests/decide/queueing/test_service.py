@@ -8,7 +8,7 @@ import pytest
 
 from wva.decide.amounts import LARGEST
 from wva.decide.measure.demand_engine import EngineModel
-from wva.decide.measure.queueing_formulas import Target, bounded, known_batch, known_service, learned_service
+from wva.decide.measure.queueing import Target, bounded, known_batch, known_service, learned_service
 from wva.model.records import replace
 from wva.model.service import MAX_BATCH_SIZE, PerformanceProfile
 
@@ -19,7 +19,6 @@ ENGINE = EngineModel(
     prefill=0.064,
     answer=200.0,
     prompt_steps=2.0,
-    first_token=1.0,
     most=64.0,
     allowed=64.0,
     limit="",

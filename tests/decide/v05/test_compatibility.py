@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import INVALID, policy, stale, variant
+from tests.builders import INVALID, policy, stale, standing, variant
 from tests.decide.story import BUSY, FULL, IDLE, SILENT, TIGHT, Story, numbers, reasons
-from wva.decide.v05.engine import analyze, targets
+from wva.decide.v05 import analyze, targets
 from wva.model.decision import Reason, Source
 from wva.model.policy import Compatibility, SaturationPolicy
 from wva.model.variant import UNKNOWN_ACCELERATOR
@@ -115,5 +115,5 @@ def test_the_mode_can_be_left_and_entered():
 
 def test_an_empty_analysis_asks_for_nothing():
     """Without replicas the analysis has no wish to grow, no permission to shrink, and no targets."""
-    analysis = analyze([(variant("b", replicas=2), []), (variant("a"), [])], SaturationPolicy())
+    analysis = analyze([standing(variant("b", replicas=2)), standing(variant("a"))], SaturationPolicy())
     assert (analysis.loads, analysis.shortage, analysis.may_shrink, targets(analysis)) == ((), "", False, {})

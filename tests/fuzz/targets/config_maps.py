@@ -23,7 +23,7 @@ from wva.config.keys import (
     TargetFields,
 )
 from wva.config.kinds import MapKind
-from wva.config.live import LivePolicy
+from wva.config.live import LiveConfiguration
 from wva.decide.pipeline import conclude
 from wva.model.memory import Memory
 from wva.model.snapshot import Snapshot
@@ -89,19 +89,19 @@ def words():
 def check(data):
     """No text stops the controller; policies are in range, messages are short, and a deletion restores the defaults."""
     steps = _steps(data)
-    policy = LivePolicy(_SETTINGS, refusal=lambda _: "")
-    built_in = policy.current
+    policy = LiveConfiguration(_SETTINGS, refusal=lambda _: "")
+    built_in = policy.policy
     taken = False
     for given in steps:
         for kind in MapKind:
             for namespace in (OWN, TENANT) if kind.local else (OWN,):
                 _told(policy.apply(Key(namespace, kind.canonical), given))
         _judge(policy)
-        taken = taken or policy.current != built_in
+        taken = taken or policy.policy != built_in
     for kind in MapKind:
         for namespace in (OWN, TENANT):
             policy.apply(Key(namespace, kind.canonical), None)
-    assert policy.current == built_in
+    assert policy.policy == built_in
     return taken
 
 
@@ -128,7 +128,7 @@ def _told(outcome):
 
 
 def _judge(live):
-    policy = live.current
+    policy = live.policy
     assert live.problem_for(_VA).isprintable()
     assert len(live.warnings()) <= 100_000
     for model in (ModelKey(TENANT, MODEL), ModelKey("other", "n")):
@@ -142,7 +142,7 @@ def _judge(live):
         assert idle.enabled in {True, False}
         assert 0 < idle.retention_seconds < math.inf
         queue = policy.queueing_for(model)
-        assert queue is None or (1 < queue.slo_multiplier < math.inf and queue.targets_fit)
+        assert queue is None or (1 < queue.slo_multiplier < math.inf and queue.contradiction() is None)
         assert policy.optimizer_for(model) is not None
         target = policy.service_target_for(model)
         assert target is None or target.model_id == model.model_id

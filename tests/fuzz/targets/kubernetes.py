@@ -10,6 +10,7 @@ from contextlib import aclosing
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from tests.builders import decoded_list
 from tests.fuzz.harness import short
 from wva import targets
 from wva.api import kinds
@@ -17,8 +18,8 @@ from wva.api.core import InferencePool, InferencePoolAlpha, Node, Pod, ResourceQ
 from wva.api.resource import Resource
 from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
 from wva.api.variantautoscaling import VariantAutoscaling
-from wva.collect.bounds import ScalerStores, bound_problems, bounds_of
 from wva.collect.inventory import GPU_RESOURCES, gpu_count, pod_gpus, without_idle_containers
+from wva.collect.resolution import ScalerStores, bound_problems, bounds_of
 from wva.collect.surplus import (
     MAX_CONDITIONS,
     MAX_MODEL_ID_CHARACTERS,
@@ -34,6 +35,9 @@ from wva.kube.cache import Store
 from wva.kube.watch import WatchTarget, one_request
 from wva.numbers import MAX_REPLICAS
 from wva.targets import Deployment, LeaderWorkerSet, StatefulSet
+
+_NO_SCALERS = ScalerStores()
+_NO_SCALERS.add_indexes()
 
 KINDS = [value for value in (*vars(kinds).values(), *vars(targets).values()) if isinstance(value, Resource)]
 MOST_GPUS = 1_000_000
@@ -130,12 +134,12 @@ def _va(va):
     assert len(kept.status.conditions) <= MAX_CONDITIONS
     assert len(kept.spec.model_id) <= MAX_MODEL_ID_CHARACTERS + 1
     assert model_id_fits(kept) == model_id_fits(va)
-    short(*bound_problems(kept, None), *cost_problems(kept), *surplus_problems(kept, None))
+    short(*bound_problems(kept, _NO_SCALERS), *cost_problems(kept), *surplus_problems(kept, None))
     _variant(kept, Deployment())
 
 
 def _variant(va, target):
-    variant = variant_of(va, target=target, pods=(), bounds=bounds_of(va, None), now=NOW)
+    variant = variant_of(va, target=target, pods=(), bounds=bounds_of(va, _NO_SCALERS), now=NOW)
     assert 0 <= variant.cost <= COST.maximum
     assert variant.status_desired is None or 0 <= variant.status_desired <= MAX_REPLICAS
     assert variant.gpus_per_replica >= 1
@@ -201,7 +205,7 @@ _READ = {
 def _list(data):
     for body in (data, b'{"items":[' + data + b',{"metadata":{"name":"last"}}]}'):
         try:
-            listed = kinds.PODS.decode_list(body)
+            listed = decoded_list(kinds.PODS, body)
         except msgspec.DecodeError:
             continue
         assert listed.undecodable >= 0

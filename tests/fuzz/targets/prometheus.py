@@ -7,11 +7,10 @@ import math
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from tests.collect.cluster import no_faults
 from wva.api.core import Pod
-from wva.collect.queries import BY_PODS, ESSENTIAL_QUERIES, CounterSignal, EngineSignal, QueueSignal
+from wva.collect.queries import ANALYZER_QUERIES, ESSENTIAL_QUERIES, CounterSignal, EngineSignal, QueueSignal
 from wva.collect.replicas import ReplicaJoin
-from wva.collect.samples import Classifier
-from wva.collect.scheduler_queue import SchedulerQueueJoin
 from wva.collect.variants import AcceptedVariant
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness, SampleState
@@ -79,14 +78,16 @@ def check(data):
         assert len(text) <= LONGEST_TEXT
         assert SECRET not in text
         assert text.isprintable()
-    taken = _replicas(vector) | _queues(vector)
+    join = ReplicaJoin(
+        _VARIANTS, instruments=_INSTRUMENTS, wanted={_MODEL: frozenset(ANALYZER_QUERIES)}, faults=no_faults()
+    )
+    for query in (*ESSENTIAL_QUERIES, *ANALYZER_QUERIES):
+        join.add(query, vector)
+    taken = _replicas(join) | _queues(join)
     return bool(vector.series) and taken
 
 
-def _replicas(vector):
-    join = ReplicaJoin(_VARIANTS, instruments=_INSTRUMENTS, wanted={_MODEL: BY_PODS})
-    for query in (*ESSENTIAL_QUERIES, *BY_PODS):
-        join.add(query, vector)
+def _replicas(join):
     (replica,) = join.replicas(now=NOW, freshness=_FRESHNESS)
     _believable(replica.kv_usage, 1.0)
     _believable(replica.queue_length, 1e9)
@@ -100,10 +101,8 @@ def _replicas(vector):
     return replica.kv_usage.detail != "" or replica.kv_usage.value is not None
 
 
-def _queues(vector):
-    join = SchedulerQueueJoin([_MODEL])
-    join.add(vector)
-    (queue,) = join.queues(Classifier(NOW, _FRESHNESS))
+def _queues(join):
+    (queue,) = join.queues(now=NOW, freshness=_FRESHNESS)
     _believable(queue.size, MOST_OF_ANY)
     _believable(queue.size_bytes, MOST_OF_ANY)
     return queue.size.value is not None

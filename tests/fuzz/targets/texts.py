@@ -8,22 +8,22 @@ from tests.fuzz.harness import short
 from wva.api.meta import ObjectMeta, format_micro_time, format_time, parse_time
 from wva.api.scalers import PAUSED_REPLICAS_ANNOTATION, ScaledObject, ScaledObjectSpec, ScaledTarget
 from wva.api.variantautoscaling import ScaleTargetRef, VariantAutoscaling, VariantAutoscalingSpec
-from wva.collect.bounds import (
+from wva.collect.inventory import gpu_count, is_gpu_count
+from wva.collect.queries import namespace_matcher, quote, regex_literal, validate_namespace
+from wva.collect.resolution import (
     MAX_REPLICAS_ANNOTATION,
     MIN_REPLICAS_ANNOTATION,
     ScalerStores,
     bound_problems,
     bounds_of,
 )
-from wva.collect.inventory import gpu_count, is_gpu_count
-from wva.collect.promql import namespace_matcher, quote, regex_literal, validate_namespace
 from wva.collect.variants import COST, cost_problems, parse_cost
 from wva.godurations import format_promql_duration, parse_bool, parse_duration, parse_positive_duration
 from wva.kube.cache import Store
 from wva.model.inventory import normalize_accelerator
 from wva.numbers import FINITE, MAX_REPLICAS
-from wva.serve.address import Address, AddressError
 from wva.serve.gate import ALLOWED_SECONDS, accepted_seconds, bearer_token
+from wva.serve.http import Address, AddressError
 
 LONGEST_DURATION_SECONDS = 293 * 366 * 86_400
 HIGHEST_PORT = 65535
@@ -132,15 +132,15 @@ def _bounds(text):
     )
     scalers = ScalerStores(Store(), Store())
     scalers.add_indexes()
-    for known in (None, scalers):
-        bounds = bounds_of(va, known)
+    of_annotations = bounds_of(va, scalers)
+    scalers.scaled_objects.upsert(paused)
+    for bounds in (of_annotations, bounds_of(va, scalers)):
         for bound in (bounds.minimum, bounds.maximum):
             assert bound is None or 0 <= bound <= MAX_REPLICAS
         assert 0 <= bounds.clamp(7) <= MAX_REPLICAS
-        scalers.scaled_objects.upsert(paused)
     told = [*bound_problems(va, scalers), *cost_problems(va)]
     short(*told)
-    return bounds_of(va, None).minimum is not None
+    return of_annotations.minimum is not None
 
 
 def _promql(text):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.collect.cluster import joined_queue
 from tests.collect.doubles import NOW, series
-from wva.collect.engines import GAUGES, engine_counters, engine_signals
 from wva.collect.queries import ANALYZER_QUERIES, ENGINE_COUNTERS, ENGINE_SIGNALS, SCHEDULER_QUEUE
-from wva.collect.samples import Classifier, texts_of
-from wva.collect.scheduler_queue import SchedulerQueueJoin
+from wva.collect.samples import GAUGES, Classifier, engine_counters, engine_signals, texts_of
 from wva.model.metrics import Freshness
 from wva.model.variant import ModelKey as Model
 from wva.prometheus.answers import InstantVector
@@ -93,9 +92,7 @@ async def test_engines_tell_what_they_have_counted():
 
 async def test_the_gateway_tells_what_it_holds_back():
     """Without a replica all requests wait, and the gateway's queue has the model's namespace."""
-    join = SchedulerQueueJoin([Model("ns", "m")])
-    join.add((await observed())[SCHEDULER_QUEUE])
-    (queue,) = join.queues(Classifier(NOW + MINUTES * 60, Freshness()))
+    queue = joined_queue(Model("ns", "m"), (await observed())[SCHEDULER_QUEUE], now=END)
     assert queue.size.fresh_value
     assert queue.size_bytes.fresh_value
     assert queue.size_bytes.fresh_value / queue.size.fresh_value / 4 == pytest.approx(LOAD.prompt.mean_tokens, rel=0.3)

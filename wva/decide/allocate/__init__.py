@@ -1,7 +1,6 @@
 """Step 4: how many replicas each variant gets. All models, all variants, all GPUs: one function.
 
-In: what every model needs and what its variants offer, the free GPUs, and the rules. Out: a number for every variant,
-what could not be covered, and which limit kept a variant from more. The plan is the best one in this order:
+The plan is the best one in this order:
 
 1. Coverage: as much of the needs as possible, by priority or as ``SharingRule`` says.
 2. Price: of all replicas, and of the moves. An added replica costs a share more than one that is there, so a plan that
@@ -13,8 +12,8 @@ No variant gets more than its ceiling, more than its scaler can be brought to, o
 never cut for want of GPUs.
 
 Each model is solved alone. If that exceeds a limit, all models that draw from it are solved together, which may exceed
-another limit, and so on. Both searches are exact. When one takes more than the ``effort`` of the policy, or comes
-within half a per cent for more than a hundred models, the best plan so far stands, with its ``gap`` to the best one.
+another limit, and so on. Both searches are exact, unless one takes more than the ``effort`` of the policy, or comes
+within half a per cent for more than a hundred models: then the plan has a ``gap``.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def allocate(wants: Sequence[Want], stock: Stock = UNLIMITED, policy: Allocation
     if numbers is not wanted:
         limits |= fleet.denials(wanted, numbers)
         lacks = {model.want.key: lack for model in models if (lack := model.lack(numbers))}
-    return Plan(numbers, lacks, limits, max((model.gap for model in models), default=0.0), fleet.coverage_gap)
+    return Plan(numbers, lacks, limits, max((model.gap for model in models), default=0.0))
 
 
 class _Model:
@@ -109,7 +108,6 @@ class _Fleet:
 
     def __init__(self, models: Sequence[_Model], stock: Stock, policy: AllocationPolicy) -> None:
         """Take the GPUs of what comes in any case: floors, and numbers that are kept because no capacity is known."""
-        self.coverage_gap = 0.0
         self._models, self._policy = models, policy
         self._free = dict(stock.free)
         self._active: set[str] = set()
@@ -143,9 +141,7 @@ class _Fleet:
                 scarce = Scarce(shared, places, tuple(self._free.get(name, 0) for name in places))
                 capped = [(model, [self._capped(line) for line in model.lines]) for model in models]
                 claims = [Claim(model.want, lines, model.goal, scarce) for model, lines in capped]
-                room = Room(claims, scarce)
-                room.share(self._policy.sharing, delayed=self._policy.delayed)
-                self.coverage_gap = max(self.coverage_gap, room.gap)
+                Room(claims, scarce).share(self._policy.sharing, delayed=self._policy.delayed)
                 scarce.effort += effort - shared
                 # Begin with the cheapest numbers that need no more GPUs than those that show that it can be met.
                 parts, start = [], []

@@ -1,8 +1,7 @@
 """What is allocated, to whom, by which rules, and from which GPUs: the records of step 4.
 
 A GPU is free if no scheduled pod has it and no pod that waits for a node will take it. A namespace may also have
-quotas. All of these are *limits*: a name and the GPUs that are left under it. ``Stock`` alone says how many there are,
-and from which of them a variant takes.
+quotas. Both are *limits*: a name and the GPUs that are left under it.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from wva.decide.wording import LIMITER
-from wva.model.decision import Limit
+from wva.model.decision import LIMITER, Limit
 from wva.model.inventory import NVIDIA_GPU, GpuQuota, Inventory, UnknownInventory
 from wva.model.service import LOWEST_PRIORITY
 from wva.model.variant import COUNTED_BY, UNKNOWN_ACCELERATOR, ModelKey, Variant, VariantKey
@@ -99,13 +97,12 @@ class AllocationPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What every variant gets. The gaps are 0 when the plan is the best one."""
+    """What every variant gets. The gap is 0 when the plan is the cheapest one."""
 
     numbers: Mapping[VariantKey, int]  # of replicas
     missing: Mapping[ModelKey, float] = field(default_factory=dict)  # capacity not covered, of models that lack some
     limits: Mapping[VariantKey, Limit] = field(default_factory=dict)  # who kept a variant from so many replicas more
     gap: float = 0.0  # the largest share by which the price of models that are solved together may exceed the lowest
-    coverage_gap: float = 0.0  # the largest share of the needs of such models that might be covered in addition
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ can come to. The search looks at the numbers around them, outwards, until the bo
 better.
 
 A ``Joint`` is several parts. The GPUs get tolls, which rise where too many are taken and fall where some are left. With
-tolls every part is solved alone, and the sum bounds the cost of all from below. What is cheaper than the best known
-choices can exceed that bound by no more than the gap between the two. So all choices of each part within the gap are
-listed, and combined: the cheapest combination that fits is the best of all.
+tolls every part is solved alone, and the sum bounds the cost of all from below. So all choices of each part within the
+gap between this bound and the best known choices are listed, and the cheapest combination that fits is the best of all.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
@@ -143,10 +143,7 @@ def _alike(line: Line) -> tuple[object, ...]:
 
 
 def direct(lines: Sequence[Line], goal: float) -> Numbers | None:
-    """Return the cheapest numbers that carry a goal where these are told at once, None where they must be searched.
-
-    That is for one line, and for two of which one needs few replicas: all numbers of that are tried.
-    """
+    """Return the cheapest numbers that carry a goal, for one line or two of which one needs few replicas, else None."""
     if sum([line.low * line.capacity for line in lines]) >= goal:
         return tuple([line.low for line in lines])
     if len(lines) == 1:
@@ -199,11 +196,10 @@ def _shared(offers: Sequence[Offer], number: int) -> dict[VariantKey, int]:
 def raised(
     numbers: Mapping[VariantKey, int], count: int, *, ties: Sequence[VariantKey], most: Mapping[VariantKey, int]
 ) -> dict[VariantKey, int]:
-    """Return the numbers after ``count`` replicas were added, each to the smallest number that may still grow.
+    """Return the numbers as if ``count`` replicas were added one by one, each to the smallest that may still grow.
 
-    That is what the result is equal to. It is computed without such steps, since a change may be of any size. Among
-    equal numbers the key that comes first in ``ties`` grows; ``ties`` contains every key. ``most`` are the largest
-    numbers, for the keys that have one. Replicas for which no key has room are left out.
+    Since a change may be of any size, there is no such loop. Among equal numbers the first of ``ties``, which has every
+    key, grows. ``most`` are the largest numbers, for keys that have one. What finds no room is left out.
     """
     if not numbers or count <= 0:
         return dict(numbers)
@@ -211,16 +207,13 @@ def raised(
     def at(level: int) -> dict[VariantKey, int]:
         return {key: max(number, min(level, most.get(key, level))) for key, number in numbers.items()}
 
-    total = sum(numbers.values())
-    level, too_high = min(numbers.values()), max(numbers.values()) + count + 1
-    while too_high - level > 1:
-        middle = (level + too_high) // 2
-        if sum(at(middle).values()) - total <= count:
-            level = middle
-        else:
-            too_high = middle
+    # Raise all numbers to the highest level for which there are enough replicas, and give out the rest.
+    total = sum(numbers.values()) + count
+    low = min(numbers.values())
+    levels = range(low + 1, max(numbers.values()) + count + 1)
+    level = low + bisect_right(levels, total, key=lambda level: sum(at(level).values()))
     shared = at(level)
-    rest = count - (sum(shared.values()) - total)
+    rest = total - sum(shared.values())
     for key in [key for key in ties if shared[key] == level and level < most.get(key, level + 1)][:rest]:
         shared[key] += 1
     return shared

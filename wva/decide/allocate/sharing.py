@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import groupby
-from operator import add, mul, sub
+from operator import add, sub
 from typing import Final
 
 from wva.decide.allocate.records import SharingRule, Want
@@ -63,8 +63,6 @@ class Room:
 
     def __init__(self, claims: Sequence[Claim], scarce: Scarce) -> None:
         """Begin with what needs no scarce GPUs."""
-        self.gap = 0.0  # how much more of the needs might be covered, as a share of all, if the search was cut short
-        self._cut = False
         self._claims, self._scarce, self._spare = claims, scarce, scarce.free
 
     def share(self, rule: SharingRule, *, delayed: bool) -> None:
@@ -95,19 +93,6 @@ class Room:
                     amount = claim.unit * max(1, most // (2 * (1 + len(waiting)) * claim.unit))
                 if self._raise(claim, min(claim.most, claim.given + amount)) and claim.missing:
                     heappush(waiting, (turn_of(claim, turns + 1), at, turns + 1, claim))
-        if self._cut:
-            # If all GPUs that are left were of one kind, the models that cover most per GPU would get them.
-            worth = [1 / (1 + gpus) for gpus in self._scarce.free]
-            spare = math.fsum(map(mul, worth, self._scarce.free))
-            spare -= math.fsum(claim.held.cheapest(worth)[1] for claim in self._claims)
-            hopes = []
-            for claim in [claim for claim in self._claims if claim.missing]:
-                worths = [(line.gpus * sum(worth[place] for place in places), line) for line, places in claim.lines]
-                rate = max(line.capacity / price for price, line in worths) / claim.most
-                hopes.append((rate, claim.missing / claim.most))
-            for rate, lack in sorted(hopes, reverse=True):
-                self.gap += min(lack, max(0.0, spare) * rate) / len(self._claims)
-                spare -= lack / rate
 
     def _raise(self, claim: Claim, goal: float, *, whole: bool = False) -> bool:
         """Give a model as much as possible up to a capacity; tell whether that is all. ``whole``: all or nothing."""
@@ -133,12 +118,10 @@ class Room:
         effort = self._scarce.effort
         others = [each for each in self._claims if each is not claim and any(each.choice[1])]
         if effort <= _PER_MODEL * len(others):
-            self._cut = True
             return choice
         parts, choices = [each.held for each in others], [each.choice for each in others]
         joint = Joint([*parts, part], [*choices, choice], self._scarce, 2 * _LEAN)
         joint.solve(effort - effort // _PER_RAISE)
-        self._cut = self._cut or not joint.closed
         for each, found in zip(others, joint.choices, strict=False):
             each.choice = found
         self._spare = self._scarce.left_by(each.choice for each in self._claims)

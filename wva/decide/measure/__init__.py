@@ -1,8 +1,7 @@
 """Step 2: what each model needs, as the analyzer that it asks for measures it.
 
-An analyzer is one function in a module of its own, and one line in ``ANALYZERS``. All that comes after it is the same
-for all of them. HYBRID asks the queueing analyzer about every model, too. Once both needs are foreseen, the larger
-counts.
+An analyzer is one function in a module of its own, and one line in ``ANALYZERS``. HYBRID asks the queueing analyzer
+about every model, too. Once both needs are foreseen, the larger counts.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from wva.decide.measure import demand, percentage, tokens
-from wva.decide.measure.demand import Observations
+from wva.decide.measure.demand import Observed, observed
 from wva.decide.measure.need import REPLICAS, Need
 from wva.decide.trust import ModelReadings
-from wva.model.memory import Memory
+from wva.model.memory import DemandMemory, Memory
 from wva.model.optimizers import Analyzer
 from wva.model.policy import Policy
 from wva.model.records import replace
@@ -22,18 +21,18 @@ from wva.model.variant import ModelKey
 
 __all__ = ["ANALYZERS", "larger", "measure", "present_capacity"]
 
-Measuring = Callable[[Sequence[ModelReadings], Memory, Policy, float, Observations], tuple[list[Need], Memory]]
+Measuring = Callable[[Sequence[ModelReadings], Memory, Policy, float, Observed], tuple[list[Need], Memory]]
 """Measures all models that ask for it at once: models, memory, policy, the time in seconds since the epoch, and what
-was observed in this cycle -> the needs of the models, in their order, and the memory with the analyzer's part of it
-replaced."""
+happened at the models whose requests are counted -> the needs of the models, in their order, and the memory with the
+analyzer's part of it replaced."""
 
 
 def _queueing(
-    models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float, observations: Observations
+    models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float, seen: Observed
 ) -> tuple[list[Need], Memory]:
     from wva.decide.measure.queueing import measure as queueing  # noqa: PLC0415 - imports numpy, which takes 20 MB
 
-    return queueing(models, memory, policy, now, observations)
+    return queueing(models, memory, policy, now, seen)
 
 
 ANALYZERS: Final[Mapping[Analyzer, Measuring]] = {
@@ -42,27 +41,30 @@ ANALYZERS: Final[Mapping[Analyzer, Measuring]] = {
     Analyzer.QUEUEING: _queueing,
     Analyzer.DEMAND: demand.measure,
 }
-"""Each analyzer by its name in the configuration. Those that count requests share what they observe."""
+"""Each analyzer by its name in the configuration."""
+_COUNTING: Final = {Analyzer.QUEUEING, Analyzer.DEMAND}  # they share what is observed of requests
 
 
 def measure(models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float) -> tuple[list[Need], Memory]:
     """Return the needs of all models, in their order, and the memory after the measurement."""
     groups: dict[Analyzer, list[ModelReadings]] = {}
+    before, seen = {entry.key: entry for entry in memory.demand}, {}
     for model in models:
-        groups.setdefault(policy.analyzer_for(model.key), []).append(model)
-    observations = Observations(memory)
+        name = policy.analyzer_for(model.key)
+        groups.setdefault(name, []).append(model)
+        if policy.proactive_model or name in _COUNTING:
+            seen[model.key] = observed(model, before.get(model.key) or DemandMemory(model.key), now)
+    memory = replace(memory, demand=tuple([each.after for each in seen.values()]))
     needs: dict[ModelKey, Need] = {}
     for name, group in groups.items():
-        found, memory = ANALYZERS[name](group, memory, policy, now, observations)
+        found, memory = ANALYZERS[name](group, memory, policy, now, seen)
         needs |= {need.key: need for need in found}
     groups.pop(Analyzer.QUEUEING, None)
     asked = [model for group in groups.values() for model in group]
     if policy.proactive_model and asked:
-        found, memory = _queueing(asked, memory, policy, now, observations)
+        found, memory = _queueing(asked, memory, policy, now, seen)
         for model, second in zip(asked, found, strict=True):
             needs[model.key] = replace(needs[model.key], second=second)
-    after = observations.after
-    memory = replace(memory, demand=tuple([after[model.key] for model in models if model.key in after]))
     return [needs[model.key] for model in models], memory
 
 

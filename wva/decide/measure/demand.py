@@ -1,8 +1,5 @@
 """The demand analyzer: what arrives, in requests per second, and what one replica of each variant carries of it.
 
-In: the variants of a model, what their Ready pods tell, the requests that wait at the gateway, and the memory. Out: a
-``Need`` and the memory for the next cycle.
-
 Where signals are missing, the analyzer goes on with less, step by step:
 
 1. A pod whose last scrape failed is credited what it had before (``demand_arrivals``).
@@ -22,7 +19,7 @@ from msgspec import Struct
 
 from wva.decide.measure import percentage
 from wva.decide.measure.demand_arrivals import VariantChange, change
-from wva.decide.measure.demand_engine import USUAL_TARGETS, EngineModel, LatencyTargets, engine_of, learned
+from wva.decide.measure.demand_engine import EngineModel, engine_of, learned
 from wva.decide.measure.need import Capacity, Need
 from wva.decide.trust import ModelReadings
 from wva.model.decision import Reason
@@ -50,14 +47,10 @@ _ASSUMED: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class FleetCapacity:
-    """What replicas carry together.
-
-    ``weights``: requests that the gateway gives a replica, relative to replicas of other variants. ``batches`` and
-    ``sums`` are what has been computed.
-    """
+    """What replicas carry together; ``batches`` and ``sums`` are what has been computed."""
 
     engines: Mapping[VariantKey, EngineModel]
-    weights: Mapping[VariantKey, float]
+    weights: Mapping[VariantKey, float]  # requests that the gateway gives a replica, relative to other variants
     unevenness: float
     batches: dict[tuple[VariantKey, int], float] = field(default_factory=dict)
     sums: dict[tuple[tuple[VariantKey, int], ...], float] = field(default_factory=dict)
@@ -100,68 +93,40 @@ class FleetCapacity:
 
 
 class ModelObservation(Struct, frozen=True, gc=False):
-    """What happened at a model since the last cycle.
+    """What happened at a model since the last cycle."""
 
-    Attributes:
-        need: what arrives and waits, without what replicas carry; ``hold`` says why nothing can be told.
-        before: what was remembered.
-        after: what to remember; ``before`` itself, where nothing can be told.
-        changes: what each variant did; empty where nothing can be told.
-
-    """
-
-    need: Need
-    before: DemandMemory
-    after: DemandMemory
-    changes: Sequence[VariantChange] = ()
+    need: Need  # what arrives and waits, without what replicas carry; ``hold`` says why nothing can be told
+    before: DemandMemory  # what was remembered
+    after: DemandMemory  # what to remember; the same where nothing can be told
+    changes: Sequence[VariantChange] = ()  # what each variant did; empty where nothing can be told
 
 
-class Observations:
-    """Observes each model once in a cycle, for all analyzers that count its requests.
-
-    ``after`` is what to remember of each; an analyzer may put there what it has learned besides.
-    """
-
-    def __init__(self, memory: Memory) -> None:
-        """``memory`` is what the last cycle left."""
-        self._before = {entry.key: entry for entry in memory.demand}
-        self.after: dict[ModelKey, DemandMemory] = {}
-        self._found: dict[ModelKey, ModelObservation] = {}
-
-    def of(self, model: ModelReadings, now: float) -> ModelObservation:
-        """Return what happened at a model since the last cycle. ``now`` is in seconds since the epoch."""
-        found = self._found.get(model.key)
-        if found is None:
-            before = self._before.get(model.key) or DemandMemory(model.key)
-            found = self._found[model.key] = observed(model, before, now)
-            self.after[model.key] = found.after
-        return found
+Observed = Mapping[ModelKey, ModelObservation]
 
 
 def measure(
-    models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float, observations: Observations
+    models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float, seen: Observed
 ) -> tuple[list[Need], Memory]:
-    """Return the needs of models in requests per second, in their order, and the memory of the percentage analyzer.
+    """Return the needs of models in requests per second, in their order, and the memory.
 
-    A model of which nothing is known yet gets the need of that analyzer, which says why the demand is not known, and
-    objects to a shrink if that does. What is learned of demand goes to ``observations.after``.
+    A model of which nothing is known yet gets the need of the percentage analyzer, which says why the demand is not
+    known, and objects to a shrink if that does.
     """
-    needs = []
+    needs, kept = [], {entry.key: entry for entry in memory.demand}
     for model in models:
-        need, observations.after[model.key] = need_of(model, observations.of(model, now))
+        need, kept[model.key] = need_of(model, seen[model.key])
         needs.append(need)
+    memory = replace(memory, demand=tuple(kept.values()))
     unknown = {place: need.hold.message for place, need in enumerate(needs) if need.hold is not None}
     if unknown:
-        found, memory = percentage.measure([models[place] for place in unknown], memory, policy, now, observations)
+        found, memory = percentage.measure([models[place] for place in unknown], memory, policy, now, seen)
         for (place, why), instead in zip(unknown.items(), found, strict=True):
             words = f"{instead.summary}; demand is not known: {why}".removeprefix("; ")
             needs[place] = replace(instead, summary=words, objection=instead.objection or needs[place].objection)
     return needs, memory
 
 
-def need_of(
-    model: ModelReadings, seen: ModelObservation, targets: LatencyTargets = USUAL_TARGETS
-) -> tuple[Need, DemandMemory]:
+def need_of(model: ModelReadings, seen: ModelObservation) -> tuple[Need, DemandMemory]:
     """Return the need of a model that was observed, and what to remember."""
     need, after = seen.need, seen.after
     if not seen.changes:
@@ -169,7 +134,7 @@ def need_of(
     variants = [each.progress.variant for each in model.variants]
     sizes = (after.prompt.usual, after.answer.usual, after.held.usual)
     engines = [
-        engine_of(entry.fit, variant.parameters, found.kv_tokens, sizes, targets, seen.before.variability)
+        engine_of(entry.fit, variant.parameters, found.kv_tokens, sizes, seen.before.variability)
         for variant, entry, found in zip(variants, after.variants, seen.changes, strict=True)
     ]
     # How far the loads of replicas of a variant differ, against chance. While requests wait, and while pods come and
@@ -205,26 +170,25 @@ def need_of(
     weights = {key: loads[key] or scale * engine.most for key, engine in kinds.items()}
     fleet = FleetCapacity(kinds, weights, after.unevenness)
     present = max(1, sum([variant.current_replicas for variant in variants]))
-    capacities = {
-        variant.key: Capacity(fleet.alone(variant.key, present), CapacityBasis.BORROWED)
-        if engine is None
-        else Capacity(fleet.alone(variant.key, present), CapacityBasis.OBSERVED, engine.limit)
-        for variant, engine in zip(variants, engines, strict=True)
-    }
+    capacities = {}
+    for variant, engine in zip(variants, engines, strict=True):
+        basis, limit = (CapacityBasis.BORROWED, "") if engine is None else (CapacityBasis.OBSERVED, engine.limit)
+        capacities[variant.key] = Capacity(fleet.alone(variant.key, present), basis, limit)
     return replace(need, capacities=capacities, carries=fleet.carries), after
 
 
 def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObservation:
     """Return what happened at a model since the last cycle. ``now`` is in seconds since the epoch."""
-    if model.failure is not None:
-        return ModelObservation(_nothing(model.key, model.failure), memory, memory)
+    unknown = model.failure
+    if unknown is None and memory.at == now:
+        unknown = "no time has passed since the last measurement"
+    if unknown is not None:
+        return ModelObservation(_nothing(model.key, unknown), memory, memory)
     if memory.at is not None and now < memory.at:
         # The clock was set back: what has a time begins anew, what has been learned stays.
         anew = [replace(entry, pods=()) for entry in memory.variants]
         memory = replace(memory, at=None, variants=tuple(anew), owed=0.0)
     last = now if memory.at is None else memory.at
-    if memory.at is not None and now <= last:
-        return ModelObservation(_nothing(model.key, "no time has passed since the last measurement"), memory, memory)
     waiting = None if model.queue is None else model.queue.size.fresh_value
     waiting = memory.queue if waiting is None else waiting
     known = {entry.key: entry for entry in memory.variants}
@@ -266,27 +230,22 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         variability = max(0.0, min(_MOST_VARIED, variability + min(1.0, len(lengths) / _PAIRS) * surprise))
     arrived = arrived + waiting - memory.queue - memory.owed
     rate = max([sum([pod.rate for each in kept for pod in each.pods]) for kept in (entries, changes)])
-    after = DemandMemory(
-        model.key,
+    variants = []
+    for entry, found, load in zip(entries, changes, loads, strict=True):
+        fit = learned(entry.fit, found, held=held.usual, now=now) if held.many else entry.fit
+        variants.append(VariantDemand(entry.key, fit, found.pods, load))
+    after = replace(
+        memory,
         at=now,
-        variants=tuple(
-            VariantDemand(
-                entry.key,
-                learned(entry.fit, found, held=held.usual, now=now) if held.many else entry.fit,
-                found.pods,
-                load,
-            )
-            for entry, found, load in zip(entries, changes, loads, strict=True)
-        ),
+        variants=tuple(variants),
         prompt=prompt,
         answer=answer,
         held=held,
         queue=waiting,
         owed=min(max(0.0, -arrived), _OWED_SECONDS * rate),
-        unevenness=memory.unevenness,
         variability=variability,
     )
-    if now <= last:
+    if memory.at is None:
         # Perhaps the controller was started again and has lost its memory.
         first = _nothing(model.key, "this is the first measurement", "nothing shrinks in the first cycle")
         return ModelObservation(first, memory, after, changes)

@@ -37,15 +37,7 @@ _EMPTY: Final = EngineCounters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 @dataclass(slots=True)
 class VariantChange:
-    """What happened at the pods of a variant since the last cycle.
-
-    ``held`` are the tokens in the KV caches for ``running`` requests. ``step``, ``batch`` and ``prefilled`` are sums
-    over the ``gaps`` between tokens: of the seconds between them, of the answers in progress meanwhile, and of the
-    prompt tokens that were computed meanwhile. ``loads`` are the requests in each pod that has been Ready for a while,
-    ``lengths`` the prompts that each pod has computed, with their tokens. ``moved``: pods came or went. ``complete``:
-    every pod has reported lately. ``told``: at least one pod has reported now. ``kv_tokens``: the size of a replica's
-    KV cache, 0 if not known.
-    """
+    """What happened at the pods of a variant since the last cycle."""
 
     arrived: float = 0.0
     prompts: float = 0.0
@@ -54,18 +46,20 @@ class VariantChange:
     answer_tokens: float = 0.0
     running: float = 0.0
     waiting: float = 0.0
-    held: float = 0.0
+    held: float = 0.0  # the tokens in the KV caches for the running requests
+    # Sums over the gaps between tokens: of the seconds between them, of the answers in progress meanwhile, and of the
+    # prompt tokens that were computed meanwhile
     gaps: float = 0.0
     step: float = 0.0
     batch: float = 0.0
     prefilled: float = 0.0
-    kv_tokens: float = 0.0
+    kv_tokens: float = 0.0  # the size of a replica's KV cache, 0 if not known
     pods: tuple[PodMemory, ...] = ()
-    loads: list[float] = field(default_factory=list)
-    lengths: list[tuple[float, float]] = field(default_factory=list)
-    moved: bool = False
-    complete: bool = True
-    told: bool = False
+    loads: list[float] = field(default_factory=list)  # the requests in each pod that has been Ready for a while
+    lengths: list[tuple[float, float]] = field(default_factory=list)  # prompts that each pod computed, and their tokens
+    moved: bool = False  # pods came or went
+    complete: bool = True  # every pod has reported lately
+    told: bool = False  # at least one pod has reported now
 
     def add(self, new: PodMemory, old: PodMemory | None, ready_since: float | None, last: float) -> PodMemory:
         """Add what a pod did since its last scrape, and return what to remember of it.
@@ -103,7 +97,7 @@ class VariantChange:
             self.step += gap_seconds
             self.batch += gaps * gap_seconds / seconds
             self.prefilled += prompt_tokens * gap_seconds / seconds
-        return _rated(new, max(0.0, came) / seconds)
+        return replace(new, rate=max(0.0, came) / seconds)
 
 
 def change(
@@ -151,7 +145,7 @@ def change(
     for new, old in anew:
         rate = min(old.rate, usual)
         found.arrived += rate * (new.counters.at - old.counters.at + new.age - old.age) - old.credited
-        told.append(_rated(new, rate))
+        told.append(replace(new, rate=rate))
     for pod in silent:
         credit = min(pod.rate, usual) * elapsed if now - pod.counters.at < _FORGET_SECONDS else 0.0
         found.arrived += credit
@@ -163,10 +157,6 @@ def change(
     found.pods = tuple(told)
     found.moved = before.keys() != {pod.name for pod in told}
     return found
-
-
-def _rated(pod: PodMemory, rate: float) -> PodMemory:
-    return PodMemory(pod.name, pod.counters, pod.running, pod.waiting, rate, derived=pod.derived, age=pod.age)
 
 
 def _told(replica: ReplicaMetrics, old: PodMemory | None, now: float) -> PodMemory | None:

@@ -21,6 +21,9 @@ from wva.model.memory import LONGEST_TOKENS, Fit
 from wva.model.records import replace
 from wva.model.vllm_parameters import VllmParameters
 
+FIRST_TOKEN: Final = 1.0
+BETWEEN_TOKENS: Final = 0.1
+"""Users shall get the first token, and each one after it, within so many seconds."""
 _HALF_LIFE_SECONDS: Final = 7200.0
 _NOISE: Final = 0.05  # relative error of the mean time between tokens of one cycle, model error included
 _PRIOR_SPREAD: Final = 0.6  # relative spread of the prior
@@ -45,33 +48,20 @@ _FULL: Final = 0.97  # share of the KV cache that can be used
 _SPREAD: Final = 2.0  # the mean batch plus so many standard deviations must fit
 
 
-class LatencyTargets(Struct, frozen=True, gc=False):
-    """What users shall get: the first token, and each one after it, within so many seconds."""
-
-    first_token: float = 1.0
-    between_tokens: float = 0.1
-
-
-USUAL_TARGETS: Final = LatencyTargets()
-
-
 class EngineModel(Struct, frozen=True, gc=False):
     """One replica for requests of known sizes. Times in seconds.
 
-    A step with n answers in progress takes ``base + slope * n``, the prompts of new requests interrupt it for
-    ``prefill`` each, and an answer takes ``answer`` steps. A prompt takes ``prompt_steps`` steps. At most ``most``
-    requests are in progress, which ``limit`` bounds. The mean batch may be ``allowed``.
+    A step with n answers in progress takes ``base + slope * n``, and the prompts of new requests interrupt it.
     """
 
     base: float
     slope: float
-    prefill: float
-    answer: float
-    prompt_steps: float
-    first_token: float
-    most: float
-    allowed: float
-    limit: str
+    prefill: float  # the time of a prompt
+    answer: float  # the steps of an answer
+    prompt_steps: float  # the steps of a prompt
+    most: float  # requests in progress at most
+    allowed: float  # the mean batch may be so large
+    limit: str  # what bounds these
 
     def rate(self, batch: float) -> float:
         """Return the requests per second at which so many are in progress, by Little's law."""
@@ -87,11 +77,9 @@ class EngineModel(Struct, frozen=True, gc=False):
         It varies around its mean by chance, and the highest shall fit. ``alone`` is the share of this variation that a
         replica has for itself: 1 where chance decides which replica gets a request, 1/n where n replicas share it.
         """
-        low, high = 0.0, self.allowed
+        low, high, wait = 0.0, self.allowed, 0.5 * FIRST_TOKEN
         base, slope, prefill, answer, most = self.base, self.slope, self.prefill, self.answer, self.most
-        each = slope + prefill / answer
-        scale = alone / base
-        wait = 0.5 * self.first_token
+        each, scale = slope + prefill / answer, alone / base
         for _ in range(_HALVINGS):
             batch = (low + high) / 2.0
             room = wait * batch / (answer * (base + slope * batch) + batch * prefill)
@@ -108,7 +96,7 @@ class EngineModel(Struct, frozen=True, gc=False):
         """
         low, high = 0.0, self.rate(self.allowed)
         long = 1.0 + sqrt(variability)
-        target = max(self.first_token, _IDLE * long * (self.prefill + self.prompt_steps * self.base))
+        target = max(FIRST_TOKEN, _IDLE * long * (self.prefill + self.prompt_steps * self.base))
         varied = max(_LEAST_VARIED, _ARRIVALS + variability)
         found, rate = 0.0, high
         for _ in range(_HALVINGS):
@@ -149,10 +137,9 @@ def engine_of(
     parameters: VllmParameters | None,
     kv_tokens: float,
     sizes: tuple[float, float, float],
-    targets: LatencyTargets,
     variability: float,
 ) -> EngineModel | None:
-    """Return a replica for requests of known sizes, None while nothing has been learned.
+    """Return a replica, None while nothing has been learned.
 
     ``sizes`` are the tokens of a prompt, of an answer, and in the KV cache for a request. ``kv_tokens`` is the size of
     the KV cache, 0 if not known. ``variability`` is the squared variation of the lengths of prompts.
@@ -168,11 +155,11 @@ def engine_of(
     most = max(1.0, min(sequences, by_cache))
     limit = "KV cache" if by_cache < sequences else "sequences"
     steps = max(1.0, prompt / (step_tokens if step_tokens > 0.0 else _USUAL_STEP_TOKENS))
-    by_target = (max(targets.between_tokens, 2.5 * base) - base) / (slope + prefill / answer)
+    by_target = (max(BETWEEN_TOKENS, 2.5 * base) - base) / (slope + prefill / answer)
     if by_target < most:
         limit = "time between tokens"
     allowed = max(0.5, min(most, by_target))
-    engine = EngineModel(base, slope, prefill, answer, steps, targets.first_token, most, allowed, limit)
+    engine = EngineModel(base, slope, prefill, answer, steps, most, allowed, limit)
     by_prompts = engine.batch_by_prompts(variability)
     return replace(engine, allowed=by_prompts, limit="time to first token") if by_prompts < allowed else engine
 

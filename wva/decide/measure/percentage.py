@@ -1,13 +1,8 @@
 """The percentage analyzer: KV usage and queue length of the replicas in, a need in replicas out.
 
-A replica is saturated when a fresh KV usage reaches K or a fresh queue length reaches Q. What it can still take is its
-spare: K less its KV usage, Q less its queue, never below 0. A model should grow when the mean spare of either signal is
-below its trigger (k, q), or when all reporting replicas are saturated. So n replicas carry what fills n of them up to
-K - k, or Q - q.
-
-How many are needed follows from the usage itself: the ratio that an HPA forms, usage over the usage that the triggers
-leave. A full KV cache and a long queue show that there are too few replicas, but not by how many. So a model at most
-doubles what serves, and waits until that serves, too.
+When a model grows and shrinks is in docs/decisions.md. How many replicas are needed follows from the usage itself: the
+ratio that an HPA forms, usage over the usage that the triggers leave. A full KV cache and a long queue show that there
+are too few replicas, but not by how many. So a model at most doubles what serves, and waits until that serves, too.
 
 A sample is the highest value of the last minute. It shows how full a replica has been, not that more replicas have
 joined since. So peaks are compared with those of the cycle before:
@@ -29,9 +24,9 @@ from typing import Final
 from msgspec import Struct
 
 from wva.decide.amounts import COUNTLESS, rounded_up
+from wva.decide.amounts import replicas as replicas_in_words
 from wva.decide.measure.need import REPLICAS, Capacity, Need
 from wva.decide.trust import ModelReadings
-from wva.decide.wording import replicas as replicas_in_words
 from wva.model.memory import CapacityBasis, Memory, ModelMemory, PodPeak, Shrink
 from wva.model.metrics import SAMPLE_WINDOW_SECONDS
 from wva.model.policy import Policy, SaturationPolicy
@@ -41,10 +36,8 @@ FILLING_SECONDS: Final = 20.0
 """A replica that became Ready fills up for this time (seconds): its samples say nothing yet."""
 SPACING_SECONDS: Final = 30.0
 """Peaks are kept for this time (seconds) after replicas were asked for, so that a rise in this time still shows."""
-REGRET_SECONDS: Final = 600.0
-"""A shrink is regretted if the model wants to grow within this time after it (seconds)."""
-REGRETTED_SECONDS: Final = 3600.0
-"""A regret is remembered for this time (seconds)."""
+REGRET_SECONDS: Final = 600.0  # a shrink is regretted if the model wants to grow within this time after it (seconds)
+REGRETTED_SECONDS: Final = 3600.0  # a regret is remembered for this time (seconds)
 CLEAR_OF_TRIGGER: Final = 0.85
 """Usage below this share of a limit stays below the limit in spite of noise and of one replica less."""
 _SAME_GROWTH_SECONDS: Final = 15.0  # replicas that become Ready within this time of each other answer the same growth
@@ -55,18 +48,14 @@ _name: Final = attrgetter("pod")
 
 
 class SignalUse(Struct, frozen=True, gc=False):
-    """What some replicas report of one signal.
-
-    ``samples`` are the fresh ones, ``load`` is their sum with no sample above the ``threshold``: what is beyond it
-    waits. ``target`` is what the ``trigger`` leaves of the threshold.
-    """
+    """What some replicas report of one signal."""
 
     name: str
-    samples: Sequence[float]
-    load: float
+    samples: Sequence[float]  # the fresh ones
+    load: float  # their sum, each at most the threshold: what is beyond it waits
     threshold: float
     trigger: float
-    target: float
+    target: float  # what the trigger leaves of the threshold
 
     def spare(self, replicas: int) -> float:
         """Return the mean spare if so many replicas have this load."""
@@ -74,15 +63,12 @@ class SignalUse(Struct, frozen=True, gc=False):
 
 
 class Usage(Struct, frozen=True, gc=False):
-    """What some replicas report together.
-
-    ``reporting`` replicas have at least one fresh signal, ``saturated`` ones have one at its threshold.
-    """
+    """What some replicas report together."""
 
     kv: SignalUse
     queue: SignalUse
-    reporting: int
-    saturated: int
+    reporting: int  # replicas with at least one fresh signal
+    saturated: int  # replicas with a signal at its threshold
 
     @staticmethod
     def of(pods: Sequence[PodPeak], policy: SaturationPolicy) -> Usage:
@@ -108,9 +94,7 @@ class Usage(Struct, frozen=True, gc=False):
 
     def wish(self) -> str:
         """Return in words why there should be more replicas, empty when there need not be."""
-        if not self.reporting:
-            return ""
-        if self.saturated == self.reporting:
+        if self.reporting and self.saturated == self.reporting:
             return f"{self.saturated} of {self.reporting} reporting replicas saturated"
         words = []
         for one in (self.kv, self.queue):
@@ -173,7 +157,7 @@ class Usage(Struct, frozen=True, gc=False):
 
 
 def measure(
-    models: Sequence[ModelReadings], memory: Memory, _policy: Policy, now: float, _observations: object
+    models: Sequence[ModelReadings], memory: Memory, _policy: Policy, now: float, _seen: object
 ) -> tuple[list[Need], Memory]:
     """Return the needs of models in replicas, in their order, and the memory with their peaks and shrinks."""
     needs, left = [], {entry.key: entry for entry in memory.models}
@@ -187,7 +171,7 @@ def measure(
             progress = variant.progress
             pods += map(PodPeak, [pod.pod for pod in variant.replicas], variant.kv, variant.queue)
             since += [-math.inf if pod.ready_since is None else pod.ready_since for pod in variant.replicas]
-            # Ready pods beyond the replicas that exist are a matter of caches that disagree.
+            # Ready pods beyond the replicas that exist: caches disagree.
             serving += min(progress.serving, progress.current)
             level += progress.level
             counted += min(progress.base, progress.serving + progress.in_flight)
@@ -199,7 +183,8 @@ def measure(
         everyone = Usage.of(pods, policy)
         wish, deferred = everyone.wish(), ""
         if wish:
-            required, deferred = _required(model, everyone, pods, since, serving, in_flight, now)
+            dated = list(zip(pods, since, strict=True))
+            required, deferred = _required(model, everyone, dated, serving, in_flight, now)
         else:
             required = serving if everyone.saturated else min(serving, everyone.carried_by())
         regretted = before.regretted if before.regretted and now - before.regretted.at < REGRETTED_SECONDS else None
@@ -248,25 +233,18 @@ def _reports(pod: PodPeak) -> bool:
 
 
 def _required(
-    model: ModelReadings,
-    everyone: Usage,
-    pods: Sequence[PodPeak],
-    since: Sequence[float],
-    serving: int,
-    in_flight: int,
-    now: float,
+    model: ModelReadings, usage: Usage, dated: Sequence[tuple[PodPeak, float]], serving: int, in_flight: int, now: float
 ) -> tuple[int, str]:
-    """Return how many replicas a model must have that wants to grow.
+    """Return how many replicas a model must have that wants to grow, and in words why it gets none now, if so.
 
-    And in words why the wish is not answered now, empty if it is. ``since``: when each pod became Ready, -inf where
-    that is not known. Replicas that cannot be judged count as just right.
+    ``dated``: the pods, each with the time when it became Ready. Replicas that cannot be judged count as just right.
     """
     policy = model.policy
-    reporting = [(pod, at) for pod, at in zip(pods, since, strict=True) if _reports(pod)]
+    reporting = [(pod, at) for pod, at in dated if _reports(pod)]
     settled = [(pod, at) for pod, at in reporting if now - at >= FILLING_SECONDS] or reporting
     filled = [pod for pod, _ in settled]
     filling = len(reporting) - len(settled)
-    told = everyone if len(settled) == len(pods) else Usage.of(filled, policy)
+    told = usage if len(settled) == len(dated) else Usage.of(filled, policy)
     # The newest replicas became Ready within a short time, not long ago. Until the window of the samples has passed,
     # those of older replicas show the peaks from which the newest were to relieve them.
     latest = max([at for _, at in settled], default=-math.inf)
@@ -281,12 +259,8 @@ def _required(
     # from its own on.
     before = {peak.pod: peak for peak in model.memory.peaks}
     both = [(pod, before[pod.pod]) for pod in filled if pod.pod in before]
-    kv = [(new.kv_usage, old.kv_usage) for new, old in both if new.kv_usage is not None and old.kv_usage is not None]
-    queue = [
-        (new.queue_length, old.queue_length)
-        for new, old in both
-        if new.queue_length is not None and old.queue_length is not None
-    ]
+    kv = _known([(new.kv_usage, old.kv_usage) for new, old in both])
+    queue = _known([(new.queue_length, old.queue_length) for new, old in both])
     full, long = policy.kv_cache_threshold, policy.queue_length_threshold
     changes = (
         _share(_mean_change([(min(new, full), min(old, full)) for new, old in kv]), full),
@@ -313,7 +287,12 @@ def _required(
     if in_flight:
         return serving + min(max(0, missing), in_flight + math.ceil((serving + in_flight) / 2)), ""
     half = filling or young is not None
-    return serving + min(missing, math.ceil(serving / 2) if half else max(1, serving)), ""
+    # Fewer than serve would let an unfinished shrink go on while the model wants to grow.
+    return serving + max(0, min(missing, math.ceil(serving / 2) if half else max(1, serving))), ""
+
+
+def _known(pairs: Sequence[tuple[float | None, float | None]]) -> list[tuple[float, float]]:
+    return [(new, old) for new, old in pairs if new is not None and old is not None]
 
 
 def _share(change: float, threshold: float) -> float:

@@ -2,13 +2,15 @@
 
 What arrives, how large requests are, and how fast the engines of each variant work is measured as the demand analyzer
 does (``demand``). Here every replica is a queue, and what it takes is the rate at which hardly any request misses the
-targets for the first token and for those after it, with no more requests at once than its arguments and its KV cache
-allow. Parameters that the user gives go before learned ones. All models are sized together, because numpy evaluates all
-their replicas together. Importing this module imports numpy.
+targets, with no more requests at once than its arguments and its KV cache allow.
 
 A target that no variant can meet is reported, and replicas are planned for the nearest target that can be met: more
 replicas would not help, but too few would make it worse. A variant that cannot be sized keeps its number, and the
 requests that arrive at it are not asked of the others.
+
+Formulas: docs/design/queueing-formulas.md. From the bottom up: how long an engine takes for requests of one size
+(``ServiceTimes``), the rate at which requests one by one meet targets (``assure``), how far variants of different speed
+behind one router may be used (``usage``), and what a model needs (``measure``).
 """
 
 from __future__ import annotations
@@ -17,72 +19,289 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import numpy as np
 from msgspec import Struct
+from msgspec.structs import astuple
+from numpy.typing import NDArray
 
 from wva.decide.amounts import LARGEST, bounded_policy, rounded_up
-from wva.decide.measure import queueing_formulas as formulas
-from wva.decide.measure.demand import ModelObservation, Observations, kv_tokens
-from wva.decide.measure.demand_engine import USUAL_TARGETS, engine_of
+from wva.decide.amounts import replicas as replicas_in_words
+from wva.decide.measure.demand import ModelObservation, Observed, kv_tokens
+from wva.decide.measure.demand_engine import EngineModel, engine_of
 from wva.decide.measure.need import UNKNOWN, Capacity, Need
 from wva.decide.trust import ModelReadings, VariantReadings
-from wva.decide.wording import replicas as replicas_in_words
 from wva.model.decision import Reason
 from wva.model.memory import CapacityBasis, DemandMemory, Fit, Memory, PodMemory, VariantDemand
 from wva.model.metrics import SampleState
 from wva.model.policy import DEFAULT_SLO_MULTIPLIER, Policy, QueueingPolicy
 from wva.model.records import replace
+from wva.model.service import MAX_BATCH_SIZE, PerformanceProfile
 from wva.model.trouble import Absence
 from wva.model.variant import VariantKey
 
-DEFAULT_BATCH: Final = 256
-"""Requests at once where no setting says (vLLM's own default)."""
-KV_SHARE: Final = 0.97
-"""Share of the KV cache that requests may hold: a full one preempts what it has begun."""
+DEFAULT_BATCH: Final = 256  # requests at once where no setting says (vLLM's own default)
+KV_SHARE: Final = 0.97  # share of the KV cache that requests may hold: a full one preempts what it has begun
 RELAXED: Final = 2.0
 """A target that no variant meets is replaced by this many times what the best one takes for a request alone."""
 LEFT_OUT: Final = 1e-3
 """A variant that is left out of the fleet counts with this share of its rate, so that its replicas go first."""
-QUEUED_SHARE: Final = 0.05
-"""Replicas are full when more requests wait than this share of those that run."""
+QUEUED_SHARE: Final = 0.05  # replicas are full when more requests wait than this share of those that run
 BELIEVED_SHARE: Final = 0.8
 """While requests wait, given parameters count only if learned ones promise at least this share of their rate."""
 _RECENT: Final = 8  # the mean demand of so many cycles tells how replicas are used beside each other
-_LEAST_RATE: Final = 1e-6
-"""Requests per second that a replica carries in any case: a rate of 0 would be one that is not known."""
+_LEAST_RATE: Final = 1e-6  # requests per second that a replica carries in any case: 0 would be one that is not known
 KV_CACHE: Final = "KV cache"
 _ORIGINS: Final = {CapacityBasis.DERIVED: "known parameters", CapacityBasis.OBSERVED: "learned parameters"}
+SHORTEST, LONGEST = 1e-6, 1e12
+"""Bounds of a service time in ms, beyond which rates would have no meaning in floating point."""
+ATTAINMENT: Final = 0.95  # share of the requests that shall meet their targets
+MISSED: Final = (1 - ATTAINMENT) / 2
+"""Share of the requests that may miss a target while the load is steady. As many may miss it because load rises too
+fast."""
+DEVIATIONS: Final = 2.0  # standard deviations above its mean that a load exceeds with this probability
+UNEVEN: Final = 0.35  # share of the variance that a router does not even out: it does not know how long answers will be
+MOST_USED: Final = 0.97  # share of the highest rate that may be used at all
+_ROUNDS: Final = 4
+_POINTS: Final = 64  # rates of an interval that are tried at once, in so many rounds: to 1e-7 of it
+_BEYOND: Final = 1 + 1e-5  # a rate that is beyond the limit that was found, by more than its error
+SEQUENCES, ITL, TTFT = "sequences", "ITL", "TTFT"
+"""What limits a replica: how many requests it computes at once, or a target."""
+MISSED_BY_SLOW: Final = 0.6 * (1 - ATTAINMENT)  # share of the requests that replicas which are too slow may serve
+WORTH: Final = 0.85  # a slow variant is left out if the others alone cost less than this share
+_STEPS: Final = 12  # halvings of a share of the sequences: to a five-thousandth of it
+_LEAST: Final = 1e-9
+Numbers = NDArray[np.float64]
+
+
+class Target(Struct, frozen=True, gc=False):
+    """Wanted time to first token and inter-token latency in ms, and tokens per second; 0 means no target."""
+
+    ttft: float = 0.0
+    itl: float = 0.0
+    tps: float = 0.0
+    use: float = 1.0  # at most this share of the highest rate of a replica is planned with
+
+
+class ServiceTimes(Struct, frozen=True, gc=False):
+    """One replica for requests of one size. Each time in ms is that of a request alone, plus a slope for each other."""
+
+    base: float  # of a whole request
+    slope: float
+    prefill: float  # of its prompt
+    prefill_slope: float
+    decode: float  # of a decode step
+    decode_slope: float
+    first: float  # 1 where the first token takes a decode step
+    size: float  # at most so many at once
+    work: float  # a prompt keeps others waiting for so long
+
+    @property
+    def most(self) -> float:
+        """Requests per ms with as many at once as it computes."""
+        return self.size / (self.base + self.slope * self.size)
+
+    @property
+    def usable(self) -> bool:
+        """Whether rates have a meaning in floating point."""
+        return self.base >= SHORTEST and self.base + self.slope * self.size <= LONGEST
+
+
+def bounded(target: Target) -> Target:
+    """Return a target with every number between 0 and ``LARGEST``."""
+    ttft, itl, tps = [min(max(0.0, each), LARGEST) for each in (target.ttft, target.itl, target.tps)]
+    return replace(target, ttft=ttft, itl=itl, tps=tps)
+
+
+def known_service(profile: PerformanceProfile, prompt: float, answer: float, size: float) -> ServiceTimes | None:
+    """Return a replica with parameters that the user gives, None where these cannot be true.
+
+    ``prompt`` and ``answer`` are in tokens; at most ``size`` requests are computed at once.
+    """
+    alpha, beta, gamma, delta = profile.alpha, profile.beta, profile.gamma, profile.delta
+    if not (min(alpha, beta, gamma, delta) >= 0.0 and max(alpha, beta, gamma, delta) <= LONGEST):
+        return None
+    growth, steps = delta * prompt, max(answer, 1.0) - 1.0
+    slope = growth + steps * beta
+    # Here n counts the request itself.
+    base = gamma + steps * alpha + slope
+    found = ServiceTimes(base, slope, gamma + growth, growth, alpha + beta, beta, 0.0, size, 0.0)
+    return found if found.usable else None
+
+
+def learned_service(engine: EngineModel, size: float) -> ServiceTimes | None:
+    """Return a replica as it was learned, None where that cannot be true; ``size`` requests at once at most."""
+    step, prompt = 1000.0 * engine.base, 1000.0 * engine.prefill
+    slope = 1000.0 * engine.slope + prompt / engine.answer
+    prefill, decode = engine.prompt_steps * step + prompt, step + 1000.0 * engine.slope
+    base = prefill + engine.answer * decode
+    found = ServiceTimes(base, slope * (1.0 + engine.answer), prefill, slope, decode, slope, 1.0, size, prompt)
+    return found if found.usable else None
+
+
+def known_batch(profile: PerformanceProfile, usual: float, answer: float) -> float:
+    """Return how many requests a replica computes at once: as many tokens of answers as the profile says.
+
+    ``usual`` is the number where the profile does not say any.
+    """
+    if profile.max_batch_size <= 0:
+        return usual
+    if profile.at_tokens <= 0:
+        return float(profile.max_batch_size)
+    batch = profile.max_batch_size * profile.at_tokens / max(answer, 1.0)
+    return float(min(max(math.floor(batch), 1), MAX_BATCH_SIZE))
+
+
+class Assured(Struct, frozen=True, gc=False):
+    """What a replica takes within its targets."""
+
+    service: ServiceTimes
+    rate: float  # in requests per second
+    used: float  # the share of its sequences that may be in use; 0 where the targets are out of reach
+    itl: float  # the latencies in ms that hardly any request exceeds at that rate
+    ttft: float
+    least_itl: float  # those of a request that is alone
+    least_ttft: float
+    limit: str  # what keeps the rate from being higher
+    feasible: bool  # whether a request that is alone meets the targets; else the rate is that at the limit that is left
+
+    def rate_at(self, used: float) -> float:
+        """Return the requests per second while this share of the sequences is in use."""
+        inside = used * self.service.size
+        return 1000 * inside / (self.service.base + self.service.slope * inside)
+
+
+def assure(cases: Sequence[tuple[ServiceTimes, Target, float]]) -> list[Assured]:
+    """Return what replicas take: each with its target, and with the number among which a router evens out the load.
+
+    A target for the mean latency is met by about half of the requests. Requests one by one shall meet it here, so the
+    latencies at a load that is exceeded rarely are compared. Everything is in closed form, on columns of numpy.
+    """
+    if not cases:
+        return []
+    rows = [
+        (*astuple(each), max(1.0, among), target.ttft or np.inf, target.itl or np.inf, target.use)
+        for each, target, among in cases
+    ]
+    columns: Numbers = np.array(rows, dtype=np.float64).T
+    base, slope, size, wanted_ttft, wanted_itl, use = columns[[0, 1, 7, 10, 11, 12]]
+    _, _, least_itl, least_ttft = _latencies(columns, np.zeros(len(rows)))
+    possible_itl, possible_ttft = least_itl <= wanted_itl, least_ttft <= wanted_ttft
+    bound_itl, bound_ttft = np.where(possible_itl, wanted_itl, np.inf), np.where(possible_ttft, wanted_ttft, np.inf)
+    most = np.where(possible_ttft, np.inf, size)
+    # What holds at a rate holds at all lower ones.
+    top = np.minimum(use, MOST_USED) * size / (base + slope * size)
+    rate, width = np.zeros(len(rows)), top
+    places = np.arange(1, _POINTS + 1)[:, None] / _POINTS
+    for _ in range(_ROUNDS):
+        tried = rate + width * places
+        _, inside, itl, ttft = _latencies(columns, tried)
+        holds = (itl <= bound_itl) & (ttft <= bound_ttft) & (inside <= most)
+        held = np.logical_and.accumulate(holds, axis=0).sum(axis=0)
+        rate, width = rate + width * (held / _POINTS), np.where(held < _POINTS, width / _POINTS, 0.0)
+    mean, inside, itl, ttft = _latencies(columns, rate)
+    by_itl = (rate < top) & (_latencies(columns, rate * _BEYOND)[2] > bound_itl)
+    full = (rate >= top) | (inside >= size)
+    limits = np.where(by_itl, ITL, np.where(full, SEQUENCES, TTFT))
+    feasible = possible_itl & possible_ttft
+    found = (rate * 1000, np.where(feasible, mean / size, 0.0), itl, ttft, least_itl, least_ttft, limits, feasible)
+    return list(map(Assured, [each for each, _, _ in cases], *[column.tolist() for column in found]))
+
+
+def _latencies(columns: Numbers, rate: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """Return for rates per ms how many requests a replica has: the mean, and the number that is rarely exceeded.
+
+    And the inter-token latency and the time to the first token in ms that are rarely exceeded. At the rate 0 a request
+    is alone. The time to the first token consists of the wait for a place, the prompts before it, and its own prompt.
+    All places are taken with the probability of Halfin and Whitt, for few places with that of Sakasegawa; then the wait
+    has an exponential tail.
+    """
+    base, slope, prefill, prefill_slope, decode, decode_slope, first, size, work, pooled = columns[:10]
+    alone = 1 / np.maximum(1 - rate * slope, 1e-9)
+    mean = rate * base * alone
+    # The variance is that of one replica, as far as a router does not even it out.
+    variance = mean * (alone / pooled + UNEVEN * (1 - 1 / pooled))
+    inside = mean + DEVIATIONS * np.sqrt(variance)
+    computed = np.minimum(inside, size)
+    itl = decode + decode_slope * computed
+    room = np.maximum((size - mean) / np.sqrt(np.maximum(variance, 1e-9)), 0)
+    free = 1 / (1 + np.exp(-1.702 * np.minimum(room, 30)))
+    taken = 1 / (1 + room * free * np.sqrt(2 * np.pi) * np.exp(np.minimum(room**2 / 2, 300.0)))
+    few = np.minimum(mean / size, 1.0) ** (np.sqrt(2 * (size * pooled + 1)) - 1)
+    taken = np.maximum(taken, taken * (few / np.maximum(taken, 1e-300)) ** (1 / np.sqrt(size)))
+    left = np.maximum(size / (base + slope * size) - rate, 1e-12)
+    place = np.log(np.maximum(taken / MISSED, 1.0)) / (pooled * left)
+    used = np.minimum(rate * work, MOST_USED)
+    behind = work / (2 * (1 - used)) * np.log(np.maximum(used / MISSED, 1.0))
+    return mean, inside, itl, place + behind + prefill + prefill_slope * computed + first * itl
+
+
+class FleetVariant(Struct, frozen=True, gc=False):
+    """A variant in a fleet: what a replica takes. It costs ``cost``; there are ``lowest`` to ``highest`` of them."""
+
+    assured: Assured
+    cost: float = 1.0
+    lowest: int = 0
+    highest: float = math.inf
+
+
+def usage(kinds: Sequence[FleetVariant], demand: float) -> float:
+    """Return how far replicas are used in the cheapest fleet for a demand in requests per second, 0 if there is none.
+
+    A router sends requests to the replica that is used least, so that all have the same share of their sequences in
+    use. Kinds that may be used less are left out, but for those that must stay. Where these serve too many requests too
+    slowly, the others are used less, so that there are more of them. A kind that never meets the targets counts for
+    nothing.
+    """
+    found = []
+    uses = [(kind.assured.used, kind) for kind in kinds]
+    for level in sorted({use for use, _ in uses if use > 0}):
+        slow = [kind for use, kind in uses if 0 < use < level]
+        # The highest use up to the level at which slow replicas that must stay serve few enough of all requests
+        stay = [kind for kind in slow if kind.lowest]
+        used, high, tried = max([kind.assured.used for kind in stay], default=level), level, level
+        for _ in range(_STEPS + 1):
+            if used >= high:
+                break
+            slowly = math.fsum([kind.lowest * kind.assured.rate_at(tried) for kind in stay])
+            used, high = (tried, high) if slowly <= MISSED_BY_SLOW * demand else (used, tried)
+            tried = (used + high) / 2
+        cost = math.fsum([kind.cost * kind.lowest for kind in slow])
+        left = demand - math.fsum([kind.assured.rate_at(used) * kind.lowest for kind in stay])
+        rates = [(max(kind.assured.rate_at(used), _LEAST), kind) for use, kind in uses if use >= level]
+        for rate, kind in sorted(rates, key=lambda each: each[1].cost / each[0]):
+            count = max(float(kind.lowest), min(left / rate, kind.highest))
+            cost, left = cost + count * kind.cost, max(0.0, left - count * rate)
+        found.append((left > 1e-9 * demand, cost / WORTH if slow else cost, used))
+    return min(found, default=(True, 0.0, 0.0))[-1]
+
+
+# What a model needs
 
 
 class _Replica(Struct, frozen=True, gc=False):
-    """One replica of a variant as a queue, what bounds its sequences, and where its parameters come from."""
+    """One replica of a variant as a queue."""
 
-    service: formulas.ServiceTimes
-    bound: str
-    basis: CapacityBasis
+    service: ServiceTimes
+    bound: str  # what bounds its sequences
+    basis: CapacityBasis  # where its parameters come from
 
 
 class _Case(Struct, frozen=True, gc=False):
-    """One model: its need as observed, and the memory of it.
-
-    ``replicas`` has those variants that can be sized. ``promise`` says whose ``target`` it is.
-    """
+    """One model."""
 
     model: ModelReadings
-    need: Need
+    need: Need  # as observed
     kept: DemandMemory
-    replicas: Mapping[VariantKey, _Replica]
-    target: formulas.Target
-    promise: str
+    replicas: Mapping[VariantKey, _Replica]  # of the variants that can be sized
+    target: Target
+    promise: str  # whose target it is
 
 
 def measure(
-    models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float, observations: Observations
+    models: Sequence[ModelReadings], memory: Memory, policy: Policy, _now: float, seen: Observed
 ) -> tuple[list[Need], Memory]:
-    """Return the needs of models in requests per second within their latency targets, in their order, and the memory.
-
-    What was observed is remembered for all analyzers.
-    """
-    cases = [_case(model, observations.of(model, now), policy) for model in models]
+    """Return the needs of models in requests per second within their latency targets, and the same memory."""
+    cases = [_case(model, seen[model.key], policy) for model in models]
     # Each replica is sized alone, and then beside as many as the demand takes: whether a target can be met does not
     # depend on that. A router evens out the load of several replicas, so that each may be used more. It does not do so
     # perfectly: it evens out as among the square root of their number.
@@ -134,15 +353,14 @@ def _case(model: ModelReadings, seen: ModelObservation, policy: Policy) -> _Case
             profile = policy.profile_for(variant.model.model_id, variant.accelerator)
             most = 0 if variant.parameters is None else variant.parameters.max_num_seqs
             usual = float(most if most > 0 else DEFAULT_BATCH)
-            batch = usual if profile is None else formulas.known_batch(profile, usual, answer)
-            bound = KV_CACHE if by_cache < batch else formulas.SEQUENCES
+            batch = usual if profile is None else known_batch(profile, usual, answer)
+            bound = KV_CACHE if by_cache < batch else SEQUENCES
             size = max(1.0, float(math.floor(min(batch, by_cache))))
-            given = None if profile is None else formulas.known_service(profile, prompt, answer, size)
+            given = None if profile is None else known_service(profile, prompt, answer, size)
             learned = None
             if given is None or waits:
-                sizes = (prompt, answer, held)
-                engine = engine_of(fit, variant.parameters, cache, sizes, USUAL_TARGETS, kept.variability)
-                learned = None if engine is None else formulas.learned_service(engine, size)
+                engine = engine_of(fit, variant.parameters, cache, (prompt, answer, held), kept.variability)
+                learned = None if engine is None else learned_service(engine, size)
             # Given parameters go before learned ones. While requests wait, those that promise far more are wrong.
             if learned is not None and (given is None or learned.most < BELIEVED_SHARE * given.most):
                 replicas[each.key] = _Replica(learned, bound, CapacityBasis.OBSERVED)
@@ -154,13 +372,13 @@ def _case(model: ModelReadings, seen: ModelObservation, policy: Policy) -> _Case
     tps = 0.0 if service is None else service.tps
     ttft, itl = settings.target_ttft_milliseconds, settings.target_itl_milliseconds
     if ttft > 0 and itl > 0:
-        target, promise = formulas.Target(ttft, itl, tps), "its own targets"
+        target, promise = Target(ttft, itl, tps), "its own targets"
     elif service is not None:
-        target, promise = formulas.Target(service.ttft_milliseconds, service.itl_milliseconds, tps), "its service class"
+        target, promise = Target(service.ttft_milliseconds, service.itl_milliseconds, tps), "its service class"
     else:
         multiplier = settings.slo_multiplier if settings.slo_multiplier > 1 else DEFAULT_SLO_MULTIPLIER
-        target, promise = formulas.Target(use=1 - 1 / multiplier), "no targets"
-    return _Case(model, seen.need, kept, in_order, formulas.bounded(target), promise)
+        target, promise = Target(use=1 - 1 / multiplier), "no targets"
+    return _Case(model, seen.need, kept, in_order, bounded(target), promise)
 
 
 def _queued(pods: Sequence[PodMemory]) -> bool:
@@ -170,19 +388,19 @@ def _queued(pods: Sequence[PodMemory]) -> bool:
 
 
 def _sized(
-    cases: Sequence[_Case], targets: Sequence[formulas.Target], pooled: Sequence[Mapping[VariantKey, float]]
-) -> list[dict[VariantKey, formulas.Assured]]:
+    cases: Sequence[_Case], targets: Sequence[Target], pooled: Sequence[Mapping[VariantKey, float]]
+) -> list[dict[VariantKey, Assured]]:
     """Return what the replicas of each model take within its targets, all computed together."""
     rows = [
         (each.service, target, among.get(key, 1.0))
         for case, target, among in zip(cases, targets, pooled, strict=True)
         for key, each in case.replicas.items()
     ]
-    done = iter(formulas.assure([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]))
+    done = iter(assure(rows))
     return [{key: next(done) for key in case.replicas} for case in cases]
 
 
-def _reached(case: _Case, sized: Mapping[VariantKey, formulas.Assured]) -> tuple[formulas.Target, list[str]]:
+def _reached(case: _Case, sized: Mapping[VariantKey, Assured]) -> tuple[Target, list[str]]:
     """Return the targets that can be met, and in words which of those that were asked for cannot.
 
     These are the targets that were asked for if any variant meets them, otherwise what the nearest one can do.
@@ -191,10 +409,8 @@ def _reached(case: _Case, sized: Mapping[VariantKey, formulas.Assured]) -> tuple
     if any(each.feasible for each in sized.values()) or not sized:
         for key, each in sized.items():
             if not each.feasible:
-                words.append(
-                    f"{key.name} never meets the targets: a request alone takes "
-                    f"TTFT {each.least_ttft:.4g} ms and ITL {each.least_itl:.4g} ms"
-                )
+                alone = f"TTFT {each.least_ttft:.4g} ms and ITL {each.least_itl:.4g} ms"
+                words.append(f"{key.name} never meets the targets: a request alone takes {alone}")
         return target, words
     ttft, itl = target.ttft or math.inf, target.itl or math.inf
     excess = {key: max(each.least_ttft / ttft, each.least_itl / itl) for key, each in sized.items()}
@@ -210,7 +426,7 @@ def _reached(case: _Case, sized: Mapping[VariantKey, formulas.Assured]) -> tuple
     return reached, words
 
 
-def _need(case: _Case, sized: Mapping[VariantKey, formulas.Assured], load: float, remarks: Sequence[str]) -> Need:
+def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks: Sequence[str]) -> Need:
     """Return what a model needs once its replicas are sized. ``remarks``: which targets are out of reach, in words."""
     model, need, kept, target = case.model, case.need, case.kept, case.target
     variants, pods = model.variants, {entry.key: entry.pods for entry in kept.variants}
@@ -227,29 +443,28 @@ def _need(case: _Case, sized: Mapping[VariantKey, formulas.Assured], load: float
                 why = "no performance parameters, neither known nor learned"
             hold = Absence(Reason.METRICS_INCOMPLETE, why)
     if hold is not None:
-        return replace(need, capacities={}, hold=hold, carries=None, summary=hold.message)
+        return replace(need, hold=hold, summary=hold.message)
     # The capacity of replicas in the cheapest fleet, where all of them are used alike, and the demand for them. Without
     # requests each replica is taken to carry all demand that may come.
-    kinds: dict[VariantKey, formulas.FleetVariant] = {}
+    kinds: dict[VariantKey, FleetVariant] = {}
     wanted, answers = 0.0, None
     capacities = dict.fromkeys([each.key for each in variants], Capacity(LARGEST, CapacityBasis.UNKNOWN))
     if sized:
-        for each in variants:
-            if each.key in sized:
-                variant, bounds = each.progress.variant, each.progress.variant.bounds
-                least = int(variant.active) if bounds.minimum is None else bounds.minimum
-                highest = math.inf if bounds.maximum is None else bounds.maximum
-                kinds[each.key] = formulas.FleetVariant(sized[each.key], variant.cost, least, highest)
+        for variant in [each.progress.variant for each in variants if each.key in sized]:
+            bounds = variant.bounds
+            least = int(variant.active) if bounds.minimum is None else bounds.minimum
+            highest = math.inf if bounds.maximum is None else bounds.maximum
+            kinds[variant.key] = FleetVariant(sized[variant.key], variant.cost, least, highest)
         others = sum([pod.rate for key, own in pods.items() if key not in kinds for pod in own])
-        used = formulas.usage(list(kinds.values()), max(0.0, load - others))
+        used = usage(list(kinds.values()), max(0.0, load - others))
         capacities = dict.fromkeys(capacities, UNKNOWN)
         for key, kind in kinds.items():
             replica, limit = case.replicas[key], kind.assured.limit
-            rate = kind.assured.rate_at(used) if kind.used >= used > 0 else LEFT_OUT * kind.assured.rate
-            limit = replica.bound if limit == formulas.SEQUENCES else limit
+            rate = kind.assured.rate_at(used) if kind.assured.used >= used > 0 else LEFT_OUT * kind.assured.rate
+            limit = replica.bound if limit == SEQUENCES else limit
             capacities[key] = Capacity(max(rate, _LEAST_RATE), replica.basis, limit)
         wanted = max(need.demand - others, target.tps / kept.answer.usual, 0.0)
-        most = {key: kind.assured.rate_at(formulas.MOST_USED) for key, kind in kinds.items()}
+        most = {key: kind.assured.rate_at(MOST_USED) for key, kind in kinds.items()}
 
         def answers(numbers: Mapping[VariantKey, int]) -> float:
             """Return what so many replicas get through, also beyond the targets."""
@@ -294,15 +509,5 @@ def _need(case: _Case, sized: Mapping[VariantKey, formulas.Assured], load: float
             price = f"at a cost of {costs[key] * count:.4g}"
             words += [*remarks, f"that takes {replicas_in_words(count)} of {key.name} {price}"]
         summary = "; ".join(words)
-    return replace(
-        need,
-        demand=wanted,
-        required=wanted,
-        sufficient=wanted,
-        capacities=capacities,
-        hold=None,
-        objection=objection,
-        summary=summary,
-        carries=None,
-        answers=answers,
-    )
+    need = replace(need, demand=wanted, required=wanted, sufficient=wanted, capacities=capacities, answers=answers)
+    return replace(need, objection=objection, summary=summary)

@@ -1,30 +1,17 @@
 """The token analyzer: what the replicas of a model hold and queue, against what they carry. All amounts in tokens.
 
-The formulas are those of docs/token-analyzer.md#the-formulas. In this order: what the replicas hold (``read``), what
-they carry and what a cycle teaches of that (``learn``), and what the model needs (``measure``).
+docs/token-analyzer.md has the formulas and their reasons. In this order: what the replicas hold (``read``), what they
+carry and what a cycle teaches of that (``learn``), and what the model needs (``measure``).
 
 A replica can be judged when its KV usage, its queue length and the size of its KV cache are fresh. The length of its
 requests may be missing, because no request may have finished lately. Then the mean of the model is used. Without such a
 mean the length of the waiting requests is unknown, which is not the same as 0. A replica that cannot be judged counts
-as busy as the others, never as idle.
+as busy as the others, never as idle. Growth needs some evidence. A shrink needs all evidence: every replica must be
+judged, and no change may be on its way.
 
 A replica carries the smaller of k1, the tokens that may be in its KV cache, and k2, the tokens that it holds while
-computation, not memory, is what requests wait for. k2 is learned from engines that queue. A cycle adds one value per
-kind, the median over its queueing replicas, so that one odd pod does not speak for all. A history is corrected upwards
-as soon as a replica holds more than its mean without queueing: it can do more than was thought. (v0.5.1: a value per
-pod, never corrected, one history for all namespaces, GPU counts and tensor parallelism.) Records outlive the replicas,
-so that a variant at zero can be judged. One that no longer describes the Deployment (another accelerator, GPU count or
-incompatible arguments) is replaced.
-
-Growth needs some evidence, and uses the present demand: the peak of the last minute would still show an overload that
-new replicas have just relieved, and the model would grow for it twice. A shrink uses the peak and needs all evidence:
-every replica must be judged, and no change may be on its way.
-
-A process may know nothing of a model yet, because it has just taken over or because the model is new. Then it lacks the
-learned k2, and would take engines that are limited by computation for larger than they are. So for
-``RELEARNING_SECONDS`` nothing shrinks, estimates from arguments are left out, and growth takes one replica at a time.
-Afterwards an estimate, or a k2 seen less than ``FIRM_OBSERVATIONS`` times, still moves one replica at a time, up and
-down.
+computation, not memory, is what requests wait for. Records outlive the replicas, so that a variant at zero can be
+judged.
 """
 
 from __future__ import annotations
@@ -35,10 +22,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from wva.decide.amounts import AMPLE
+from wva.decide.amounts import replicas as replicas_in_words
 from wva.decide.measure.need import Capacity, Need
 from wva.decide.progress import Progress
 from wva.decide.trust import ModelReadings, VariantReadings, absence
-from wva.decide.wording import replicas as replicas_in_words
 from wva.model.decision import Reason
 from wva.model.memory import (
     CapacityBasis,
@@ -50,7 +37,7 @@ from wva.model.memory import (
     LengthBucket,
     Memory,
 )
-from wva.model.metrics import MISSING, ReplicaMetrics, Sample, SampleState
+from wva.model.metrics import EngineSignals, ReplicaMetrics, Sample, SampleState
 from wva.model.policy import Policy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.trouble import Absence
@@ -59,10 +46,13 @@ from wva.model.vllm_parameters import VllmParameters
 
 UNIT: Final = "tokens"
 RELEARNING_SECONDS: Final = 300.0
-FIRM_OBSERVATIONS: Final = 3
+"""A process that knows a model for less than this takes engines that computation limits for larger than they are. So
+nothing shrinks, estimates from arguments are left out, and growth takes one replica at a time."""
+FIRM_OBSERVATIONS: Final = 3  # an estimate, or a k2 that was seen less often, moves one replica at a time
 SHORT_ANSWER: Final = 100.0
 MEDIUM_ANSWER: Final = 500.0
 BYTES_PER_TOKEN: Final = 4
+_NO_ENGINE: Final = EngineSignals()
 _DRAINING: Final = 0.9  # a queue below this share of the last minute's peak is getting shorter
 
 
@@ -71,11 +61,12 @@ _DRAINING: Final = 0.9  # a queue below this share of the last minute's peak is 
 
 @dataclass(frozen=True, slots=True)
 class MeanRequest:
-    """Prompt and answer of a mean request in tokens, and the share of the prompt found in the prefix cache."""
+    """A mean request."""
 
     input_tokens: float = 0.0
     output_tokens: float = 0.0
-    hit_rate: float = 0.0
+    hit_rate: float = 0.0  # the share of the prompt that is found in the prefix cache
+    known: bool = True  # otherwise all numbers are 0, so that what waits is not charged
 
     def charge(self, requests: float, *, size_bytes: float = 0.0) -> float:
         """Return the tokens that waiting requests will take: prompts not found in the prefix cache, and answers.
@@ -86,42 +77,37 @@ class MeanRequest:
         return prompts * (1 - self.hit_rate) + requests * self.output_tokens
 
 
-_UNKNOWN_REQUEST: Final = MeanRequest()
+_UNKNOWN_REQUEST: Final = MeanRequest(known=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTokens:
-    """One replica that can be judged.
-
-    ``in_use`` (tokens) and ``queue`` (requests, of its fullest engine) are the peaks of the last minute, ``held`` and
-    ``waiting`` (of all engines) what there is now. ``request`` None is not known: what waits is not charged then.
-    """
+    """One replica that can be judged."""
 
     kv_tokens: int
-    in_use: int
-    queue: float
-    held: float
-    waiting: float
-    request: MeanRequest | None
+    in_use: int  # tokens, the peak of the last minute
+    queue: float  # requests of its fullest engine, the peak of the last minute
+    held: float  # tokens, now
+    waiting: float  # requests of all engines, now
+    request: MeanRequest
 
     @property
     def demand(self) -> float:
         """Tokens held, and those that the waiting requests will take as far as their length is known."""
-        return self.held + (self.request or _UNKNOWN_REQUEST).charge(self.waiting)
+        return self.held + self.request.charge(self.waiting)
 
     @property
     def peak_demand(self) -> float:
         """The highest demand of the last minute."""
-        queued = (self.request or _UNKNOWN_REQUEST).charge(max(self.queue, self.waiting))
-        return max(self.demand, self.in_use + queued)
+        return max(self.demand, self.in_use + self.request.charge(max(self.queue, self.waiting)))
 
 
 class Carried(NamedTuple):
-    """What one replica of a variant carries, what that stands on, and how often k2 has been seen."""
+    """What one replica of a variant carries, and what that stands on."""
 
     tokens: int
     basis: CapacityBasis
-    observations: int = 0
+    observations: int = 0  # how often k2 has been seen
 
 
 UNKNOWN: Final = Carried(0, CapacityBasis.UNKNOWN)
@@ -129,11 +115,11 @@ UNKNOWN: Final = Carried(0, CapacityBasis.UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class VariantTokens:
-    """One variant, its replicas that can be judged, and what one replica carries, once that is known."""
+    """One variant."""
 
     progress: Progress
-    readings: tuple[ReplicaTokens, ...]
-    carried: Carried = UNKNOWN
+    readings: tuple[ReplicaTokens, ...]  # its replicas that can be judged
+    carried: Carried = UNKNOWN  # what one replica carries
 
     @property
     def unread(self) -> int:
@@ -141,11 +127,11 @@ class VariantTokens:
         return self.progress.serving - len(self.readings)
 
 
-def read(reports: Sequence[VariantReadings]) -> tuple[list[VariantTokens], MeanRequest | None]:
-    """Return the variants of a model, and its mean request: over the replicas that know theirs, None if none does."""
-    known = [request for report in reports for pod in report.replicas if (request := _request(pod)) is not None]
+def read(reports: Sequence[VariantReadings]) -> tuple[list[VariantTokens], MeanRequest]:
+    """Return the variants of a model, and its mean request: over the replicas that know theirs."""
+    known = [request for report in reports for pod in report.replicas if (request := _request(pod)).known]
     prompts, answers = [each.input_tokens for each in known], [each.output_tokens for each in known]
-    typical = MeanRequest(mean(prompts), mean(answers), mean([each.hit_rate for each in known])) if known else None
+    typical = MeanRequest(mean(prompts), mean(answers), mean([each.hit_rate for each in known]), known=bool(known))
     return [
         VariantTokens(report.progress, tuple([found for pod in report.replicas if (found := _reading(pod, typical))]))
         for report in reports
@@ -164,8 +150,8 @@ def totals(model: Sequence[VariantTokens], amount: Callable[[ReplicaTokens], flo
 
 def gap(replicas: Sequence[ReplicaMetrics]) -> str:
     """Return in words what the first replica lacks that cannot be judged; there is at least one."""
-    replica = next(replica for replica in replicas if _reading(replica, None) is None)
-    size = MISSING if replica.engine is None else replica.engine.kv_capacity_tokens
+    replica = next(replica for replica in replicas if _reading(replica, _UNKNOWN_REQUEST) is None)
+    size = (replica.engine or _NO_ENGINE).kv_capacity_tokens
     samples = (("KV usage", replica.kv_usage), ("queue length", replica.queue_length), ("KV cache size", size))
     lacking = (f"{name} {_words(sample)}" for name, sample in samples if sample.state is not SampleState.FRESH)
     return f"{replica.pod}: {next(lacking, 'KV cache size 0')}"
@@ -176,31 +162,29 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else 0.0
 
 
-def _reading(replica: ReplicaMetrics, typical: MeanRequest | None) -> ReplicaTokens | None:
+def _reading(replica: ReplicaMetrics, typical: MeanRequest) -> ReplicaTokens | None:
     engine, in_use, queue = replica.engine, replica.tokens_in_use.fresh_value, replica.queue_length.fresh_value
     if engine is None or in_use is None or queue is None:
         return None
     kv_tokens = int(engine.kv_capacity_tokens.value or 0.0)
     if kv_tokens <= 0:
         return None
-    usage, waiting = engine.kv_usage.fresh_value, engine.waiting.fresh_value
+    usage, waiting, request = engine.kv_usage.fresh_value, engine.waiting.fresh_value, _request(replica)
     return ReplicaTokens(
         kv_tokens,
         in_use=min(int(in_use), kv_tokens),
         queue=queue,
         held=min(in_use, kv_tokens) if usage is None else usage * kv_tokens,
         waiting=queue if waiting is None else waiting,
-        request=_request(replica) or typical,
+        request=request if request.known else typical,
     )
 
 
-def _request(replica: ReplicaMetrics) -> MeanRequest | None:
-    engine = replica.engine
-    if engine is None:
-        return None
+def _request(replica: ReplicaMetrics) -> MeanRequest:
+    engine = replica.engine or _NO_ENGINE
     prompt, answer = engine.input_tokens.fresh_value, engine.output_tokens.fresh_value
     if prompt is None or answer is None:
-        return None
+        return _UNKNOWN_REQUEST
     return MeanRequest(prompt, answer, engine.prefix_hit_rate.fresh_value or 0.0)
 
 
@@ -214,7 +198,7 @@ def _words(sample: Sample) -> str:
 def learn(
     known: LearnedCapacity,
     model: Sequence[VariantTokens],
-    typical: MeanRequest | None,
+    typical: MeanRequest,
     policy: SaturationPolicy,
     *,
     derive: bool,
@@ -225,12 +209,13 @@ def learn(
     Without ``derive`` only what has been observed bounds the replicas that report. ``now`` is in seconds since the
     epoch.
     """
-    # Histories of k2, with what this cycle's replicas teach
+    # Histories of k2. A cycle adds one value per kind, the median over its queueing replicas, so that one odd pod does
+    # not speak for all. A history is corrected upwards as soon as a replica holds more than its mean without queueing.
     histories = {history.kind: history for history in known.histories}
     seen: dict[EngineKind, list[ReplicaTokens]] = {}
     for each in model:
         for reading in each.readings:
-            if reading.request is not None:
+            if reading.request.known:
                 seen.setdefault(kind_of(each.progress.variant, reading.request), []).append(reading)
     for kind, readings in seen.items():
         history = histories.get(kind, K2History(kind, (), now))
@@ -240,40 +225,38 @@ def learn(
             histories[kind] = history.append(median(bound), now=now)
         elif history.values and most > history.mean:
             histories[kind] = history.append(most, now=now)
-    # What a replica of each variant carries: the median over those that report
+    # What a replica of each variant carries: the median over those that report. And its record: one that no longer
+    # describes the Deployment is replaced. Without replicas a live record stays as it was and takes over the
+    # Deployment's parameters; one from a Deployment is read again.
+    records = {record.variant: record for record in known.records}
     live: list[Carried | None] = []
     for each in model:
+        variant, parameters = each.progress.variant, each.progress.variant.parameters
         judged = []
         for reading in each.readings:
-            request = reading.request or _UNKNOWN_REQUEST
-            engine = kind_of(each.progress.variant, request)
-            if reading.request is not None:
-                found = histories.get(engine)
-            else:
+            request = reading.request
+            engine = kind_of(variant, request)
+            found = histories.get(engine)
+            if not request.known:
                 # While the length of the answers is not known, the smallest k2 that has been seen counts.
                 same = [one for kind, one in histories.items() if replace(kind, bucket=engine.bucket) == engine]
                 found = min(same, key=lambda history: (history.mean, history.kind), default=None)
             k2, times = (0, 0) if found is None else (found.mean, len(found.values))
-            queues = reading.request is not None and compute_bound(reading.queue, reading.in_use, policy) > 0
+            queues = request.known and compute_bound(reading.queue, reading.in_use, policy) > 0
             tokens, basis = effective(
                 memory_bound(reading.kv_tokens, policy),
                 observed=k2 if queues else 0,
                 history=k2,
-                derived=derived_capacity(each.progress.variant.parameters, request) if derive else 0,
+                derived=derived_capacity(parameters, request) if derive else 0,
             )
             judged.append(Carried(tokens, basis, times))
         judged.sort(key=lambda one: (one.tokens, one.basis))
         tokens = median([one.tokens for one in judged])
-        live.append(judged[(len(judged) - 1) // 2]._replace(tokens=tokens) if judged else None)
-    # The records, and from them what a replica carries where none reports. Without replicas a live record stays as it
-    # was and takes over the Deployment's parameters; one from a Deployment is read again.
-    records = {record.variant: record for record in known.records}
-    for each, own in zip(model, live, strict=True):
-        variant, parameters = each.progress.variant, each.progress.variant.parameters
+        own = judged[(len(judged) - 1) // 2]._replace(tokens=tokens) if judged else None
+        live.append(own)
         engines = (variant.key, variant.accelerator, variant.gpus_per_replica)
         record = records.pop(variant.key, None)
-        if record is not None and not describes(record, variant):
-            record = None
+        record = record if record is not None and describes(record, variant) else None
         if own is not None:
             size = median([reading.kv_tokens for reading in each.readings])
             parameters = record.parameters if parameters is None and record is not None else parameters
@@ -285,20 +268,15 @@ def learn(
             record = CapacityRecord(*engines, *sizes, LearnedFrom.DEPLOYMENT, now, parameters)
         if record is not None:
             records[variant.key] = record
+    # What it carries where none reports
     variants = []
-    request = typical or _UNKNOWN_REQUEST
     for each, own in zip(model, live, strict=True):
         variant = each.progress.variant
         sibling = None if own else compatible_sibling(variant, records.values())
-        carried = own or idle_capacity(records.get(variant.key), request=request, policy=policy, sibling=sibling)
+        carried = own or idle_capacity(records.get(variant.key), request=typical, policy=policy, sibling=sibling)
         variants.append(replace(each, carried=carried))
-    after = LearnedCapacity(
-        known.model,
-        known.since,
-        tuple(records[key] for key in sorted(records)),
-        tuple(histories[kind] for kind in sorted(histories)),
-    )
-    return variants, after
+    kept, past = [records[key] for key in sorted(records)], [histories[kind] for kind in sorted(histories)]
+    return variants, LearnedCapacity(known.model, known.since, tuple(kept), tuple(past))
 
 
 def memory_bound(kv_tokens: int, policy: SaturationPolicy) -> int:
@@ -335,10 +313,8 @@ def effective(k1: int, *, observed: int = 0, history: int = 0, derived: int = 0)
 
 def median(values: Sequence[int]) -> int:
     """Return the median; of an even number the mean of the middle two, rounded down. 0 without values."""
-    ordered, middle = sorted(values), len(values) // 2
-    if not ordered:
-        return 0
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) // 2
+    ordered, count = sorted(values), len(values)
+    return (ordered[(count - 1) // 2] + ordered[count // 2]) // 2 if ordered else 0
 
 
 def idle_capacity(
@@ -378,39 +354,28 @@ def bucket_of(output_tokens: float) -> LengthBucket:
 
 def describes(record: CapacityRecord, variant: Variant) -> bool:
     """Whether a record is about engines like those that the variant would start now."""
-    if (record.accelerator, record.gpus_per_replica) != (variant.accelerator, variant.gpus_per_replica):
-        return False
-    if record.parameters is None or variant.parameters is None:
-        return True
-    return record.parameters.compatible(variant.parameters)
+    engines, wanted = record.parameters, variant.parameters
+    alike = engines is None or wanted is None or engines.compatible(wanted)
+    return alike and (record.accelerator, record.gpus_per_replica) == (variant.accelerator, variant.gpus_per_replica)
 
 
 def compatible_sibling(variant: Variant, records: Iterable[CapacityRecord]) -> CapacityRecord | None:
     """Return the record of another variant of the model with the same engines: a live one first, then by name."""
-    if variant.parameters is None:
-        return None
-    found = [
-        record
-        for record in records
-        if record.variant != variant.key
-        and record.effective > 0
-        and record.parameters is not None
-        and describes(record, variant)
-    ]
-    return min(found, key=lambda record: (record.learned_from is not LearnedFrom.LIVE, record.variant), default=None)
+    others = [each for each in records if each.variant != variant.key and each.effective > 0 and each.parameters]
+    found = [each for each in others if variant.parameters and describes(each, variant)]
+    return min(found, key=lambda each: (each.learned_from is not LearnedFrom.LIVE, each.variant), default=None)
 
 
 # What the model needs
 
 
 def measure(
-    models: Sequence[ModelReadings], memory: Memory, _policy: Policy, now: float, _observations: object
+    models: Sequence[ModelReadings], memory: Memory, _policy: Policy, now: float, _seen: object
 ) -> tuple[list[Need], Memory]:
     """Return the needs of models in tokens, in their order, and the memory with what was learned of capacities."""
     needs, lessons = [], []
     for model in models:
-        known = memory.capacity.of(model.key) or LearnedCapacity(model.key, now)
-        known = known.without_old(now)
+        known = (memory.capacity.of(model.key) or LearnedCapacity(model.key, now)).without_old(now)
         relearning = now - known.since < RELEARNING_SECONDS
         reports = sorted((*model.variants, *model.asleep), key=lambda report: report.key)
         pods = [pod for report in reports for pod in report.replicas]
@@ -423,17 +388,17 @@ def measure(
         waiting, doubt, queue = 0.0, "", model.queue
         if queue is not None and not queue.size.state is queue.size_bytes.state is SampleState.MISSING:
             size, size_bytes = queue.size.fresh_value, queue.size_bytes.fresh_value
-            waiting = (typical or _UNKNOWN_REQUEST).charge(size or 0.0, size_bytes=size_bytes or 0.0)
+            waiting = typical.charge(size or 0.0, size_bytes=size_bytes or 0.0)
             if size is None:
                 doubt = f"the scheduler's queue is {_words(queue.size)}"
-            elif size and typical is None:
+            elif size and not typical.known:
                 doubt = "the length of the requests in the scheduler's queue is not known"
         demands = totals(variants, lambda reading: reading.demand)
         demand = math.fsum([*demands, waiting])
         ready = sum([each.progress.serving for each in variants])
         supply = math.fsum([each.progress.serving * each.carried.tokens for each in variants])
-        coming = [each.progress.serving + each.progress.in_flight for each in variants]
-        anticipated = math.fsum([count * each.carried.tokens for count, each in zip(coming, variants, strict=True)])
+        counts = [each.progress.serving + each.progress.in_flight for each in variants]
+        anticipated = math.fsum([count * each.carried.tokens for count, each in zip(counts, variants, strict=True)])
         # Why nothing can be said. What waits asks for replicas even without any.
         hold = absence(pods, failure=model.failure)
         if hold is None and not readings:
@@ -443,7 +408,6 @@ def measure(
             hold = None
         # What speaks against fewer replicas beside the numbers
         unread = sum([each.unread for each in variants])
-        lengthless = [reading for reading in readings if reading.request is None]
         objection = doubt
         if hold is not None:
             objection = hold.message
@@ -453,7 +417,7 @@ def measure(
             objection = f"{unread} of {replicas_in_words(ready)} unread; {gap(pods)}"
         elif any(not each.progress.countable or each.progress.in_flight for each in variants):
             objection = "replicas are on their way"
-        elif any(max(reading.queue, reading.waiting) > 0 for reading in lengthless):
+        elif any(not reading.request.known and max(reading.queue, reading.waiting) > 0 for reading in readings):
             objection = "the length of the waiting requests is not known"
         unfirm = [each for each in variants if each.progress.serving and each.carried.observations < FIRM_OBSERVATIONS]
         unsure = relearning or any(each.carried.basis is not CapacityBasis.KV_CACHE for each in unfirm)
@@ -476,10 +440,12 @@ def measure(
             short = min(short, smallest) if unsure else short
         peak = math.fsum([*totals(variants, lambda reading: reading.peak_demand), waiting])
         free = 0.0 if objection else left_over(demand=peak, supply=supply, policy=model.policy)
-        # A shrink under way goes on while it leaves what a new one would have to leave. If an objection would stop a
-        # new one, it goes on while it leaves what the demand needs.
+        # A shrink under way goes on while it leaves what a new one would have to leave. Where an objection would stop a
+        # new one, it has to leave what the demand needs.
         least = demand / (model.policy.scale_up_threshold or 1.0) if objection else supply - free
         required = anticipated + short if short > 0 else min(least, anticipated)
+        carried = {each.progress.variant.key: each.carried for each in variants}
+        capacities = {key: Capacity(float(each.tokens), each.basis) for key, each in carried.items()}
         summary = f"{len(readings)} of {replicas_in_words(ready)} judged, demand {demand:.0f} tokens"
         summary += f" of {supply:.0f} (utilization {demand / supply:.3g})" if supply else ", no supply"
         needs.append(
@@ -489,10 +455,7 @@ def measure(
                 demand,
                 required,
                 max(required, supply - free) if free > 0 else math.inf,
-                {
-                    each.progress.variant.key: Capacity(float(each.carried.tokens), each.carried.basis)
-                    for each in variants
-                },
+                capacities,
                 most_added=1 if unsure else None,
                 most_removed=1 if unfirm else max(1, ready // 2),
                 hold=hold,

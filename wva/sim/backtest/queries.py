@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from wva.collect.promql import quote, validate_namespace
+from wva.collect.queries import quote, validate_namespace
 
 VISIBLE_MODELS: Final = "count by (namespace, model_name) (vllm:num_requests_running)"
 

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from tests.builders import policy, replica, variant
 from wva.instruments import Instruments
-from wva.loops.optimizer import OptimizerLoop
 from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
+from wva.optimizer import OptimizerLoop
 from wva.publish.ledger import Ledger
 from wva.sim.world.clock import VirtualClock
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import replica, variant
-from tests.loops.optimizer_scene import INTERVAL, OptimizerScene
+from tests.optimizer.optimizer_scene import INTERVAL, OptimizerScene
 from wva.model.decision import Reason
 from wva.model.policy import ScaleToZeroEntry, ScaleToZeroRules
 from wva.model.records import replace

@@ -1,15 +1,14 @@
 """The optimizer loop: collect, decide, publish, once per interval.
 
-The first cycle runs as soon as every cache has synced, so that no decision comes from half of the objects. Cycles start
-one interval apart (not one interval after the last ended), never overlap, and an interval that changes while the loop
-waits counts from the start of the last cycle. The loop logs and counts a failing cycle and goes on: the numbers
-published last stay, and their decisions say so. A failure of one model or one variant holds that one alone.
+The first cycle runs once every cache has synced, so no decision comes from half of the objects. An interval lies
+between the starts of two cycles, also when it changes while the loop waits. Cycles never overlap. The loop logs and
+counts a failed cycle and goes on: the numbers published last stay, and their decisions say so. A failure of one model
+or one variant holds that one alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -37,7 +36,7 @@ FAILED_CYCLES: Final = 3
 """After so many failed cycles in a row the process is not ready, since its numbers do not follow the load."""
 
 STUCK_SECONDS: Final = 300.0
-"""A cycle that takes so much longer than the interval counts as stuck: queries, its longest part, have 20 s."""
+"""A cycle that takes so much longer than the interval counts as stuck. Its longest part, the queries, has 20 s."""
 
 _REPLICAS_PER_VARIANT: Final = 10
 """Deciding on this many replicas costs about as much as deciding on a variant."""
@@ -49,12 +48,11 @@ _log = log.get("optimizer")
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class OptimizerLoop:
-    """Runs the cycles. The loop starts with an empty memory; numbers and clocks are rebuilt from the VA status.
+    """Runs the cycles. The loop starts with an empty memory, and takes numbers and times from the status of each VA.
 
-    ``collect`` builds the Snapshot. ``known`` tells whether a variant is still there when its decision is published (it
-    may have been deleted while Prometheus was being asked). ``announce`` records a Kubernetes event, ``record`` keeps a
-    recording of the cycle. ``refuse`` takes a namespace and a cause, and puts the configuration of this namespace out
-    of force. Each cycle runs within ``around``.
+    ``known`` tells whether a variant is still there when its decision is published: it may have been deleted while
+    Prometheus was being asked. ``announce`` records an event, ``record`` keeps a recording of the cycle. ``refuse``
+    puts the configuration of a namespace out of force, for a cause. Each cycle runs within ``around``.
     """
 
     collect: Callable[[float], Awaitable[Snapshot]]
@@ -118,8 +116,7 @@ class OptimizerLoop:
                 self.busy = False
                 await self.clock.wait(self.configuration.changed, left)
                 self.busy = True
-            # A cycle may run without any wait. Even with a very short interval, or cycles that always overrun, other
-            # tasks must run: watches, probes, the renewal of the lease.
+            # Watches, probes and the renewal of the Lease must run even if cycles always overrun.
             await asyncio.sleep(0)
             if -left > self.configuration.interval_seconds:
                 _log.warning("cycle_overran", late_seconds=round(-left, 3))
@@ -141,9 +138,8 @@ class OptimizerLoop:
     def _follow(self, key: VariantKey, old: Decision | None, new: Decision | None) -> None:  # noqa: ARG002 - listener
         """Forget a dropped variant, and begin a variant without history with the replicas that exist.
 
-        A workload that was replaced during a cycle counts as a new one, even if the status or that cycle still has the
-        former one. The same holds for a workload that was started from zero during a cycle: a cycle that saw it at zero
-        must not undo the start.
+        If a workload is replaced during a cycle, it counts as a new one, although the cycle still has the former one.
+        If a workload is started from zero during a cycle that saw it at zero, this cycle must not undo the start.
         """
         started = new is not None and new.reason is Reason.SCALE_FROM_ZERO
         begins = new is not None and new.reason is Reason.NOT_DECIDED and new.previous is None
@@ -212,9 +208,9 @@ class OptimizerLoop:
             _log.error("model_failed", model=str(model), cause=cause, exc_info=error)
 
     async def _publish(self, decisions: Iterable[Decision]) -> list[Decision]:
-        """Publish the decisions. No await is between the check of one and its record: no cache changes between.
+        """Publish the decisions, but not on variants that were dropped or started while the cycle ran.
 
-        A variant that was dropped or started while the cycle ran is left out; the next cycle decides on it.
+        No await is between the check of a decision and its record, so no cache changes between.
         """
         published, slices = [], Slices()
         for decision in decisions:
@@ -242,16 +238,15 @@ class OptimizerLoop:
         self.instruments.holds.labels(Reason.MODEL_FAILED.value).inc()
         if before is None:
             return
-        entries = self._memory.variants
-        place = bisect_left(entries, decision.key, key=lambda entry: entry.key)
-        if place < len(entries) and entries[place].key == decision.key:
-            self._changed[decision.key] = replace(entries[place], desired=before.desired)
+        entry = next((entry for entry in self._memory.variants if entry.key == decision.key), None)
+        if entry is not None:
+            self._changed[decision.key] = replace(entry, desired=before.desired)
         with suppress(Exception):  # the failure has been logged
             self.ledger.record(fallbacks([before], cause=cause, reason=Reason.MODEL_FAILED))
 
 
 def _with_variants(memory: Memory, changes: dict[VariantKey, VariantMemory | None]) -> Memory:
-    """Return the memory with these entries of variants; None removes one. The memory of models stays."""
+    """Return the memory with these entries of variants; None removes one."""
     kept = {entry.key: entry for entry in memory.variants} | changes
     entries = (entry for entry in kept.values() if entry is not None)
     return replace(memory, variants=tuple(sorted(entries, key=lambda entry: entry.key)))

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.builders import policy, replica, variant
-from tests.loops.optimizer_scene import INTERVAL, KEY, OptimizerScene
+from tests.optimizer.optimizer_scene import INTERVAL, KEY, OptimizerScene
 from wva.decide import pipeline
 from wva.model.decision import Reason, Source
 from wva.model.policy import NamespacePolicy, SaturationPolicy, SaturationRules
@@ -128,7 +128,7 @@ async def test_three_failed_cycles_in_a_row_are_a_reason_not_to_be_ready(scene):
         assert scene.optimizer.not_ready() is None
         await scene.advance(120)
         told = scene.optimizer.not_ready()
-        assert told.startswith("optimizer: 3 cycles in a row failed: ValueError in wva.loops.optimizer, line ")
+        assert told.startswith("optimizer: 3 cycles in a row failed: ValueError in wva.optimizer, line ")
         assert "tenant" not in told
         scene.error = None
         await scene.advance(180)

@@ -1,28 +1,28 @@
-"""The engine of v0.5: Snapshot, Memory, Policy and now in; the numbers of the Go controller v0.5.1 out.
+"""``compatibility: v0.5``: Snapshot, Memory, Policy and now in; the numbers of the Go controller v0.5.1 out.
 
 ``_decide`` goes through the steps of a cycle; what they compute follows below, in that order. The formulas are in
 docs/design/compatibility-v05.md. They repeat the original, mistakes included, and to the last bit: the order of
-operations matters. Conditions, sources, bounds and the accelerator ``unknown`` stay ours.
+operations matters. The engine of today lends what no number depends on: conditions, sources and bounds, the clock of
+unfinished changes, the isolation of failing models, and a few words.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wva.decide.amounts import bounded_policy
 from wva.decide.failed import Outcome, asleep, isolated
-from wva.decide.progress import Moment, Progress, clocked, progress_of
-from wva.decide.trust import VariantReadings, absence, coverage, verdict
-from wva.decide.wording import LIMITER
-from wva.model.decision import Decision, Reason, Source
+from wva.decide.progress import Progress, clocked
+from wva.decide.trust import VariantReadings, absence, believe
+from wva.model.decision import LIMITER, Decision, Reason, Source
 from wva.model.inventory import Inventory
-from wva.model.memory import Memory, VariantMemory
+from wva.model.memory import Memory
 from wva.model.metrics import ReplicaMetrics, SampleState
 from wva.model.policy import Policy, SaturationPolicy, ScaleToZeroPolicy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
-from wva.model.variant import ModelKey, Variant, VariantKey
+from wva.model.variant import Variant
 
 
 def conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Outcome:
@@ -36,53 +36,36 @@ def conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> 
 
 def _decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Outcome:
     """Decide on all models, or raise what one of them makes it raise."""
-    remembered, counts = memory.by_key(), {counts.model: counts for counts in snapshot.request_counts}
-    pods: dict[VariantKey, list[ReplicaMetrics]] = {}
-    for pod in sorted(snapshot.replicas, key=lambda pod: (pod.variant, pod.pod)):
-        pods.setdefault(pod.variant, []).append(pod)
-    failures: dict[str, str] = {}
-    for failure in sorted(snapshot.failures, key=lambda failure: failure.message, reverse=True):
-        failures |= dict.fromkeys(failure.namespaces, failure.message)
-    models: dict[ModelKey, list[Variant]] = {}
-    for variant in sorted(snapshot.variants, key=lambda variant: (variant.model, variant.key)):
-        if variant.active:
-            models.setdefault(variant.model, []).append(variant)
     progresses: list[Progress] = []
     decisions: list[Decision] = []
-    for key, variants in models.items():
-        thresholds, failure_of = bounded_policy(policy.saturation_for(key)), failures.get(key.namespace)
-        moment = Moment(now, thresholds.transition_deadline_seconds)
-        model = [
-            readings_of(each, tuple(pods.get(each.key, ())), remembered.get(each.key), moment, failure_of)
-            for each in variants
-        ]
+    for seen in believe(snapshot, memory, policy, now)[0]:
+        model = [each for each in seen.variants if each.progress.variant.active]
         progresses += [each.progress for each in model]
         # 1 analyze the model, 2 find a number for each variant
-        found = decide_model(model, thresholds, failure_of)
+        found = decide_model(model, seen.policy, seen.failure)
         # 3 an idle model goes to zero, another one keeps a replica: of those variants that have a target. The original
         # took a time without samples in Prometheus for a time without requests; here that is not known.
-        rule, counted = policy.scale_to_zero_for(key), counts.get(key)
-        finished = counted.finished if counted is not None and counted.covered else None
+        rule = policy.scale_to_zero_for(seen.key)
+        finished = seen.counts.finished if seen.counts is not None and seen.counts.covered else None
         numbers = {each.key.name: each.desired for each in found if each.reason is Reason.COMPATIBILITY}
         changed = enforced(numbers, {each.key.name: each.cost for each in found}, rule, finished) or {}
         reason, words = Reason.MODEL_MINIMUM, "the model may not go to zero"
         if rule.enabled:
             reason, words = Reason.IDLE, f"no request finished within {rule.retention_seconds:g} s"
-        for each, variant in zip(found, variants, strict=True):
-            name, bounds = each.key.name, variant.bounds
+        for each, readings in zip(found, model, strict=True):
+            name, bounds = each.key.name, readings.progress.variant.bounds
             decision = each.with_step("enforce", reason, words, changed[name]) if name in changed else each
             # 4 no number that the scaler cannot reach: bounds are ours. A decision without evidence keeps its reason.
             desired, allowed = decision.desired, bounds.clamp(decision.desired)
+            if allowed == desired:
+                decisions.append(decision.noted("enforce", "within bounds"))
+                continue
             side, limit, origin, by = "above", "maximum", bounds.ceiling_origin, bounds.ceiling_origin
             if allowed > desired:
                 side, limit, origin, by = "below", "minimum", bounds.minimum_origin, ""
-            if allowed == desired:
-                decision = decision.noted("enforce", "within bounds")
-            else:
-                why = f"{desired} is {side} the {limit} {allowed} of {origin}; {decision.message}"
-                kept = decision.reason if decision.held else Reason.BOUNDED
-                decision = decision.limited("enforce", kept, why, allowed, by=by)
-            decisions.append(decision)
+            why = f"{desired} is {side} the {limit} {allowed} of {origin}; {decision.message}"
+            kept = decision.reason if decision.held else Reason.BOUNDED
+            decisions.append(decision.limited("enforce", kept, why, allowed, by=by))
     # 5 no more GPUs than there are, over all models. Decisions without a target are not seen, and GPUs that could not
     # be read limit nothing.
     if policy.limited and snapshot.inventory is None:
@@ -90,7 +73,7 @@ def _decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> O
     elif policy.limited and snapshot.inventory is not None:
         claims = [(each, at.variant) for each, at in zip(decisions, progresses, strict=True) if not each.held]
         taken, pools = used(claims), Inventory.of(list(snapshot.inventory.pools)).pools
-        free = {pool.accelerator: max(0, pool.capacity - taken.get(pool.accelerator, 0)) for pool in pools}
+        free = {pool.accelerator: max(0, pool.capacity - taken[pool.accelerator]) for pool in pools}
         limited = {decision.key: decision for decision in grants(claims, free)}
         decisions = [limited.get(decision.key, decision) for decision in decisions]
     # 6 the clocks, and the variants at zero
@@ -103,64 +86,48 @@ def _decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> O
     )
 
 
-def readings_of(
-    variant: Variant, pods: tuple[ReplicaMetrics, ...], entry: VariantMemory | None, moment: Moment, failure: str | None
-) -> VariantReadings:
-    """Return where a variant stands and whether it has metrics, as without the mode: the numbers do not need it."""
-    fresh = coverage(pods)
-    progress = progress_of(variant, replicas=pods, entry=entry, moment=moment)
-    return VariantReadings(variant.key, progress, pods, fresh, verdict(pods, fresh, failure))
-
-
 # 1 Analyze: how much room do the replicas have that are not saturated?
 
 
 @dataclass(frozen=True, slots=True)
 class VariantLoad:
-    """What the reporting pods of a variant say; ``open`` are not saturated, and the means are over those."""
+    """What the reporting pods of a variant say."""
 
     variant: Variant
     pods: int
-    open: int
+    open: int  # pods that are not saturated; the means are over those
     spare_kv: float
     spare_queue: float
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """A model. ``loads`` has the variants with reporting pods, sorted; ``shortage`` says why to grow, else empty."""
+    """What the reporting pods of a model say."""
 
-    loads: tuple[VariantLoad, ...]
+    loads: tuple[VariantLoad, ...]  # the variants with reporting pods, in order
     open: int
     spare_kv: float
     spare_queue: float
-    shortage: str
+    shortage: str  # why to grow, else empty
     may_shrink: bool
 
-    def summary(self, ready: int) -> str:
-        """Return what was measured in words; the means are over the replicas that are not saturated."""
-        pods = sum(load.pods for load in self.loads)
-        means = f"mean spare KV {self.spare_kv:.4g}, mean spare queue {self.spare_queue:.4g}"
-        return f"{pods} of {ready} replicas report, {pods - self.open} saturated, {means}"
 
-
-def analyze(variants: Iterable[tuple[Variant, Sequence[ReplicaMetrics]]], policy: SaturationPolicy) -> Analysis:
-    """Analyze one model from its variants in order, each with its pods."""
+def analyze(model: Sequence[VariantReadings], policy: SaturationPolicy) -> Analysis:
+    """Analyze one model from its variants in order."""
     full, long = policy.kv_cache_threshold, policy.queue_length_threshold
     loads = []
-    for variant, pods in variants:
-        usages = [found for pod in pods if (found := usage(pod)) is not None]
+    for each in model:
+        usages = [found for pod in each.replicas if (found := usage(pod)) is not None]
         spare_kv = spare_queue = 0.0
         count = 0
         for kv, queue in usages:
-            if not saturated(kv, queue, policy):
+            if kv < full and queue < long:
                 count += 1
                 spare_kv += full - kv
                 spare_queue += long - queue
         if usages:
-            loads.append(
-                VariantLoad(variant, len(usages), count, spare_kv / max(1, count), spare_queue / max(1, count))
-            )
+            means = spare_kv / max(1, count), spare_queue / max(1, count)
+            loads.append(VariantLoad(each.progress.variant, len(usages), count, *means))
     count = sum(load.open for load in loads)
     kv = queue = 0.0
     if count:
@@ -192,11 +159,6 @@ def usage(pod: ReplicaMetrics) -> tuple[float, float] | None:
     return samples[0].fresh_value or 0.0, samples[1].fresh_value or 0.0
 
 
-def saturated(kv: float, queue: float, policy: SaturationPolicy) -> bool:
-    """Tell whether a replica with this KV usage and queue length is saturated."""
-    return kv >= policy.kv_cache_threshold or queue >= policy.queue_length_threshold
-
-
 # 2 Target numbers: one replica more or less, and none while anything is in transition
 
 
@@ -211,18 +173,14 @@ def targets(analysis: Analysis) -> dict[str, int]:
         }
     numbers = {load.variant.key.name: load.pods for load in analysis.loads}
     if analysis.shortage:
-        growing = [_rank(load) for load in analysis.loads if not load.variant.pending_replicas]
+        growing = [(each.cost, each.key.name) for each in variants if not each.pending_replicas]
         if growing:
             numbers[min(growing)[1]] += 1
     elif analysis.may_shrink:
-        shrinking = [_rank(load) for load in analysis.loads if load.pods > 1]
+        shrinking = [(each.cost, each.key.name) for each in variants if numbers[each.key.name] > 1]
         if shrinking:
             numbers[max(shrinking)[1]] -= 1
     return numbers
-
-
-def _rank(load: VariantLoad) -> tuple[float, str]:
-    return load.variant.cost, load.variant.key.name
 
 
 def decide_model(
@@ -235,10 +193,13 @@ def decide_model(
     """
     pods = [pod for each in model for pod in each.replicas]
     hold = absence(pods, failure=failure)
-    analysis = analyze([(each.progress.variant, each.replicas if failure is None else ()) for each in model], policy)
+    analysis = analyze(model if failure is None else (), policy)
     numbers = targets(analysis)
     spares = {load.variant.key.name: load.spare_kv for load in analysis.loads}
-    summary, reason = analysis.summary(len(pods)), Reason.METRICS_MISSING
+    reporting = sum(load.pods for load in analysis.loads)
+    summary = f"{reporting} of {len(pods)} replicas report, {reporting - analysis.open} saturated"
+    summary += f", mean spare KV {analysis.spare_kv:.4g}, mean spare queue {analysis.spare_queue:.4g}"
+    reason = Reason.METRICS_MISSING
     if hold is not None and not numbers:
         summary, reason = hold.message, hold.reason
     decisions = []
@@ -296,13 +257,12 @@ def enforced(
 # 5 GPU limiter: only the replicas of this cycle's decisions count as used
 
 
-def used(claims: Iterable[tuple[Decision, Variant]]) -> dict[str, int]:
+def used(claims: Iterable[tuple[Decision, Variant]]) -> Counter[str]:
     """Return the GPUs that the replicas of the claims take, by accelerator; an unknown size counts as 0."""
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for decision, variant in claims:
         if variant.accelerator:
-            gpus = decision.current * max(0, variant.gpus_per_replica)
-            total[variant.accelerator] = total.get(variant.accelerator, 0) + gpus
+            total[variant.accelerator] += decision.current * max(0, variant.gpus_per_replica)
     return total
 
 
@@ -311,7 +271,7 @@ def grants(claims: Sequence[tuple[Decision, Variant]], free: dict[str, int]) -> 
 
     The remainder of a grant that makes no whole replica is lost.
     """
-    granted: dict[int, Decision] = {}
+    granted = [decision for decision, _ in claims]
     order = sorted(range(len(claims)), key=lambda place: (claims[place][0].spare_capacity, claims[place][0].cost))
     for place in order:
         decision, variant = claims[place]
@@ -328,4 +288,4 @@ def grants(claims: Sequence[tuple[Decision, Variant]], free: dict[str, int]) -> 
         else:
             words = f"limited: {words}" if count else words
             granted[place] = decision.limited("limit", Reason.GPU_LIMITED, words, target, by=LIMITER)
-    return [granted[place] for place in range(len(claims))]
+    return granted

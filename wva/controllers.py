@@ -1,13 +1,16 @@
-"""VariantAutoscaling: resolve the target, keep the ledger in step with what exists, write the status.
+"""Reconcilers: which events concern which keys, and what the object of a key should look like.
 
-Events come from three sides and all end as keys in one queue: the VA itself (and the VAs that compete for its old or
-new target), its target appearing, disappearing or being deleted, and the ledger when a cycle decided otherwise.
-The reconcile looks only at the caches, so the order of the events does not matter.
+The reconciler of VariantAutoscalings (VAs) resolves the target, keeps the ledger in step with what exists, and writes
+the status. Its events come from three sides: a VA itself and the VAs that compete for its old or new target; a target
+that comes, goes or is being deleted; and the ledger, when a cycle has decided otherwise. All of them end as keys in one
+queue. The reconcile looks only at the caches, so the order of the events does not matter. If another controller has a
+VA, this one leaves it alone: it shows that it does so, and looks again later.
 
-A variant that another controller has is left to it: visible, looked at again, never fought over.
+No other code writes the status. The patch carries the resourceVersion that it was computed from. A conflict means that
+the cache is behind, and the key comes back with backoff.
 
-This is the only writer of status. Its patch carries the resourceVersion it was computed from: a conflict means that the
-cache is behind, and the key comes back with backoff.
+``NamespaceController`` follows labels and annotations of namespaces, and puts what has to be done into the queues of
+the other reconcilers.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from wva import log
+from wva.api.core import EXCLUDE_ANNOTATION, Namespace
 from wva.api.kinds import VARIANT_AUTOSCALINGS
 from wva.api.meta import Condition, Key
 from wva.api.variantautoscaling import (
@@ -26,13 +30,20 @@ from wva.api.variantautoscaling import (
     VariantAutoscaling,
 )
 from wva.clock import Clock
-from wva.collect.bounds import bound_problems, bounds_of
-from wva.collect.claims import Claims
-from wva.collect.resolution import TARGET_INDEX, CollectStores, TargetResolution, resolve
+from wva.collect.local_scope import LocalScope
+from wva.collect.resolution import (
+    TARGET_INDEX,
+    CollectStores,
+    TargetResolution,
+    bound_problems,
+    bounds_of,
+    resolve,
+)
 from wva.collect.surplus import surplus_problems
 from wva.collect.troubles import Troubles
-from wva.collect.variants import bare_variant, cost_problems, variant_of, vllm_problems
+from wva.collect.variants import Claims, bare_variant, cost_problems, variant_of, vllm_problems
 from wva.config.live import LiveConfiguration
+from wva.config.watch import ConfigMapStores
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.controller import After, Done, Result
@@ -49,21 +60,21 @@ from wva.publish.obstacles import begun
 from wva.publish.status import HEARTBEAT_SECONDS, status_patch
 from wva.targets import ScaleTarget, pods_of, target_key
 
+EXCLUDED_EVENT: Final = "NamespaceExcluded"
 _RIVALS_LOOKED_AT: Final = 10
 """How many VAs on one target are looked at again when another one comes or goes.
 
-The conflict of two ends with one of them, that of many stays. Without a limit, thousands of VAs on one target would be
-looked at thousands of times.
+The conflict of two VAs ends with one of them; that of many stays. Without a limit, thousands of VAs on one target would
+be looked at thousands of times.
 """
 
-_UNRESOLVABLE = frozenset({TargetReason.TARGET_NOT_FOUND, TargetReason.TARGET_UNSUPPORTED})
-
+_UNRESOLVABLE: Final = frozenset({TargetReason.TARGET_NOT_FOUND, TargetReason.TARGET_UNSUPPORTED})
 
 _rivals_log = log.get("rivals")
 
 
 class VariantAutoscalingController:
-    """Event mapping and reconcile; the workers are ``kube.controller``'s."""
+    """Maps events to keys, and reconciles a key."""
 
     def __init__(
         self,
@@ -80,8 +91,7 @@ class VariantAutoscalingController:
     ) -> None:
         """Prepare the queue; nothing is subscribed before ``watch``.
 
-        ``troubles`` knows what stands in the way of variants. ``announce`` records an event on a variant: type,
-        reason, message.
+        ``announce`` records an event on a variant: type, reason, message.
         """
         self._client = client
         self._stores = stores
@@ -95,8 +105,9 @@ class VariantAutoscalingController:
         self._logger = log.get("variantautoscaling")
         self._throttle = log.Throttle()
         self._replaced: set[Key] = set()
+        """The VAs whose target was replaced by another one of the same name, until the next reconcile."""
         self._learning: Key | None = None
-        """The VA of which the store takes the answer to our own patch right now: no reason to look at it again."""
+        """The VA whose new state the store is just taking from the answer to our own patch: it needs no other look."""
         self._rivals: dict[Key, Claimant] = {}
         """The VAs that are left to another controller."""
         instruments.variants_left.set_function(self._rivals.__len__)
@@ -120,7 +131,7 @@ class VariantAutoscalingController:
         return va is not None and self._handles(va) and self._resolve(va).found
 
     def current_replicas(self, key: VariantKey) -> int | None:
-        """Return the replicas that exist, from the cache; None when there is no target."""
+        """Return the replicas that exist; None when there is no target."""
         va = self._va(key)
         target = None if va is None else self._stores.targets.named(va)
         if target is None:
@@ -128,16 +139,16 @@ class VariantAutoscalingController:
         return target.current_replicas if target.spec_replicas else target.existing_replicas
 
     def statuses(self) -> list[VariantKey]:
-        """Return all variants that the cache has, in order."""
+        """Return all variants, in order."""
         return [VariantKey(*va.metadata.key) for va in self._stores.variant_autoscalings.list()]
 
     def conditions(self, key: VariantKey) -> tuple[Condition, ...]:
-        """Return the conditions of a variant, from the cache; none when this controller does not decide on it."""
+        """Return the conditions of a variant; none when this controller does not decide on it."""
         va = self._va(key)
         return va.status.conditions if va is not None and self._handles(va) else ()
 
     def bounds(self, key: VariantKey) -> Bounds | None:
-        """Return what the scaler of a variant can reach, from the caches; None when the variant is gone."""
+        """Return what the scaler of a variant can reach; None when the variant is gone."""
         va = self._va(key)
         return None if va is None else bounds_of(va, self._stores.scalers)
 
@@ -159,7 +170,7 @@ class VariantAutoscalingController:
             decision = self._ledger.get(variant_key)
             target = self._stores.targets.named(va)
             if target is not None:
-                # Another client has started it: its 0 must not stop it before a cycle has looked at it.
+                # Another client may have started it. Its 0 must not stop it before a cycle has looked at it.
                 started = decision is not None and decision.reason is Reason.INACTIVE and target.spec_replicas > 0
                 if decision is None or started:
                     decision = self._ledger.hold(self._variant(va, target))
@@ -167,7 +178,7 @@ class VariantAutoscalingController:
         return After(HEARTBEAT_SECONDS)
 
     def _leave(self, key: Key, va: VariantAutoscaling | None) -> Result:
-        """Note why a VA is not handled; return when to look again: at the latest when the rival's claim has run out."""
+        """Note why a VA is left alone. Return when to look again: at the latest when the rival's claim has run out."""
         now, claims = self._clock.now(), self._claims
         if va is None or va.metadata.deleting or not claims.wanted(va):
             self._rivals.pop(key, None)
@@ -177,7 +188,7 @@ class VariantAutoscalingController:
             return After(1.0)
         if self._rivals.get(key) != rival:
             self._rivals[key] = rival
-            # An instance that takes what is labelled for it is in order, anything else is a mistake.
+            # An instance may take what is labelled for it. Anything else is a mistake.
             label = va.metadata.labels.get(CONTROLLER_INSTANCE_LABEL, "")
             expected = bool(label) and rival.instance == label and not claims.me.instance
             message = f"left to controller {rival}, which decides on it; controller {claims.me} would take it, too"
@@ -212,25 +223,21 @@ class VariantAutoscalingController:
         try:
             answer = await self._client.patch(VARIANT_AUTOSCALINGS, va.metadata.key, patch, subresource="status")
         except NotFound:
-            return  # deleted meanwhile: the watch will say so
-        except Conflict:
-            patches.labels("conflict").inc()
-            raise
-        except WriteRefused:
-            raise  # nothing was sent, so nothing failed
-        except ApiError:
-            patches.labels("error").inc()
+            return  # it was deleted meanwhile, and the watch will say so
+        except ApiError as error:
+            if not isinstance(error, WriteRefused):  # then nothing was sent, so nothing failed
+                patches.labels("conflict" if isinstance(error, Conflict) else "error").inc()
             raise
         patches.labels("success").inc()
         for announcement in begun(va.status.conditions, answer.status.conditions):
             self._announce(key, *announcement)
-        # The next number may be there before the watch tells of this patch; its patch must not conflict with ours.
+        # The next number may be there before the watch tells of this patch. Its patch must not conflict with this one.
         self._learning = va.metadata.key
         self._stores.variant_autoscalings.learn(answer, replaces=va)
         self._learning = None
 
     def _view(self, va: VariantAutoscaling, target: ScaleTarget | None) -> ConfigurationView:
-        """Return what is written for this variant and not in force, and what stands in its way."""
+        """Return what is configured for this variant but not in force, and what stands in its way."""
         stores, troubles = self._stores, self._troubles
         checks: tuple[Callable[[], Iterable[str]], ...] = (
             lambda: [self._configuration.problem_for(va)],
@@ -282,17 +289,14 @@ class VariantAutoscalingController:
         return resolve(va, vas=stores.variant_autoscalings, targets=stores.targets)
 
     def _variant(self, va: VariantAutoscaling, target: ScaleTarget) -> Variant:
-        """Return the variant; what its status says is not taken over if its target has been replaced meanwhile."""
+        """Return the variant. If its target has been replaced meanwhile, the number in its status does not count."""
         stores = self._stores
         try:
             pods = pods_of(target, stores.targets)
             variant = variant_of(va, target=target, pods=pods, bounds=bounds_of(va, stores.scalers))
-        except Exception as error:
-            # Its number must be there all the same; the cycle says that the variant cannot be read.
-            bare = bare_variant(va, stores)
-            if bare is None:
-                raise
-            variant = bare.variant
+        except Exception as error:  # noqa: BLE001 - its number must be there all the same
+            # The cycle says that the variant cannot be read.
+            variant = bare_variant(va, target)
             self._tell_failure(va, error)
         if va.metadata.key not in self._replaced:
             return variant
@@ -304,40 +308,117 @@ class VariantAutoscalingController:
         if va is None:
             return
         if new is None or not self._handles(new):
-            # At once and not in the reconcile: another controller may be publishing its number by then.
+            # Do this now and not in the reconcile: another controller may publish its number by then.
             self._ledger.drop(VariantKey(*va.metadata.key))
         if va.metadata.key != self._learning:
             self.queue.add(va.metadata.key, low=old is None)
         targets = {target_key(entry) for entry in (old, new) if entry is not None}
         presence_changed = old is None or new is None or old.metadata.deleting != new.metadata.deleting
         if presence_changed or len(targets) > 1:
-            self._enqueue_claimants(targets, most=_RIVALS_LOOKED_AT)
+            vas = self._stores.variant_autoscalings
+            for target in targets:
+                self.queue.add_all(vas.first_by_index(TARGET_INDEX, target, _RIVALS_LOOKED_AT))
 
     def _on_target(self, old: ScaleTarget | None, new: ScaleTarget | None) -> None:
-        """Wake the VAs of a target that came, went, was asked to go, or left or reached zero replicas.
+        """Wake the VAs of a target that came, went, is being deleted, or left or reached zero replicas.
 
-        What was decided for one that went is dropped here and not in the reconcile: a new one of the same name may be
-        there by then, and it begins with its own replicas.
+        The decision on a target that went is dropped here and not in the reconcile: a new target of the same name may
+        be there by then, and it begins with its own replicas.
         """
         changed = new or old
         if changed is None:
             return
-        target = self._stores.targets.key_of(changed)
-        if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
-            for claimant in self._claimants(target):
-                self._replaced.add(claimant)
-                self._ledger.drop(VariantKey(*claimant))
-        elif old is not None and new is not None:
-            same = old.metadata.deleting == new.metadata.deleting and bool(old.spec_replicas) == bool(new.spec_replicas)
-            if same:
-                return
-        self._enqueue_claimants({target})
-
-    def _enqueue_claimants(self, targets: Iterable[str], most: int | None = None) -> None:
-        for target in targets:
-            for claimant in self._claimants(target, most):
-                self.queue.add(claimant)
-
-    def _claimants(self, target: str, most: int | None = None) -> list[Key]:
+        replaced = old is not None and (new is None or old.metadata.uid != new.metadata.uid)
+        if old is not None and new is not None and not replaced and _presence(old) == _presence(new):
+            return
         vas = self._stores.variant_autoscalings
-        return vas.first_by_index(TARGET_INDEX, target, len(vas) if most is None else most)
+        claimants = vas.first_by_index(TARGET_INDEX, self._stores.targets.key_of(changed), len(vas))
+        if replaced:
+            self._replaced.update(claimants)
+            for claimant in claimants:
+                self._ledger.drop(VariantKey(*claimant))
+        self.queue.add_all(claimants)
+
+
+def _presence(target: ScaleTarget) -> tuple[bool, bool]:
+    return target.metadata.deleting, bool(target.spec_replicas)
+
+
+class NamespaceController:
+    """Follows whether the ConfigMaps of a namespace count, and whether the namespace is excluded.
+
+    It remembers only its last answers. When one of them changes, the ConfigMaps or the VAs of the namespace are looked
+    at again. So it does not matter whether the ConfigMap, the label of the namespace or the first VA comes first.
+    """
+
+    def __init__(
+        self,
+        scope: LocalScope,
+        *,
+        config_maps: ConfigMapStores,
+        config_map_queue: WorkQueue[Key],
+        variant_queue: WorkQueue[Key],
+        announce: Callable[[VariantKey, str, str, str], None],
+    ) -> None:
+        """Subscribe to nothing before ``watch``. ``announce`` records an event on a variant: type, reason, message."""
+        self._scope = scope
+        self._config_maps = config_maps
+        self._config_map_queue = config_map_queue
+        self._variant_queue = variant_queue
+        self._record_event = announce
+        self._known: dict[str, tuple[bool, str]] = {}
+        """By namespace: whether it is excluded, and why its ConfigMaps do not count (empty when they do)."""
+        self._logger = log.get("namespaces")
+
+    def watch(self) -> None:
+        """Follow the caches, which have synced."""
+        scope = self._scope
+
+        def on_namespace(old: Namespace | None, new: Namespace | None) -> None:
+            seen = new or old
+            if seen is not None:
+                self._look(seen.metadata.name)
+
+        present = {namespace.metadata.name for namespace in scope.namespaces.list()}
+        present |= {va.metadata.namespace for va in scope.variant_autoscalings.list()}
+        for namespace in present:
+            self._known[namespace] = (False, scope.refusal(namespace))
+            self._look(namespace)
+        scope.namespaces.subscribe(on_namespace)
+        scope.variant_autoscalings.subscribe(self._on_va)
+
+    def _on_va(self, old: VariantAutoscaling | None, new: VariantAutoscaling | None) -> None:
+        seen = new or old
+        if seen is None or (old is not None and new is not None and old.metadata.labels == new.metadata.labels):
+            return
+        if old is None and self._scope.excluded(seen.metadata.namespace):
+            self._announce(seen)
+        self._look(seen.metadata.namespace)
+
+    def _look(self, namespace: str) -> None:
+        """Act on what has changed about a namespace since the last look."""
+        scope = self._scope
+        was_excluded, former_refusal = self._known.get(namespace, (False, None))
+        excluded, refusal = scope.excluded(namespace), scope.refusal(namespace)
+        self._known[namespace] = (excluded, refusal)
+        if excluded != was_excluded:
+            variants = scope.variant_autoscalings.list(namespace)
+            say = "namespace_excluded" if excluded else "namespace_no_longer_excluded"
+            self._logger.info(say, namespace=namespace, variants=len(variants))
+            for va in variants:
+                self._variant_queue.add(va.metadata.key)
+                if excluded:
+                    self._announce(va)
+        if refusal == former_refusal:
+            return
+        keys = self._config_maps.of(namespace)
+        if keys:
+            self._logger.info("local_config_maps", namespace=namespace, count=len(keys), refused=refusal or None)
+        for key in keys:
+            self._config_map_queue.add(key)
+        if refusal and scope.namespaces.get(Key("", namespace)) is None and not scope.tracks(namespace):
+            del self._known[namespace]  # it is gone
+
+    def _announce(self, va: VariantAutoscaling) -> None:
+        message = f"left alone: its namespace has the annotation {EXCLUDE_ANNOTATION}=true"
+        self._record_event(VariantKey(*va.metadata.key), "Normal", EXCLUDED_EVENT, message)

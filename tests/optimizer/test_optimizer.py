@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.builders import policy, replica, variant
-from tests.loops.optimizer_scene import INTERVAL, KEY, OptimizerScene
+from tests.optimizer.optimizer_scene import INTERVAL, KEY, OptimizerScene
 from wva.decide.start import activate
 from wva.model.decision import HOLD_REASONS
 from wva.model.memory import Memory

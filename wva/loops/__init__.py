@@ -1,1 +1,0 @@
-"""Periodic drivers: when a cycle runs, not what it computes."""
