@@ -1,4 +1,4 @@
-"""Builders of domain values with arbitrary defaults, so that a test names only the values that it needs."""
+"""Builders of domain values with defaults, so that a test names only the values that it needs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def variant(
 
 
 def sample(value: float | Sample | None) -> Sample:
-    """Return a fresh sample of a number, a missing one for None, any other as it is."""
+    """Return a fresh sample of a number, a missing sample for None, and a sample as it is."""
     if value is None:
         return MISSING
     return value if isinstance(value, Sample) else Sample(SampleState.FRESH, float(value), NOW - 5)
@@ -67,12 +67,12 @@ def replica(
     queue: float | Sample | None = 0,
     namespace: str = NAMESPACE,
 ) -> ReplicaMetrics:
-    """Return a Ready pod with what it reports."""
+    """Return a Ready pod with its samples."""
     return ReplicaMetrics(pod, VariantKey(namespace, variant), sample(kv), sample(queue))
 
 
 def standing(of: Variant, pods: tuple[ReplicaMetrics, ...] = ()) -> VariantReadings:
-    """Return where a variant without any history stands; these are its Ready pods."""
+    """Return the readings of a variant without any history; ``pods`` are its Ready pods."""
     return VariantReadings(of.key, progress_of(of, replicas=pods, entry=None, moment=Moment(NOW, 600.0)), pods)
 
 

@@ -47,7 +47,7 @@ def covers_decisions(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Measure no coverage during tests that do not count for it: that doubles the time of a test."""
+    """Measure coverage only during tests that count for it, because it doubles the time of a test."""
     coverage = Coverage.current()
     if coverage is None or covers_decisions(item):
         return (yield)
@@ -66,7 +66,7 @@ def pytest_runtest_teardown() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests the time that a hundred times as many examples take."""
+    """Give nightly tests more time, because they have a hundred times as many examples."""
     if os.environ.get("HYPOTHESIS_PROFILE") == NIGHTLY:
         for item in items:
             item.add_marker(pytest.mark.timeout(_NIGHTLY_SECONDS))
@@ -89,5 +89,5 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_configure() -> None:
-    """Make sure that no event loop leaks: looptime asks for one even before sync tests, which would create it."""
+    """Prevent a leak: looptime asks for an event loop even before sync tests, and would create one."""
     asyncio.set_event_loop(None)

@@ -1,4 +1,4 @@
-"""Times work against other work in the same run, so that the speed of the machine cancels out."""
+"""Comparison of the time of two pieces of work in one run, so that the speed of the machine cancels out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHORTEST_SECONDS = 0.0002
 def cpu_seconds(work, *, tries=3):
     """Return the least CPU time of this thread over some calls.
 
-    Garbage collection does not count: it looks through the objects of all tests.
+    Garbage collection does not count, because it looks through the objects of all tests.
     """
     took = []
     for _ in range(tries):

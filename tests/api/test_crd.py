@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition: the one of v0.5.1, in every copy, and enforced by the API server."""
+"""The CustomResourceDefinition is that of v0.5.1 in every copy, and the API server enforces it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TARGET = {"kind": "Deployment", "name": "d"}
 
 
 def version():
-    """Return the one version."""
+    """Return the only version."""
     (only,) = definition()["spec"]["versions"]
     return only
 
@@ -40,7 +40,7 @@ def schema(*path):
 
 
 def test_the_identity_is_that_of_the_original():
-    """Group, version, names, scope: the objects already lie in clusters."""
+    """Group, version, names and scope are the same, because clusters already have such objects."""
     spec = definition()["spec"]
     assert definition()["metadata"]["name"] == VARIANTS
     assert (spec["group"], spec["scope"], version()["name"]) == ("llmd.ai", "Namespaced", "v1alpha1")
@@ -63,7 +63,7 @@ def columns():
 
 
 def test_the_printer_columns_tell_where_a_variant_stands():
-    """``kubectl get va`` in this order, and what ``-o wide`` adds."""
+    """``kubectl get va`` shows the narrow columns in this order, and ``-o wide`` adds the others."""
     narrow = [name for name, column in columns().items() if not column.get("priority")]
     wide = [name for name, column in columns().items() if column.get("priority") == 1]
     assert narrow == ["Model", "Accelerator", "Current", "Desired", "Ready", "Reason", "Age"]
@@ -72,7 +72,7 @@ def test_the_printer_columns_tell_where_a_variant_stands():
 
 
 def test_the_printer_columns_of_the_original_are_there():
-    """By name, type and path: scripts read them."""
+    """Name, type and path are the same, because scripts read them."""
     original = [
         ("Target", "string", ".spec.scaleTargetRef.name"),
         ("Model", "string", ".spec.modelID"),
@@ -85,7 +85,7 @@ def test_the_printer_columns_of_the_original_are_there():
 
 
 def test_every_printer_column_reads_what_a_status_has():
-    """A path to a field of the schema, or to a condition that the controller writes."""
+    """Each path leads to a field of the schema, or to a condition that the controller writes."""
     for column in columns().values():
         path = column["jsonPath"]
         condition = re.fullmatch(r"\.status\.conditions\[\?\(@\.type=='(\w+)'\)\]\.(status|reason)", path)
@@ -97,7 +97,7 @@ def test_every_printer_column_reads_what_a_status_has():
 
 
 def test_the_spec_is_that_of_the_original():
-    """Fields, required ones, default and pattern."""
+    """The fields, the required ones, the default and the pattern are the same."""
     spec = schema("spec")
     assert set(spec["properties"]) == {"scaleTargetRef", "modelID", "variantCost"}
     assert sorted(spec["required"]) == ["modelID", "scaleTargetRef"]
@@ -112,7 +112,7 @@ def test_the_spec_is_that_of_the_original():
 
 
 def test_the_status_is_that_of_the_original_and_one_field_more():
-    """Allocation, actuation and a list of conditions keyed by type; the replicas that exist."""
+    """The additional field is ``currentReplicas``."""
     ours = {"currentReplicas"}
     assert set(schema("status")["properties"]) == {"desiredOptimizedAlloc", "actuation", "conditions"} | ours
     assert (schema("status", "currentReplicas")["type"], schema("status", "currentReplicas")["minimum"]) == (
@@ -138,12 +138,12 @@ def test_the_status_is_that_of_the_original_and_one_field_more():
 
 
 def test_neither_spec_nor_status_is_required():
-    """As in the original: an object without a spec is accepted."""
+    """The API server accepts an object without a spec, as in the original."""
     assert "required" not in version()["schema"]["openAPIV3Schema"]
 
 
 def test_every_field_is_described():
-    """``kubectl explain`` has something to say everywhere."""
+    """``kubectl explain`` shows a description for every field."""
 
     def walk(node, path):
         for name, field in node.get("properties", {}).items():
@@ -157,19 +157,19 @@ def test_every_field_is_described():
 
 
 def test_there_is_a_copy_for_manifests_and_one_for_the_chart():
-    """Otherwise the next test would compare nothing."""
+    """Without copies the next test would compare nothing."""
     assert len(COPIES) == 2
 
 
 @pytest.mark.parametrize("path", COPIES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_copies_are_current(path):
-    """The generated files say what the source says."""
+    """The generated files have the definition of the source."""
     name = path.relative_to(ROOT)
     assert path.read_text(encoding="utf-8") == render(), f"{name} is stale: run `wva crd > {name}`"
 
 
 def test_rendering_gives_the_definition_back():
-    """Nothing is lost in YAML."""
+    """The YAML reads back as the definition."""
     assert yaml.safe_load(render()) == definition()
 
 
@@ -178,7 +178,7 @@ def test_rendering_gives_the_definition_back():
 
 @pytest.fixture
 def store():
-    """Return an API server that got the definition the way a user brings it."""
+    """Return an API server to which the definition was applied as users do it."""
     made = ObjectStore(now=lambda: 1_700_000_000.0, options=StoreOptions(namespaces=("ns",)))
     made.create("customresourcedefinitions.apiextensions.k8s.io", yaml.safe_load(render()))
     return made
@@ -190,19 +190,19 @@ def create(store, spec):
 
 
 def test_the_definition_is_accepted_and_established(store):
-    """The kind is served from then on."""
+    """The API server serves the kind from then on."""
     assert store.list(VARIANTS) == []
     assert kind_from_definition(definition()).kind == "VariantAutoscaling"
 
 
 def test_the_cost_has_a_default(store):
-    """Objects without it are stored with 10.0."""
+    """The API server stores an object without a cost with 10.0."""
     assert create(store, {"modelID": "m", "scaleTargetRef": TARGET})["spec"]["variantCost"] == "10.0"
 
 
 @pytest.mark.parametrize("cost", ["0", "5", "40.5", "007"])
 def test_costs_that_are_accepted(store, cost):
-    """Quoted numbers without sign or exponent."""
+    """A cost is a quoted number without sign and exponent."""
     assert create(store, {"modelID": "m", "scaleTargetRef": TARGET, "variantCost": cost})["spec"]["variantCost"] == cost
 
 
@@ -221,7 +221,7 @@ def test_costs_that_are_accepted(store, cost):
     ],
 )
 def test_what_the_schema_refuses(store, spec, complaint):
-    """422, with the field's name."""
+    """The API server answers 422 with the name of the field."""
     with pytest.raises(ServedError, match=complaint) as refused:
         create(store, spec)
     assert refused.value.code == 422
@@ -229,7 +229,7 @@ def test_what_the_schema_refuses(store, spec, complaint):
 
 @pytest.mark.parametrize("name", ["", "d"])
 def test_an_empty_target_name_passes_the_schema(store, name):
-    """As in the original; the controller reports it."""
+    """The schema accepts it as in the original, and the controller reports it."""
     target = {"kind": "Deployment", "name": name}
     assert create(store, {"modelID": "m", "scaleTargetRef": target})["spec"]["scaleTargetRef"] == target
 
@@ -239,7 +239,7 @@ def test_an_empty_target_name_passes_the_schema(store, name):
     [{}, {"accelerator": "H100"}, {"accelerator": "H", "numReplicas": 1}, {"accelerator": "H100", "numReplicas": -1}],
 )
 def test_a_partial_allocation_is_refused(store, allocation):
-    """Which is why it is written whole or removed."""
+    """Therefore the controller writes the whole allocation or removes it."""
     create(store, {"modelID": "m", "scaleTargetRef": TARGET})
     with pytest.raises(ServedError) as refused:
         store.patch_status(VARIANTS, KEY, {"desiredOptimizedAlloc": allocation})
@@ -247,7 +247,7 @@ def test_a_partial_allocation_is_refused(store, allocation):
 
 
 def test_the_status_is_written_through_its_subresource_only(store):
-    """A write to the object does not touch it."""
+    """A write to the object does not change the status."""
     create(store, {"modelID": "m", "scaleTargetRef": TARGET})
     body = {"status": {"desiredOptimizedAlloc": {"accelerator": "H100", "numReplicas": 1}}}
     assert "status" not in store.patch(VARIANTS, KEY, Patch(body=body))

@@ -1,4 +1,4 @@
-"""Objects as API servers really send them: whole, partial, with nulls and unknown fields, and now and then broken.
+"""How WVA decodes objects of API servers: whole and partial ones, with nulls and unknown fields, and broken ones.
 
 ``tests/fuzz`` draws bodies of any shape.
 """
@@ -98,7 +98,7 @@ POD = {
 
 
 def test_a_deployment():
-    """What is read of a real one."""
+    """WVA reads replicas, status and resources of a real Deployment."""
     found = targets.DEPLOYMENTS.decode(encoded(DEPLOYMENT))
     assert found.metadata.key == Key("llm", "llama-decode")
     assert (found.spec_replicas, found.current_replicas, found.status.ready_replicas) == (2, 2, 1)
@@ -109,14 +109,14 @@ def test_a_deployment():
 
 
 def test_a_deployment_without_replicas_asks_for_one():
-    """The API server's default; while the status is empty those asked for count as existing."""
+    """As in the API server. With an empty status, WVA takes the requested replicas for existing ones."""
     found = targets.DEPLOYMENTS.decode(b'{"spec":{}}')
     assert (found.spec_replicas, found.current_replicas) == (1, 1)
     assert targets.DEPLOYMENTS.decode(b'{"spec":{"replicas":0}}').spec_replicas == 0
 
 
 def test_a_variant():
-    """Spec, allocation and conditions."""
+    """WVA reads spec, allocation and conditions."""
     found = kinds.VARIANT_AUTOSCALINGS.decode(encoded(VARIANT))
     assert (found.spec.model_id, found.spec.variant_cost) == ("meta/llama", "40.0")
     assert found.spec.scale_target_ref.name == "llama-decode"
@@ -126,14 +126,14 @@ def test_a_variant():
 
 
 def test_a_variant_without_anything():
-    """An object without a spec is legal."""
+    """The API server permits an object without a spec."""
     found = kinds.VARIANT_AUTOSCALINGS.decode(b'{"metadata":{"name":"x"}}')
     assert found.spec.variant_cost == "10.0"
     assert found.status.desired_optimized_alloc is None
 
 
 def test_a_pod():
-    """Ready, owned, and not finished."""
+    """WVA reads that the pod is Ready, owned and not finished."""
     found = kinds.PODS.decode(encoded(POD))
     assert found.ready
     assert not found.finished
@@ -151,14 +151,14 @@ def test_a_pod():
     ],
 )
 def test_a_pod_is_ready_only_when_it_says_so_and_stays(change, ready):
-    """A pod that is going away serves no more."""
+    """A pod that is being deleted is not ready."""
     assert kinds.PODS.decode(encoded(POD | change)).ready is ready
 
 
 @pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.kind)
 @pytest.mark.parametrize("field", NULLABLE)
 def test_a_null_in_the_metadata_is_like_nothing(resource, field):
-    """Go writes null for what it does not leave out; it means absent."""
+    """Go writes null for an absent value if it does not omit the field."""
     found = resource.decode(encoded({"metadata": {"name": "x", field: None}}))
     assert found.metadata == resource.decode(b'{"metadata":{"name":"x"}}').metadata
 
@@ -166,12 +166,12 @@ def test_a_null_in_the_metadata_is_like_nothing(resource, field):
 @pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.kind)
 @pytest.mark.parametrize("field", ["metadata", "spec", "status", "data"])
 def test_a_null_part_is_like_nothing(resource, field):
-    """The whole of it."""
+    """A null for the whole part means that the part is absent."""
     assert resource.decode(encoded({field: None})) == resource.decode(b"{}")
 
 
 def test_nulls_deep_inside_are_like_nothing():
-    """Lists and maps of status and template."""
+    """Null lists and maps of status and template are empty."""
     status = {"conditions": None, "desiredOptimizedAlloc": None}
     assert kinds.VARIANT_AUTOSCALINGS.decode(encoded(VARIANT | {"status": status})).status.conditions == ()
     template = {"metadata": None, "spec": {"containers": [{"name": "c", "resources": {"limits": None}}]}}
@@ -183,7 +183,7 @@ def test_nulls_deep_inside_are_like_nothing():
 
 @pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.kind)
 def test_unknown_fields_are_skipped(resource):
-    """A newer API server says more than we read."""
+    """A newer API server sends fields that WVA does not read."""
     extra = {"metadata": {"name": "x", "zone": {"a": [1]}}, "spec": {"new": 1}, "status": {"new": None}, "extra": []}
     assert resource.decode(encoded(extra)).metadata.name == "x"
 
@@ -191,14 +191,14 @@ def test_unknown_fields_are_skipped(resource):
 @pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.kind)
 @pytest.mark.parametrize("broken", [b"", b"{", b"[]", b"null", b'{"metadata":[]}', b'{"metadata":{"name":7}}'])
 def test_what_is_no_object_is_refused(resource, broken):
-    """With the one exception that callers know."""
+    """Decoding raises the one exception that callers catch."""
     with pytest.raises(msgspec.DecodeError):
         resource.decode(broken)
 
 
 @pytest.mark.parametrize("depth", [300, 600, 900, 5000])
 def test_nesting_without_end_beside_a_null_is_refused_or_read(depth):
-    """The second look, which a null takes, must not run out of stack."""
+    """A null makes WVA decode the body a second time, and this must not run out of stack."""
     body = b'{"metadata":{"name":"x","labels":null},"extra":' + b"[" * depth + b"]" * depth + b"}"
     try:
         assert kinds.PODS.decode(body).metadata.name == "x"
@@ -207,7 +207,7 @@ def test_nesting_without_end_beside_a_null_is_refused_or_read(depth):
 
 
 def test_one_broken_item_does_not_hide_the_others():
-    """It is left out and counted."""
+    """WVA leaves the broken item out and counts it."""
     broken = [{"metadata": {"name": 7}}, {"spec": {"replicas": "two"}}, "text", None]
     items = [DEPLOYMENT, *broken, {**DEPLOYMENT, "metadata": {"name": "other", "labels": None}}]
     found = decoded_list(targets.DEPLOYMENTS, encoded({"metadata": {"resourceVersion": "9"}, "items": items}))
@@ -219,13 +219,13 @@ def test_one_broken_item_does_not_hide_the_others():
     "body", [b'{"metadata":{"resourceVersion":"9"},"items":null}', b'{"metadata":{"resourceVersion":"9"}}']
 )
 def test_a_list_of_nothing_may_be_null(body):
-    """Go's empty slice."""
+    """Go writes null for an empty slice."""
     found = decoded_list(kinds.PODS, body)
     assert (found.items, found.undecodable, found.resource_version) == ((), 0, "9")
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"items":{}}', b'{"items":[}'])
 def test_what_is_no_list_is_refused(body):
-    """The list itself must be one."""
+    """Decoding fails if the list itself is broken."""
     with pytest.raises(msgspec.DecodeError):
         decoded_list(kinds.PODS, body)

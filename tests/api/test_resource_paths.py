@@ -1,4 +1,4 @@
-"""Where a kind lives: URL paths that cannot be led astray by a name."""
+"""URL paths of kinds and objects. No name can lead a path elsewhere."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ NODES = Resource("", "v1", "nodes", "Node", PODS.type, namespaced=False)
     ],
 )
 def test_paths(path, expected):
-    """Core group, named groups, subresources, cluster scope."""
+    """The cases are the core group, named groups, subresources and cluster scope."""
     assert path == expected
 
 
 def test_names_of_kinds():
-    """What logs and metrics call them, and what goes into ``apiVersion``."""
+    """Logs and metrics use the name; ``apiVersion`` is for objects."""
     assert (PODS.name, PODS.api_version) == ("pods", "v1")
     assert (DEPLOYMENTS.name, DEPLOYMENTS.api_version) == ("deployments.apps", "apps/v1")
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_a_name_never_leaves_its_place(namespace, name):
-    """Slashes, question marks and dots in a name stay in it."""
+    """WVA escapes the characters of a name that have a meaning in a URL."""
     path = PODS.object_path(Key(namespace, name))
     parts = path.split("/")
     assert len(parts) == 7
@@ -56,13 +56,13 @@ def test_a_name_never_leaves_its_place(namespace, name):
 
 @pytest.mark.parametrize("key", [Key("ns", ""), Key("", "p"), Key("", "")])
 def test_an_object_needs_its_whole_name(key):
-    """An empty one would address the collection."""
+    """A path with an empty name would be that of the collection."""
     with pytest.raises(ValueError, match="Pod needs a name and a namespace"):
         PODS.object_path(key)
 
 
 def test_a_cluster_scoped_object_needs_no_namespace():
-    """Only its name."""
+    """Such an object needs only its name."""
     assert NODES.object_path(Key("", "n")) == "/api/v1/nodes/n"
     with pytest.raises(ValueError, match="Node needs"):
         NODES.object_path(Key("", ""))

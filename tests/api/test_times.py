@@ -10,7 +10,7 @@ from wva.api.meta import format_micro_time, format_time, parse_time
 
 
 def test_times_are_rfc_3339_in_utc():
-    """metav1.Time has seconds, metav1.MicroTime microseconds."""
+    """``metav1.Time`` has seconds, and ``metav1.MicroTime`` has microseconds."""
     assert format_time(1_700_000_000.9) == "2023-11-14T22:13:20Z"
     assert format_micro_time(1_700_000_000.25) == "2023-11-14T22:13:20.250000Z"
     assert format_micro_time(1_700_000_000.0) == "2023-11-14T22:13:20.000000Z"
@@ -27,7 +27,7 @@ def test_times_are_rfc_3339_in_utc():
     ],
 )
 def test_what_is_read(text, seconds):
-    """With zone, with fractions; without a zone it is UTC."""
+    """A time may have a zone and fractions. A time without a zone is in UTC."""
     assert parse_time(text) == seconds
 
 
@@ -45,7 +45,7 @@ def test_what_is_read(text, seconds):
     ],
 )
 def test_what_is_no_time_is_none(text):
-    """Not zero, which would be 1970."""
+    """Zero would mean the year 1970."""
     assert parse_time(text) is None
 
 
@@ -57,6 +57,6 @@ def test_seconds_survive(seconds):
 
 @given(st.text(max_size=30))
 def test_no_text_raises(text):
-    """Objects of others hold anything."""
+    """Objects of other programs may have any text as a time."""
     seconds = parse_time(text)
     assert seconds is None or parse_time(format_time(seconds)) is not None

@@ -1,4 +1,4 @@
-"""Ways to call the command: in this process, and as a process of its own that knows nothing of this machine."""
+"""Ways to call the command: in this process, or as a process without the environment of this machine."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def wva(capsys):
 
 @pytest.fixture
 def log_as_before():
-    """Leave the log as it was: some commands silence it for their process."""
+    """Restore the log after the test, because some commands silence it for their process."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -72,7 +72,7 @@ def environment(tmp_path):
 
 @pytest.fixture
 async def start(environment):
-    """Return a function that starts the command as a process; what a test leaves running is ended after it."""
+    """Return a function that starts the command as a process; the fixture ends the processes that still run."""
     processes = []
 
     async def started(*words, **more):
@@ -130,7 +130,7 @@ def closed_cluster(tmp_path):
 
 @pytest.fixture
 async def cluster_without_permission(tmp_path):
-    """Return a kubeconfig for a server that allows nothing."""
+    """Return a kubeconfig for a server that answers 403 to every request."""
 
     async def refuse(_):
         status = {"kind": "Status", "reason": "Forbidden", "message": "no", "code": 403}

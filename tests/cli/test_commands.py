@@ -1,4 +1,4 @@
-"""The small commands: version, crd, decide, and a quick help."""
+"""The small commands: version, crd, decide, and a help that loads few libraries."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from wva.publish.recordings import Recording
 
 @pytest.fixture
 def recording():
-    """Return a cycle in which one busy replica asks for a second."""
+    """Return a cycle in which the load of one busy replica needs a second."""
     snapshot = Snapshot.of([variant("a", desired=1)], [replica("a-0", kv=0.95, queue=9)])
     return Recording(now=NOW, policy=policy(), memory=Memory(), snapshot=snapshot)
 
 
 @pytest.mark.parametrize("words", [("version",), ("--version",)])
 def test_the_version_is_one_line(wva, words):
-    """Both spellings."""
+    """``wva version`` and ``wva --version`` print the same line."""
     assert wva(*words).out == f"wva {__version__}\n"
 
 
 def test_crd_prints_the_definition(wva):
-    """YAML that can be applied."""
+    """``wva crd`` prints the CustomResourceDefinition as YAML."""
     outcome = wva("crd")
     assert outcome.status == 0
     assert yaml.safe_load(outcome.out) == definition()
 
 
 def test_decide_replays_a_file(wva, recording, tmp_path):
-    """The decisions of the cycle as JSON."""
+    """``wva decide`` prints the decisions of a recorded cycle as JSON."""
     path = tmp_path / "cycle.json"
     path.write_bytes(msgspec.json.encode(recording))
     outcome = wva("decide", str(path))
@@ -57,7 +57,7 @@ def test_decide_replays_a_file(wva, recording, tmp_path):
 
 
 def test_decide_explains_every_step(wva, recording, tmp_path):
-    """From the analyzer to the published number, who limited it included; nothing that a terminal would obey."""
+    """``--explain`` prints each step with its number and its limits, without control characters."""
     inventory = Inventory.of([AcceleratorPool("A100", 2, 2)])
     snapshot = replace(recording.snapshot, inventory=inventory)
     odd = variant("a\x1b[2J", replicas=0)
@@ -79,7 +79,7 @@ def test_decide_explains_every_step(wva, recording, tmp_path):
 
 
 def test_decide_explains_what_the_queueing_model_measured_beside_another_analyzer(wva, tmp_path):
-    """In the step of the measurement; nothing where it was not asked."""
+    """In HYBRID mode the step ``measure`` has the figures of the queueing model; otherwise it does not."""
     snapshot = Snapshot.of([variant("a", cost=40.0)], [pod(success_rate=40 / 60)])
     path = tmp_path / "cycle.json"
     for proactive in (True, False):
@@ -92,7 +92,7 @@ def test_decide_explains_what_the_queueing_model_measured_beside_another_analyze
 
 
 def test_decide_reads_standard_input(wva, recording, monkeypatch):
-    """``-`` is for pipes."""
+    """``wva decide -`` reads the recording from standard input."""
     stream = io.TextIOWrapper(io.BytesIO(msgspec.json.encode(recording)))
     monkeypatch.setattr(sys, "stdin", stream)
     outcome = wva("decide", "-")
@@ -103,7 +103,7 @@ def test_decide_reads_standard_input(wva, recording, monkeypatch):
     "content", [b"", b"not json", b"{}", b"[]", b'{"now": 1, "policy": 2}', b"\xff\xfe", b'{"now": 1e999}']
 )
 def test_decide_refuses_what_is_no_recording(wva, tmp_path, content):
-    """Status 1 and one line that says where recordings come from."""
+    """``wva decide`` ends with status 1 and one line that says where recordings come from."""
     path = tmp_path / "cycle.json"
     path.write_bytes(content)
     outcome = wva("decide", str(path))
@@ -114,7 +114,7 @@ def test_decide_refuses_what_is_no_recording(wva, tmp_path, content):
 
 
 def test_decide_refuses_samples_that_cannot_be(wva, recording, tmp_path):
-    """A fresh sample without a value breaks the model's own rule: still one line."""
+    """A fresh sample without a value breaks a rule of its type; the error is one line, too."""
     text = msgspec.json.encode(recording).replace(b'"state":"fresh","value":0.95', b'"state":"fresh","value":null')
     path = tmp_path / "cycle.json"
     path.write_bytes(text)
@@ -128,7 +128,7 @@ def test_decide_refuses_samples_that_cannot_be(wva, recording, tmp_path):
     [("spec_replicas", -1), ("spec_replicas", 10**30), ("cost", 1e300), ("current_replicas", 2**31)],
 )
 def test_decide_refuses_numbers_that_no_cycle_could_have_seen(wva, recording, tmp_path, field, number):
-    """One line that names the place, the number and what is expected there."""
+    """One line names the place, the number and the expected range."""
     (first, *others) = recording.snapshot.variants
     variants = (replace(first, **{field: number}), *others)
     path = tmp_path / "cycle.json"
@@ -140,7 +140,7 @@ def test_decide_refuses_numbers_that_no_cycle_could_have_seen(wva, recording, tm
 
 
 def test_decide_refuses_a_variant_that_is_there_twice(wva, recording, tmp_path):
-    """No cycle could have seen that, and it would be decided on once."""
+    """A cycle has each variant once, so a recording with a variant twice is refused."""
     variants = recording.snapshot.variants
     path = tmp_path / "cycle.json"
     path.write_bytes(msgspec.json.encode(replace(recording, snapshot=Snapshot(variants + variants))))
@@ -150,7 +150,7 @@ def test_decide_refuses_a_variant_that_is_there_twice(wva, recording, tmp_path):
 
 
 def test_decide_quotes_no_long_value(wva, recording, tmp_path):
-    """The line stays short and printable, also where the decoder quotes a value."""
+    """The error line stays short and printable, also where the decoder quotes a value."""
     text = msgspec.json.encode(recording).replace(b'"state":"fresh"', b'"state":"' + b"x\\u001b" * 5000 + b'"')
     path = tmp_path / "cycle.json"
     path.write_bytes(text)
@@ -160,7 +160,7 @@ def test_decide_quotes_no_long_value(wva, recording, tmp_path):
 
 
 def test_decide_refuses_another_format(wva, recording, tmp_path):
-    """A recording that would be decided on differently is not decided on at all."""
+    """``wva decide`` refuses a recording of a format that it does not know."""
     path = tmp_path / "cycle.json"
     path.write_bytes(msgspec.json.encode(replace(recording, version=99)))
     outcome = wva("decide", str(path))
@@ -170,19 +170,19 @@ def test_decide_refuses_another_format(wva, recording, tmp_path):
 
 
 def test_decide_names_a_file_that_is_not_there(wva, tmp_path):
-    """And why it cannot be read."""
+    """The error line names the file and says why it cannot be read."""
     outcome = wva("decide", str(tmp_path / "nothing.json"))
     assert outcome.status == 1
     assert outcome.lines == [f"wva: cannot read {tmp_path / 'nothing.json'}: No such file or directory"]
 
 
 def test_decide_needs_a_file(wva):
-    """A usage error."""
+    """``wva decide`` without a file is a usage error."""
     assert wva("decide").status == 2
 
 
 def test_the_help_needs_no_heavy_library():
-    """Asking what there is must not wait for libraries that only the controller needs."""
+    """``wva --help`` does not load libraries that only the controller needs."""
     heavy = ("aiohttp", "kubernetes_asyncio", "pydantic", "prometheus_client", "uvloop", "rich")
     script = (
         "import sys\nfrom wva.cli import main\n"
@@ -197,7 +197,7 @@ def test_the_help_needs_no_heavy_library():
 
 @pytest.mark.parametrize("command", ["crd", "config"])
 def test_a_reader_that_stops_reading_is_no_error(environment, command):
-    """``wva crd | head`` ends like other programs whose reader is gone: with status 141 and without a word."""
+    """``wva crd | head`` ends with status 141 and no message about the broken pipe."""
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(  # noqa: S603 - our own interpreter

@@ -1,4 +1,4 @@
-"""``wva config``: what would be in force, and where it comes from."""
+"""``wva config`` shows the value of each setting and its source."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def entries(outcome):
 
 
 async def test_each_source_is_told(config, api):
-    """Flag, environment, ConfigMap and default, side by side; and when a change applies."""
+    """Each setting has its source (flag, environment, ConfigMap, default) and when a change applies."""
     store(api, **URL, GLOBAL_OPT_INTERVAL="15s", V="3")
     outcome = await config("--json", "--leader-elect", "-v=4", WATCH_NAMESPACE="llm")
     assert outcome.status == 0
@@ -59,7 +59,7 @@ async def test_each_source_is_told(config, api):
 
 
 async def test_the_table_has_a_line_for_each_setting(config):
-    """With the same words; the absence of the ConfigMap is said."""
+    """The table has the same words as the JSON, and says that there is no ConfigMap."""
     outcome = await config(**URL, METRICS_ADDR=":8443")
     assert outcome.status == 0
     lines = outcome.out.splitlines()
@@ -70,7 +70,7 @@ async def test_the_table_has_a_line_for_each_setting(config):
 
 
 async def test_secrets_are_masked(config, api):
-    """Wherever they come from, in both forms."""
+    """Secrets from the environment and from the ConfigMap are masked, in the table and in JSON."""
     store(api, **URL, EPP_METRIC_READER_BEARER_TOKEN=SECRET)
     for words in ((), ("--json",)):
         outcome = await config(*words, PROMETHEUS_BEARER_TOKEN=SECRET)
@@ -79,7 +79,7 @@ async def test_secrets_are_masked(config, api):
 
 
 async def test_what_cannot_be_used_is_noted(config, api):
-    """Values with what is in force instead, and keys that no setting has."""
+    """A note names each unusable value with the value in force, and each unknown key."""
     store(api, **URL, LEADER_ELECT="maybe", PROMETEUS_BASE_URL="https://x")
     outcome = await config("--json")
     notes = json.loads(outcome.out)["notes"]
@@ -88,7 +88,7 @@ async def test_what_cannot_be_used_is_noted(config, api):
 
 
 async def test_it_says_what_would_keep_the_controller_from_starting(config):
-    """Status 1, one line for each; the settings are printed all the same."""
+    """The status is 1, with one line for each problem; the settings are printed all the same."""
     outcome = await config("--json", POOL_GROUP="inference.example.com")
     assert outcome.status == 1
     assert len(outcome.lines) == 2
@@ -96,13 +96,13 @@ async def test_it_says_what_would_keep_the_controller_from_starting(config):
 
 
 async def test_without_a_cluster_it_shows_what_is_known(run, closed_cluster):
-    """And says why the ConfigMap is not; what is missing may be in there, so it is no reason for status 1."""
+    """An unreachable cluster is a note and not status 1, because the ConfigMap may have the missing settings."""
     answer = unknown(await run("config", "--json", KUBECONFIG=str(closed_cluster)))
     assert "cannot be reached" in answer["configMap"]["reason"]
 
 
 async def test_without_permission_it_names_what_is_missing(run, cluster_without_permission):
-    """And shows the rest."""
+    """The answer names the missing permission and shows the other settings."""
     answer = unknown(await run("config", "--json", KUBECONFIG=str(cluster_without_permission)))
     assert f"get configmaps in namespace {SYSTEM}" in answer["configMap"]["reason"]
 
@@ -118,14 +118,14 @@ def unknown(outcome):
 
 
 async def test_without_a_kubeconfig_it_shows_what_is_known(run):
-    """A person at a desk looks at defaults."""
+    """Without a kubeconfig the command shows flags, environment and defaults."""
     outcome = await run("config")
     assert outcome.status == 0
     assert "not read: no way to a Kubernetes API server" in outcome.out.splitlines()[-1]
 
 
 async def test_an_unknown_flag_is_a_usage_error(run):
-    """As with the controller."""
+    """``wva config`` refuses an unknown flag as ``wva run`` does."""
     outcome = await run("config", "--leader-elct")
     assert outcome.status == 2
     assert "did you mean --leader-elect?" in outcome.err

@@ -1,4 +1,4 @@
-"""The first read of the main ConfigMap: what is waited for, and what is said meanwhile."""
+"""The first read of the main ConfigMap: which errors WVA waits for, and which lines it logs meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PASSING = [
 
 
 class ScriptedCluster:
-    """Answers in turn, the last answer for ever."""
+    """Gives its answers in turn and repeats the last one."""
 
     host = "https://cluster"
 
@@ -42,7 +42,7 @@ class ScriptedCluster:
 
 
 class SkippingClock:
-    """Passes time at once and keeps how long was slept."""
+    """Ends each sleep at once and records its length."""
 
     def __init__(self):
         """Start at zero."""
@@ -58,12 +58,12 @@ class SkippingClock:
 
 
 async def test_the_data_is_what_the_cluster_has():
-    """At the first try, without a word."""
+    """The first read returns the data of the ConfigMap."""
     assert await read_once(ScriptedCluster(DATA), KEY) == DATA
 
 
 async def test_a_config_map_that_is_not_there_is_known_not_to_be():
-    """Everything may come from flags and environment."""
+    """A missing ConfigMap is no error, because flags and environment may have every setting."""
     cluster = ScriptedCluster(NotFound(404, "NotFound", "no"))
     assert await read_once(cluster, KEY) is None
     assert await read_until_known(cluster, KEY, waiting=pytest.fail, clock=SkippingClock()) == {}
@@ -71,7 +71,7 @@ async def test_a_config_map_that_is_not_there_is_known_not_to_be():
 
 @pytest.mark.parametrize("error", PASSING, ids=lambda error: type(error).__name__)
 async def test_whatever_passes_is_waited_for(error):
-    """Told each time with the name of the ConfigMap; the data counts when it comes."""
+    """After each error that may pass, one line names the ConfigMap, and the read is tried again."""
     said, clock = [], SkippingClock()
     cluster = ScriptedCluster(error, error, error, DATA)
     assert await read_until_known(cluster, KEY, waiting=said.append, clock=clock) == DATA
@@ -81,7 +81,7 @@ async def test_whatever_passes_is_waited_for(error):
 
 
 async def test_a_missing_permission_is_named():
-    """An operator can grant it without looking it up."""
+    """The error names the permission that an operator must grant."""
     with pytest.raises(UnreadError, match="expected permission to get configmaps in namespace wva"):
         await read_once(ScriptedCluster(Forbidden(403, "Forbidden", "no")), KEY)
 

@@ -1,4 +1,4 @@
-"""Flags in the manner of the original: what is accepted, what is refused, what the help says."""
+"""The flags of the original: which WVA accepts, which it refuses, and what the help says."""
 
 from __future__ import annotations
 
@@ -26,52 +26,52 @@ def dashed(flag):
 
 @pytest.mark.parametrize(("name", "flag"), FLAGS)
 def test_every_flag_and_its_other_spelling_gives_its_setting(name, flag):
-    """With the value behind an equals sign or as the next word."""
+    """The value may follow an equals sign or be the next word."""
     assert given(f"{dashed(flag)}=1") == {name: "1"}
     if flag not in BOOLEANS:
         assert given(dashed(flag), "1") == {name: "1"}
 
 
 def test_the_verbosity_may_have_two_dashes():
-    """As pflag takes it; manifests have both."""
+    """The flag has one dash or two, as with pflag, because manifests have both."""
     assert given("-v=4") == given("--v=4") == given("--v", "4") == given("-v", "4") == {"verbosity": "4"}
 
 
 def test_a_flag_that_was_not_given_is_absent():
-    """A default of the parser would hide the environment."""
+    """The parser sets no defaults, because they would override the environment."""
     assert given() == {}
 
 
 @pytest.mark.parametrize("flag", BOOLEANS)
 def test_a_bare_boolean_means_true(flag):
-    """``--leader-elect`` alone switches on."""
+    """``--leader-elect`` alone switches the setting on."""
     assert list(given(f"--{flag}").values()) == ["true"]
 
 
 def test_a_boolean_can_be_switched_off():
-    """``--leader-elect=false`` is how manifests do it."""
+    """Manifests write ``--leader-elect=false``."""
     assert given("--leader-elect=false") == {"leader_elect": "false"}
 
 
 def test_a_bare_boolean_does_not_swallow_the_next_word():
-    """The flag after it keeps its value."""
+    """A flag after a bare boolean keeps its value."""
     assert given("--leader-elect", "--watch-namespace", "llm") == {"leader_elect": "true", "watch_namespace": "llm"}
 
 
 def test_a_word_after_a_bare_boolean_is_refused(wva):
-    """As pflag does it: it is no value, and the command takes no words."""
+    """A word after a bare boolean is not its value, as in pflag, and the command takes no words."""
     outcome = wva("run", "--leader-elect", "false")
     assert outcome.status == 2
     assert "false" in outcome.err
 
 
 def test_the_last_of_several_values_wins():
-    """Manifests append flags."""
+    """Manifests append a flag to override an earlier one."""
     assert given("--watch-namespace=a", "--watch-namespace=b") == {"watch_namespace": "b"}
 
 
 def test_an_empty_value_is_a_value():
-    """``--watch-namespace=`` overrides the environment with nothing."""
+    """``--watch-namespace=`` overrides the environment with an empty value."""
     assert given("--watch-namespace=") == {"watch_namespace": ""}
 
 
@@ -85,7 +85,7 @@ def test_an_empty_value_is_a_value():
 )
 @pytest.mark.parametrize("command", [(), ("run",)])
 def test_an_unknown_flag_ends_with_status_2_and_names_the_nearest(wva, command, typed, meant):
-    """One line on stderr, nothing on stdout; with or without the word ``run``."""
+    """The error is one line on stderr, with or without the word ``run``."""
     outcome = wva(*command, typed)
     assert outcome.status == 2
     assert outcome.out == ""
@@ -95,19 +95,19 @@ def test_an_unknown_flag_ends_with_status_2_and_names_the_nearest(wva, command, 
 
 
 def test_a_flag_like_nothing_points_to_the_help(wva):
-    """No guess is better than a wild one."""
+    """The error suggests no flag where none is similar."""
     outcome = wva("--zzzzqqqq")
     assert outcome.status == 2
     assert "--help" in outcome.err
 
 
 def test_an_abbreviated_flag_is_unknown(wva):
-    """A flag added later must not change what a manifest means."""
+    """If abbreviations worked, a flag added later could change the meaning of a manifest."""
     assert wva("run", "--watch-name=x").status == 2
 
 
 def test_an_unknown_command_ends_with_status_2(wva):
-    """The commands are named."""
+    """The error names the commands."""
     outcome = wva("start")
     assert outcome.status == 2
     assert "run" in outcome.err
@@ -115,7 +115,7 @@ def test_an_unknown_command_ends_with_status_2(wva):
 
 
 def test_a_flag_without_its_value_ends_with_status_2(wva):
-    """One line that names the flag."""
+    """The error names the flag."""
     outcome = wva("run", "--watch-namespace")
     assert outcome.status == 2
     assert "--watch-namespace" in outcome.err
@@ -123,7 +123,7 @@ def test_a_flag_without_its_value_ends_with_status_2(wva):
 
 @pytest.mark.parametrize("command", [(), ("run",), ("demo",), ("decide",), ("crd",), ("version",)])
 def test_every_command_explains_itself(wva, command):
-    """``--help`` ends with status 0 and writes to stdout only."""
+    """``--help`` ends with status 0 and prints to stdout only."""
     outcome = wva(*command, "--help")
     assert outcome.status == 0
     assert outcome.err == ""
@@ -132,7 +132,7 @@ def test_every_command_explains_itself(wva, command):
 
 @pytest.mark.parametrize(("name", "flag"), FLAGS)
 def test_the_help_of_run_describes_every_flag(wva, name, flag):
-    """The flag, what it is about, and where else it may be given."""
+    """The help has each flag, its meaning, and the other places where it can be set."""
     text = " ".join(wva("run", "--help").out.split())
     assert f"{dashed(flag)} " in text
     description = declarations(Settings)[name].meaning
@@ -143,7 +143,7 @@ def test_the_help_of_run_describes_every_flag(wva, name, flag):
 
 
 def test_no_command_prints_the_help(wva):
-    """A person who types ``wva`` wants to know what there is."""
+    """``wva`` alone prints the help and ends with status 0."""
     outcome = wva()
     assert outcome.status == 0
     assert all(word in outcome.out for word in ("run", "demo", "decide", "crd", "version"))

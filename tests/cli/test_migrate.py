@@ -1,4 +1,4 @@
-"""``wva migrate``: what people and pipelines get to see."""
+"""The output and the exit status of ``wva migrate``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def migrate(run, api, tmp_path):
 
 
 async def test_cluster_is_looked_at(migrate, api):
-    """Without a path the cluster is read: what is missing there is told, with the command that mends it."""
+    """Without a path the command checks the cluster, and prints for each finding the command that mends it."""
     api.store.create("variantautoscalings.llmd.ai", VARIANT)
     outcome = await migrate()
     assert outcome.status == 0
@@ -47,7 +47,7 @@ async def test_cluster_is_looked_at(migrate, api):
 
 
 async def test_kinds_that_are_not_served_are_said(migrate):
-    """KEDA may be absent; a kind of Kubernetes itself that is absent is a finding, and nothing counts as whole."""
+    """A cluster without KEDA gives no finding about ScaledObject."""
     outcome = await migrate("--json")
     assert outcome.status == 0
     kinds = {finding["kind"] for finding in json.loads(outcome.out)["findings"]}
@@ -55,7 +55,7 @@ async def test_kinds_that_are_not_served_are_said(migrate):
 
 
 async def test_unreachable_cluster_is_one_line(run, tmp_path):
-    """Status 1 and the reason."""
+    """The command ends with status 1 and one line with the reason."""
     outcome = await run("migrate", KUBECONFIG=str(tmp_path / "none"))
     assert outcome.status == 1
     assert len(outcome.lines) == 1
@@ -63,7 +63,7 @@ async def test_unreachable_cluster_is_one_line(run, tmp_path):
 
 
 async def test_files_are_looked_at(run, tmp_path):
-    """What must change makes the status 1; terminal commands in names are not printed."""
+    """A finding of severity "must" makes the status 1; control characters in names are escaped."""
     file = tmp_path / "va.yaml"
     broken = {**VARIANT, "metadata": {"name": "chat\x1b[2J", "namespace": "ns"}, "spec": {"modelID": "m"}}
     file.write_text(yaml.safe_dump(broken), encoding="utf-8")
@@ -74,7 +74,7 @@ async def test_files_are_looked_at(run, tmp_path):
 
 
 async def test_json_has_every_field(run, tmp_path):
-    """For pipelines."""
+    """``--json`` prints the number of objects, and every field of each finding."""
     file = tmp_path / "va.yaml"
     file.write_text(yaml.safe_dump({**VARIANT, "spec": {"modelID": "m"}}), encoding="utf-8")
     answer = json.loads((await run("migrate", "--json", str(file))).out)
@@ -85,7 +85,7 @@ async def test_json_has_every_field(run, tmp_path):
 
 
 async def test_unreadable_file_is_one_line(run, tmp_path):
-    """Status 1 and the name of the file."""
+    """The command ends with status 1 and one line that names the file."""
     outcome = await run("migrate", str(tmp_path / "absent.yaml"))
     assert outcome.status == 1
     assert outcome.lines == [f"wva: {tmp_path / 'absent.yaml'}: No such file or directory"]

@@ -1,4 +1,4 @@
-"""``wva replay``: recordings of a run, decided again in a process of its own, or under other ConfigMaps."""
+"""``wva replay`` decides recorded cycles again, in another process or under other ConfigMaps."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def other(tmp_path):
 
 
 async def test_a_recording_of_the_demo_is_the_same_in_a_process_of_its_own(run, wva, tmp_path):
-    """Bit for bit, with the memory of each cycle from the one before."""
+    """Every decision is the same, bit for bit, and each memory follows from the cycle before."""
     cycles = str(tmp_path / "cycles")
     assert (await run("demo", "--headless", "--for", "20m", "--record-dir", cycles)).status == 0
     again = await run("replay", cycles)
@@ -67,7 +67,7 @@ async def test_a_recording_of_the_demo_is_the_same_in_a_process_of_its_own(run, 
 
 
 def test_a_changed_decision_is_told(wva, folder):
-    """Status 1, with what was recorded and what comes out; nothing that a terminal would obey."""
+    """The status is 1, and the output has the recorded decision without control characters."""
     path = max(folder.iterdir())
     recording = read_recording(path.read_bytes())
     (decision,) = recording.decisions
@@ -84,7 +84,7 @@ def test_a_changed_decision_is_told(wva, folder):
 
 
 def test_a_missing_cycle_is_told(wva, folder):
-    """Status 1: what follows was not decided on what is there."""
+    """The status is 1, because the memory does not follow from the cycle before."""
     sorted(folder.iterdir())[1].unlink()
     outcome = wva("replay", str(folder))
     assert outcome.status == 1
@@ -92,14 +92,14 @@ def test_a_missing_cycle_is_told(wva, folder):
 
 
 def test_one_file_can_be_replayed(wva, folder):
-    """It need not be a folder."""
+    """The path may be one file."""
     outcome = wva("replay", str(min(folder.iterdir())))
     assert outcome.status == 0
     assert "1 decision of 1 cycle are the same" in outcome.out
 
 
 def test_an_older_recording_without_decisions_is_read(wva, folder):
-    """There is nothing to compare, and it says so."""
+    """The output says that there is nothing to compare with."""
     for path in folder.iterdir():
         recording = json.loads(path.read_bytes())
         del recording["decisions"]
@@ -115,7 +115,7 @@ def test_an_older_recording_without_decisions_is_read(wva, folder):
 
 @pytest.fixture
 def before(tmp_path):
-    """Return a function that writes a sample of the release before into a folder."""
+    """Return a function that writes a sample of the previous release into a folder."""
 
     def write(name):
         place = tmp_path / name
@@ -128,7 +128,7 @@ def before(tmp_path):
 
 
 def test_decisions_of_an_older_engine_are_compared(wva, before):
-    """Both numbers, both reasons, the kind of difference and why; that they differ is no error."""
+    """The output has both numbers, both reasons and the kind of each difference; the status is 0."""
     outcome = wva("replay", before("percentage-low-traffic"))
     assert (outcome.status, outcome.err) == (0, "")
     assert "format 3: an older version has decided, and this one need not decide the same" in outcome.out
@@ -140,7 +140,7 @@ def test_decisions_of_an_older_engine_are_compared(wva, before):
 
 
 def test_decisions_of_an_older_engine_are_compared_as_json(wva, before):
-    """With the rule of this engine and the number of decisions of each kind."""
+    """The JSON has the rule of this engine and the number of decisions of each kind."""
     document = json.loads(wva("replay", before("percentage-low-traffic"), "--output", "json").out)
     assert document["same"] is None
     compared = document["before"]
@@ -154,7 +154,7 @@ def test_decisions_of_an_older_engine_are_compared_as_json(wva, before):
 
 
 def test_an_older_engine_is_compared_under_another_policy(wva, before, other):
-    """The recorded decisions stay those of the older engine; what the recording lacks for the analyzer is said."""
+    """Notes name the data that the analyzer of the policy needs and an older recording lacks."""
     policy = other(EAGER.replace("kvSpareTrigger: {trigger}", "analyzerName: demand"))
     outcome = wva("replay", before("tokens-two-variants"), "--policy", policy)
     assert outcome.status == 0
@@ -164,7 +164,7 @@ def test_an_older_engine_is_compared_under_another_policy(wva, before, other):
 
 
 def test_a_controller_that_was_upgraded_meanwhile(wva, before, folder):
-    """Its own cycles are the same, bit for bit; those of before are compared."""
+    """Cycles of this version are the same, bit for bit; cycles of an older one are compared."""
     place = before("percentage-low-traffic")
     for path in folder.iterdir():
         path.rename(f"{place}/{path.name}")
@@ -184,7 +184,7 @@ def test_a_controller_that_was_upgraded_meanwhile(wva, before, folder):
     ],
 )
 def test_another_format_is_refused(wva, folder, version, words):
-    """By its number, whatever else is in the file."""
+    """The error names the format, even if the rest of the file is unreadable."""
     path = min(folder.iterdir())
     path.write_text(json.dumps({"version": version, "odd": True}), encoding="utf-8")
     outcome = wva("replay", str(folder))
@@ -193,7 +193,7 @@ def test_another_format_is_refused(wva, folder, version, words):
 
 
 def test_another_policy_is_reported(wva, folder, other):
-    """When, the number and the reason then and now, and what it would have cost."""
+    """The output has the times, both numbers, the reasons and both costs."""
     outcome = wva("replay", str(folder), "--policy", other())
     assert (outcome.status, outcome.err) == (0, "")
     assert "ns/a: another number in 2 of 3 cycles" in outcome.out
@@ -204,7 +204,7 @@ def test_another_policy_is_reported(wva, folder, other):
 
 
 def test_another_policy_is_reported_as_json(wva, folder, other):
-    """The same for programs."""
+    """The JSON has the same facts as the text."""
     document = json.loads(wva("replay", str(folder), "--policy", other(), "--output", "json").out)
     (entry,) = document["variants"]
     assert (entry["key"], entry["differing"]) == ("ns/a", 2)
@@ -223,7 +223,7 @@ def test_another_policy_is_reported_as_json(wva, folder, other):
     ],
 )
 def test_the_namespace_of_a_config_map_counts(wva, folder, other, namespace, replaces):
-    """In one with recorded models it is that namespace's own; everywhere else it is the global one."""
+    """A ConfigMap in a namespace with recorded models applies to that namespace, any other one is global."""
     path = other(namespace=f"\n  namespace: {namespace}")
     document = json.loads(wva("replay", str(folder), "--policy", path, "--output", "json").out)
     assert document["replaces"] == replaces
@@ -238,7 +238,7 @@ def test_what_the_file_does_not_say_stays(wva, folder, other):
 
 
 def test_what_the_recording_cannot_tell_is_said(wva, folder, other):
-    """Signals that nothing asked for are not in it."""
+    """Notes name the data that the other policy needs and the recording may lack."""
     text = EAGER + "    analyzerName: saturation\n    enableLimiter: true\n"
     notes = json.loads(wva("replay", str(folder), "--policy", other(text), "--output", "json").out)["notes"]
     assert [note.partition(",")[0] for note in notes[1:]] == [
@@ -258,7 +258,7 @@ def test_what_the_recording_cannot_tell_is_said(wva, folder, other):
     ],
 )
 def test_a_policy_that_cannot_be_used_is_refused(wva, folder, other, text, words):
-    """Status 1 and a line that names the file and what is wrong, by the rules of the controller."""
+    """The status is 1, and one line names the file and the error."""
     path = other(text, trigger="many")
     outcome = wva("replay", str(folder), "--policy", path)
     assert (outcome.status, outcome.out) == (1, "")
@@ -268,7 +268,7 @@ def test_a_policy_that_cannot_be_used_is_refused(wva, folder, other, text, words
 
 
 def test_what_is_no_recording_is_refused(wva, tmp_path):
-    """An empty folder, a file that is not there, a file of something else."""
+    """The command refuses an empty folder, a missing file, and a file that is not a recording."""
     (tmp_path / "empty").mkdir()
     assert "expected recordings made with --record-dir" in wva("replay", str(tmp_path / "empty")).lines[0]
     assert "No such file" in wva("replay", str(tmp_path / "nothing")).lines[0]
@@ -279,7 +279,7 @@ def test_what_is_no_recording_is_refused(wva, tmp_path):
 
 
 def test_input_without_end_is_refused(wva, tmp_path, monkeypatch):
-    """No more is read than a recording can have, and what is no file in a folder is none of its recordings."""
+    """The command stops at the maximum size of a recording, and ignores pipes in a folder."""
     monkeypatch.setattr("wva.cli.decide.MAXIMUM_BYTES", 1000)
     outcome = wva("replay", "/dev/zero")
     assert (outcome.status, outcome.err) == (1, "wva: /dev/zero has more than 1000 bytes: expected a recording\n")

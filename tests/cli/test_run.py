@@ -1,4 +1,4 @@
-"""``wva run`` as a process: what it refuses to start with, and how it ends."""
+"""``wva run`` as a process: the errors that stop its start, and how it ends."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ QUIET = {"HEALTH_PROBE_BIND_ADDRESS": "0"}
 
 @pytest.fixture
 async def cluster(tmp_path):
-    """Return the environment that leads to an embedded API server."""
+    """Return the environment variables that point to an embedded API server."""
     options = ServerOptions(store=StoreOptions(namespaces=("ns", SYSTEM)))
     async with EmbeddedApiServer([kind_from_definition(definition())], options=options) as api:
         yield {"KUBECONFIG": str(api.kubeconfig(tmp_path / "kubeconfig")), **QUIET}
 
 
 async def test_without_prometheus_it_ends_with_one_line(run, cluster):
-    """The line names the key and where it may be set."""
+    """The line names the key and the places where it can be set."""
     outcome = await run("run", **cluster)
     assert outcome.status == 1
     (line,) = outcome.lines
@@ -53,7 +53,7 @@ async def test_without_a_cluster_it_waits_and_says_so(start, closed_cluster, fre
 
 
 async def test_settings_of_the_config_map_count_once_the_cluster_answers(start, tmp_path):
-    """What was missing is found, the probes move to the address that the ConfigMap gives, and the process works."""
+    """WVA reads the missing URL from the ConfigMap, serves the probes at its address, and works."""
     options = ServerOptions(store=StoreOptions(namespaces=("ns", SYSTEM)))
     other = closed_port()
     async with EmbeddedApiServer([kind_from_definition(definition())], options=options) as api:
@@ -68,7 +68,7 @@ async def test_settings_of_the_config_map_count_once_the_cluster_answers(start, 
 
 
 async def test_a_config_map_that_may_not_be_read_is_named(start, cluster_without_permission):
-    """One line that says which permission is missing; the process goes on trying."""
+    """One line names the missing permission; WVA goes on trying."""
     process = await start("run", KUBECONFIG=str(cluster_without_permission), **URL, **QUIET)
     lines = await until_line(process, "waiting_for_api_server")
     assert "not allowed to read ConfigMap" in lines[-1]
@@ -77,7 +77,7 @@ async def test_a_config_map_that_may_not_be_read_is_named(start, cluster_without
 
 
 async def test_without_any_kubeconfig_there_is_a_line_for_each(run, environment):
-    """The second one names the file that was looked for."""
+    """The second line names the missing kubeconfig file."""
     outcome = await run("run")
     assert outcome.status == 1
     first, second = outcome.lines
@@ -87,7 +87,7 @@ async def test_without_any_kubeconfig_there_is_a_line_for_each(run, environment)
 
 
 async def test_a_broken_kubeconfig_is_one_line(run, tmp_path):
-    """Whatever the library stumbles over."""
+    """A kubeconfig that cannot be parsed gives one line and no traceback."""
     path = tmp_path / "broken"
     path.write_text("{[", encoding="utf-8")
     outcome = await run("run", KUBECONFIG=str(path), **URL)
@@ -97,7 +97,7 @@ async def test_a_broken_kubeconfig_is_one_line(run, tmp_path):
 
 
 async def test_plain_http_is_refused_unless_allowed(run, cluster):
-    """Queries and token would cross the network unencrypted; the line names both keys."""
+    """Plain HTTP sends queries and the token unencrypted; the line names both keys."""
     outcome = await run("run", PROMETHEUS_BASE_URL="http://127.0.0.1:1", **cluster)
     assert outcome.status == 1
     (line,) = outcome.lines
@@ -116,7 +116,7 @@ async def test_plain_http_is_refused_unless_allowed(run, cluster):
     ],
 )
 async def test_what_could_never_work_ends_with_status_1(run, cluster, more, named):
-    """One line that names the thing."""
+    """One line names the key, flag or file that is wrong."""
     outcome = await run("run", **(cluster | URL | more))
     assert outcome.status == 1
     (line,) = outcome.lines
@@ -125,14 +125,14 @@ async def test_what_could_never_work_ends_with_status_1(run, cluster, more, name
 
 
 async def test_a_flag_as_the_first_word_means_run(run, cluster):
-    """Manifests of the original start the image with flags only."""
+    """Manifests of the original start the image with flags only, without a command."""
     outcome = await run("--leader-elect=false", **cluster)
     assert outcome.status == 1
     assert "PROMETHEUS_BASE_URL" in outcome.lines[0]
 
 
 async def test_everything_that_is_wrong_is_told_at_once(run, cluster):
-    """One line for each: files that are not there, values that must not give way to a default, addresses."""
+    """WVA prints one line for each missing file, refused value and wrong address."""
     wrong = {
         "PROMETHEUS_CA_CERT_PATH": "/nonexistent/ca.crt",
         "PROMETHEUS_TOKEN_PATH": "/nonexistent/token",
@@ -149,7 +149,7 @@ async def test_everything_that_is_wrong_is_told_at_once(run, cluster):
 
 
 async def test_files_of_tls_do_not_matter_without_verification(start, cluster):
-    """Development against a self-signed Prometheus."""
+    """With verification off, WVA starts although the CA file is missing."""
     skip = {"PROMETHEUS_TLS_INSECURE_SKIP_VERIFY": "true", "PROMETHEUS_CA_CERT_PATH": "/nonexistent/ca.crt"}
     process = await start("run", **cluster, **URL, **skip)
     await until_started(process)
@@ -157,7 +157,7 @@ async def test_files_of_tls_do_not_matter_without_verification(start, cluster):
 
 
 async def test_a_value_that_does_not_parse_is_told_and_survived(start, cluster):
-    """The log names key, value and what is in force; the process goes on with the default."""
+    """The log names the key and the value in force; WVA goes on with the default."""
     process = await start("run", GLOBAL_OPT_INTERVAL="soon", **cluster, **URL)
     log = await until_started(process)
     process.send_signal(signal.SIGTERM)
@@ -168,7 +168,7 @@ async def test_a_value_that_does_not_parse_is_told_and_survived(start, cluster):
 
 
 async def test_what_has_no_effect_is_one_warning(start, cluster):
-    """Flags and keys of the original that do nothing here are accepted, and listed together."""
+    """WVA accepts flags of the original that have no effect, and lists them in one warning."""
     flags = ("--zap-devel=true", "--zap-time-encoding=rfc3339", "--webhook-cert-path=/certs", "--enable-http2=true")
     process = await start("run", *flags, **cluster, **URL)
     log = await until_started(process)
@@ -182,7 +182,7 @@ async def test_what_has_no_effect_is_one_warning(start, cluster):
 
 @pytest.mark.parametrize("name", ["asyncio", "uvloop"])
 async def test_it_runs_on_the_event_loop_that_is_asked_for(start, cluster, name):
-    """And says on which."""
+    """The log names the event loop."""
     process = await start("run", f"--event-loop={name}", **cluster, **URL)
     lines = await until_line(process, "starting")
     assert f'"event_loop": "{name}"' in lines[-1] or f"event_loop={name}" in lines[-1]
@@ -195,7 +195,7 @@ async def test_it_runs_on_the_event_loop_that_is_asked_for(start, cluster, name)
 @pytest.mark.parametrize("elect", ["true", "false"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_it_with_status_0_within_ten_seconds(start, cluster, number, elect):
-    """That is how long the manifests let it live; Prometheus need not be there."""
+    """The manifests give the process ten seconds; it ends in time even without Prometheus."""
     process = await start("run", f"--leader-elect={elect}", **cluster, **URL)
     await until_started(process)
     process.send_signal(number)
@@ -208,7 +208,7 @@ async def test_a_signal_ends_it_with_status_0_within_ten_seconds(start, cluster,
 
 
 async def until_started(process):
-    """Return the log lines up to the one that says that it works."""
+    """Return the log lines up to the one with the event "started"."""
     return await until_line(process, '"event": "started"')
 
 

@@ -1,4 +1,4 @@
-"""A collector with a cache whose settings a test changes as it goes."""
+"""A collector with a cache whose settings a test can change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wva.model.metrics import Freshness
 
 
 class CacheBench:
-    """A collector whose cache settings and age limits a test changes as it goes."""
+    """A collector whose cache settings and age limits a test can change."""
 
     def __init__(self, **cache):
         """Start with one variant of one pod, which reports."""

@@ -24,7 +24,7 @@ from wva.targets import DEFAULT, DEPLOYMENTS, KINDS, REPLICA_SETS, Deployment, R
 
 
 def accepted_variants(stores, **rest):
-    """Return what the collector accepts, for tests without an event loop."""
+    """Return the variants that the collector accepts, for tests without an event loop."""
     usual = {"claims": Claims(), "now": 0.0, "as_started": lambda variant, _: variant, "faults": no_faults()}
     return asyncio.run(accepted_in_slices(stores, **{**usual, **rest}))
 
@@ -35,7 +35,7 @@ def no_faults():
 
 
 def joined_queue(model, vector, *, now):
-    """Return the queue of a model that an answer tells of."""
+    """Return the queue of a model according to an answer of Prometheus."""
     accepted = AcceptedVariant(Variant(VariantKey(model.namespace, "va"), model, "d"))
     wanted = {model: frozenset({SCHEDULER_QUEUE})}
     join = ReplicaJoin([accepted], instruments=Instruments(CollectorRegistry()), wanted=wanted, faults=no_faults())

@@ -1,4 +1,4 @@
-"""Fixtures of the collection tests: caches, metrics of our own, a fake Prometheus in and out of process."""
+"""Fixtures of the collection tests: caches, metrics of the controller, and two kinds of fake Prometheus."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def instruments():
 
 @pytest.fixture
 def metric(instruments):
-    """Return a function that reads one of the controller's own metrics, None when it has no such series."""
+    """Return a function that reads one of the controller's own metrics, or None if there is no such series."""
     return lambda name, **labels: instruments.registry.get_sample_value(name, labels)
 
 
@@ -46,7 +46,7 @@ def collector(cluster, prometheus, instruments):
 
 @pytest.fixture
 def clock():
-    """Return a clock that notes pauses instead of making them."""
+    """Return a clock that records pauses instead of making them."""
     return RecordingClock()
 
 

@@ -1,4 +1,4 @@
-"""Stand-ins for what collecting depends on: time and Prometheus."""
+"""Stand-ins for time and Prometheus."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ NOW = 1_700_000_000.0
 
 
 def series(labels, value="1"):
-    """Return a series as the decoder makes it: labels that no query groups by are not read."""
+    """Return a series as the decoder makes it, without labels that no query groups by."""
     return InstantSeries(msgspec.convert(labels, Labels), (NOW, value))
 
 
 class RecordingClock:
-    """A clock that stands still and notes the pauses asked for."""
+    """A clock that stands still and records the pauses."""
 
     def __init__(self):
         """Start without pauses."""

@@ -1,4 +1,4 @@
-"""Answers of Prometheus that are used again: when they may be, and when not."""
+"""When WVA uses an answer of Prometheus again, and when it asks again."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from wva.prometheus.answers import ErrorKind
 
 
 async def test_without_a_ttl_every_cycle_asks():
-    """As nothing says how old an answer may be, the interval alone says how often Prometheus is asked."""
+    """Without a TTL, WVA asks Prometheus in every cycle."""
     bench = CacheBench(metrics_cache_ttl=None)
     assert [await bench.asked(at) for at in (0, 1, 2)] == [True, True, True]
     assert bench.metric("wva_prometheus_cache_entries") == 0
 
 
 async def test_cycles_within_the_ttl_use_one_answer():
-    """An interval shorter than the TTL does not ask more often than that; lookups are counted."""
+    """Cycles within the TTL use the kept answer, and the lookups are counted."""
     bench = CacheBench()
     assert [await bench.asked(at) for at in (0, 5, 29.9, 30, 35)] == [True, False, False, True, False]
     assert bench.metric("wva_prometheus_cache_lookups_total", result="hit") == 3
@@ -31,14 +31,14 @@ async def test_cycles_within_the_ttl_use_one_answer():
 
 
 async def test_switched_off_it_asks_each_time_and_counts_nothing():
-    """PROMETHEUS_METRICS_CACHE_ENABLED=false."""
+    """With PROMETHEUS_METRICS_CACHE_ENABLED=false WVA asks each time."""
     bench = CacheBench(metrics_cache_enabled=False)
     assert [await bench.asked(at) for at in (0, 1)] == [True, True]
     assert bench.metric("wva_prometheus_cache_lookups_total", result="miss") == 0
 
 
 async def test_samples_keep_their_own_times():
-    """Their age is that of the scrape, not of the use."""
+    """A sample from the cache keeps the time of its scrape."""
     bench = CacheBench()
     await bench.asked(0)
     asked, replicas = await bench.asks(20)
@@ -47,7 +47,7 @@ async def test_samples_keep_their_own_times():
 
 
 async def test_an_answer_that_has_become_stale_is_asked_for_anew():
-    """The cache never makes a sample stale that Prometheus would give fresh."""
+    """WVA asks again when a sample of the kept answer becomes stale."""
     bench = CacheBench(metrics_cache_ttl=300.0, stale_threshold=300.0)
     assert await bench.asked(0)
     assert not await bench.asked(54)  # the sample is 59 s old
@@ -55,7 +55,7 @@ async def test_an_answer_that_has_become_stale_is_asked_for_anew():
 
 
 async def test_a_queue_of_a_scheduler_that_has_become_stale_is_asked_for_anew():
-    """Its time stands among its other signals."""
+    """The time of a queue is one of its signals, and the cache reads it there."""
     bench = CacheBench(metrics_cache_ttl=300.0, stale_threshold=300.0)
     bench.prometheus.put("scheduler_queue", str(NOW - 20), signal="timestamp", target_model_name="")
     bench.prometheus.put("scheduler_queue", "20", signal="size", target_model_name="")
@@ -66,7 +66,7 @@ async def test_a_queue_of_a_scheduler_that_has_become_stale_is_asked_for_anew():
 
 
 async def test_a_shorter_age_limit_counts_for_kept_answers_too():
-    """It is in the ConfigMap, and applies at once."""
+    """A new age limit in the ConfigMap applies at once."""
     bench = CacheBench()
     await bench.asked(0)
     bench.freshness = Freshness(fresh_seconds=10, unavailable_seconds=20)
@@ -74,7 +74,7 @@ async def test_a_shorter_age_limit_counts_for_kept_answers_too():
 
 
 async def test_a_pod_that_never_reports_does_not_empty_the_cache():
-    """Its sample was not fresh when the answer came; asking more often mends nothing."""
+    """A sample that was stale in the answer does not make WVA ask again."""
     bench = CacheBench()
     bench.cluster.pod("va-1", deployment="d-va")
     bench.prometheus.put_replica(pod="va-1", age_seconds=100)
@@ -85,13 +85,13 @@ async def test_a_pod_that_never_reports_does_not_empty_the_cache():
 
 
 async def test_no_answer_is_used_beyond_the_stale_threshold():
-    """Whatever the TTL says."""
+    """The stale threshold ends the use of an answer, even if the TTL is longer."""
     bench = CacheBench(metrics_cache_ttl=600.0, stale_threshold=20.0)
     assert [await bench.asked(at) for at in (0, 19, 20)] == [True, False, True]
 
 
 async def test_a_pod_that_came_or_went_makes_it_ask():
-    """A new replica is not in a kept answer, and without a former one the others carry more than it says."""
+    """A kept answer lacks the new replica, and after a pod is gone the others carry more."""
     bench = CacheBench()
     await bench.asked(0)
     pod = bench.cluster.pod("va-1", deployment="d-va")
@@ -113,7 +113,7 @@ async def test_a_pod_that_is_not_ready_yet_changes_nothing():
 
 
 async def test_another_namespace_is_asked_for():
-    """A kept answer says nothing about it."""
+    """A kept answer has no series of a new namespace, so WVA asks."""
     bench = CacheBench()
     await bench.asked(0)
     bench.cluster.variant(namespace="ns-2")
@@ -131,7 +131,7 @@ async def test_another_namespace_is_asked_for():
     ids=lambda change: next(iter(change)),
 )
 async def test_a_change_of_the_settings_empties_it(change):
-    """A new interval has its effect at once: the first cycle after it asks."""
+    """The first cycle after a change of the settings asks."""
     bench = CacheBench()
     await bench.asked(0)
     bench.cache = bench.cache.model_copy(update=change)
@@ -139,14 +139,14 @@ async def test_a_change_of_the_settings_empties_it(change):
 
 
 async def test_a_clock_that_was_set_back_makes_it_ask():
-    """An answer from the future is older than anybody knows."""
+    """The age of an answer from the future is unknown."""
     bench = CacheBench()
     await bench.asked(0)
     assert await bench.asked(-1)
 
 
 async def test_a_failure_is_not_kept():
-    """The next cycle asks again, and the failure is told as without a cache."""
+    """The next cycle asks again, and the snapshot has the failure as without a cache."""
     bench = CacheBench()
     bench.prometheus.fail("queue_length", ErrorKind.SERVER, "on fire")
     assert await bench.asked(0)
@@ -158,7 +158,7 @@ async def test_a_failure_is_not_kept():
 
 
 async def test_an_answer_that_is_said_to_be_incomplete_is_not_kept():
-    """A federated Prometheus without one of its stores warns of it; the next answer may be whole."""
+    """A federated Prometheus warns when one of its stores is away; the next answer may be whole."""
     bench = CacheBench()
     bench.prometheus.warnings = ("a store is away",)
     await bench.asked(0)
@@ -166,7 +166,7 @@ async def test_an_answer_that_is_said_to_be_incomplete_is_not_kept():
 
 
 async def test_a_hit_says_nothing_about_prometheus():
-    """The gauge and readiness tell of the last round that was really asked."""
+    """The gauge and the readiness show the last queries that were sent."""
     bench = CacheBench()
     await bench.asked(0)
     bench.prometheus.fail("queue_length", ErrorKind.SERVER, "on fire")
@@ -176,7 +176,7 @@ async def test_a_hit_says_nothing_about_prometheus():
 
 
 async def test_at_most_max_size_chunks_are_kept():
-    """The one that was not used for longest goes first."""
+    """The cache drops the answer that was unused for longest."""
     bench = CacheBench(metrics_cache_max_size=1)
     for index in range(100):
         bench.cluster.variant(namespace=f"ns-{index:03}")
@@ -187,7 +187,7 @@ async def test_at_most_max_size_chunks_are_kept():
 
 
 async def test_what_nobody_asks_for_is_forgotten():
-    """A namespace that is gone must not be remembered for ever."""
+    """The cache drops the answers about a namespace without variants."""
     bench = CacheBench(metrics_cache_ttl=1000.0, stale_threshold=1000.0, metrics_cache_cleanup_interval=10.0)
     other = bench.cluster.variant(namespace="ns-2")
     await bench.asked(0)
@@ -211,7 +211,7 @@ STEPS = st.lists(
 @settings(deadline=None, max_examples=60)
 @given(STEPS, QUARTERS, QUARTERS)
 def test_no_sample_counts_as_fresh_that_is_not(steps, ttl_seconds, stale_seconds):
-    """Whatever happens: fresh samples are younger than the limit, no answer outlives TTL or stale threshold."""
+    """Samples are younger than the age limit, and answers younger than the TTL and the stale threshold."""
 
     async def run():
         bench = CacheBench(metrics_cache_ttl=ttl_seconds, stale_threshold=stale_seconds)

@@ -1,4 +1,4 @@
-"""Kept answers are fetched again between cycles: when, what for, and what a failure of it means."""
+"""WVA fetches kept answers again between cycles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wva.prometheus.answers import ErrorKind, PrometheusError
 
 
 async def test_a_fetch_in_the_background_renews_what_cycles_use():
-    """The next cycle finds it younger; what a cycle has just asked for is left alone."""
+    """The next cycle finds a younger answer; an answer that a cycle has just got is not fetched."""
     bench = CacheBench(metrics_cache_fetch_interval=20.0)
     await bench.asked(0)
     await bench.collector.refresh(NOW + 5)
@@ -26,7 +26,7 @@ async def test_a_fetch_in_the_background_renews_what_cycles_use():
 
 
 async def test_a_failing_fetch_in_the_background_is_told_and_keeps_the_answer():
-    """Readiness knows of the outage before the next cycle; the number is decided on what is still good."""
+    """Readiness shows the outage before the next cycle, which uses the kept answer."""
     bench = CacheBench(metrics_cache_fetch_interval=10.0)
     await bench.asked(0)
     bench.prometheus.fail("queue_length", ErrorKind.UNREACHABLE, "away")
@@ -45,7 +45,7 @@ async def test_a_failing_fetch_in_the_background_is_told_and_keeps_the_answer():
     "off", [{"metrics_cache_fetch_interval": 0.0}, {"metrics_cache_ttl": None}, {"metrics_cache_enabled": False}]
 )
 async def test_nothing_is_fetched_in_the_background_that_could_not_be_used(off):
-    """Neither without an interval nor without a TTL."""
+    """Without interval, TTL or cache there is no fetch in the background."""
     bench = CacheBench(**{"metrics_cache_fetch_interval": 10.0, **off})
     assert background_seconds(bench.cache) == 0
     await bench.asked(0)
@@ -55,7 +55,7 @@ async def test_nothing_is_fetched_in_the_background_that_could_not_be_used(off):
 
 @pytest.mark.parametrize("first", ["cycle", "background"])
 async def test_a_cycle_and_the_background_at_the_same_moment_ask_once(first):
-    """The second finds the answer of the first, so the cost of a cycle stays what it is."""
+    """The second one uses the answer of the first."""
     bench = CacheBench(metrics_cache_ttl=30.0, metrics_cache_fetch_interval=30.0, global_opt_interval=60.0)
     await bench.asked(0)
     bench.prometheus.queries.clear()
@@ -80,7 +80,7 @@ async def test_a_cycle_and_the_background_at_the_same_moment_ask_once(first):
 
 @pytest.mark.looptime
 async def test_a_cycle_that_waits_for_the_background_has_all_of_its_time():
-    """Prometheus answers nothing for as long as the fetch may take, and then again."""
+    """A cycle that waited for a slow fetch still gets its answers."""
     bench = CacheBench(metrics_cache_ttl=30.0, metrics_cache_fetch_interval=30.0, global_opt_interval=60.0)
     await bench.asked(0)
     answer, loop = bench.prometheus.query, asyncio.get_running_loop()
@@ -101,7 +101,7 @@ async def test_a_cycle_that_waits_for_the_background_has_all_of_its_time():
 
 @pytest.mark.looptime
 async def test_a_fetch_about_suspected_namespaces_alone_waits_for_no_essential_query():
-    """There is none to wait for, and a cycle may wait for the fetch."""
+    """Such a fetch has no essential query to wait for, so it ends at once."""
     bench = CacheBench(metrics_cache_ttl=30.0, metrics_cache_fetch_interval=30.0, global_opt_interval=60.0)
     bench.engines = True
     bench.cluster.variant("bad", namespace="bad")
@@ -136,7 +136,7 @@ class SteppedClock:
         return NOW
 
     async def wait(self, event, timeout_seconds):
-        """Note the wait; end it with the event, or as if its time had passed."""
+        """Record the wait; end it with the event, or as if its time had passed."""
         await self.waits.put(timeout_seconds)
         step, changed = asyncio.ensure_future(self.steps.get()), asyncio.ensure_future(event.wait())
         await asyncio.wait({step, changed}, return_when=asyncio.FIRST_COMPLETED)
@@ -146,7 +146,7 @@ class SteppedClock:
 
 
 async def test_the_background_follows_its_interval():
-    """It sleeps for ever while switched off, and looks again whenever the settings change."""
+    """The fetch sleeps while it is off, and follows a change of the settings at once."""
     bench, clock, refreshed = CacheBench(metrics_cache_ttl=None), SteppedClock(), []
 
     async def refresh(now):

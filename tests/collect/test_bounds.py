@@ -1,4 +1,4 @@
-"""What the scaler of a target can reach: read from HPA and ScaledObject, narrowed by annotations."""
+"""The bounds of a variant: from its HPA and ScaledObject, narrowed by annotations."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def reach(made):
 
 
 def test_without_a_scaler_there_are_no_bounds(scalers):
-    """Without a scaler a variant has neither minimum nor maximum, or those of its annotations."""
+    """Without a scaler a variant has only the bounds of its annotations."""
     assert reach(bounds_of(va(), scalers)) == (None, None)
     assert reach(bounds_of(va(min_replicas="3"), scalers)) == (3, None)
 
@@ -70,7 +70,7 @@ def test_without_a_scaler_there_are_no_bounds(scalers):
     ],
 )
 def test_an_hpa_sets_its_replicas(scalers, spec, expected):
-    """An absent minimum is 1, the API server's default; the origin names the HPA."""
+    """An absent minimum is 1, as in the API server; the origin names the HPA."""
     hpa(scalers, **spec)
     found = bounds_of(va(), scalers)
     assert reach(found) == expected
@@ -86,13 +86,13 @@ def test_an_hpa_sets_its_replicas(scalers, spec, expected):
     ],
 )
 def test_a_scaled_object_sets_its_replicas(scalers, spec, expected):
-    """KEDA's defaults are 0 and 100; while idle it may go below the minimum."""
+    """KEDA's defaults are 0 and 100; the idle count lowers the minimum."""
     scaled_object(scalers, **spec)
     assert reach(bounds_of(va(), scalers)) == expected
 
 
 def test_a_paused_scaled_object_reaches_one_number(scalers):
-    """The annotation of KEDA holds the target where it says; words that are no number pause without one."""
+    """KEDA holds the target at the number of the annotation; a text that is not a number is ignored."""
     scaled_object(scalers, annotations={"autoscaling.keda.sh/paused-replicas": "3"})
     found = bounds_of(va(), scalers)
     assert reach(found) == (3, 3)
@@ -103,7 +103,7 @@ def test_a_paused_scaled_object_reaches_one_number(scalers):
 
 @pytest.mark.parametrize("text", ["9" * 30, "9" * 400, "9" * 5_000, "2147483648", "-1", "many"])
 def test_a_pause_at_no_number_of_replicas_is_told_and_left_out(scalers, text):
-    """However long it is: the range of the ScaledObject holds, and the line says so."""
+    """The range of the ScaledObject stays in force, and one short line says so."""
     scaled_object(scalers, annotations={"autoscaling.keda.sh/paused-replicas": text}, maxReplicaCount=7)
     assert reach(bounds_of(va(), scalers)) == (0, 7)
     (line,) = bound_problems(va(), scalers)
@@ -113,7 +113,7 @@ def test_a_pause_at_no_number_of_replicas_is_told_and_left_out(scalers, text):
 
 
 def test_a_number_in_a_scaler_that_none_can_be_of_replicas_is_told_and_left_out(scalers):
-    """An API server that does not check them changes nothing."""
+    """WVA ignores and reports numbers out of range, in case the API server did not check them."""
     scaled_object(scalers, minReplicaCount=-3, idleReplicaCount=10**30, maxReplicaCount=2**31)
     assert reach(bounds_of(va(), scalers)) == (0, 100)
     assert len(bound_problems(va(), scalers)) == 3
@@ -126,7 +126,7 @@ def test_a_number_in_a_scaler_that_none_can_be_of_replicas_is_told_and_left_out(
 
 
 def test_the_hpa_that_keda_made_is_left_out(scalers):
-    """Its minimum is 1 at least, although KEDA takes the target to zero itself; alone it counts."""
+    """KEDA scales to zero itself, so the minimum of its HPA does not count beside the ScaledObject."""
     hpa(scalers, owner="ScaledObject", minReplicas=1, maxReplicas=9)
     assert reach(bounds_of(va(), scalers)) == (1, 9)
     scaled_object(scalers, minReplicaCount=0, maxReplicaCount=7)
@@ -134,7 +134,7 @@ def test_the_hpa_that_keda_made_is_left_out(scalers):
 
 
 def test_several_scalers_allow_what_all_of_them_allow(scalers):
-    """The narrowest minimum and maximum count, and each bound names its scaler."""
+    """The highest minimum and the lowest maximum count, and each bound names its scaler."""
     hpa(scalers, "wide", minReplicas=1, maxReplicas=9)
     hpa(scalers, "narrow", minReplicas=2, maxReplicas=4)
     found = bounds_of(va(), scalers)
@@ -152,20 +152,20 @@ def test_several_scalers_allow_what_all_of_them_allow(scalers):
     ],
 )
 def test_a_scaler_of_something_else_says_nothing(scalers, target):
-    """Another kind, group or name."""
+    """A scaler with another target gives no bounds."""
     hpa(scalers, target=target, maxReplicas=3)
     scaled_object(scalers, target=target, maxReplicaCount=3)
     assert reach(bounds_of(va(), scalers)) == (None, None)
 
 
 def test_a_scaler_of_another_namespace_says_nothing(scalers):
-    """Names are unique in a namespace only."""
+    """A scaler gives bounds in its own namespace only."""
     hpa(scalers, namespace="elsewhere", maxReplicas=3)
     assert reach(bounds_of(va(), scalers)) == (None, None)
 
 
 def test_annotations_narrow(scalers):
-    """They cannot widen what the scaler reaches."""
+    """Annotations cannot widen the bounds of the scaler."""
     hpa(scalers, minReplicas=2, maxReplicas=8)
     assert reach(bounds_of(va(min_replicas="3", max_replicas="5"), scalers)) == (3, 5)
     assert reach(bounds_of(va(min_replicas="0", max_replicas="100"), scalers)) == (2, 8)
@@ -175,7 +175,7 @@ def test_annotations_narrow(scalers):
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "three", "1e3", "٣", "9" * 10, " 3"])
 def test_an_annotation_that_is_no_number_is_told_and_left_out(scalers, text):
-    """The line names key, value, what was expected and what is in force."""
+    """The line names the key, the value, the expected number and the number in force."""
     hpa(scalers, minReplicas=2, maxReplicas=8)
     written = va(max_replicas=text)
     assert reach(bounds_of(written, scalers)) == (2, 8)
@@ -187,6 +187,6 @@ def test_an_annotation_that_is_no_number_is_told_and_left_out(scalers, text):
 
 
 def test_a_long_annotation_is_cut_in_the_line(scalers):
-    """A condition message has no room for a megabyte."""
+    """A condition message must stay short."""
     (line,) = bound_problems(va(min_replicas="x" * 1_000_000), scalers)
     assert len(line) < 200

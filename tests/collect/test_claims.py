@@ -1,4 +1,4 @@
-"""Which controller decides on a variant: by label, and where two would take it, by who has it."""
+"""Which controller decides on a variant: by its label, and between two candidates by its claim."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERYBODY = [PLAIN, OTHER_PLAIN, BLUE, OTHER_BLUE, GREEN]
 
 
 def va(*, label=None, claimant=None, renewed=NOW, number=2):
-    """Return a VA with a label whose status says who decides since when."""
+    """Return a VA with a label; its status has the claim of a controller and its time."""
     status = {}
     if claimant is not None:
         claim = {"type": "Claimed", "status": "True", "reason": "ClaimedByController", "message": claimant.text}
@@ -39,7 +39,7 @@ def va(*, label=None, claimant=None, renewed=NOW, number=2):
 
 @pytest.mark.parametrize("me", EVERYBODY)
 def test_who_decides_can_be_read_from_the_status(me):
-    """What is written is what is read."""
+    """The claim that a controller writes can be read back."""
     assert claimant_of(va(claimant=me)) == me
 
 
@@ -61,7 +61,7 @@ def test_a_text_that_is_no_claim_claims_nothing(text):
     ],
 )
 def test_the_label_says_who_takes_a_variant_that_nobody_has(label, me, mine):
-    """An instance takes its own only, a controller without an instance takes every variant, labelled or not."""
+    """An instance takes variants with its label; a controller without an instance takes every variant."""
     assert Claims(me).mine(va(label=label), NOW) is mine
 
 
@@ -80,7 +80,7 @@ def test_the_label_says_who_takes_a_variant_that_nobody_has(label, me, mine):
     ],
 )
 def test_where_two_would_take_it_one_leaves_it(label, has, wants, rival):
-    """A controller that leaves the variant knows its rival; without a rival it takes the variant."""
+    """A controller with a rival leaves the variant to it; without a rival it takes the variant."""
     labelled = va(label=label, claimant=has)
     assert Claims(wants).rival(labelled, NOW) == rival
     assert Claims(wants).mine(labelled, NOW) is (rival is None)
@@ -91,19 +91,19 @@ def test_where_two_would_take_it_one_leaves_it(label, has, wants, rival):
     [
         (NOW - ALIVE_SECONDS + 1, 2, True),
         (NOW - ALIVE_SECONDS, 2, False),
-        (NOW + 60, 2, True),  # clocks differ
-        (NOW + 10 * ALIVE_SECONDS, 2, False),  # but not that much
+        (NOW + 60, 2, True),  # clocks differ a little
+        (NOW + 10 * ALIVE_SECONDS, 2, False),  # clocks do not differ that much
         (NOW, None, False),
     ],
 )
 def test_a_claim_counts_while_it_is_renewed(renewed, number, counts):
-    """A controller that was uninstalled must not keep its variants for ever."""
+    """The claim of a controller that was uninstalled expires."""
     claimed = va(claimant=PLAIN, renewed=renewed, number=number)
     assert Claims(OTHER_PLAIN).mine(claimed, NOW) is not counts
 
 
 def test_when_a_claim_ends_is_known():
-    """So another controller can look again when the claim ends."""
+    """Another controller can look again when the claim ends."""
     assert Claims(PLAIN).free_in_seconds(va(claimant=OTHER_PLAIN, renewed=NOW - 100), NOW) == ALIVE_SECONDS - 100
     assert Claims(PLAIN).free_in_seconds(va(claimant=OTHER_PLAIN, number=None), NOW) == 1.0
 
@@ -114,7 +114,7 @@ def test_when_a_claim_ends_is_known():
     alive=st.lists(st.sampled_from(EVERYBODY), min_size=1, unique=True),
 )
 def test_in_the_end_exactly_one_has_it(label, has, alive):
-    """Let all who are alive look at it in any order, each taking what is its own: they come to rest, and one has it."""
+    """Controllers that look at a variant again and again agree on one of them, in whatever order they look."""
     renewed = NOW if has in alive else NOW - ALIVE_SECONDS
     for _ in range(4):
         for me in alive:

@@ -1,4 +1,4 @@
-"""The real query texts against a Prometheus that evaluates them: what a scraped series becomes in a snapshot."""
+"""The real queries on a Prometheus that evaluates them, and the snapshots that follow."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _scrape(prometheus, kv, queue, *, pod="va-0", ages=(35, 20, 5), **labels):
 
 
 async def test_a_scraped_pod_is_fresh_with_the_age_of_its_last_scrape(cluster, world):
-    """The time is that of the sample, not of the evaluation."""
+    """The time of a sample is that of its scrape, and not of the query."""
     prometheus, collect = world
     cluster.variant()
     _scrape(prometheus, 0.4, 3)
@@ -50,7 +50,7 @@ async def test_a_scraped_pod_is_fresh_with_the_age_of_its_last_scrape(cluster, w
 
 
 async def test_the_hottest_engine_of_the_last_minute_counts(cluster, world):
-    """Data-parallel engines give several series per pod."""
+    """Data-parallel engines give several series per pod; the highest value of the last minute counts."""
     prometheus, collect = world
     cluster.variant()
     _scrape(prometheus, 0.9, 7, ages=(50,))
@@ -62,7 +62,7 @@ async def test_the_hottest_engine_of_the_last_minute_counts(cluster, world):
 
 
 async def test_a_pod_that_is_no_longer_scraped_is_missing_with_its_age(cluster, world):
-    """After a minute the value is gone, but people are told when the last one was."""
+    """After a minute the sample is missing, and its detail has the age of the last one."""
     prometheus, collect = world
     cluster.variant()
     _scrape(prometheus, 0.4, 3, ages=(120, 90))
@@ -71,7 +71,7 @@ async def test_a_pod_that_is_no_longer_scraped_is_missing_with_its_age(cluster, 
 
 
 async def test_a_series_that_ended_is_not_believed_for_another_minute(cluster, world):
-    """The window still shows a value after the staleness marker; its time is gone, and so is the evidence."""
+    """The query still shows a value after the staleness marker; without a time it is missing."""
     prometheus, collect = world
     cluster.variant()
     _scrape(prometheus, 0.4, 3)
@@ -84,7 +84,7 @@ async def test_a_series_that_ended_is_not_believed_for_another_minute(cluster, w
 
 
 async def test_other_namespaces_and_models_do_not_leak_in(cluster, world, metric):
-    """A pod of the same name in another namespace is another pod; series of another model do not count."""
+    """Series of another namespace or model do not count for a pod of the same name."""
     prometheus, collect = world
     cluster.variant()
     _scrape(prometheus, 0.9, 9, namespace="ns-2")
@@ -95,7 +95,7 @@ async def test_other_namespaces_and_models_do_not_leak_in(cluster, world, metric
 
 
 async def test_a_nan_is_invalid(cluster, world):
-    """A real server writes it as text, and it is never taken for idle."""
+    """A NaN makes the sample invalid, and does not count as 0."""
     prometheus, collect = world
     cluster.variant()
     _scrape(prometheus, float("nan"), 3)

@@ -1,4 +1,4 @@
-"""A cycle's snapshot: which queries are asked, what a failure leaves, what is published about it."""
+"""The snapshot of a cycle: its queries, its failures, and the metrics about both."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ async def test_a_snapshot_has_variants_and_replicas_in_order(cluster, prometheus
 
 
 async def test_queries_are_asked_at_the_cycle_s_time(cluster, prometheus, collector):
-    """All answers of a cycle show the same instant."""
+    """All answers of a cycle are about the same time."""
     cluster.variant()
     await collector.collect(NOW)
     assert {at for _, _, at in prometheus.queries} == {NOW}
 
 
 async def test_the_number_of_queries_does_not_grow_with_models(cluster, prometheus, collector):
-    """Four, for one model as for sixty in three namespaces."""
+    """WVA sends four queries, for one model as for sixty in three namespaces."""
     cluster.variant()
     await collector.collect(NOW)
     one = len(prometheus.queries)
@@ -49,7 +49,7 @@ async def test_the_number_of_queries_does_not_grow_with_models(cluster, promethe
 
 
 async def test_namespaces_are_asked_in_chunks(cluster, prometheus, collector):
-    """A query text stays bounded: 101 namespaces take two chunks."""
+    """The length of a query is limited: 101 namespaces take two chunks."""
     for index in range(101):
         cluster.variant(namespace=f"ns-{index}")
     await collector.collect(NOW)
@@ -79,7 +79,7 @@ async def test_only_namespaces_with_active_variants_are_asked_for(cluster, prome
     "query", ["kv_cache_usage", "queue_length", "kv_cache_usage_timestamp", "queue_length_timestamp"]
 )
 async def test_a_failing_query_fails_its_namespaces(cluster, prometheus, collector, metric, query):
-    """Half an answer cannot be judged; the replicas stay in the snapshot without samples."""
+    """If one query fails, the replicas of its namespaces have no samples."""
     cluster.variant()
     prometheus.put_replica()
     prometheus.fail(query, ErrorKind.SERVER, "Prometheus is on fire")
@@ -93,7 +93,7 @@ async def test_a_failing_query_fails_its_namespaces(cluster, prometheus, collect
 
 
 async def test_the_status_recovers_with_prometheus(cluster, prometheus, collector, metric):
-    """Readiness follows the last round only."""
+    """Readiness depends on the last queries only."""
     cluster.variant()
     prometheus.fail("queue_length", ErrorKind.UNREACHABLE, "away")
     await collector.collect(NOW)
@@ -104,7 +104,7 @@ async def test_the_status_recovers_with_prometheus(cluster, prometheus, collecto
 
 
 async def test_the_status_is_clear_when_nobody_is_left_to_ask_for(cluster, prometheus, collector):
-    """An error about variants that are gone must not keep the controller from being ready."""
+    """An error about variants that are gone does not keep the controller from being ready."""
     va = cluster.variant()
     prometheus.fail("queue_length", ErrorKind.UNREACHABLE, "away")
     await collector.collect(NOW)
@@ -114,7 +114,7 @@ async def test_the_status_is_clear_when_nobody_is_left_to_ask_for(cluster, prome
 
 
 async def test_one_chunk_s_failure_leaves_the_others_alone(cluster, prometheus, collector, monkeypatch):
-    """The replicas of the other chunk have their samples."""
+    """If the queries of one chunk fail, the replicas of the other chunk have their samples."""
     for index in range(101):
         cluster.variant(namespace=f"ns-{index:03}")
     prometheus.put_replica(namespace="ns-000")
@@ -136,7 +136,7 @@ async def test_one_chunk_s_failure_leaves_the_others_alone(cluster, prometheus, 
 
 @pytest.fixture
 def spoiled(prometheus, monkeypatch):
-    """Return a function that makes queries of these names fail while they are about the namespace ``bad``."""
+    """Return a function that makes queries of these names fail if they name the namespace ``bad``."""
     answer = prometheus.query
 
     def spoil(*names):
@@ -151,7 +151,7 @@ def spoiled(prometheus, monkeypatch):
 
 
 async def test_a_namespace_that_spoils_a_shared_answer_is_held_alone(cluster, prometheus, instruments, spoiled, metric):
-    """All others are decided in the same cycle, and Prometheus is not to blame."""
+    """WVA decides on all other namespaces in the same cycle, and Prometheus counts as up."""
     for name in ("bad", *(f"ns-{index}" for index in range(40))):
         cluster.variant(namespace=name)
         prometheus.put_replica(namespace=name)
@@ -173,7 +173,7 @@ async def test_a_namespace_that_spoils_a_shared_answer_is_held_alone(cluster, pr
 
 
 async def test_a_cycle_ends_at_its_deadline(cluster, prometheus, instruments, monkeypatch):
-    """However slow Prometheus is, the decision is not late; what is unanswered then failed."""
+    """A query without an answer at the deadline fails, so a slow Prometheus does not delay the decision."""
     cluster.variant()
 
     async def hang(*_, **__):
@@ -186,7 +186,7 @@ async def test_a_cycle_ends_at_its_deadline(cluster, prometheus, instruments, mo
 
 
 async def test_cancellation_ends_the_cycle(cluster, prometheus, collector, monkeypatch):
-    """It is neither a failure nor a deadline."""
+    """Cancellation is passed on, and is neither a failure nor a deadline."""
     cluster.variant()
     asked = asyncio.Event()
 
@@ -203,7 +203,7 @@ async def test_cancellation_ends_the_cycle(cluster, prometheus, collector, monke
 
 
 async def test_queries_run_side_by_side_but_not_all_at_once(cluster, prometheus, collector, monkeypatch):
-    """A cycle over many chunks must not flood Prometheus."""
+    """At most eight queries run at the same time, so that WVA does not flood Prometheus."""
     for index in range(401):
         cluster.variant(namespace=f"ns-{index}")
     running, peak = 0, 0
@@ -222,7 +222,7 @@ async def test_queries_run_side_by_side_but_not_all_at_once(cluster, prometheus,
 
 
 async def test_age_limits_may_change_between_cycles(cluster, prometheus, instruments):
-    """They are in a ConfigMap."""
+    """New age limits of the ConfigMap apply in the next cycle."""
     limits = [Freshness(), Freshness(fresh_seconds=10, unavailable_seconds=20)]
     cluster.variant()
     prometheus.put_replica(age_seconds=15)
@@ -234,7 +234,7 @@ async def test_age_limits_may_change_between_cycles(cluster, prometheus, instrum
 
 
 async def test_variants_of_other_controllers_are_not_collected(cluster, prometheus, instruments):
-    """Two controllers share a cluster by instance."""
+    """A controller with an instance collects only the variants of that instance."""
     cluster.variant()
     collector = Collector(
         cluster.stores, prometheus=prometheus, instruments=instruments, claims=Claims(Claimant("s/x", "x"))
@@ -244,7 +244,7 @@ async def test_variants_of_other_controllers_are_not_collected(cluster, promethe
 
 
 async def test_a_name_that_is_no_namespace_never_reaches_promql(cluster, prometheus, collector):
-    """Kubernetes would not allow it; if it happens, that namespace fails and the others do not."""
+    """Kubernetes does not allow such a name; if there is one, only that namespace fails."""
     cluster.variant(namespace='x",y="')
     cluster.variant(namespace="ns")
     prometheus.put_replica()
@@ -258,16 +258,16 @@ async def test_a_name_that_is_no_namespace_never_reaches_promql(cluster, prometh
     }
 
 
-# --- what some decisions ask for besides ----------------------------------------------------------------------------
+# --- request counts and inventory -----------------------------------------------------------------------------------
 
 
 def _asking(cluster, prometheus, instruments, **settings):
-    """Return a collector that is asked for more."""
+    """Return a collector with these settings."""
     return Collector(cluster.stores, prometheus=prometheus, instruments=instruments, **settings)
 
 
 async def test_requests_are_counted_for_models_that_may_go_to_zero(cluster, prometheus, instruments):
-    """And for no others; a model without an answer is in the snapshot as not known."""
+    """Other models have no counts; without an answer the counts are unknown."""
     cluster.variant("a", model_id="m")
     cluster.variant("b", model_id="n")
     collector = _asking(

@@ -1,4 +1,4 @@
-"""What engines have counted: asked for where an analyzer wants it, all of one scrape or nothing."""
+"""The counters of engines: WVA asks for them where an analyzer needs them, and takes all of one scrape or none."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def build(cluster, prometheus, instruments, **settings):
 
 @pytest.fixture
 def collector(cluster, prometheus, instruments):
-    """Return a collector that asks what the engines of every model but ``plain`` have counted, and nothing else."""
+    """Return a collector that asks for the counters of every model but ``plain``."""
     return build(cluster, prometheus, instruments, counters_of=lambda model: model.model_id != "plain")
 
 
@@ -53,7 +53,7 @@ def only(cluster, prometheus, collector):
 
 
 def put_counters(prometheus, *, age_seconds=5.0, without=(), **changed):
-    """Put all that one pod tells, but for what it is ``without``; the size of its cache has no model_name."""
+    """Put all signals of a pod but those in ``without``; the size of its cache has no model_name."""
     labels = {name: changed.pop(name) for name in ("pod", "model_name") if name in changed}
     size = {"num_gpu_blocks": "1000", "block_size": "16", "engine": "0", "signal": "cache_config"}
     found = series({"namespace": "ns", "pod": labels.get("pod", "va-0"), **size})
@@ -65,7 +65,7 @@ def put_counters(prometheus, *, age_seconds=5.0, without=(), **changed):
 
 
 async def test_all_that_a_pod_has_counted_is_in_its_replica(prometheus, only):
-    """With the gauges of the same scrape; what was found in the prefix cache was not computed."""
+    """The replica has the counters and the gauges of the same scrape; cached prompt tokens are subtracted."""
     put_counters(prometheus)
     replica = await only()
     assert (replica.counters, replica.counters_detail) == (FOUND, "")
@@ -78,7 +78,7 @@ async def test_all_that_a_pod_has_counted_is_in_its_replica(prometheus, only):
 
 
 async def test_the_time_is_that_of_their_own_scrape(prometheus, only):
-    """The KV usage may have been read a scrape earlier or later."""
+    """The KV usage may come from another scrape."""
     put_counters(prometheus, age_seconds=12)
     replica = await only()
     assert replica.counters.at == replica.engine.running.timestamp == NOW - 12
@@ -87,7 +87,7 @@ async def test_the_time_is_that_of_their_own_scrape(prometheus, only):
 
 @pytest.mark.parametrize(("age_seconds", "told"), [(-29, True), (-31, False), (120, True), (299, True), (300, False)])
 async def test_counters_are_believed_as_long_as_samples_are(prometheus, only, age_seconds, told):
-    """Also stale ones: what a pod has counted by then stays true."""
+    """Stale counters are used, too, because a count stays true."""
     put_counters(prometheus, age_seconds=age_seconds)
     replica = await only()
     assert (replica.counters is not None) == told
@@ -106,7 +106,7 @@ async def test_one_that_cannot_be_true_spoils_all(prometheus, only, signal, valu
 
 @pytest.mark.parametrize("signal", [*COUNTERS, "running", "time"])
 async def test_no_data_is_not_zero(prometheus, only, signal):
-    """But a reason that never occurred has no series, and an engine may have no prefix cache."""
+    """A missing counter makes all unusable; only aborted requests and cached tokens may be absent."""
     put_counters(prometheus, without=(signal,))
     counters = (await only()).counters
     if signal == "aborted":
@@ -118,7 +118,7 @@ async def test_no_data_is_not_zero(prometheus, only, signal):
 
 
 async def test_what_is_missing_is_named(prometheus, only):
-    """For people."""
+    """The detail names the counter that is missing or invalid."""
     put_counters(prometheus, without=("gaps",), finished="NaN")
     assert (await only()).counters_detail == "finished: 'NaN' is not a number"
     prometheus.series["engine_counters"].clear()
@@ -130,20 +130,20 @@ async def test_what_is_missing_is_named(prometheus, only):
 
 
 async def test_hits_may_run_ahead_of_the_prompts_that_they_belong_to(prometheus, only):
-    """They count when a prompt begins, the prompt counts when it ends: the difference is no broken counter."""
+    """Hits count when a prompt begins and prompts when they end, so the difference may be below zero."""
     put_counters(prometheus, prompt_tokens="100", cached_tokens="160")
     assert (await only()).counters.prompt_tokens == -60
 
 
 async def test_two_answers_about_one_counter_contradict_each_other(prometheus, only):
-    """Neither is picked."""
+    """Two series for one counter make the counters unusable."""
     put_counters(prometheus)
     prometheus.put("engine_counters", "7", signal="gaps")
     assert (await only()).counters_detail == "gaps: 2 series for one pod"
 
 
 async def test_a_new_pod_comes_with_the_time_of_its_creation(cluster, only):
-    """As the cache of pods has it; one without counters too, and one that does not say is as old as one likes."""
+    """The replica has the creation time of its pod, or None if it cannot be read."""
     cluster.pod("va-0", deployment="d-va", creationTimestamp="2023-11-14T22:13:20Z")
     assert (await only()).created == NOW
     cluster.pod("va-0", deployment="d-va", creationTimestamp="soon")
@@ -151,7 +151,7 @@ async def test_a_new_pod_comes_with_the_time_of_its_creation(cluster, only):
 
 
 async def test_models_that_do_not_ask_get_no_counters(cluster, prometheus, collector):
-    """Also when they share a namespace with one that does."""
+    """A model does not get counters because another model of its namespace needs them."""
     cluster.variant("va", model_id="plain")
     cluster.variant("vb")
     prometheus.put_replica(model_name="plain")
@@ -164,7 +164,7 @@ async def test_models_that_do_not_ask_get_no_counters(cluster, prometheus, colle
 
 
 async def test_two_more_queries_are_asked_and_only_where_somebody_wants_to_know(cluster, prometheus, collector):
-    """The counters and the gateway's queue; nothing else about the engines."""
+    """WVA asks for the counters and the gateway's queue, in namespaces that need them."""
     cluster.variant("va", namespace="quiet", model_id="plain")
     await collector.collect(NOW)
     assert len(prometheus.queries) == 4
@@ -179,7 +179,7 @@ async def test_two_more_queries_are_asked_and_only_where_somebody_wants_to_know(
 
 
 async def test_each_analyzer_has_its_own_query(cluster, prometheus, instruments):
-    """Of two models in two namespaces, and of one that both of its analyzers want to know all of."""
+    """Each query names the namespaces of its analyzer's models; a model with both analyzers is in both."""
     cluster.variant("va", namespace="one", model_id="tokens")
     cluster.variant("vb", namespace="two", model_id="counted")
     cluster.variant("vc", namespace="three", model_id="both")
@@ -202,7 +202,7 @@ async def test_each_analyzer_has_its_own_query(cluster, prometheus, instruments)
 
 
 async def test_a_failure_holds_nobody_else(prometheus, only):
-    """The signals of the replicas are there; what is missing says why."""
+    """The replica keeps its other samples, and the detail has the failure."""
     prometheus.fail("engine_counters", ErrorKind.TIMEOUT, "too slow")
     replica = await only()
     assert replica.complete
@@ -211,10 +211,10 @@ async def test_a_failure_holds_nobody_else(prometheus, only):
 
 
 class BoundedPrometheus(FakePrometheus):
-    """Selects pods as Prometheus does, and is read no further than ``PrometheusClient`` reads."""
+    """Selects pods as Prometheus does, and refuses answers that ``PrometheusClient`` would refuse."""
 
     async def query(self, promql, *, name, at):
-        """Answer with the series of the pods that are asked about; refuse more than 16 MiB of them."""
+        """Answer with the series of the selected pods; refuse more than 16 MiB of them."""
         answer = await super().query(promql, name=name, at=at)
         matcher = re.search(r'pod(=~|!~)"([^"]*)"', promql)
         found = answer.series
@@ -228,7 +228,7 @@ class BoundedPrometheus(FakePrometheus):
 
 
 async def test_a_namespace_of_ten_thousand_pods_is_asked_in_parts(cluster, instruments):
-    """An answer about all of them would be larger than what is read; each pod is in one part."""
+    """An answer about all pods would be too large; each pod is in one part."""
     prometheus, number = BoundedPrometheus(), 10_000
     cluster.variant("a-model-with-a-long-name-in-a-large-fleet", pods=number, namespace="large-tenant-of-the-fleet")
     labels = {"namespace": "large-tenant-of-the-fleet", "model_name": "m"}

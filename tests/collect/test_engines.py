@@ -1,4 +1,4 @@
-"""What engines and endpoint pickers tell: asked for where an analyzer wants it, attributed, classified."""
+"""The signals of engines and endpoint pickers: which WVA asks for, and which model and state each gets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def collector(cluster, prometheus, instruments):
 
 
 def put_engine(prometheus, *, blocks="1000", block="16", engine="0", signals=None, **labels):
-    """Put all that one engine of a pod tells; the size of its cache has no model_name, as with real vLLM."""
+    """Put all signals of one engine of a pod; the size of its cache has no model_name, as with real vLLM."""
     size = {"num_gpu_blocks": blocks, "block_size": block, "engine": engine, "signal": "cache_config"}
     found = series({"namespace": "ns", "pod": "va-0", **size, **labels})
     prometheus.series.setdefault("engine_signals", []).append(found)
@@ -65,7 +65,7 @@ async def only(collector):
 
 
 async def test_all_that_an_engine_tells_is_in_its_replica(cluster, prometheus, collector):
-    """Values as they are, at the time of the pod's last scrape."""
+    """The replica has the values, with the time of the pod's last scrape."""
     cluster.variant()
     prometheus.put_replica(kv="0.5", age_seconds=12)
     put_engine(prometheus)
@@ -78,7 +78,7 @@ async def test_all_that_an_engine_tells_is_in_its_replica(cluster, prometheus, c
 
 
 async def test_the_engines_of_a_pod_add_up_to_one_cache(cluster, prometheus, collector):
-    """Data-parallel engines have a cache each."""
+    """Data-parallel engines have one cache each, and their sizes are added."""
     cluster.variant()
     prometheus.put_replica()
     put_engine(prometheus)
@@ -97,7 +97,7 @@ async def test_the_engines_of_a_pod_add_up_to_one_cache(cluster, prometheus, col
     ],
 )
 async def test_a_cache_that_is_not_made_of_whole_blocks_is_invalid(cluster, prometheus, collector, given, words):
-    """It is not 0 either."""
+    """A size that is not made of two counts is invalid, and not 0."""
     cluster.variant()
     prometheus.put_replica()
     put_engine(prometheus, **given)
@@ -106,7 +106,7 @@ async def test_a_cache_that_is_not_made_of_whole_blocks_is_invalid(cluster, prom
 
 
 async def test_two_sizes_of_one_engine_contradict_each_other(cluster, prometheus, collector):
-    """Neither is picked."""
+    """Two sizes for one engine make the size invalid."""
     cluster.variant()
     prometheus.put_replica()
     put_engine(prometheus)
@@ -116,7 +116,7 @@ async def test_two_sizes_of_one_engine_contradict_each_other(cluster, prometheus
 
 
 async def test_an_engine_is_no_fresher_than_its_pod(cluster, prometheus, collector):
-    """All of it comes from the page of the KV usage: stale when that is, and missing without any time."""
+    """Engine signals are stale when the KV usage is, and missing when it has no time."""
     cluster.variant(pods=2)
     prometheus.put_replica(age_seconds=120)
     put_engine(prometheus)
@@ -127,7 +127,7 @@ async def test_an_engine_is_no_fresher_than_its_pod(cluster, prometheus, collect
 
 
 async def test_a_mean_over_nothing_is_missing_and_a_broken_one_invalid(cluster, prometheus, collector):
-    """The query leaves out what divides by 0; a NaN that comes all the same is no number."""
+    """The query drops divisions by 0; a NaN in an answer is invalid."""
     cluster.variant()
     prometheus.put_replica()
     put_engine(prometheus, signals={"output_tokens": "NaN", "prefix_hit_rate": "1.5"})
@@ -148,7 +148,7 @@ async def test_series_of_other_models_and_pods_say_nothing(cluster, prometheus, 
 
 
 async def test_models_that_do_not_ask_get_no_engines(cluster, prometheus, collector):
-    """Also when they share a namespace with one that does."""
+    """A model does not get engine signals because another model of its namespace needs them."""
     cluster.variant("va", model_id="plain")
     cluster.variant("vb")
     prometheus.put_replica(model_name="plain")
@@ -160,7 +160,7 @@ async def test_models_that_do_not_ask_get_no_engines(cluster, prometheus, collec
 
 
 async def test_two_more_queries_are_asked_and_only_where_somebody_wants_to_know(cluster, prometheus, collector):
-    """Four without, six with, however many models ask; about the namespaces of those models alone."""
+    """WVA sends two more queries for any number of models, about their namespaces only."""
     cluster.variant("va", namespace="quiet", model_id="plain")
     await collector.collect(NOW)
     assert len(prometheus.queries) == 4
@@ -175,7 +175,7 @@ async def test_two_more_queries_are_asked_and_only_where_somebody_wants_to_know(
 
 
 async def test_a_failure_about_engines_holds_nobody_else(cluster, prometheus, collector):
-    """The signals of the replicas are there; what is missing says why."""
+    """The replica keeps its other samples, and the detail has the failure."""
     cluster.variant()
     prometheus.put_replica()
     prometheus.fail("engine_signals", ErrorKind.TIMEOUT, "too slow")
@@ -213,7 +213,7 @@ def test_a_queue_belongs_to_the_model_of_the_picker_s_own_namespace():
 
 
 def test_the_target_of_a_request_names_its_model_else_the_request_does():
-    """Requests under an alias and requests without a target wait for the same replicas."""
+    """Requests under an alias and requests without a target count for the same model."""
     plain = {"target_model_name": "", "model_name": "m"}
     alias = {"model_name": "alias"}
     rows = [
@@ -240,12 +240,12 @@ def test_the_target_of_a_request_names_its_model_else_the_request_does():
     ],
 )
 def test_a_queue_that_cannot_be_believed_is_no_number(rows, state):
-    """Nor is a part of it."""
+    """One bad series makes the whole queue unusable."""
     assert queue_of(*rows).size.state is state
 
 
 async def test_queues_come_in_the_order_of_models(cluster, collector):
-    """One entry for each model that asks and has an active variant."""
+    """The snapshot has one queue for each model that asks and has an active variant."""
     cluster.variant("vb", model_id="b")
     cluster.variant("va", model_id="a")
     cluster.variant("vc", model_id="plain")
@@ -256,7 +256,7 @@ async def test_queues_come_in_the_order_of_models(cluster, collector):
 
 
 def test_every_signal_is_asked_for_once():
-    """The labels of the answers are those of the enumerations."""
+    """The signals in the text of each query are those of its enumeration."""
     signals = {ENGINE_SIGNALS: EngineSignal, ENGINE_COUNTERS: CounterSignal, SCHEDULER_QUEUE: QueueSignal}
     for name, make in ANALYZER_QUERIES.items():
         query = make(["ns"])
@@ -265,7 +265,7 @@ def test_every_signal_is_asked_for_once():
 
 
 def test_a_part_of_the_pods_is_asked_about_in_each_selector():
-    """The text is one for Prometheus, and all its selectors are of the namespaces and of the part."""
+    """The text is valid PromQL, and each selector names the namespaces and the part."""
     for name in BY_PODS:
         for part in parts(f"x{end}" for end in "abc" for _ in range(3_000)):
             text = ANALYZER_QUERIES[name](["ns"], part).text
@@ -276,6 +276,6 @@ def test_a_part_of_the_pods_is_asked_about_in_each_selector():
 @pytest.mark.parametrize("make", ANALYZER_QUERIES.values(), ids=ANALYZER_QUERIES)
 @pytest.mark.parametrize("namespaces", [[], ['x"} or up']])
 def test_no_query_without_or_with_a_false_namespace(namespaces, make):
-    """As for the signals of the replicas."""
+    """A query without a namespace, or with an invalid one, is an error."""
     with pytest.raises(ValueError, match="namespace"):
         make(namespaces)

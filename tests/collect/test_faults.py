@@ -1,4 +1,4 @@
-"""What cannot be taken in holds one model: an exception for one object or sample, wherever it is raised."""
+"""An exception for one object or sample holds one model, wherever it is raised."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOOD = VariantKey("good", "va")
 
 
 def breaking(monkeypatch, module, name, is_bad):
-    """Make a function raise for what is bad."""
+    """Make a function raise if ``is_bad`` is true for its arguments."""
     original = getattr(module, name)
 
     def broken(*args, **kwargs):
@@ -53,7 +53,7 @@ STAGES = {
 
 @pytest.fixture
 def two(cluster, prometheus):
-    """Return a cluster with a variant in each of two namespaces, which report."""
+    """Return a cluster with one variant in each of two namespaces; both report."""
     for namespace in ("bad", "good"):
         cluster.variant(namespace=namespace)
         prometheus.put_replica(pod="va-0", namespace=namespace)
@@ -62,7 +62,7 @@ def two(cluster, prometheus):
 
 @pytest.mark.parametrize("stage", STAGES)
 async def test_an_exception_while_reading_holds_that_model(two, collector, monkeypatch, stage):
-    """The cause is in the snapshot and in one log line; the other model has all that it had."""
+    """The snapshot and one log line have the cause; the other model keeps its data."""
     assert two
     before = await collector.collect(NOW)
     module, name, is_bad, what = STAGES[stage]
@@ -86,7 +86,7 @@ async def test_an_exception_while_reading_holds_that_model(two, collector, monke
 
 
 async def test_an_object_that_can_be_read_again_is(two, collector, monkeypatch):
-    """Nothing of the failure stays."""
+    """The next cycle without the exception reads the model again."""
     assert two
     with monkeypatch.context() as patched:
         breaking(patched, variants, "bounds_of", of_bad)
@@ -101,7 +101,7 @@ def build(cluster, prometheus, instruments, **settings):
 
 @pytest.mark.parametrize("setting", ["engines_of", "counters_of", "retention_of"])
 async def test_a_policy_that_cannot_be_read_holds_that_model(two, prometheus, instruments, setting):
-    """It is asked for with every model."""
+    """An exception in the policy of one model holds that model."""
 
     def policy(model):
         if model == BAD:
@@ -112,7 +112,7 @@ async def test_a_policy_that_cannot_be_read_holds_that_model(two, prometheus, in
 
 
 async def test_a_queue_that_cannot_be_read_holds_that_model(two, prometheus, instruments, monkeypatch):
-    """The other models have theirs."""
+    """The other models have their queues."""
     breaking(monkeypatch, replicas.ReplicaJoin, "_queue", lambda _self, model, *_: model.namespace == "bad")
     seen = await build(two, prometheus, instruments, engines_of=lambda _: True).collect(NOW)
     assert [unread.model for unread in seen.unread] == [BAD]
@@ -131,7 +131,7 @@ async def test_requests_that_cannot_be_counted_are_unknown(two, prometheus, inst
 
 
 async def test_gpus_that_cannot_be_counted_are_unknown(two, prometheus, instruments):
-    """The cycle goes on, and says why."""
+    """The cycle goes on, and the snapshot has the reason."""
 
     def count():
         raise LookupError
@@ -145,7 +145,7 @@ async def test_gpus_that_cannot_be_counted_are_unknown(two, prometheus, instrume
 async def test_an_answer_that_cannot_be_read_holds_the_namespace_that_spoils_it(
     two, collector, prometheus, monkeypatch
 ):
-    """It is asked for by halves; the other namespace has its answer in the same cycle."""
+    """WVA asks again by halves, so the other namespace has its answer in the same cycle."""
     original = prometheus.query
 
     async def query(text, **rest):
@@ -164,7 +164,7 @@ async def test_an_answer_that_cannot_be_read_holds_the_namespace_that_spoils_it(
 
 
 def test_an_object_whose_gpus_cannot_be_counted_is_left_out():
-    """Nothing of it is given away, and the others count."""
+    """WVA logs the object once and counts the others."""
 
     class NamedModel:
         def __init__(self, name):

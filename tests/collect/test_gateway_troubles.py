@@ -1,4 +1,4 @@
-"""What is said of the gateways in front of a workload."""
+"""The troubles that WVA reports about the gateways in front of a workload."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pool(name="pool", *, labels=LABELS, namespace="ns"):
 
 @pytest.fixture
 def changes():
-    """Return the namespaces whose variants were to be looked at."""
+    """Return the list of namespaces whose variants WVA must look at again."""
     return []
 
 
@@ -37,7 +37,7 @@ def stores():
 
 @pytest.fixture
 def troubles(stores, changes):
-    """Return what is known of them."""
+    """Return the troubles of these pools."""
     inventory = InventoryStores(Store(), Store(), Store(), nodes_source=None)
     return Troubles(stores, inventory, unknown=lambda: None, revisit=changes.append)
 
@@ -48,7 +48,7 @@ def test_nothing_is_wrong_with_a_pool_that_is_read(troubles):
 
 
 def test_a_pool_that_cannot_be_read_is_named_with_its_reason(troubles, changes):
-    """Until it can; the same reason is told once."""
+    """The trouble lasts until the pool is read; the same reason again is no change."""
     troubles.report(POOL, "it answered 401, expected 200")
     troubles.report(POOL, "it answered 401, expected 200")
     found = troubles.gateway("ns", LABELS)
@@ -63,14 +63,14 @@ def test_a_pool_that_cannot_be_read_is_named_with_its_reason(troubles, changes):
 
 
 def test_others_are_not_concerned(troubles):
-    """Not a workload that another pool stands in front of, nor one of the same labels in another namespace."""
+    """Workloads behind another pool or in another namespace have no trouble."""
     troubles.report(POOL, "broken")
     assert not troubles.gateway("ns", {"app": "web"})
     assert not troubles.gateway("other", LABELS)
 
 
 def test_a_pool_without_a_selector_concerns_whom_no_other_pool_claims(stores, troubles, changes):
-    """In its own namespace; it may have been meant for them."""
+    """In its namespace it may have been meant for workloads that no other pool selects."""
     stores.pools.upsert(pool("empty", labels={}))
     assert changes == ["ns"]
     assert not troubles.gateway("ns", LABELS)
@@ -81,7 +81,7 @@ def test_a_pool_without_a_selector_concerns_whom_no_other_pool_claims(stores, tr
 
 
 def test_a_message_stays_short(stores, troubles):
-    """Of many pools a few are named."""
+    """The message names three of many pools."""
     for number in range(20):
         stores.pools.upsert(pool(f"pool-{number}"))
         troubles.report(Pool("ns", f"pool-{number}", "epp"), "broken")

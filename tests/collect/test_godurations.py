@@ -1,4 +1,4 @@
-"""Durations and booleans as Go reads them."""
+"""Durations and booleans in the notation of Go."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e
     ],
 )
 def test_go_durations(text, seconds):
-    """Numbers with units, in any order, with one sign before all."""
+    """A duration has numbers with units, in any order, after one optional sign."""
     assert parse_duration(text) == pytest.approx(seconds, rel=1e-12)
 
 
@@ -50,7 +50,7 @@ TOO_LONG = ["9223372036854775808ns", "-9223372036854775809ns", "2562048h", "1" *
 
 @pytest.mark.parametrize("text", [*WITHOUT_A_UNIT, *UNKNOWN_UNITS, *NO_NUMBERS, *TOO_LONG])
 def test_what_go_refuses_is_an_error(text):
-    """The message shows the text, shortened."""
+    """The message has the text, shortened."""
     with pytest.raises(ValueError, match=r"duration|unit|long") as caught:
         parse_duration(text)
     assert len(str(caught.value)) < 200
@@ -59,7 +59,7 @@ def test_what_go_refuses_is_an_error(text):
 @settings(deadline=None)
 @given(st.text(max_size=12))
 def test_any_text_is_a_duration_or_a_value_error(text):
-    """Nothing else escapes."""
+    """The parser raises no exception but ValueError."""
     try:
         seconds = parse_duration(text)
     except ValueError:
@@ -73,7 +73,7 @@ PARTS = st.lists(st.tuples(st.integers(0, 10_000), st.sampled_from(sorted(UNITS)
 @settings(deadline=None)
 @given(PARTS, st.booleans())
 def test_the_parts_add_up(parts, negative):
-    """A duration is the sum of its parts, whatever their order."""
+    """A duration is the sum of its parts, in any order."""
     text = ("-" if negative else "") + "".join(f"{number}{unit}" for number, unit in parts)
     expected = sum(number * UNITS[unit] for number, unit in parts)
     assert parse_duration(text) == pytest.approx(-expected if negative else expected, rel=1e-9, abs=1e-12)
@@ -82,7 +82,7 @@ def test_the_parts_add_up(parts, negative):
 @settings(deadline=None)
 @given(st.integers(1, 10**9))
 def test_promql_text_means_the_same_seconds(seconds):
-    """Reading the PromQL text back gives the duration; PromQL's days are twenty-four hours."""
+    """Reading the PromQL text back gives the same duration; a day of PromQL has 24 hours."""
     text = format_promql_duration(float(seconds))
     read = int(text[:-1]) * 86_400 if text.endswith("d") else parse_duration(text)
     assert read == seconds
@@ -99,12 +99,12 @@ def test_promql_text_is_never_below_a_second(seconds):
 
 @pytest.mark.parametrize(("seconds", "text"), [(86_400.5, "86400s"), (90.25, "90s"), (1.999, "1s"), (0.5, "1s")])
 def test_promql_text_of_a_fraction_is_in_whole_seconds(seconds, text):
-    """Cut, not rounded, as the original does it."""
+    """A fraction is cut and not rounded, as in the original."""
     assert format_promql_duration(seconds) == text
 
 
 def test_a_positive_duration_is_above_zero():
-    """Zero and less are refused with the text."""
+    """Zero and negative durations are refused."""
     assert parse_positive_duration("10m") == 600
     for text in ("0", "0s", "-1m"):
         with pytest.raises(ValueError, match="not above zero"):
@@ -113,18 +113,18 @@ def test_a_positive_duration_is_above_zero():
 
 @pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True", "yes", "Yes", "YES"])
 def test_words_for_true(text):
-    """Those of pflag and of the original's ConfigMaps."""
+    """The words are those of pflag and of the original's ConfigMaps."""
     assert parse_bool(text) is True
 
 
 @pytest.mark.parametrize("text", ["0", "f", "F", "FALSE", "false", "False", "no", "No", "NO"])
 def test_words_for_false(text):
-    """Those of pflag and of the original's ConfigMaps."""
+    """The words are those of pflag and of the original's ConfigMaps."""
     assert parse_bool(text) is False
 
 
 @pytest.mark.parametrize("text", ["", "on", "2", "tRUE", " true", "true ", "enabled", "nope", "y" * 1000])
 def test_anything_else_is_no_boolean(text):
-    """It is not silently false."""
+    """Any other text is an error, and not false."""
     with pytest.raises(ValueError, match="not a boolean"):
         parse_bool(text)

@@ -1,4 +1,4 @@
-"""The GPUs of a cluster: which nodes count, what pods take of them, what quotas allow."""
+"""The GPUs of a cluster: nodes that count, GPUs that pods take, and quotas."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def cluster():
 
 
 def test_nodes_of_a_product_are_one_pool(cluster):
-    """Under its short name; what the pods on them take is counted once."""
+    """The pool has the short name of the product, and the sum of the GPUs that pods take."""
     cluster.node("a", gpus=8)
     cluster.node("b", gpus=4)
     cluster.pod("x", node="a", gpus=3)
@@ -69,7 +69,7 @@ def test_nodes_of_a_product_are_one_pool(cluster):
 
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "amd.com/gpu", "intel.com/gpu"])
 def test_three_vendors_are_known(cluster, resource):
-    """Each by its own label and resource name."""
+    """Each vendor has its own label and resource name."""
     cluster.node(labels={f"{resource}.product": "X-Y"}, resource=resource, gpus=2)
     cluster.pod(resource=resource, gpus=1)
     assert cluster.pools() == (AcceleratorPool("Y", 2, 1, resource=resource),)
@@ -87,7 +87,7 @@ def test_three_vendors_are_known(cluster, resource):
     ],
 )
 def test_a_node_that_takes_no_new_pods_is_left_out(cluster, state):
-    """Cordoned, not Ready, going, or of no known product; and so is what runs there."""
+    """A node that is cordoned, not Ready, deleted or without a product does not count, nor do its pods."""
     cluster.node(**state)
     cluster.pod(gpus=3)
     assert cluster.pools() == ()
@@ -112,27 +112,27 @@ def test_a_node_that_takes_no_new_pods_is_left_out(cluster, state):
     ],
 )
 def test_what_a_pod_takes(cluster, pod, taken):
-    """The larger of its two phases, with sidecars in both; nothing once it has ended or before it is scheduled."""
+    """A pod takes the larger sum of its init phase and its running phase, while it is scheduled and not ended."""
     cluster.node()
     cluster.pod(**pod)
     assert cluster.pools() == (AcceleratorPool("H100", 8, taken),)
 
 
 def test_a_node_without_the_gpus_of_its_label_has_none(cluster):
-    """The label names a product, only the allocatable amount counts."""
+    """Only the allocatable amount counts, and not the label of the product."""
     cluster.node(gpus="nonsense")
     assert cluster.pools() == (AcceleratorPool("H100", 0, 0),)
 
 
 def test_a_node_with_hundreds_of_labels_of_its_features_counts(cluster):
-    """Node Feature Discovery writes one for each feature of a CPU; the product comes after them by name."""
+    """Node Feature Discovery writes a label per CPU feature; these names sort before the product's."""
     features = {f"feature.node.kubernetes.io/cpu-cpuid.{number:03}": "true" for number in range(300)}
     cluster.node(labels={**features, **H100})
     assert [pool.accelerator for pool in cluster.pools()] == ["H100"]
 
 
 def test_quotas_on_gpus_are_read(cluster):
-    """From the status, which is what is enforced; quotas on other resources say nothing."""
+    """WVA reads the status of a quota, because Kubernetes enforces it; other resources do not count."""
     body = {
         "metadata": {"name": "q", "namespace": "ns"},
         "status": {"hard": {"requests.nvidia.com/gpu": "4", "cpu": "9"}, "used": {"requests.nvidia.com/gpu": 3}},
@@ -143,7 +143,7 @@ def test_quotas_on_gpus_are_read(cluster):
 
 
 def test_no_inventory_without_nodes_to_read():
-    """Forbidden, not read yet, or only one namespace in sight: a reason instead of a guess."""
+    """If nodes are forbidden, unread or not watched, the inventory is None with the reason."""
     assert read_inventory(InventoryCluster(absent="403 Forbidden").stores) == (
         None,
         "nodes cannot be read: 403 Forbidden",
@@ -158,7 +158,7 @@ def test_no_inventory_without_nodes_to_read():
 
 
 def test_pods_without_gpus_are_kept_slim(cluster):
-    """Their containers are dropped from the cache, the node stays; pods with GPUs are kept as they are."""
+    """The cache drops the containers of pods without GPUs and keeps their node."""
     cluster.pod(gpus=0)
     (idle,) = cluster.stores.pods.list()
     assert without_idle_containers(idle).spec.containers == ()

@@ -1,4 +1,4 @@
-"""What WVA says of nodes whose labels contradict them, and of variants whose accelerator no node has."""
+"""The troubles that WVA reports about node labels, and about accelerators that no node has."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TroubledCluster:
         self.changes += 1
 
     def of(self, accelerator="H100", pods=()):
-        """Return reason and message."""
+        """Return reason and message of the trouble."""
         found = self.troubles.inventory(accelerator, pods)
         return found.reason, found.message
 
@@ -45,7 +45,7 @@ def watched():
 
 
 def test_a_node_that_says_what_it_has_is_no_trouble(watched):
-    """With a count, and with shared GPUs, which count once per share."""
+    """The label of the count may be absent; a shared GPU counts once per share."""
     watched.cluster.node("plain")
     watched.cluster.node("counted", labels={**H100, f"{GPU}.count": "8"})
     watched.cluster.node("shared", labels={**H100, f"{GPU}.count": "2", f"{GPU}.replicas": "4"})
@@ -57,7 +57,7 @@ def test_a_node_that_says_what_it_has_is_no_trouble(watched):
 
 @pytest.mark.parametrize("label", ["H1000", "", "x" * 1000])
 def test_an_accelerator_that_no_node_has_is_named_with_those_there_are(watched, label):
-    """And what that means for the variant."""
+    """The message names the accelerators of the nodes and says that the variant does not grow."""
     watched.cluster.node("a")
     watched.cluster.node("b", labels={f"{GPU}.product": "NVIDIA-A100-PCIE-80GB"})
     reason, message = watched.of(label)
@@ -69,7 +69,7 @@ def test_an_accelerator_that_no_node_has_is_named_with_those_there_are(watched, 
 
 
 def test_without_any_gpu_nothing_can_be_named(watched):
-    """No node has an accelerator."""
+    """If no node has an accelerator, the message says so."""
     assert "expected one that a node has, and no node has any" in watched.of()[1]
 
 
@@ -93,7 +93,7 @@ def test_without_any_gpu_nothing_can_be_named(watched):
     ],
 )
 def test_a_label_that_the_node_contradicts_is_named(watched, node, words):
-    """With what is in force; variants of other accelerators hear nothing of it."""
+    """The message has the value in force; variants of other accelerators have no trouble."""
     watched.cluster.node("liar", **node)
     watched.cluster.node("other", labels={f"{GPU}.product": "NVIDIA-A100-PCIE-80GB"})
     reason, message = watched.of()
@@ -114,7 +114,7 @@ def test_a_label_that_the_node_contradicts_is_named(watched, node, words):
     ],
 )
 def test_gpus_of_no_product_concern_everybody(watched, labels, words):
-    """They may be anybody's."""
+    """GPUs without a product may be of any accelerator, so all variants have the trouble."""
     watched.cluster.node("liar", labels=labels)
     watched.cluster.node("other")
     assert watched.of()[0] == "NodeLabelsDisagree"
@@ -124,7 +124,7 @@ def test_gpus_of_no_product_concern_everybody(watched, labels, words):
 
 
 def test_a_replica_on_a_node_of_another_product_is_named(watched):
-    """One of the two labels lies; counted is what the node says."""
+    """The labels of node and variant differ, and the label of the node counts."""
     watched.cluster.node("a100", labels={f"{GPU}.product": "NVIDIA-A100-PCIE-80GB"})
     watched.cluster.node("h100")
     watched.cluster.pod("right", node="h100")
@@ -142,7 +142,7 @@ def test_a_replica_on_a_node_of_another_product_is_named(watched):
 
 
 def test_of_many_liars_a_few_are_named(watched):
-    """The others are counted."""
+    """The message names three nodes and counts the others."""
     for number in range(10):
         watched.cluster.node(f"liar-{number}", gpus=0)
     assert watched.of()[1].count("node liar") == 3
@@ -150,7 +150,7 @@ def test_of_many_liars_a_few_are_named(watched):
 
 
 def test_nobody_asks_while_gpus_are_not_limited(watched):
-    """What nodes say is of no consequence then."""
+    """If GPUs are not limited, WVA ignores the labels of nodes."""
     watched.mode = None
     watched.cluster.node("liar", gpus=0)
     assert watched.of("H1000") == ("", "")
@@ -163,7 +163,7 @@ def test_nobody_asks_while_gpus_are_not_limited(watched):
 )
 @pytest.mark.parametrize("given", [{"blind": "only namespace ns is watched"}, {"absent": "forbidden"}])
 def test_an_inventory_that_cannot_be_known_is_told_with_what_is_in_force(given, mode, words):
-    """Instead of taking every accelerator for unknown."""
+    """If the inventory is unknown, WVA does not report the accelerator as unknown."""
     watched = TroubledCluster(InventoryCluster(**given))
     watched.mode = mode
     reason, message = watched.of()
@@ -172,7 +172,7 @@ def test_an_inventory_that_cannot_be_known_is_told_with_what_is_in_force(given, 
 
 
 def test_nodes_that_are_kept_are_told_with_their_age():
-    """They count as last known, and the condition says of when they are."""
+    """The last known nodes count, and the message has their time."""
     watched = TroubledCluster(InventoryCluster(kept="403 Forbidden; in force: nodes as known at 2026-01-01T00:00:00Z"))
     watched.cluster.node("n")
     words = "nodes cannot be read: 403 Forbidden; in force: nodes as known at 2026-01-01T00:00:00Z"
@@ -183,7 +183,7 @@ def test_nodes_that_are_kept_are_told_with_their_age():
 
 
 def test_only_changes_that_count_are_looked_at(watched):
-    """Nodes report in several times a minute."""
+    """Nodes report several times a minute, so WVA ignores reports without a change."""
     watched.cluster.node("n")
     watched.cluster.node("n")
     assert (watched.changes, watched.of()) == (1, ("", ""))
@@ -194,7 +194,7 @@ def test_only_changes_that_count_are_looked_at(watched):
 
 
 def test_a_node_that_takes_no_pods_says_nothing(watched):
-    """Its GPUs are not counted anyway."""
+    """The GPUs of a cordoned node are not counted, so WVA does not check its labels."""
     body = {"metadata": {"name": "n", "labels": H100}, "spec": {"unschedulable": True}}
     watched.cluster.stores.nodes.upsert(msgspec.convert(body, Node))
     assert "node n" not in watched.of()[1]

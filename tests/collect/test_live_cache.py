@@ -1,4 +1,4 @@
-"""Every key of the cache, changed in the main ConfigMap while the process runs, and what the collector makes of it."""
+"""Each key of the cache, changed in the main ConfigMap while the process runs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ LONG = {"TTL": "5m", "FRESH_THRESHOLD": "10m", "UNAVAILABLE_THRESHOLD": "20m", "
 
 
 class LiveBench(CacheBench):
-    """A collector that obeys a main ConfigMap."""
+    """A collector whose settings come from a main ConfigMap."""
 
     def __init__(self, **keys):
-        """Start with these keys, their prefix left out."""
+        """Start with these keys, without their prefix."""
         super().__init__()
         given = Given({}, {}, {})
         self.live = LiveSettings(load(given).settings, given)
         self.take(**keys)
 
     def take(self, **keys):
-        """Take a ConfigMap with these keys alone."""
+        """Take a ConfigMap with these keys only."""
         assert self.live.take({f"{PREFIX}{key}": text for key, text in keys.items()}).problems == ()
         current = self.live.current
         self.cache, self.freshness = (
@@ -37,7 +37,7 @@ class LiveBench(CacheBench):
 
 
 async def test_a_namespace_that_spoils_answers_leaves_the_others_their_cache(monkeypatch):
-    """They are asked once; it is asked again, alone."""
+    """WVA uses the kept answers of the other namespaces, and asks again for the bad one only."""
     bench = LiveBench(**LONG)
     bench.cluster.variant("bad", namespace="bad")
     answer = bench.prometheus.query
@@ -61,7 +61,7 @@ async def test_a_namespace_that_spoils_answers_leaves_the_others_their_cache(mon
 
 @pytest.mark.parametrize("change", [{"ENABLED": "false"}, {"TTL": "10s"}, {"STALE_THRESHOLD": "10s"}])
 async def test_an_answer_is_used_again_no_longer(change):
-    """Because the cache is off, or the answer too old for either of its two limits; and again once it is taken back."""
+    """WVA asks again if the cache is off or a limit is shorter, until the change is taken back."""
     bench = LiveBench(**LONG)
     assert await bench.asked(0)
     assert not await bench.asked(20)
@@ -72,7 +72,7 @@ async def test_an_answer_is_used_again_no_longer(change):
 
 
 async def test_without_a_ttl_every_cycle_asks_again():
-    """The key was removed."""
+    """Without the key of the TTL, WVA asks in every cycle."""
     bench = LiveBench(**LONG)
     await bench.asked(0)
     bench.take()
@@ -80,7 +80,7 @@ async def test_without_a_ttl_every_cycle_asks_again():
 
 
 async def test_a_shorter_cleanup_interval_forgets_sooner():
-    """What no cycle has used for that long."""
+    """The cache drops answers that no cycle has used for the interval."""
     for interval, left in (("1h", 2), ("10s", 1)):
         bench = LiveBench(**LONG, CLEANUP_INTERVAL="1h")
         await bench.asked(0)
@@ -93,7 +93,7 @@ async def test_a_shorter_cleanup_interval_forgets_sooner():
 
 @pytest.mark.parametrize(("change", "fetched"), [({}, True), ({"FETCH_INTERVAL": "0"}, False)])
 async def test_the_fetch_between_cycles_can_be_switched_off(change, fetched):
-    """Half an interval after a cycle it is due, unless there is no interval."""
+    """The fetch is due half an interval after a cycle, unless the interval is 0."""
     bench = LiveBench(**LONG)
     bench.take(**LONG, **change)
     await bench.asked(0)
@@ -104,7 +104,7 @@ async def test_the_fetch_between_cycles_can_be_switched_off(change, fetched):
 
 
 async def test_a_maximal_size_is_kept():
-    """One answer is one for up to a hundred namespaces."""
+    """An answer is about up to a hundred namespaces, so 150 namespaces need two."""
     sizes = []
     for size in ("0", "1"):
         bench = LiveBench(**LONG)
@@ -117,7 +117,7 @@ async def test_a_maximal_size_is_kept():
 
 
 async def test_age_limits_judge_kept_answers_and_new_ones():
-    """The same sample is fresh, stale or missing as the ConfigMap says."""
+    """The age limits of the ConfigMap decide whether a sample is fresh, stale or missing."""
     bench = LiveBench()
     states = []
     for keys in ({}, {"FRESH_THRESHOLD": "1s"}, {"FRESH_THRESHOLD": "1s", "UNAVAILABLE_THRESHOLD": "2s"}, {}):

@@ -1,4 +1,4 @@
-"""Which pools stand in front of a workload."""
+"""Which InferencePools select a workload."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def stores():
 
 
 def current(stores, name="pool", *, labels, picker="epp", namespace="ns", **metadata):
-    """Put a pool of the current group."""
+    """Put a pool of the current API group."""
     spec = {"selector": {"matchLabels": labels}, **({"endpointPickerRef": {"name": picker}} if picker else {})}
     body = {"metadata": {"name": name, "namespace": namespace, **metadata}, "spec": spec}
     stores.pools.upsert(msgspec.convert(body, InferencePool))
 
 
 def alpha(stores, name="pool", *, labels, picker="epp", namespace="ns"):
-    """Put a pool of the former group."""
+    """Put a pool of the former API group."""
     spec = {"selector": labels, **({"extensionRef": {"name": picker}} if picker else {})}
     body = {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
     stores.pools_alpha.upsert(msgspec.convert(body, InferencePoolAlpha))
@@ -32,7 +32,7 @@ def alpha(stores, name="pool", *, labels, picker="epp", namespace="ns"):
 
 @pytest.mark.parametrize("put", [current, alpha])
 def test_both_groups_say_the_same(stores, put):
-    """Selector and picker, in two shapes."""
+    """WVA reads selector and picker from the shapes of both API groups."""
     put(stores, labels={"app": "vllm"})
     assert stores.pools_of("ns", {"app": "vllm", "x": "y"}) == [Pool("ns", "pool", "epp")]
     assert stores.pools_of("ns", {"app": "other"}) == []
@@ -40,14 +40,14 @@ def test_both_groups_say_the_same(stores, put):
 
 
 def test_a_pool_in_both_groups_is_one(stores):
-    """While a cluster moves from one group to the other."""
+    """A cluster may have a pool in both groups while it moves to the new one."""
     current(stores, labels={"app": "vllm"})
     alpha(stores, labels={"app": "vllm"})
     assert stores.pools_of("ns", {"app": "vllm"}) == [Pool("ns", "pool", "epp")]
 
 
 def test_pools_of_one_name_in_two_namespaces_are_two(stores):
-    """A pool has no say beyond its own namespace."""
+    """A pool selects workloads in its own namespace only."""
     current(stores, labels={"app": "vllm"}, picker="a")
     current(stores, labels={"app": "vllm"}, picker="b", namespace="other")
     assert stores.pools_of("ns", {"app": "vllm"}) == [Pool("ns", "pool", "a")]
@@ -56,13 +56,13 @@ def test_pools_of_one_name_in_two_namespaces_are_two(stores):
 
 @pytest.mark.parametrize("put", [current, alpha])
 def test_an_empty_selector_claims_nothing(stores, put):
-    """It would claim every workload of the namespace."""
+    """Otherwise it would select every workload of the namespace."""
     put(stores, labels={})
     assert stores.pools_of("ns", {"app": "vllm"}) == []
 
 
 def test_a_pool_that_is_going_is_none(stores):
-    """Deletion has been asked for."""
+    """A pool that is being deleted does not count."""
     current(stores, labels={"app": "vllm"}, deletionTimestamp="2026-01-01T00:00:00Z")
     assert stores.pools_of("ns", {"app": "vllm"}) == []
 

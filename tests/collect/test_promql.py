@@ -1,4 +1,4 @@
-"""No text that enters PromQL changes what a query means."""
+"""A text that WVA puts into PromQL does not change the meaning of the query."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMESPACE = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
 
 
 def _matchers(expression):
-    """Return (label, operator, value) of every matcher of a query, however deep it stands."""
+    """Return (label, operator, value) of every matcher of a query, at any depth."""
     selectors = re.findall(r"VectorSelector", repr(type(expression)))
     if selectors:
         return [(matcher.name, str(matcher.op), matcher.value) for matcher in expression.matchers.matchers]
@@ -43,7 +43,7 @@ def _matchers(expression):
 @settings(deadline=None)
 @given(TEXT)
 def test_a_quoted_text_is_exactly_the_value_of_its_matcher(text):
-    """Whatever the text, the query keeps one matcher with this value."""
+    """A query with any quoted text has one matcher with this value."""
     found = _matchers(promql_parser.parse(f"x{{label={quote(text)}}}"))
     assert [(name, value) for name, _, value in found] == [("label", text)]
 
@@ -54,7 +54,7 @@ ATTACK = st.text(st.sampled_from(list('"\\{}()[]|.*+?^$-,=~!#/ \n\r\t\x00\x1b\u2
 @settings(deadline=None, max_examples=300)
 @given(ATTACK | TEXT, ATTACK | TEXT)
 def test_model_ids_namespaces_and_pod_names_find_themselves_only(text, other):
-    """In both kinds of matchers: a series of this label value is found, one of another is not."""
+    """Both kinds of matchers find the series with this label value, and no other series."""
     tsdb = Tsdb()
     for value in {text, other} - {""}:
         tsdb.append({"__name__": "x", "label": value}, 10.0, 1.0)
@@ -66,7 +66,7 @@ def test_model_ids_namespaces_and_pod_names_find_themselves_only(text, other):
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
 def test_half_a_character_is_refused(text):
-    """It could not be sent; the message shows it written out."""
+    """A lone surrogate cannot be sent; the message shows it as an escape."""
     with pytest.raises(ValueError, match=r"\\ud") as caught:
         quote(text)
     assert str(caught.value).isascii()
@@ -87,7 +87,7 @@ def test_the_attack_of_the_changelog_stays_a_value():
 
 
 def test_a_line_end_is_written_as_an_escape():
-    """PromQL refuses raw ones inside double quotes."""
+    """PromQL refuses a raw line end inside double quotes."""
     assert quote("a\nb\tc") == '"a\\nb\\x09c"'
 
 
@@ -103,7 +103,7 @@ def test_a_regex_literal_matches_its_text_and_nothing_else(text, other):
 @settings(deadline=None)
 @given(NAMESPACE)
 def test_namespaces_of_kubernetes_are_accepted(namespace):
-    """An RFC 1123 label passes as it is."""
+    """A valid RFC 1123 label is returned unchanged."""
     assert validate_namespace(namespace) == namespace
 
 
@@ -120,7 +120,7 @@ def test_anything_else_is_refused_and_shortened_in_the_message(text):
 @settings(deadline=None)
 @given(st.lists(NAMESPACE, min_size=1, max_size=MAX_NAMESPACES_PER_CHUNK))
 def test_every_query_parses_and_is_restricted_to_its_namespaces(namespaces):
-    """Each has exactly one matcher, a full match on the names."""
+    """Each query has one matcher, which matches the whole names."""
     for make in ESSENTIAL_QUERIES.values():
         query = make(namespaces)
         ((name, _, value),) = _matchers(promql_parser.parse(query.text))
@@ -130,7 +130,7 @@ def test_every_query_parses_and_is_restricted_to_its_namespaces(namespaces):
 
 
 def test_the_four_texts():
-    """The wording that a stub Prometheus or a dashboard may rely on."""
+    """A stub of Prometheus or a dashboard may depend on the exact texts."""
     kv, queue = "vllm:kv_cache_usage_perc", "vllm:num_requests_waiting"
     group, where = "max by (namespace, model_name, pod)", '{namespace=~"a|b-1"}'
     assert tuple(make(["a", "b-1"]) for make in ESSENTIAL_QUERIES.values()) == (
@@ -151,7 +151,7 @@ def test_a_query_needs_a_namespace():
 @settings(deadline=None)
 @given(st.lists(NAMESPACE, max_size=350))
 def test_chunks_hold_each_namespace_once(namespaces):
-    """Sorted, at most a hundred each, none left out."""
+    """Chunks are sorted, have at most a hundred namespaces each, and leave none out."""
     made = chunks(namespaces)
     assert [namespace for chunk in made for namespace in chunk] == sorted(set(namespaces))
     assert all(0 < len(chunk) <= MAX_NAMESPACES_PER_CHUNK for chunk in made)
@@ -161,7 +161,7 @@ def test_chunks_hold_each_namespace_once(namespaces):
 @settings(deadline=None)
 @given(st.dictionaries(NAMESPACE, st.integers(0, 2 * MAX_PODS_PER_CHUNK), max_size=250))
 def test_chunks_hold_as_many_pods_as_an_answer_has_room_for(pods):
-    """Only a namespace that has more stands alone with them; no two neighbours would fit together."""
+    """Only a single namespace may exceed the limit of a chunk; no two neighbours would fit together."""
     made = chunks(pods, pods)
     counts = [sum(map(pods.__getitem__, chunk)) for chunk in made]
     assert [namespace for chunk in made for namespace in chunk] == sorted(pods)

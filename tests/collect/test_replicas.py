@@ -1,4 +1,4 @@
-"""The join of samples with the pods of known variants."""
+"""The join of samples with the pods of variants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wva.prometheus.answers import InstantSeries, InstantVector, Labels
 
 @pytest.fixture
 def replicas(cluster, prometheus, instruments):
-    """Return a function that joins the cluster with all that Prometheus has, by pod."""
+    """Return a function that joins the cluster with all series of Prometheus, by pod."""
     return lambda: {replica.pod: replica for replica in _join(cluster, prometheus, instruments)}
 
 
@@ -26,7 +26,7 @@ def _join(cluster, prometheus, instruments):
 
 
 def test_a_reporting_pod_carries_both_signals(cluster, prometheus, replicas):
-    """Values and their times meet in one entry."""
+    """A replica has both values with their times."""
     cluster.variant(pods=1)
     prometheus.put_replica(kv="0.7", queue="4", age_seconds=12)
     replica = replicas()["va-0"]
@@ -37,7 +37,7 @@ def test_a_reporting_pod_carries_both_signals(cluster, prometheus, replicas):
 
 
 def test_a_ready_pod_without_samples_is_still_a_replica(cluster, replicas):
-    """It is expected to report, which is what coverage is about."""
+    """The pod should report, so it counts for coverage."""
     cluster.variant(pods=2)
     assert [(name, replica.reports) for name, replica in sorted(replicas().items())] == [
         ("va-0", False),
@@ -46,7 +46,7 @@ def test_a_ready_pod_without_samples_is_still_a_replica(cluster, replicas):
 
 
 def test_a_pod_that_is_not_ready_is_no_replica(cluster, prometheus, replicas, metric):
-    """Samples of a loading or terminating pod say nothing about capacity; they are counted."""
+    """Samples of such a pod are ignored, and a counter counts them."""
     cluster.deployment("d-va", replicas=3)
     cluster.va(target="d-va")
     cluster.pod("loading", deployment="d-va", ready=False)
@@ -59,7 +59,7 @@ def test_a_pod_that_is_not_ready_is_no_replica(cluster, prometheus, replicas, me
 
 
 def test_series_of_unknown_pods_are_ignored_and_counted_once(cluster, prometheus, replicas, metric):
-    """Deleted pods stay visible for a minute, and others run vLLM too; their times are not counted again."""
+    """Prometheus shows deleted pods for a minute, and other workloads run vLLM, too."""
     cluster.variant(pods=1)
     prometheus.put_replica(pod="gone")
     prometheus.put_replica(namespace="elsewhere")
@@ -68,7 +68,7 @@ def test_series_of_unknown_pods_are_ignored_and_counted_once(cluster, prometheus
 
 
 def test_another_model_s_series_are_ignored_but_named_in_the_hint(cluster, prometheus, replicas, metric):
-    """A spec.modelID that does not match what vLLM serves is the commonest mistake, so it is named."""
+    """Users often set a spec.modelID that differs from vLLM's model name, so the detail names that name."""
     cluster.variant(pods=1, model_id="m")
     for name in ("org/y", "org/served", "org/z"):
         prometheus.put_replica(model_name=name)
@@ -79,7 +79,7 @@ def test_another_model_s_series_are_ignored_but_named_in_the_hint(cluster, prome
 
 
 def test_a_sample_that_is_too_old_says_so_rather_than_naming_another_model(cluster, prometheus, replicas):
-    """The pod does serve our model, so the hint would mislead."""
+    """The pod serves the model, so the name of another model would mislead."""
     cluster.variant(pods=1)
     prometheus.put_replica(model_name="adapter")
     prometheus.put_replica(age_seconds=400)
@@ -87,7 +87,7 @@ def test_a_sample_that_is_too_old_says_so_rather_than_naming_another_model(clust
 
 
 def test_another_model_beside_ours_is_no_hint(cluster, prometheus, replicas):
-    """A pod may serve several names; ours is what counts."""
+    """A pod may serve several names, and only the series of its model count."""
     cluster.variant(pods=1)
     prometheus.put_replica(model_name="adapter")
     prometheus.put_replica()
@@ -95,7 +95,7 @@ def test_another_model_beside_ours_is_no_hint(cluster, prometheus, replicas):
 
 
 def test_a_series_without_identity_is_malformed(cluster, prometheus, replicas, metric):
-    """Namespace, pod and model are what everything is looked up by."""
+    """A series must have namespace, pod and model."""
     cluster.variant(pods=1)
     prometheus.put("kv_cache_usage", "0.5", pod="")
     prometheus.put("kv_cache_usage", "0.5", namespace="")
@@ -105,7 +105,7 @@ def test_a_series_without_identity_is_malformed(cluster, prometheus, replicas, m
 
 
 def test_the_label_pod_name_stands_in_for_pod(cluster, prometheus, replicas):
-    """Some scrape configurations call it so; ``pod`` wins when both are there."""
+    """Some scrape configurations use ``pod_name``; ``pod`` counts if both are there."""
     cluster.variant(pods=2)
     prometheus.put_replica(pod="", pod_name="va-0")
     prometheus.put_replica(pod="va-1", pod_name="va-0")
@@ -113,7 +113,7 @@ def test_the_label_pod_name_stands_in_for_pod(cluster, prometheus, replicas):
 
 
 def test_duplicate_series_make_the_sample_invalid(cluster, prometheus, replicas, metric):
-    """Contradictions are not settled by picking one."""
+    """WVA does not choose between two values of one signal."""
     cluster.variant(pods=1)
     prometheus.put_replica(kv="0.2")
     prometheus.put("kv_cache_usage", "0.9")
@@ -124,7 +124,7 @@ def test_duplicate_series_make_the_sample_invalid(cluster, prometheus, replicas,
 
 
 def test_a_histogram_instead_of_a_number_is_invalid(cluster, prometheus, replicas):
-    """A native histogram of that name is no share."""
+    """A native histogram under the name of the signal is invalid."""
     cluster.variant(pods=1)
     prometheus.put_replica()
     labels = {"namespace": "ns", "pod": "va-0", "model_name": "m"}
@@ -133,7 +133,7 @@ def test_a_histogram_instead_of_a_number_is_invalid(cluster, prometheus, replica
 
 
 def test_pods_of_the_same_name_in_two_namespaces_are_kept_apart(cluster, prometheus, instruments):
-    """Names repeat between tenants."""
+    """Tenants may use the same names."""
     cluster.variant(pods=1)
     cluster.variant(pods=1, namespace="other")
     prometheus.put_replica(namespace="other", kv="0.9")
@@ -142,7 +142,7 @@ def test_pods_of_the_same_name_in_two_namespaces_are_kept_apart(cluster, prometh
 
 
 def test_huge_label_values_leave_nothing_behind(cluster, prometheus, replicas):
-    """Ten megabytes of label end as a short hint in one line."""
+    """A label of ten megabytes becomes a short, printable detail."""
     cluster.variant(pods=1)
     prometheus.put_replica(model_name="\n\x1b[31m" + "x" * 10_000_000)
     prometheus.put_replica(pod="y" * 10_000_000)

@@ -1,4 +1,4 @@
-"""What is known of a model's requests before it may go to zero, and what is not."""
+"""The requests of a model, which WVA counts before the model may go to zero."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def series(signal, value, *, model="m", namespace="ns", target=None):
 
 
 def idle(model="m", namespace="ns"):
-    """Return the series of a model that serves nothing, and has been seen to for ten minutes."""
+    """Return the series of a model that was idle for ten minutes."""
     values = {"finished": "0", "running": "0", "waiting": "0", "covered": "11"}
     return [series(signal, value, model=model, namespace=namespace) for signal, value in values.items()]
 
 
 class FixedPrometheus:
-    """Answers every query with the same, and notes them."""
+    """Answers every query with the same series, and records the queries."""
 
     def __init__(self, *found, error=None, warnings=(), hangs=False):
-        """Answer with the series, or not."""
+        """Answer with the series, with an error, or not at all."""
         self.asked = []
         self._found, self._error, self._warnings, self._hangs = found, error, warnings, hangs
 
@@ -65,7 +65,7 @@ class FixedPrometheus:
 
 
 def asking(prometheus, *, seconds=30.0):
-    """Return what asks a Prometheus in one round."""
+    """Return a function that sends queries to a Prometheus in one round."""
     round_ = Round(NOW, seconds)
     round_.others_begin.set()
     shared = SharedQueries(prometheus)
@@ -73,7 +73,7 @@ def asking(prometheus, *, seconds=30.0):
 
 
 async def test_an_idle_model_is_known_to_be_idle():
-    """Nothing finished, nothing in progress."""
+    """The counts of an idle model are 0, and they cover the whole period."""
     counts = (await FixedPrometheus(*idle()).count())[MODEL]
     assert (counts.finished, counts.in_progress, counts.retention_seconds, counts.detail) == (0.0, 0.0, 600.0, "")
     assert (counts.covered_seconds, counts.covered) == (600.0, True)
@@ -81,7 +81,7 @@ async def test_an_idle_model_is_known_to_be_idle():
 
 @pytest.mark.parametrize(("parts", "seconds"), [(None, 0), ("0", 0), ("1", 0), ("4", 180), ("10", 540), ("12", 600)])
 async def test_what_has_no_samples_is_not_covered(parts, seconds):
-    """The first part looked at lies before the window; a server that counts one more changes nothing."""
+    """The first part lies before the window, so it does not count; nor does one beyond the window."""
     found = [one for one in idle() if one.metric.signal != "covered"]
     found += [] if parts is None else [series("covered", parts)]
     counts = (await FixedPrometheus(*found).count())[MODEL]
@@ -89,7 +89,7 @@ async def test_what_has_no_samples_is_not_covered(parts, seconds):
 
 
 async def test_what_runs_waits_and_queues_is_in_progress():
-    """In the engines and at the gateway; a target names the model where there is one."""
+    """Requests in the engines and at the gateway count; the label of the target goes before the model's."""
     found = [
         series("finished", "2.5"),
         series("running", "1"),
@@ -104,7 +104,7 @@ async def test_what_runs_waits_and_queues_is_in_progress():
 
 @pytest.mark.parametrize("gone", ["finished", "running", "waiting"])
 async def test_a_missing_signal_makes_everything_unknown(gone):
-    """No data is not zero."""
+    """A missing signal is unknown and does not count as 0."""
     found = [one for one in idle() if one.metric.signal != gone]
     counts = (await FixedPrometheus(*found).count())[MODEL]
     assert (counts.finished, counts.in_progress) == (None, None)
@@ -113,7 +113,7 @@ async def test_a_missing_signal_makes_everything_unknown(gone):
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "x", "1.7e308"])
 async def test_what_is_no_number_of_requests_makes_everything_unknown(value):
-    """However good the other signals look."""
+    """One bad value makes all counts unknown."""
     counts = (await FixedPrometheus(*idle()[:2], series("waiting", value), idle()[3]).count())[MODEL]
     assert (counts.finished, counts.in_progress) == (None, None)
     assert "waiting requests are not a number from 0 to 1,000,000,000,000,000" in counts.detail
@@ -129,14 +129,14 @@ async def test_what_is_no_number_of_requests_makes_everything_unknown(value):
     ],
 )
 async def test_no_whole_answer_makes_everything_unknown(prometheus, words):
-    """An error, half an answer, no answer, an empty one."""
+    """An error, a partial answer, a timeout or an empty answer makes the counts unknown."""
     counts = (await prometheus.count())[MODEL]
     assert (counts.finished, counts.in_progress) == (None, None)
     assert words in counts.detail
 
 
 async def test_models_of_one_window_share_a_query():
-    """Each window needs one of its own."""
+    """WVA sends one query for each window."""
     prometheus = FixedPrometheus(*idle(), *idle("n"))
     models = {MODEL: 600.0, OTHER: 400.0, ModelKey("far", "m"): 90.0}
     counts = await prometheus.count(models)
@@ -148,13 +148,13 @@ async def test_models_of_one_window_share_a_query():
 
 
 async def test_another_namespace_says_nothing():
-    """A model of the same name elsewhere is another one."""
+    """A model of the same name in another namespace is another model."""
     counts = (await FixedPrometheus(*idle(namespace="elsewhere")).count())[MODEL]
     assert counts.finished is None
 
 
 def test_a_namespace_that_is_none_does_not_enter_a_query():
-    """Nor does a query without any: it would read every namespace."""
+    """An invalid namespace is an error, and so is a query without namespaces."""
     for namespaces in ([], ['x"}']):
         with pytest.raises(ValueError, match="namespace"):
             request_query(namespaces, Window(60))
@@ -165,44 +165,44 @@ def test_a_namespace_that_is_none_does_not_enter_a_query():
 
 @given(st.floats(min_value=0.001, max_value=LONGEST_SECONDS))
 def test_a_retention_period_is_rounded_up_to_a_window(retention):
-    """Never to a shorter one, so no model is idle before it asked to be; and to the shortest that is long enough."""
+    """WVA takes the shortest window that is not shorter than the period."""
     window = window_of(retention)
     assert window.seconds >= retention
     assert all(other.seconds < retention for other in WINDOWS if other.seconds < window.seconds)
 
 
 def test_the_default_is_a_window_itself():
-    """Nothing changes for the period that most models have."""
+    """The default period is not rounded."""
     assert window_of(DEFAULT_RETENTION_SECONDS) == Window(600)
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=lambda window: str(window.seconds))
 def test_a_window_is_looked_at_without_holes(window):
-    """In whole parts, each of which is at most as long as the gap that is allowed in it."""
+    """A window has whole parts, and a part is not longer than the allowed gap."""
     assert window.parts * window.part_seconds == window.seconds
     assert window.part_seconds <= window.gap_seconds <= window.seconds / 2
 
 
 async def test_two_hundred_periods_cost_no_more_queries_than_there_are_windows():
-    """However many namespaces ask for a period of their own."""
+    """The number of queries does not grow with the number of different periods."""
     prometheus = FixedPrometheus()
     await prometheus.count({ModelKey(f"ns-{number}", "m"): 3.7 * number for number in range(1, 201)})
     assert len(prometheus.asked) <= len(WINDOWS)
 
 
 async def test_a_period_longer_than_every_window_is_never_over():
-    """Nothing is asked, and the model is told why it stays."""
+    """WVA sends no query, and the detail says why the model stays."""
     prometheus = FixedPrometheus()
     counts = (await prometheus.count({MODEL: LONGEST_SECONDS + 1.0}))[MODEL]
     assert (counts.finished, counts.covered, prometheus.asked) == (None, False, [])
     assert counts.detail == "a retention period of 604801 s is longer than the longest window: 604800 s"
 
 
-# --- what the query finds in a history ------------------------------------------------------------------------------
+# --- counts that the query makes of a history -----------------------------------------------------------------------
 
 
 class SampledCounter:
-    """A database with samples every 15 s, and the count that the query makes of it at ``NOW``."""
+    """A database with samples every 15 s, and the counts that the query finds in it at ``NOW``."""
 
     def __init__(self):
         """Begin without samples."""
@@ -227,7 +227,7 @@ class SampledCounter:
         return self
 
     async def count(self, retention=600.0):
-        """Return what is known of the model."""
+        """Return the counts of the model."""
         moment = EvaluationTime(self._tsdb, *[round(NOW * 1000)] * 3)
 
         class Database:
@@ -253,7 +253,7 @@ def steady(value):
 
 @pytest.mark.parametrize("window", WINDOWS[2:12], ids=lambda window: str(window.seconds))
 async def test_a_model_seen_idle_over_the_whole_period_is_idle(window):
-    """However long the period is, and whatever the counter had before it; one request in it is found."""
+    """For any window, earlier requests do not count, and one request within it does."""
     since = window.seconds + window.part_seconds + 30.0
     assert await SampledCounter().counter(steady(7.0), since=since).idle(window.seconds)
     last = SampledCounter().counter(lambda ago: 7.0 if ago > window.seconds / 2 else 8.0, since=since)
@@ -262,14 +262,14 @@ async def test_a_model_seen_idle_over_the_whole_period_is_idle(window):
 
 @pytest.mark.parametrize("seen", [0.0, 15.0, 60.0, 300.0, 420.0, 585.0])
 async def test_a_history_shorter_than_the_period_is_not_idleness(seen):
-    """A new server, one with an empty disk, two scrapes: the counter does not move in what there is."""
+    """A new server has too few samples, although the counter does not move in them."""
     counts = await SampledCounter().counter(steady(0.0), since=seen).count()
     assert not counts.covered
     assert counts.covered_seconds <= seen + 180
 
 
 async def test_a_counter_that_was_not_there_before_counts_as_a_whole():
-    """A pod that served before it was scraped, the first request of its kind, a pod that came and went."""
+    """A pod may have served before its first scrape, so its whole counter counts."""
     served = SampledCounter().counter(steady(0.0), since=900.0).counter(steady(5.0), since=60.0, pod="b")
     assert (await served.count()).finished == 5.0
     brief = SampledCounter().counter(steady(0.0), since=900.0).counter(steady(2.0), since=400.0, until=400.0, pod="b")
@@ -277,7 +277,7 @@ async def test_a_counter_that_was_not_there_before_counts_as_a_whole():
 
 
 async def test_pods_that_were_replaced_do_not_keep_a_model_for_ever():
-    """Each was seen idle for a part of the period, and together for all of it."""
+    """Several pods that were idle one after the other cover the period together."""
     rolled = SampledCounter().counter(steady(9.0), since=900.0, until=300.0).gone("a", ago=290.0)
     assert await rolled.counter(steady(0.0), since=330.0, pod="b").idle()
     restarted = SampledCounter().counter(lambda ago: 9.0 if ago > 400.0 else 0.0, since=900.0)
@@ -287,14 +287,14 @@ async def test_pods_that_were_replaced_do_not_keep_a_model_for_ever():
 
 
 async def test_requests_of_a_pod_that_was_replaced_are_not_forgotten():
-    """Under the same name, as that of a StatefulSet: the new one has served nothing."""
+    """Requests of the former pod count, although its successor has served none."""
     history = SampledCounter().counter(lambda ago: 9.0 if ago > 400.0 else 12.0, since=900.0, until=300.0)
     assert (await history.counter(steady(0.0), since=200.0, pod="b").count()).finished > 0
 
 
 @pytest.mark.parametrize("ends", [100.0, 240.0])
 async def test_a_gap_in_the_period_is_not_idleness(ends):
-    """What finished while nothing was scraped, of pods that have gone since, is not known."""
+    """During a gap without scrapes, pods that are gone now may have finished requests."""
     history = SampledCounter().counter(steady(3.0), since=1200.0, until=ends + 300.0)
     counts = await history.counter(steady(0.0), since=ends, pod="b").count()
     assert not counts.covered
@@ -302,6 +302,6 @@ async def test_a_gap_in_the_period_is_not_idleness(ends):
 
 
 async def test_a_pod_that_is_not_scraped_for_a_while_shows_afterwards_what_it_served():
-    """Its counter went on."""
+    """Its counter goes on during the gap, so the requests count afterwards."""
     gap = SampledCounter().counter(steady(3.0), since=900.0, until=400.0).counter(steady(4.0), since=300.0)
     assert (await gap.count()).finished > 0

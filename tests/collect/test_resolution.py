@@ -1,4 +1,4 @@
-"""Which Deployment a VA scales, in which cases none, and what people are told then."""
+"""Which Deployment a VA scales, when it scales none, and the message for the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _resolve(cluster, va):
 
 
 def test_an_existing_deployment_is_found(cluster):
-    """The Deployment itself is part of the answer."""
+    """The resolution has the Deployment."""
     deployment = cluster.deployment("d")
     resolution = _resolve(cluster, cluster.va(target="d"))
     assert (resolution.reason, resolution.target) == (TargetReason.TARGET_FOUND, deployment)
@@ -24,14 +24,14 @@ def test_an_existing_deployment_is_found(cluster):
 
 
 def test_an_absent_api_version_means_apps_v1(cluster):
-    """The field is optional in the CRD."""
+    """The field is optional in the CustomResourceDefinition."""
     cluster.deployment("d")
     va = cluster.va(spec={"scaleTargetRef": {"kind": "Deployment", "name": "d"}})
     assert _resolve(cluster, va).reason is TargetReason.TARGET_FOUND
 
 
 def test_a_missing_deployment_is_not_found(cluster):
-    """The message names it."""
+    """The message names the Deployment."""
     resolution = _resolve(cluster, cluster.va(target="d"))
     assert (resolution.reason, resolution.message) == (
         TargetReason.TARGET_NOT_FOUND,
@@ -46,13 +46,13 @@ def test_a_deployment_of_the_same_name_elsewhere_is_not_the_target(cluster):
 
 
 def test_a_deployment_being_deleted_is_not_found(cluster):
-    """Its replicas are going away, whatever is decided."""
+    """Its replicas go away, so there is nothing to scale."""
     cluster.deployment("d", **DELETED)
     assert _resolve(cluster, cluster.va(target="d")).reason is TargetReason.TARGET_NOT_FOUND
 
 
 def test_an_empty_name_says_which_field_is_empty(cluster):
-    """Objects from before the field existed have none."""
+    """Objects from before the field existed have no target."""
     resolution = _resolve(cluster, cluster.va(spec={"scaleTargetRef": {}}))
     assert resolution.reason is TargetReason.TARGET_NOT_FOUND
     assert "spec.scaleTargetRef.name is empty" in resolution.message
@@ -62,7 +62,7 @@ def test_an_empty_name_says_which_field_is_empty(cluster):
     ("kind", "api_version"), [("StatefulSet", "apps/v1"), ("Deployment", "apps/v2"), ("", "apps/v1")]
 )
 def test_anything_but_an_apps_v1_deployment_is_unsupported(cluster, kind, api_version):
-    """The message says what is supported instead."""
+    """The message names the supported kind."""
     cluster.deployment("d")
     reference = {"kind": kind, "apiVersion": api_version, "name": "d"}
     resolution = _resolve(cluster, cluster.va(spec={"scaleTargetRef": reference}))
@@ -71,7 +71,7 @@ def test_anything_but_an_apps_v1_deployment_is_unsupported(cluster, kind, api_ve
 
 
 def test_two_vas_on_one_deployment_conflict_and_name_each_other(cluster):
-    """Neither is accepted: two scalers would fight over the replicas."""
+    """WVA accepts neither, because two scalers would change the replicas in turns."""
     cluster.deployment("d")
     spec = {"scaleTargetRef": {"kind": "Deployment", "name": "d"}}
     first, second = cluster.va("a", target="d"), cluster.va("b", spec=spec)
@@ -82,14 +82,14 @@ def test_two_vas_on_one_deployment_conflict_and_name_each_other(cluster):
 
 
 def test_a_va_being_deleted_does_not_compete(cluster):
-    """Replacing a VA by one of another name does not need a pause between."""
+    """A user can replace a VA by one of another name without a pause."""
     cluster.deployment("d")
     cluster.va("old", target="d", metadata=DELETED)
     assert _resolve(cluster, cluster.va("new", target="d")).reason is TargetReason.TARGET_FOUND
 
 
 def test_many_competitors_are_counted_not_listed(cluster):
-    """A message stays readable."""
+    """The message names some of the other VAs and counts the rest."""
     cluster.deployment("d")
     vas = [cluster.va(f"va-{index:02}", target="d") for index in range(20)]
     resolution = _resolve(cluster, vas[0])
@@ -98,7 +98,7 @@ def test_many_competitors_are_counted_not_listed(cluster):
 
 
 def test_the_conflict_ends_when_the_other_goes(cluster):
-    """The index follows the cache."""
+    """When the other VA is deleted, the target is found again."""
     cluster.deployment("d")
     va, other = cluster.va("a", target="d"), cluster.va("b", target="d")
     cluster.stores.variant_autoscalings.delete(other)

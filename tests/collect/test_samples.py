@@ -1,4 +1,4 @@
-"""Classification of what one replica reports: only a believable, recent number is a value."""
+"""Classification of the samples of a replica: only a valid, recent number is a value."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _queue(text):
 
 @pytest.mark.parametrize(("text", "value"), [("0", 0.0), ("0.25", 0.25), ("1", 1.0), ("5e-05", 5e-05), ("-0", 0.0)])
 def test_a_recent_share_is_fresh(text, value):
-    """The notations that Prometheus writes are numbers."""
+    """WVA reads each notation in which Prometheus writes numbers."""
     sample = _kv(text)
     assert (sample.state, sample.value, sample.timestamp) == (SampleState.FRESH, value, NOW - 5)
     assert math.copysign(1, sample.value) == 1
@@ -43,7 +43,7 @@ def test_a_recent_share_is_fresh(text, value):
 
 @pytest.mark.parametrize("text", ["NaN", "+Inf", "-Inf", "-0.1", "1.0000001", "80", "1e400", "9" * 99, None])
 def test_a_share_that_cannot_be_true_is_invalid(text):
-    """It is never taken for zero, which would look idle."""
+    """An invalid share does not count as 0, which would look idle."""
     sample = _kv(text)
     assert (sample.state, sample.value) == (SampleState.INVALID, None)
     assert sample.detail
@@ -51,19 +51,19 @@ def test_a_share_that_cannot_be_true_is_invalid(text):
 
 @pytest.mark.parametrize("text", ["", "x", "1_0", " 1", "\u0663", "0x1", "infinity"])
 def test_only_numbers_as_prometheus_writes_them_are_numbers(text):
-    """Python's idea of a number is wider."""
+    """Python accepts more notations than Prometheus writes; WVA refuses those."""
     assert _kv(text).state is SampleState.INVALID
 
 
 @pytest.mark.parametrize(("text", "value"), [("3", 3.0), ("2.9", 2.0), ("0.5", 0.0), ("1e3", 1000.0)])
 def test_a_queue_length_is_truncated_toward_zero(text, value):
-    """Requests are whole; the original cut as well."""
+    """Requests are whole numbers, and the original truncates, too."""
     assert _queue(text).value == value
 
 
 @pytest.mark.parametrize("text", ["-1", "-0.5", "NaN", "+Inf", "1e10", "1e308"])
 def test_a_queue_length_that_cannot_be_true_is_invalid(text):
-    """A negative one is not rounded up to zero."""
+    """A negative length is invalid and is not raised to 0."""
     assert _queue(text).state is SampleState.INVALID
 
 
@@ -77,28 +77,28 @@ def test_a_number_of_endless_digits_is_invalid():
     [(-30, "fresh"), (0, "fresh"), (59.5, "fresh"), (60, "stale"), (299, "stale"), (300, "missing"), (1e9, "missing")],
 )
 def test_the_age_decides_between_fresh_stale_and_missing(age_seconds, state):
-    """Both limits are exclusive; a clock half a minute ahead is tolerated."""
+    """A sample is no longer fresh at 60 s and missing at 300 s; a clock may be 30 s ahead."""
     sample = _kv("0.5", age_seconds=age_seconds)
     assert sample.state == state
     assert (sample.value is None) == (state == "missing")
 
 
 def test_a_time_in_the_future_is_invalid():
-    """Clocks that far apart say nothing about an age."""
+    """If the clocks differ by more than 30 s, the age is unknown."""
     sample = _kv("0.5", age_seconds=-31)
     assert sample.state is SampleState.INVALID
     assert "31 s in the future" in sample.detail
 
 
 def test_a_value_without_a_time_is_missing():
-    """The value is what max_over_time still shows of a pod that no longer reports."""
+    """The query still shows a value of a pod that no longer reports."""
     sample = CLASSIFIER.scrape(()).sample(SHARE, ("0.5",))
     assert sample.state is SampleState.MISSING
 
 
 @pytest.mark.parametrize("time", [("NaN",), ("x",), (str(NOW), str(NOW))])
 def test_a_time_that_cannot_be_read_is_invalid(time):
-    """The age cannot be known, so the value cannot be believed."""
+    """If the age is unknown, WVA does not use the value."""
     sample = CLASSIFIER.scrape(time).sample(SHARE, ("0.5",))
     assert sample.state is SampleState.INVALID
 
@@ -110,14 +110,14 @@ def test_two_series_for_one_pod_are_invalid_even_when_they_agree():
 
 
 def test_a_missing_value_says_when_the_last_one_was():
-    """The window of a minute has passed, but Prometheus still knows the time."""
+    """The window of the query is a minute, but Prometheus still knows the time of the last sample."""
     sample = CLASSIFIER.scrape((str(NOW - 90),)).sample(SHARE, ())
     assert (sample.state, sample.detail) == (SampleState.MISSING, "last one is 90 s old")
 
 
 @pytest.mark.parametrize("time", ["1e300", "-1e300", "NaN", str(NOW + 5)])
 def test_an_odd_time_of_a_missing_value_is_not_shown(time):
-    """There is nothing to tell people."""
+    """The detail does not show a time that makes no sense."""
     sample = CLASSIFIER.scrape((time,)).sample(SHARE, ())
     assert sample.state is SampleState.MISSING
     assert len(sample.detail) < 30
@@ -126,7 +126,7 @@ def test_an_odd_time_of_a_missing_value_is_not_shown(time):
 @settings(deadline=None)
 @given(TEXTS, TEXTS, st.sampled_from([SHARE, REQUESTS]))
 def test_whatever_arrives_a_value_is_finite_and_in_range(value, time, signal):
-    """No combination of texts raises, and none makes a number of what is none."""
+    """No text raises an exception, and a value is always a number in its range."""
     sample = CLASSIFIER.scrape(time).sample(signal, value)
     if sample.value is not None:
         assert 0 <= sample.value <= signal.range.maximum
@@ -143,7 +143,7 @@ def test_whatever_arrives_a_value_is_finite_and_in_range(value, time, signal):
     st.floats(min_value=0, max_value=1e6),
 )
 def test_an_older_sample_is_never_fresher(value, age_seconds, older_by):
-    """Freshness only falls with age."""
+    """A sample only becomes staler with age."""
     order = [SampleState.FRESH, SampleState.STALE, SampleState.MISSING]
     younger, older = (_kv(repr(value), age_seconds=age) for age in (age_seconds, age_seconds + older_by))
     assert order.index(younger.state) <= order.index(older.state)

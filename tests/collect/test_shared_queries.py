@@ -22,12 +22,12 @@ BY_NAMESPACE = [ErrorKind.MALFORMED, ErrorKind.EXECUTION, ErrorKind.TIMEOUT, Err
 
 
 def makes(*names):
-    """Return what makes the essential queries of these names, or all."""
+    """Return the functions that make the essential queries of these names, or of all."""
     return {name: ESSENTIAL_QUERIES[name] for name in names or ESSENTIAL}
 
 
 class SpoiledPrometheus:
-    """Answers one series for each namespace, or fails if one is a spoiler; notes the namespaces of each query."""
+    """Answers one series for each namespace, or fails if a query names a spoiler; records the queries."""
 
     def __init__(self, *spoilers, kind=ErrorKind.MALFORMED, queries=ESSENTIAL):
         """Fail with this kind of error when a query of these names is about a spoiler."""
@@ -52,7 +52,7 @@ class SpoiledPrometheus:
 
 
 async def settle(shared, *, now=NOW, namespaces=NAMESPACES, seconds=30.0, wanted=None):
-    """Ask in a round of its own."""
+    """Send the queries in a new round."""
     round_ = Round(now, seconds)
     return await shared.settle("essential", wanted or makes(), namespaces, round_)
 
@@ -63,7 +63,7 @@ def answered(settled):
 
 
 async def test_one_query_of_each_kind_is_enough_while_all_is_well():
-    """Nothing is asked twice."""
+    """WVA sends each query once if no query fails."""
     prometheus = SpoiledPrometheus()
     settled = await settle(SharedQueries(prometheus))
     assert answered(settled) == [set(NAMESPACES)] * 4
@@ -73,7 +73,7 @@ async def test_one_query_of_each_kind_is_enough_while_all_is_well():
 @pytest.mark.parametrize("kind", BY_NAMESPACE)
 @pytest.mark.parametrize("queries", [ESSENTIAL, ("queue_length",), ("kv_cache_usage", "queue_length_timestamp")])
 async def test_who_spoils_an_answer_stands_alone(kind, queries):
-    """The others have all answers in the same round, for two queries on each level and one more of each kind."""
+    """WVA halves the namespaces until it finds the bad one; the others have all answers in the same round."""
     prometheus = SpoiledPrometheus("ns-037", kind=kind, queries=queries)
     settled = await settle(SharedQueries(prometheus))
     failure = settled.failed.pop("ns-037")
@@ -84,7 +84,7 @@ async def test_who_spoils_an_answer_stands_alone(kind, queries):
 
 @given(st.sets(st.sampled_from(NAMESPACES), min_size=1, max_size=3), st.sampled_from(BY_NAMESPACE[:2]))
 async def test_several_are_found_in_one_round(spoilers, kind):
-    """Wherever they are; each costs no more than it would alone."""
+    """Each bad namespace costs no more queries than it would alone."""
     prometheus = SpoiledPrometheus(*spoilers, kind=kind)
     settled = await settle(SharedQueries(prometheus))
     assert settled.failed.keys() == spoilers
@@ -94,7 +94,7 @@ async def test_several_are_found_in_one_round(spoilers, kind):
 
 @pytest.mark.parametrize("count", [5, 30, 100])
 async def test_many_cost_a_bounded_number_in_each_round_and_are_found_in_time(count):
-    """Who is honest has an answer in the end."""
+    """All good namespaces have their answers in the end."""
     spoilers = set(NAMESPACES[:: 100 // count])
     prometheus = SpoiledPrometheus(*spoilers)
     shared = SharedQueries(prometheus)
@@ -108,7 +108,7 @@ async def test_many_cost_a_bounded_number_in_each_round_and_are_found_in_time(co
 
 @pytest.mark.parametrize("kind", list(ErrorKind))
 async def test_an_outage_is_not_multiplied(kind):
-    """If nothing is answered, no namespace is the reason."""
+    """If all queries fail, no namespace is the reason, so WVA soon stops the search for one."""
     prometheus = SpoiledPrometheus(*NAMESPACES, kind=kind)
     shared = SharedQueries(prometheus)
     limits = {ErrorKind.MALFORMED: 16, ErrorKind.EXECUTION: 16, ErrorKind.BAD_QUERY: 4, ErrorKind.UNAUTHORIZED: 4}
@@ -122,7 +122,7 @@ async def test_an_outage_is_not_multiplied(kind):
 
 
 async def test_after_an_outage_with_a_few_answers_all_have_theirs_at_once():
-    """Namespaces that were suspected meanwhile are not let back a few at a time: it was not them."""
+    """After the outage WVA clears all suspected namespaces in one round."""
     prometheus = SpoiledPrometheus(kind=ErrorKind.TIMEOUT)
     shared, random = SharedQueries(prometheus), Random(1)
     for number in range(10):
@@ -145,7 +145,7 @@ async def test_after_an_outage_with_a_few_answers_all_have_theirs_at_once():
 
 @pytest.mark.parametrize("kind", [ErrorKind.UNAUTHORIZED, ErrorKind.BAD_QUERY, ErrorKind.REFUSED])
 async def test_what_no_namespace_can_cause_is_not_looked_for(kind):
-    """Everybody fails."""
+    """No namespace can cause these errors, so all namespaces fail without a search."""
     prometheus = SpoiledPrometheus("ns-037", kind=kind)
     settled = await settle(SharedQueries(prometheus))
     assert settled.failed.keys() == set(NAMESPACES)
@@ -153,7 +153,7 @@ async def test_what_no_namespace_can_cause_is_not_looked_for(kind):
 
 
 async def test_who_was_found_is_asked_alone_and_less_and_less_often():
-    """The others go on with one query of each kind."""
+    """The other namespaces still share one query of each kind."""
     prometheus = SpoiledPrometheus("ns-037")
     shared = SharedQueries(prometheus)
     await settle(shared)
@@ -169,7 +169,7 @@ async def test_who_was_found_is_asked_alone_and_less_and_less_often():
 
 
 async def test_who_recovers_has_an_answer_at_once_and_returns_after_a_while():
-    """It stays apart first, so one that fails now and then does not spoil the answers of the others."""
+    """WVA asks for it alone at first, in case it fails again and spoils the shared answers."""
     prometheus = SpoiledPrometheus("ns-037")
     shared = SharedQueries(prometheus)
     await settle(shared)
@@ -196,7 +196,7 @@ async def test_who_fails_again_is_alone_already():
 
 
 async def test_who_comes_and_goes_is_in_each_answer_once():
-    """Also when the namespaces with which it was suspected have been told apart meanwhile."""
+    """An answer has each namespace once, although the groups of suspected namespaces change."""
     prometheus = SpoiledPrometheus(*NAMESPACES[20:60])
     shared = SharedQueries(prometheus)
     for number in range(12):
@@ -210,7 +210,7 @@ async def test_who_comes_and_goes_is_in_each_answer_once():
 
 
 async def test_one_namespace_that_has_prometheus_for_itself_is_asked_every_time():
-    """There is no answer of others to spoil."""
+    """A single namespace shares its answer with no other, so it does not wait."""
     prometheus = SpoiledPrometheus("ns-037")
     shared = SharedQueries(prometheus)
     for number in range(5):
@@ -219,7 +219,7 @@ async def test_one_namespace_that_has_prometheus_for_itself_is_asked_every_time(
 
 
 async def test_a_clock_that_is_set_back_lets_nobody_wait():
-    """Times of another clock say nothing."""
+    """Waiting times from before the clock changed do not count."""
     prometheus = SpoiledPrometheus("ns-037")
     shared = SharedQueries(prometheus)
     for number in range(4):
@@ -229,7 +229,7 @@ async def test_a_clock_that_is_set_back_lets_nobody_wait():
 
 
 async def test_kinds_of_answers_are_judged_apart():
-    """Who spoils one kind may be good for others."""
+    """A namespace may spoil one kind of answer and not another."""
     prometheus = SpoiledPrometheus("ns-037", queries=("queue_length",))
     shared = SharedQueries(prometheus)
     round_ = Round(NOW, 30.0)
@@ -239,7 +239,7 @@ async def test_kinds_of_answers_are_judged_apart():
 
 
 async def test_what_takes_too_long_is_found_over_several_rounds():
-    """Each has time for some queries only; the halves that were answered count at once."""
+    """A round has time for a few slow queries only; answered halves count at once."""
     prometheus = SpoiledPrometheus()
     answer = prometheus.query
 
@@ -264,7 +264,7 @@ async def test_what_takes_too_long_is_found_over_several_rounds():
 
 
 class SlowPrometheus(SpoiledPrometheus):
-    """Takes a while for each query, and notes how many run at the same time."""
+    """Takes a while for each query, and records how many run at the same time."""
 
     def __init__(self):
         """Nothing runs yet."""
@@ -282,7 +282,7 @@ class SlowPrometheus(SpoiledPrometheus):
 
 
 async def test_essential_queries_go_first():
-    """However many others there are, and although those came first."""
+    """Essential queries go before 200 other queries that came earlier."""
     prometheus = SlowPrometheus()
     shared, round_ = SharedQueries(prometheus), Round(NOW, 30.0)
     other = {"engine_signals": engine_signals}
@@ -298,7 +298,7 @@ async def test_essential_queries_go_first():
 
 
 async def test_the_others_do_not_wait_for_ever():
-    """One namespace whose essential queries hang does not keep those of all others from being asked."""
+    """Other queries get their answers, although the essential queries hang."""
     prometheus = SpoiledPrometheus()
     answer = prometheus.query
 

@@ -1,4 +1,4 @@
-"""What is kept of objects whose owners write more than any real one has."""
+"""The parts that WVA keeps of objects that are larger than any real one."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def containers_of(found):
 
 
 def test_a_usual_deployment_is_kept_as_it_is():
-    """It is not even copied."""
+    """A Deployment of usual size is not copied."""
     made = deployment(Container("vllm", command=("vllm",), env=(EnvVar("VLLM_USE_V1", "0"),)))
     assert bounded_target(made) is made
     assert not surplus_problems(VA, made)
 
 
 def test_the_environment_is_not_kept():
-    """But for the variable that is read, the last of its entries."""
+    """WVA keeps only the variable that it reads, in its last entry."""
     env = [EnvVar("TOKEN", "secret"), EnvVar("VLLM_USE_V1", "1"), EnvVar("VLLM_USE_V1", "0"), EnvVar("X", "y")]
     (container,) = containers_of(bounded_target(deployment(Container("vllm", env=tuple(env)))))
     assert container.env == (EnvVar("VLLM_USE_V1", "0"),)
 
 
 def test_arguments_beyond_the_limit_are_not_read_and_said():
-    """The limit counts bytes, and those of command and args together; what is at the limit is read."""
+    """The limit is for the bytes of command and args together, and a message tells when they exceed it."""
     fits = Container("fits", args=("--block-size=8", "é" * ((MAX_ARGUMENT_BYTES - 16) // 2)))
     beyond = msgspec.structs.replace(fits, name="beyond", command=("x",))
     kept = bounded_target(deployment(fits, beyond))
@@ -68,14 +68,14 @@ def test_arguments_beyond_the_limit_are_not_read_and_said():
 
 
 def test_only_the_first_containers_are_kept_and_that_is_said():
-    """Their number is in the message."""
+    """The message has the number of containers."""
     kept = bounded_target(deployment(*(Container(f"c{number}") for number in range(5_000))))
     assert len(containers_of(kept)) == MAX_CONTAINERS
     assert surplus_problems(VA, kept) == ["containers: got 5,000, expected at most 64; in force: the first 64"]
 
 
 def test_a_model_id_that_no_label_can_be_is_no_model():
-    """Nothing is decided on such a variant, and its condition says why."""
+    """WVA does not decide on such a variant, and a message says why."""
     va = bounded_variant(VariantAutoscaling(spec=VariantAutoscalingSpec(model_id="m" * 1_000_000)))
     assert len(va.spec.model_id) == 513
     assert not model_id_fits(va)
@@ -87,7 +87,7 @@ def test_a_model_id_that_no_label_can_be_is_no_model():
 
 
 def test_of_many_conditions_the_own_ones_are_kept():
-    """Of several of one type the first one, as everywhere."""
+    """WVA keeps its own conditions; of two of one type the first counts."""
     foreign = [Condition(f"t{number}", "True") for number in range(10_000)]
     own = [Condition(ConditionType.READY, "True", "First"), Condition(ConditionType.READY, "False", "Second")]
     va = bounded_variant(msgspec.structs.replace(VA, status=VariantAutoscalingStatus(conditions=(*foreign, *own))))

@@ -1,4 +1,4 @@
-"""The kinds of targets: what a replica is, which pods belong to it, and which kinds are scaled."""
+"""The kinds of targets: their replicas, their pods, and which kinds WVA scales."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def leader_worker_set(cluster, name="d", *, groups=2, size=3, **group):
 
 
 def group(cluster, leaders, name="d-0", *, workers=2, leader=None, worker=None):
-    """Put the pods of a group; ``leader`` and ``worker`` are arguments for those pods, the latter for the last one."""
+    """Put the pods of a group; ``leader`` has arguments for the first pod, ``worker`` for the last one."""
     first = pod(cluster, name, leaders, **(leader or {}))
     owned = cluster.put(STATEFUL_SETS, name, owner=first)
     for number in range(1, workers + 1):
@@ -69,7 +69,7 @@ def group(cluster, leaders, name="d-0", *, workers=2, leader=None, worker=None):
 
 
 def the_only_pod(cluster, target):
-    """Return what stands for the only replica."""
+    """Return the pod that stands for the only replica."""
     (found,) = pods_of(target, cluster.stores.targets)
     return found
 
@@ -89,7 +89,7 @@ def test_a_stateful_set_is_found_by_its_kind(cluster):
 
 
 def test_the_pods_of_a_stateful_set_are_its_own(cluster):
-    """It controls them itself; those that have ended do not count."""
+    """A StatefulSet controls its pods itself; pods that have ended do not count."""
     made = cluster.put(STATEFUL_SETS)
     other = cluster.put(STATEFUL_SETS, "other")
     pod(cluster, "d-0", made)
@@ -101,7 +101,7 @@ def test_the_pods_of_a_stateful_set_are_its_own(cluster):
 
 
 def test_a_replica_of_a_leader_worker_set_is_a_group(cluster):
-    """Replicas count groups; GPUs are those of all of its pods; the engine's arguments are the leader's."""
+    """A replica is a group with the GPUs of all its pods; the engine's arguments are the leader's."""
     leader, worker = template(gpus=4, args=["--max-num-seqs=7"]), template(gpus=8, args=["--max-num-seqs=9"])
     leader_worker_set(cluster, leaderTemplate=leader, workerTemplate=worker)
     cluster.va(spec=reference("LeaderWorkerSet", api_version=API_VERSION))
@@ -114,7 +114,7 @@ def test_a_replica_of_a_leader_worker_set_is_a_group(cluster):
 
 @pytest.mark.parametrize(("size", "gpus"), [(1, 8), (2, 16), (None, 8), (0, 8), (-3, 8), (10**12, 8)])
 def test_without_a_template_of_its_own_the_leader_is_a_worker(cluster, size, gpus):
-    """A size that can be none is taken for one pod."""
+    """An invalid size counts as one pod."""
     made, _ = leader_worker_set(cluster, size=size, workerTemplate=template(gpus=8))
     cluster.va(spec=reference("LeaderWorkerSet", api_version=API_VERSION))
     (accepted,) = accepted_variants(cluster.stores)
@@ -123,7 +123,7 @@ def test_without_a_template_of_its_own_the_leader_is_a_worker(cluster, size, gpu
 
 
 def test_the_leader_stands_for_its_group(cluster):
-    """Its name and address; Ready since the last of the pods was."""
+    """The group has the leader's name and address, and is Ready since its last pod is."""
     made, leaders = leader_worker_set(cluster)
     group(cluster, leaders, leader={"since": 1}, worker={"since": 5})
     found = the_only_pod(cluster, made)
@@ -144,14 +144,14 @@ def test_the_leader_stands_for_its_group(cluster):
     ],
 )
 def test_a_group_is_ready_when_all_of_its_pods_are(cluster, spoil):
-    """The engine cannot serve without one of its nodes."""
+    """The engine cannot serve without all of its pods."""
     made, leaders = leader_worker_set(cluster)
     group(cluster, leaders, **spoil)
     assert not the_only_pod(cluster, made).ready
 
 
 def test_a_group_waits_for_a_node_as_long_as_one_of_its_pods_does(cluster):
-    """And is told as one that the scheduler finds no node for."""
+    """If one pod of a group is unschedulable, the group counts as one unschedulable pod."""
     _, leaders = leader_worker_set(cluster, groups=1)
     refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     refused["lastTransitionTime"] = READY_AT.format(0)
@@ -163,14 +163,14 @@ def test_a_group_waits_for_a_node_as_long_as_one_of_its_pods_does(cluster):
 
 
 def test_a_leader_alone_is_a_whole_group_of_one(cluster):
-    """Then there are no workers, nor a StatefulSet of them that would count."""
+    """A group of size 1 is Ready without workers."""
     made, leaders = leader_worker_set(cluster, size=1)
     group(cluster, leaders, workers=0)
     assert the_only_pod(cluster, made).ready
 
 
 def test_each_group_has_its_own_workers(cluster):
-    """A worker of another group does not help."""
+    """Workers of another group do not make a group complete."""
     made, leaders = leader_worker_set(cluster)
     group(cluster, leaders, "d-0", workers=1)
     group(cluster, leaders, "d-1", workers=3)
@@ -186,7 +186,7 @@ def test_pools_see_the_labels_that_leaders_will_have(cluster):
 
 
 def test_why_a_kind_cannot_be_read_is_told(cluster):
-    """A cluster need not serve it, nor the controller be allowed to read it."""
+    """The message says why, for example that the cluster does not serve the kind."""
     cluster.watched[LEADER_WORKER_SETS.name].absent = "the server does not serve it"
     va = cluster.va(spec=reference("LeaderWorkerSet", api_version=API_VERSION))
     found = resolve(va, vas=cluster.stores.variant_autoscalings, targets=cluster.stores.targets)
@@ -195,7 +195,7 @@ def test_why_a_kind_cannot_be_read_is_told(cluster):
 
 
 def test_only_chosen_kinds_are_scaled():
-    """The default always; the message names what is scaled."""
+    """The default kind is always scaled; the message names the scaled kinds."""
     assert chosen_kinds("") == (DEFAULT,)
     assert chosen_kinds("LeaderWorkerSet") == (DEFAULT, KINDS[2])
     cluster = CachedCluster(kinds=chosen_kinds("LeaderWorkerSet"))
@@ -220,12 +220,12 @@ def test_only_chosen_kinds_are_scaled():
     ],
 )
 def test_a_scaler_is_found_by_what_it_scales(named, key):
-    """KEDA leaves kind and group out; the version does not matter."""
+    """KEDA may leave out kind and group; the version does not matter."""
     assert scaled_key("ns", named) == key
 
 
 def test_both_templates_are_kept_small(cluster):
-    """The caches keep what is read of a target, whatever its kind."""
+    """The caches keep only the first containers of each template."""
     many = {"spec": {"containers": [{"name": f"c{number}"} for number in range(MAX_CONTAINERS + 1)]}}
     made, _ = leader_worker_set(cluster, leaderTemplate=many, workerTemplate=many)
     kept = bounded_target(made)
@@ -234,7 +234,7 @@ def test_both_templates_are_kept_small(cluster):
 
 
 def test_every_kind_is_read_and_found_by_its_resource(cluster):
-    """What is added to the list is watched, indexed and told by its own kind."""
+    """Each kind of the list is indexed and found by its resource."""
     for kind in KINDS:
         target = cluster.put(kind.resource)
         assert cluster.stores.targets.kind_of(target) is kind
@@ -248,7 +248,7 @@ class CloneSet(PodSet, frozen=True, rename="camel"):
 
 
 def test_a_further_kind_is_a_class_and_an_entry():
-    """Nothing else has to know of it: it is resolved, its replicas are counted and its pods are found."""
+    """A new kind needs no other code: it is resolved, and its replicas and pods are found."""
     resource = Resource("apps.kruise.io", "v1alpha1", "clonesets", "CloneSet", CloneSet)
     cluster = CachedCluster(kinds=(DEFAULT, TargetKind(resource)))
     made = cluster.put(resource, spec={"replicas": 2, "template": template(gpus=4)}, status={"replicas": 2})

@@ -1,4 +1,4 @@
-"""What the pods of one namespace report never changes the numbers of another, whatever labels a tenant writes."""
+"""The pods of one namespace cannot change the numbers of another one by their labels."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ VICTIM = VariantKey("victim", "va")
 
 
 def page(usage, waiting, **labels):
-    """Return what a pod reports."""
+    """Return the metrics page of a pod."""
     text = ",".join(f'{name}="{value}"' for name, value in labels.items())
     return f"{KV}{{{text}}} {usage}\n{QUEUE}{{{text}}} {waiting}\n"
 
 
 @pytest.fixture
 async def world(clock, instruments):
-    """Return (embedded Prometheus, function that scrapes and returns the victim's replica).
+    """Return a function that scrapes and returns the victim's replica.
 
-    Victim and attacker have a variant of the same model each, with a pod of the same name.
+    Victim and attacker each have a variant of the same model, with a pod of the same name.
     """
     cluster = CachedCluster()
     for namespace in ("victim", "attacker"):
@@ -67,14 +67,14 @@ FORGERIES = {
 
 @pytest.mark.parametrize("labels", FORGERIES.values(), ids=FORGERIES.keys())
 async def test_labels_of_a_page_do_not_make_it_anothers(world, labels):
-    """Prometheus calls them exported_..., and no query of ours reads those."""
+    """Prometheus renames such labels to exported_..., which no query of WVA reads."""
     replica = await world(page(0.99, 90, model_name="m", **labels))
     assert (replica.kv_usage.value, replica.queue_length.value) == (0.4, 3)
 
 
 @pytest.mark.parametrize(("usage", "waiting", "seen"), [(0.0, 0, (0.4, 3)), (0.99, 90, (0.99, 90))])
 async def test_where_prometheus_honors_forged_labels_the_higher_value_counts(world, usage, waiting, seen):
-    """With honorLabels a page speaks for the pods of others; those that report themselves are not made to shrink."""
+    """With honorLabels a page can add series to other pods, but it cannot lower their values."""
     forged = {"model_name": "m", "namespace": "victim", "pod": "va-0", "engine": "x"}
     replica = await world(page(usage, waiting, **forged), honor_labels=True)
     assert (replica.kv_usage.value, replica.queue_length.value) == seen
@@ -90,7 +90,7 @@ SERIES = st.lists(st.tuples(LABELS, st.sampled_from(["0", "0.99", "NaN", "1e9", 
 @settings(deadline=None)
 @given(SERIES)
 def test_no_series_of_a_namespace_changes_what_is_seen_of_another(forged):
-    """Whatever labels it has besides: the snapshot of the victim is the same with and without it."""
+    """The snapshot of the victim is the same with and without the attacker's series."""
 
     def seen(entries):
         cluster, prometheus = CachedCluster(), FakePrometheus()

@@ -1,4 +1,4 @@
-"""What is taken from a VA and its Deployment into a variant, and which VAs become one."""
+"""How a VA and its Deployment become a variant, and which VAs do not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_identity_and_labels_are_taken_over(cluster):
 
 
 def test_replicas_come_from_the_deployment(cluster):
-    """Pending is what exists and is not ready."""
+    """Pending replicas are those that exist and are not ready."""
     cluster.deployment("d", replicas=3, ready=1)
     cluster.va()
     variant = _only(cluster)
@@ -39,7 +39,7 @@ def test_replicas_come_from_the_deployment(cluster):
 
 
 def test_the_number_in_the_status_is_read_back_even_when_it_is_zero(cluster):
-    """Absent and zero are two things."""
+    """A missing number is None, and 0 is a number."""
     cluster.deployment("d")
     cluster.va()
     assert _only(cluster).status_desired is None
@@ -50,14 +50,14 @@ def test_the_number_in_the_status_is_read_back_even_when_it_is_zero(cluster):
 
 @pytest.mark.parametrize(("status", "expected"), [("True", parse_time(EARLY)), ("False", None)])
 def test_the_start_of_an_unfinished_change_is_its_condition_s(cluster, status, expected):
-    """A process that takes over resets no deadline."""
+    """After a restart the change keeps its start, so no deadline is reset."""
     cluster.deployment("d")
     cluster.va(status={"conditions": [{"type": "Progressing", "status": status, "lastTransitionTime": EARLY}]})
     assert _only(cluster).settling_since == expected
 
 
 def test_the_oldest_pod_that_is_not_ready_starts_the_load(cluster):
-    """Ready, ended and terminating pods have no say."""
+    """Ready, ended and terminating pods do not count."""
     cluster.deployment("d", replicas=5)
     cluster.va()
     cluster.pod("ready", creationTimestamp="2025-01-01T00:00:00Z")
@@ -70,13 +70,13 @@ def test_the_oldest_pod_that_is_not_ready_starts_the_load(cluster):
 
 
 def _refused(since, *, reason="Unschedulable", status="False"):
-    """Return what the scheduler writes on a pod that it finds no node for."""
+    """Return the status of a pod for which the scheduler finds no node."""
     condition = {"type": "PodScheduled", "status": status, "reason": reason, "lastTransitionTime": since}
     return {"ready": False, "phase": "Pending", "node": "", "conditions": [condition]}
 
 
 def test_pods_without_a_node_count_at_once_and_as_hopeless_after_a_minute(cluster):
-    """Those that are going need none; a pod that has a node, or is held back on purpose, is not refused."""
+    """Terminating pods do not count; pods that are gated are not unschedulable."""
     cluster.deployment("d", replicas=7)
     cluster.va()
     cluster.pod("placed", **_refused(EARLY) | {"node": "n"})
@@ -91,7 +91,7 @@ def test_pods_without_a_node_count_at_once_and_as_hopeless_after_a_minute(cluste
 
 
 def test_pods_belong_by_owner_not_by_name(cluster):
-    """Bare pods, other ReplicaSets and a deleted Deployment's leftovers are not ours."""
+    """Bare pods, pods of other ReplicaSets and pods of a deleted Deployment do not count."""
     cluster.deployment("d")
     cluster.pod("leftover", deployment="d")
     cluster.deployment("d")  # again, with another uid
@@ -122,7 +122,7 @@ def test_a_copied_owner_counts_in_its_own_namespace_only(cluster):
 
 
 def test_only_accepted_vas_become_variants(cluster):
-    """Deleted, contested, unresolved ones, those without a model and other controllers' stay out."""
+    """VAs that are deleted, in conflict, without target or model, or of another controller do not."""
     cluster.deployment("shared")
     cluster.va("one", target="shared")
     cluster.va("two", target="shared")
@@ -145,13 +145,13 @@ def test_only_accepted_vas_become_variants(cluster):
 
 @pytest.mark.parametrize(("text", "cost"), [("3", 3.0), ("0", 0.0), ("2.5", 2.5), ("1e2", 100.0), (".5", 0.5)])
 def test_a_cost_is_a_decimal_number(text, cost):
-    """Zero is a cost as well."""
+    """A cost may be 0."""
     assert parse_cost(text) == cost
 
 
 @pytest.mark.parametrize("text", ["", "cheap", "-1", "nan", "inf", "1e999", "1e10", "1_0", " 1", "\u0663"])
 def test_a_cost_that_is_no_number_is_the_default(text):
-    """Comparing costs needs numbers that are not negative, and not so large that sums of them are all the same."""
+    """A cost must be finite, not negative and not so large that sums lose precision."""
     assert parse_cost(text) == 10.0
 
 
@@ -167,7 +167,7 @@ def test_a_cost_that_is_no_number_is_the_default(text):
     ],
 )
 def test_a_cost_that_is_not_meant_is_named(cluster, text, got, in_force):
-    """Zero is taken as it is written, but makes the variant the cheapest whatever it has."""
+    """A cost of 0 is used, but reported, because it makes the variant the cheapest."""
     cluster.va("v", target="d", spec={"variantCost": text})
     (va,) = cluster.stores.variant_autoscalings.list()
     expected = "expected a number above 0 and up to 1,000,000,000"
@@ -176,7 +176,7 @@ def test_a_cost_that_is_not_meant_is_named(cluster, text, got, in_force):
 
 @pytest.mark.parametrize("text", ["10.0", "0.1", "1e9", "007"])
 def test_a_usual_cost_is_no_problem(cluster, text):
-    """However it is written."""
+    """Every usual notation of a cost is accepted."""
     cluster.va("v", target="d", spec={"variantCost": text})
     (va,) = cluster.stores.variant_autoscalings.list()
     assert cost_problems(va) == []
@@ -198,7 +198,7 @@ def test_a_usual_cost_is_no_problem(cluster, text):
     ],
 )
 def test_gpus_are_summed_over_containers_and_vendors(containers, gpus):
-    """A limit without a request counts, since Kubernetes makes a request of it."""
+    """A limit without a request counts, since Kubernetes sets the request to it."""
     made = [Container(resources=ResourceRequirements(requests, limits)) for requests, limits in containers]
     template = PodTemplate(spec=TemplateSpec(tuple(made)))
     assert gpus_per_replica([(template, 1)]) == gpus

@@ -1,4 +1,4 @@
-"""vLLM's parameters from the Deployment of a variant."""
+"""The parameters of vLLM, read from the Deployment of a variant."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEMPLATE = {
 
 
 def test_a_variant_carries_the_parameters_of_its_deployment(cluster):
-    """Later containers win, init containers say nothing, of the environment one variable counts and is the last one."""
+    """Later containers override earlier ones, and init containers do not count."""
     made = cluster.deployment("d")
     wire = msgspec.to_builtins(made) | {"spec": {"replicas": 1, "template": {"spec": TEMPLATE}}}
     cluster.deployments.upsert(msgspec.convert(wire, Deployment))
@@ -42,13 +42,13 @@ def test_a_variant_carries_the_parameters_of_its_deployment(cluster):
 
 
 def test_numbers_that_no_engine_takes_keep_the_default():
-    """Infinities and endless digits end up nowhere."""
+    """Infinite, very long and malformed numbers keep the default."""
     words = ("--gpu-memory-utilization=inf", "--max-num-seqs=" + "9" * 100, "--block-size=x", "--max-model-len=1_000")
     assert read_parameters([EngineCommand(words)]) == VllmParameters()
 
 
 def test_a_limit_of_zero_sequences_carries_nothing():
-    """It is what the arguments say; the capacity that follows is 0."""
+    """WVA takes the number as the arguments have it."""
     assert read_parameters([EngineCommand(("--max-num-seqs", "0"))]).max_num_seqs == 0
     assert read_parameters([EngineCommand(("--max-num-seqs", "-1"))]).max_num_seqs == -1
 
@@ -65,13 +65,13 @@ def test_a_limit_of_zero_sequences_carries_nothing():
     ],
 )
 def test_a_script_is_split_at_spaces_outside_of_quotes(script, words):
-    """Quotes are dropped, and one that is not closed reaches to the end."""
+    """Quotes are dropped; an open quote reaches to the end."""
     assert list(_split(script)) == words
 
 
 @pytest.mark.parametrize("piece", ["'", "' ", "'a'", "\"'", "a", "a ", "--block-size=7 "])
 def test_reading_takes_time_in_proportion_to_the_length(piece):
-    """Of 64 KiB sixteen times that of 4 KiB, and not its square."""
+    """Reading 64 KiB takes less than 40 times as long as 4 KiB, so the time does not grow as the square."""
 
     def read(size):
         read_parameters([EngineCommand(("sh", "-c", piece * (size // len(piece))))])
@@ -91,7 +91,7 @@ def test_reading_takes_time_in_proportion_to_the_length(piece):
     ],
 )
 def test_a_number_that_is_none_is_told_with_what_is_in_force(cluster, word, told):
-    """What the shell or vLLM itself puts in is no fault. A suffix is one that is told: it is not read."""
+    """Variables and ``auto`` are no problem; a suffix is one, because WVA does not read it."""
     template = {"containers": [{"name": "vllm", "args": [word]}]}
     wire = msgspec.to_builtins(cluster.deployment("d")) | {"spec": {"template": {"spec": template}}}
     problems = vllm_problems(msgspec.convert(wire, Deployment))

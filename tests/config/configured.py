@@ -1,4 +1,4 @@
-"""The caches and controllers that configuration comes from, without a server."""
+"""The caches and controllers through which WVA reads its configuration, without an API server."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ OWN = "wva"
 
 
 class ConfiguredCluster:
-    """The caches, and what follows them; ``settle`` works off the queue as the worker does."""
+    """The caches and the controllers on them; ``settle`` works off the queue as the worker does."""
 
     def __init__(self, *, watched="", instance=""):
-        """Build everything; nothing is there."""
+        """Build all objects, and start with an empty cluster."""
         given = Given({}, {"PROMETHEUS_BASE_URL": "https://p", "POD_NAMESPACE": OWN}, {})
         configured = load(given).settings
         self.version = 0
@@ -59,7 +59,7 @@ class ConfiguredCluster:
         )
 
     def start(self):
-        """Do what happens when the process begins to lead."""
+        """Do what the process does when it begins to lead."""
         asyncio.run(self.controller.load_all())
         self.controller.watch()
         self.follower.watch()

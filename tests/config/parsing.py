@@ -9,7 +9,7 @@ from wva.slices import at_once
 
 
 class Parsed:
-    """What a ConfigMap says after others before it."""
+    """What WVA takes from a ConfigMap after it has taken earlier ones."""
 
     def __init__(self, make, data, previous=None, *, namespace=""):
         """Take the ConfigMaps one after the other; the last one is ``data``."""
@@ -22,7 +22,7 @@ class Parsed:
         self.errors, self.warnings = tuple(said.errors), tuple(said.warnings)
 
     def __eq__(self, other):
-        """Compare what is said."""
+        """Compare the values, the kept entries, the errors and the warnings."""
         return (self.values, self.good, self.errors, self.warnings) == (
             other.values,
             other.good,
@@ -34,10 +34,10 @@ class Parsed:
 
 
 class ParsedSaturation(Parsed):
-    """A saturation ConfigMap; ``policy`` is what is decided with."""
+    """A saturation ConfigMap; ``policy`` is the policy that decisions use."""
 
     def __init__(self, data, previous=None):
-        """Take it, and ask a live policy for the rest."""
+        """Take the ConfigMaps, and keep the policy of a live configuration."""
         live = LiveConfiguration(load(Given({}, {}, {})).settings)
         super().__init__(lambda: live._maps[MapKind.SATURATION], data, previous)
         self.policy = live.policy
@@ -48,25 +48,25 @@ def _global(kind):
 
 
 def parse_saturation(data, *, previous=None):
-    """Return what comes of a global saturation ConfigMap."""
+    """Parse a global saturation ConfigMap."""
     return ParsedSaturation(data, previous)
 
 
 def parse_costs(data, *, previous=None):
-    """Return what comes of the ConfigMap of accelerator costs."""
+    """Parse the ConfigMap of accelerator costs."""
     return Parsed(_global(MapKind.ACCELERATOR_COSTS), data, previous)
 
 
 def parse_profiles(data, *, previous=None):
-    """Return what comes of the ConfigMap of measured performance."""
+    """Parse the ConfigMap of measured performance."""
     return Parsed(_global(MapKind.PROFILES), data, previous)
 
 
 def parse_service_classes(data, *, previous=None):
-    """Return what comes of the ConfigMap of service classes."""
+    """Parse the ConfigMap of service classes."""
     return Parsed(_global(MapKind.SERVICE_CLASSES), data, previous)
 
 
 def parse_layered(kind, data, *, previous=None, namespace=""):
-    """Return what comes of a ConfigMap whose entries are for models."""
+    """Parse a ConfigMap whose entries are for models."""
     return Parsed(kind, data, previous, namespace=namespace)

@@ -1,4 +1,4 @@
-"""Two valid texts for every setting, and what they mean."""
+"""Two valid texts for every setting, and the values they stand for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPECIAL = {
     "pool_group": tuple((group, group) for group in POOL_GROUPS),
     "epp_bearer_token": (("Bearer one", SecretStr("one")), ("two", SecretStr("two"))),
     "prometheus_bearer_token": (("one", SecretStr("one")), ("two", SecretStr("two"))),
-    # Fresh must stay below unavailable, whatever the other one is.
+    # Each text keeps fresh below unavailable while the other setting has its default.
     "fresh_threshold": (("11s", 11.0), ("0.5m", 30.0)),
     "stale_threshold": (("90s", 90.0), ("4m", 240.0)),
     "unavailable_threshold": (("9m", 540.0), ("1h", 3600.0)),
@@ -40,7 +40,7 @@ def samples(name):
 
 
 def loaded(*, flags=None, environment=None, config_map=None):
-    """Return what is in force for these sources."""
+    """Load the settings from these sources."""
     return load(Given(flags or {}, environment or {}, config_map or {}))
 
 
@@ -52,7 +52,7 @@ def sources(name):
 
 
 def given(name, texts):
-    """Return what is in force when a field is given as ``texts`` says, by source."""
+    """Load the settings with one field given; ``texts`` has its text for each source."""
     key = FIELDS[name].keys[0]
     return loaded(
         flags={name: texts["flag"]} if "flag" in texts else {},

@@ -1,4 +1,4 @@
-"""Which changes of the main ConfigMap need a restart, and how they are told."""
+"""Which changes of the main ConfigMap need a restart, and how WVA reports them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def key(name):
 
 @pytest.mark.parametrize("name", STATIC)
 def test_every_static_setting_is_watched_over(name):
-    """Set, changed or removed; the old and the new value are told unless they are secret."""
+    """WVA notices when a static setting is set, changed or removed. It reports both values, and masks secrets."""
     (first, _), (second, _) = samples(name)
     secret = name.endswith("bearer_token")
     for before, now in (({}, first), (first, second), (first, None)):
@@ -36,7 +36,7 @@ def test_every_static_setting_is_watched_over(name):
 
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_a_dynamic_setting_needs_no_restart(name):
-    """It is applied instead."""
+    """A change of a dynamic setting is not in the list of changes that need a restart."""
     (first, _), (second, _) = samples(name)
     assert static_changes({key(name): first}, {key(name): second}) == []
 
@@ -54,25 +54,25 @@ def test_a_dynamic_setting_needs_no_restart(name):
     ],
 )
 def test_what_means_the_same_is_no_change(before, now):
-    """Another spelling of the same value, an empty text where there was none, a key that the ConfigMap cannot give."""
+    """Another spelling, an empty new key and a key that the ConfigMap cannot give are no changes."""
     assert static_changes(before, now) == []
 
 
 def test_a_value_that_cannot_be_used_is_a_change_too():
-    """The next start would not read the old one."""
+    """WVA reports it, because the next start would not have the old value."""
     (change,) = static_changes({"LEADER_ELECT": "true"}, {"LEADER_ELECT": "maybe"})
     assert change == ("LEADER_ELECT", "true", "maybe")
 
 
 def test_a_user_in_a_url_is_masked():
-    """An event can be read by many."""
+    """WVA masks the user and the password of a URL, because many people can read an event."""
     url = "https://user:hunter2@prometheus"
     (change,) = static_changes({"PROMETHEUS_BASE_URL": "https://prometheus"}, {"PROMETHEUS_BASE_URL": url})
     assert change.new == "https://***@prometheus"
 
 
 def test_the_summary_names_each_parameter_with_both_values():
-    """In the words that the configuration guide greps for."""
+    """The summary has the words that the configuration guide tells its readers to grep for."""
     text = summary(static_changes({"METRICS_ADDR": ":8443", "PROBE_ADDR": ":1"}, {"METRICS_ADDR": ":9443"}))
     assert text.startswith("Attempted to change immutable parameters: METRICS_ADDR: :8443 -> :9443; ")
     assert "PROBE_ADDR: :1 -> (not set)" in text
@@ -81,7 +81,7 @@ def test_the_summary_names_each_parameter_with_both_values():
 
 @given(st.dictionaries(st.sampled_from(KEYS), st.text(max_size=3000) | st.just("x" * 100_000), max_size=60))
 def test_the_summary_is_short_whatever_was_written(data):
-    """An event's message has 1024 bytes."""
+    """The summary fits into the 1024 bytes of an event message."""
     changes = static_changes({}, data)
     text = summary(changes)
     assert len(text) < 1000

@@ -1,4 +1,4 @@
-"""Scale to zero, queueing, service classes, costs, profiles: what the texts mean, and what a bad one costs."""
+"""Entries for scale to zero, queueing, service classes, costs and profiles: what they mean, and what a bad one does."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CHAT = ModelKey("prod", "acme/chat")
 
 
 def zero(data, *, model=CHAT, previous=None):
-    """Return what a scale-to-zero ConfigMap means for a model, and the reading."""
+    """Return the scale-to-zero policy of a model, and the parsed ConfigMap."""
     reading = parse_layered(kinds.ScaleToZero, data, previous=previous)
     return Policy(scale_to_zero=reading.held.everywhere).scale_to_zero_for(model), reading
 
 
 def queue(data, *, model=CHAT, previous=None):
-    """Return what a queueing ConfigMap means for a model, and the reading."""
+    """Return the queueing policy of a model, and the parsed ConfigMap."""
     reading = parse_layered(kinds.Queueing, data, previous=previous)
     return Policy(queueing=reading.held.everywhere).queueing_for(model), reading
 
@@ -38,7 +38,7 @@ def queue(data, *, model=CHAT, previous=None):
 
 
 def test_the_documented_scale_to_zero_entries():
-    """Each field is asked of the model's entry, then of the default."""
+    """WVA takes each field from the entry of the model, or else from the default."""
     data = {
         "default": "enable_scale_to_zero: false\nretention_period: 15m",
         "chat": "model_id: acme/chat\nenable_scale_to_zero: true",
@@ -48,14 +48,14 @@ def test_the_documented_scale_to_zero_entries():
 
 
 def test_the_namespace_of_a_scale_to_zero_entry_is_honoured():
-    """It was parsed and ignored."""
+    """An entry with a namespace has no effect in another namespace."""
     data = {"a": "model_id: acme/chat\nnamespace: prod\nenable_scale_to_zero: true"}
     assert zero(data)[0].enabled
     assert not zero(data, model=ModelKey("dev", "acme/chat"))[0].enabled
 
 
 def test_of_two_scale_to_zero_entries_for_a_model_the_first_key_wins():
-    """With a warning that names the winner."""
+    """WVA warns about the second entry, and names the first."""
     entry = "model_id: acme/chat\nretention_period: "
     found, reading = zero({"b": entry + "2m", "a": entry + "1m"})
     assert found.retention_seconds == 60
@@ -64,7 +64,7 @@ def test_of_two_scale_to_zero_entries_for_a_model_the_first_key_wins():
 
 @pytest.mark.parametrize("period", ["0s", "-5m", "soon", "15", "1d", "''", "[1m]"])
 def test_a_retention_period_that_is_none_rejects_its_entry(period):
-    """What the entry said last stays; before that, the default."""
+    """The last good text of the entry stays in force. Without one, the default is in force."""
     _, good = zero({"chat": "model_id: acme/chat\nenable_scale_to_zero: true\nretention_period: 3m"})
     text = {"chat": f"model_id: acme/chat\nretention_period: {period}"}
     found, reading = zero(text, previous=good)
@@ -80,7 +80,7 @@ def test_a_retention_period_that_is_none_rejects_its_entry(period):
 
 
 def test_more_than_a_day_of_retention_is_only_a_warning():
-    """Somebody may want that."""
+    """WVA takes a retention period of 25 hours, and warns about it."""
     found, reading = zero({"default": "retention_period: 25h"})
     assert found.retention_seconds == 25 * 3600
     assert len(reading.warnings) == 1
@@ -94,7 +94,7 @@ def test_more_than_a_day_of_retention_is_only_a_warning():
     "text", ["enable_scale_to_zero: 1", "enable_scale_to_zero: 'true'", "enable_scale_to_zero: ja"]
 )
 def test_a_switch_takes_true_and_false_alone(text):
-    """A number or a quoted word is none."""
+    """WVA rejects a number, a quoted word and any other word."""
     assert zero({"default": text})[1].errors[0].field == "enable_scale_to_zero"
 
 
@@ -102,7 +102,7 @@ def test_a_switch_takes_true_and_false_alone(text):
 
 
 def test_the_documented_queueing_entries():
-    """The entry inherits from the default."""
+    """The entry of a model inherits from the default."""
     data = {
         "default": "sloMultiplier: 4.0\ntuningEnabled: false",
         "chat": "model_id: acme/chat\nnamespace: prod\ntargetTTFT: 500\ntargetITL: 50",
@@ -112,7 +112,7 @@ def test_the_documented_queueing_entries():
 
 
 def test_only_an_entry_switches_the_queueing_model_on():
-    """An empty default is one; none is none, and an entry alone is for its model alone."""
+    """An empty default switches it on for all models. An entry switches it on for its model alone."""
     assert queue({})[0] is None
     assert queue({"default": ""})[0] == QueueingPolicy()
     alone = {"chat": "model_id: acme/chat\nnamespace: prod"}
@@ -121,7 +121,7 @@ def test_only_an_entry_switches_the_queueing_model_on():
 
 
 def test_a_default_that_was_never_valid_switches_nothing_on():
-    """A valid one that is broken later stays on."""
+    """A default that was valid once and is broken later stays in force."""
     assert queue({"default": "sloMultiplier: 1"})[0] is None
     _, good = queue({"default": "sloMultiplier: 2"})
     assert queue({"default": "sloMultiplier: x"}, previous=good)[0] == QueueingPolicy(2.0)
@@ -140,27 +140,27 @@ def test_a_default_that_was_never_valid_switches_nothing_on():
     ],
 )
 def test_what_a_queueing_entry_may_not_say(text, field):
-    """Both targets or neither, and a multiplier above one."""
+    """WVA rejects one target without the other, and a multiplier that is not above 1."""
     found, reading = queue({"default": text})
     assert found is None
     assert [error.field for error in reading.errors] == [field]
 
 
 def test_a_multiplier_of_zero_means_the_default():
-    """As in the original; also over a default that says otherwise."""
+    """A ``sloMultiplier`` of 0 means the built-in multiplier 3, as in the original."""
     assert queue({"default": "sloMultiplier: 0"})[0] == QueueingPolicy(3.0)
 
 
 @pytest.mark.parametrize("whom", ["model_id: acme/chat", "namespace: prod"])
 def test_a_global_queueing_entry_names_model_and_namespace(whom):
-    """Both or neither."""
+    """WVA rejects an entry that names only one of the two."""
     _, reading = queue({"chat": whom})
     assert len(reading.errors) == 1
     assert reading.values == ()
 
 
 def test_a_queueing_entry_of_a_namespace_speaks_for_that_namespace():
-    """It need not name it, and cannot speak for another."""
+    """It need not name its namespace, and has no effect if it names another one."""
     data = {"a": "model_id: acme/chat", "b": "model_id: x\nnamespace: elsewhere"}
     local = parse_layered(kinds.Queueing, data, namespace="prod")
     assert [(entry.model_id, entry.namespace) for entry in local.values] == [("acme/chat", "prod")]
@@ -192,7 +192,7 @@ LIST = """
 
 
 def test_a_class_in_each_key():
-    """The form of the shipped files."""
+    """WVA reads the form of the shipped files, with one class in each key."""
     found = parse_service_classes(FILES)
     assert found.values == (
         ServiceTarget("Premium", 1, 500, 80, 0, "big"),
@@ -203,7 +203,7 @@ def test_a_class_in_each_key():
 
 
 def test_a_list_of_classes_with_their_models():
-    """The older form; the most important class has the model, wherever it stands."""
+    """WVA reads the older form, a list. A model in several classes gets the most important one, in any order."""
     expected = (ServiceTarget("Premium", 1, 500, 24, 0, "meta/llama"),)
     found = parse_service_classes({"serviceClasses": LIST})
     assert (found.values, found.errors) == (expected, ())
@@ -213,7 +213,7 @@ def test_a_list_of_classes_with_their_models():
 
 
 def test_a_model_in_several_keys_belongs_to_the_most_important_class():
-    """Of equal ones to that of the first key."""
+    """Among classes of equal priority, the one of the first key gets the model."""
     text = "name: {}\npriority: {}\ndata: [{{model: m, slo-tpot: 1}}]"
     found = parse_service_classes(
         {"a": text.format("Low", 9), "b": text.format("High", 2), "c": text.format("Same", 2)}
@@ -223,7 +223,7 @@ def test_a_model_in_several_keys_belongs_to_the_most_important_class():
 
 
 def test_a_bad_model_is_rejected_alone():
-    """What was said of it last stays; the others of its class are untouched."""
+    """The last good targets of the model stay in force, and WVA takes the other models of the class."""
     before = parse_service_classes(FILES)
     text = FILES["premium.yaml"].replace("slo-tpot: 80", "slo-tpot: fast")
     found = parse_service_classes({**FILES, "premium.yaml": text}, previous=before)
@@ -247,7 +247,7 @@ def test_a_bad_model_is_rejected_alone():
     ],
 )
 def test_a_bad_class_leaves_what_its_key_said_last(text):
-    """The other keys go on."""
+    """The last good text of its key stays in force, and WVA takes the other keys."""
     before = parse_service_classes(FILES)
     found = parse_service_classes({**FILES, "premium.yaml": text}, previous=before)
     assert found.values == before.values
@@ -261,7 +261,7 @@ def test_a_bad_class_leaves_what_its_key_said_last(text):
     "item", ["model", "{slo-tpot: 1}", "{model: ''}", "{model: [m]}", "[a]", "{name: x, model: m}"]
 )
 def test_what_is_no_class_of_a_list(item):
-    """It needs a name and a model; its neighbours are taken."""
+    """An item of the list needs a name and a model. WVA rejects an item without them, and takes its neighbours."""
     found = parse_service_classes({"serviceClasses": f"- {item}\n- {{name: A, priority: 2, model: n}}"})
     if item == "{name: x, model: m}":
         assert [(target.model_id, target.priority) for target in found.values] == [("m", 100), ("n", 2)]
@@ -273,7 +273,7 @@ def test_what_is_no_class_of_a_list(item):
 
 @pytest.mark.parametrize(("written", "counted"), [("0", 100), ("101", 100), ("1", 1), ("100", 100)])
 def test_a_priority_outside_of_its_range_is_the_lowest(written, counted):
-    """As in the original, but not in silence."""
+    """WVA uses priority 100, as the original does, and warns."""
     found = parse_service_classes({"a": f"name: A\npriority: {written}\ndata: [{{model: m}}]"})
     assert found.values[0].priority == counted
     assert bool(found.warnings) == (written in {"0", "101"})
@@ -281,7 +281,7 @@ def test_a_priority_outside_of_its_range_is_the_lowest(written, counted):
 
 @pytest.mark.parametrize("form", ["{}", "name: A\npriority: 1\ndata:\n{}"])
 def test_a_class_has_a_limit(form):
-    """Of a thousand models the last one is taken, of one more none."""
+    """WVA takes an entry with ``MAX_MODELS`` models, and rejects an entry with one model more."""
     item = "- {{name: A, priority: 1, model: m{}}}\n"
     for count, taken in ((MAX_MODELS, MAX_MODELS), (MAX_MODELS + 1, 0)):
         found = parse_service_classes({"a": form.format("".join(item.format(number) for number in range(count)))})
@@ -289,7 +289,7 @@ def test_a_class_has_a_limit(form):
 
 
 def test_unknown_fields_of_classes_are_warnings():
-    """In a class and in a model."""
+    """WVA warns about an unknown field of a class and of a model."""
     found = parse_service_classes({"a": "name: A\npriority: 1\nowner: x\ndata: [{model: m, slo-p99: 1}]"})
     assert len(found.values) == 1
     assert [warning.split(":")[0] for warning in found.warnings] == ["a", "a.data[0]"]
@@ -299,7 +299,7 @@ def test_unknown_fields_of_classes_are_warnings():
 
 
 def test_costs_as_json_and_as_yaml():
-    """The numbers may stand in quotes, since the shipped ones do."""
+    """A cost may be in quotes, because the shipped ones are."""
     data = {"G2": '{"device": "Intel-Gaudi-2-96GB", "cost": "23.00"}', "A100": "cost: 40"}
     found = parse_costs(data)
     assert found.values == (AcceleratorCost("A100", 40.0), AcceleratorCost("G2", 23.0, "Intel-Gaudi-2-96GB"))
@@ -308,7 +308,7 @@ def test_costs_as_json_and_as_yaml():
 
 @pytest.mark.parametrize("text", ["{", '{"cost": "much"}', '{"device": "x"}', '{"cost": "-1"}', "cost: .inf", "40"])
 def test_a_bad_cost_leaves_the_last_one_of_its_accelerator(text):
-    """And nothing of an accelerator that had none."""
+    """An accelerator without an earlier cost has none."""
     before = parse_costs({"A100": "cost: 40", "G2": "cost: 23"})
     found = parse_costs({"A100": text, "G2": "cost: 24"}, previous=before)
     assert found.values == (AcceleratorCost("A100", 40.0), AcceleratorCost("G2", 24.0))
@@ -317,7 +317,7 @@ def test_a_bad_cost_leaves_the_last_one_of_its_accelerator(text):
 
 
 def test_a_profile_with_the_names_of_the_log():
-    """``name`` is the model there."""
+    """The field ``name`` is the model, as in the lines of the log."""
     text = "name: default/default\nacc: A100\naccCount: 1\nalpha: 20.58\nbeta: 0.41\nmaxBatchSize: 4\natTokens: 0"
     found = parse_profiles({"any": text})
     assert found.values == (
@@ -343,7 +343,7 @@ def test_a_profile_with_the_names_of_the_log():
     ],
 )
 def test_parameters_that_no_engine_has_are_rejected(text, field):
-    """They would make the model's arithmetic meaningless; the last good ones stay."""
+    """WVA cannot calculate with such parameters. The last good ones stay in force."""
     whose = "model_id: m\nacc: A100\n"
     before = parse_profiles({"a": whose + "alpha: 2\nbeta: 3"})
     found = parse_profiles({"a": whose + text}, previous=before)
@@ -354,19 +354,19 @@ def test_parameters_that_no_engine_has_are_rejected(text, field):
 
 
 def test_a_profile_that_cannot_be_read_may_be_for_anybody():
-    """It names no model."""
+    """The error names no model, so it concerns all models."""
     (error,) = parse_profiles({"a": "["}).errors
     assert error.model_id == ""
 
 
 @pytest.mark.parametrize("text", ["acc: A100\nalpha: 1\nbeta: 1", "model_id: m\nalpha: 1\nbeta: 1"])
 def test_a_profile_names_model_and_accelerator(text):
-    """Otherwise it would be for nobody."""
+    """WVA rejects a profile without a model or without an accelerator."""
     assert len(parse_profiles({"a": text}).errors) == 1
 
 
 def test_of_two_profiles_for_one_pair_the_first_key_wins():
-    """With a warning."""
+    """WVA warns about the second profile."""
     text = "model_id: m\nacc: A100\nbeta: 1\nalpha: "
     found = parse_profiles({"b": text + "2", "a": text + "1"})
     assert [profile.alpha for profile in found.values] == [1.0]
@@ -407,7 +407,7 @@ MAPS = st.dictionaries(st.sampled_from(("default", "a", "b")), TEXTS)
 
 
 def _all_of(first, second):
-    """Return what every parser makes of the second text, the first having been there before."""
+    """Yield the result of every parser for the second text, after it has taken the first."""
     yield zero(second, previous=zero(first)[1])[1]
     yield queue(second, previous=queue(first)[1])[1]
     for parse in (parse_service_classes, parse_costs, parse_profiles):
@@ -417,7 +417,7 @@ def _all_of(first, second):
 @settings(deadline=None)
 @given(MAPS, MAPS)
 def test_no_text_raises_and_every_rejection_is_told(first, second):
-    """What is in force came from a good entry of the one text or the other, and is a number that can be used."""
+    """WVA reports each rejected entry, and every number in force is within its range."""
     for found in _all_of(first, second):
         assert {error.key for error in found.errors} <= set(second)
         assert all(str(error).isprintable() and len(str(error)) < 1500 for error in found.errors)
@@ -436,7 +436,7 @@ def test_no_text_raises_and_every_rejection_is_told(first, second):
 @settings(deadline=None)
 @given(MAPS)
 def test_what_was_good_stays_while_its_key_is_broken(good):
-    """Every entry replaced by nonsense: nothing that was in force is lost."""
+    """When nonsense replaces every entry, all good entries stay in force."""
     broken = dict.fromkeys(good, "[")
     for before, after in zip(_all_of({}, good), _all_of(good, broken), strict=True):
         assert dict(after.good) == dict(before.good)
@@ -446,7 +446,7 @@ def test_what_was_good_stays_while_its_key_is_broken(good):
 @settings(deadline=None)
 @given(MAPS)
 def test_the_outcome_does_not_depend_on_the_order_of_the_keys(data):
-    """A ConfigMap has none."""
+    """The keys of a ConfigMap have no order."""
     assert list(_all_of({}, data)) == list(_all_of({}, dict(reversed(data.items()))))
 
 
@@ -455,12 +455,12 @@ def test_the_outcome_does_not_depend_on_the_order_of_the_keys(data):
     ["[" * 60_000, "{a: " * 15_000, "- " * 30_000, "&a [*a]", "a: !!set {b}", "? [a]\n: b", "a: 1\na: 2", "\x00"],
 )
 def test_a_document_is_neither_deep_nor_clever(text):
-    """No recursion, no aliases, no tags, no names that are none."""
+    """The parser refuses deep nesting, aliases, tags, complex keys and duplicate keys."""
     with pytest.raises(BadEntryError):
         read_tree(text, nested=True)
 
 
 def test_a_document_keeps_quotes_apart_and_drops_nulls():
-    """As a flat entry does."""
+    """A nested document is read as a flat entry is."""
     assert read_tree("a: [1, '1', {b: ~, c: x}]\nd:", nested=True) == {"a": ["1", "1", {"c": "x"}]}
     assert read_tree("", nested=True) == read_tree("~", nested=True) == {}

@@ -1,4 +1,4 @@
-"""The connection to Prometheus comes from one place, and its token goes nowhere else."""
+"""All settings of the connection to Prometheus come from one source, and WVA shows its token nowhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALL = keys({name: samples(name)[0][0] for name in CONNECTION if name != "prometh
 
 @pytest.mark.parametrize("name", [name for name in CONNECTION if name != "prometheus_base_url"])
 def test_a_url_from_the_environment_shuts_out_the_config_map(name):
-    """All of the connection comes from the environment then; what is missing there has its default."""
+    """If the environment gives the URL, WVA takes no setting of the connection from the ConfigMap."""
     result = loaded(environment={URL: "https://env"}, config_map={URL: "https://map", **ALL})
     assert result.settings.prometheus_base_url == "https://env"
     assert getattr(result.settings, name) == FIELDS[name].default
@@ -32,41 +32,41 @@ def test_a_url_from_the_environment_shuts_out_the_config_map(name):
 
 @pytest.mark.parametrize("name", CONNECTION)
 def test_a_url_from_the_config_map_brings_its_connection(name):
-    """All of it from there."""
+    """If the ConfigMap gives the URL, WVA takes the other settings of the connection from there, too."""
     result = loaded(config_map={URL: "one", **ALL})
     assert getattr(result.settings, name) == samples(name)[0][1]
 
 
 @given(st.dictionaries(st.sampled_from(sorted([URL, *ALL])), st.sampled_from(["", "https://env", "true"])))
 def test_a_token_of_the_config_map_never_meets_a_url_of_the_environment(environment):
-    """Whatever else is in the environment."""
+    """This holds whatever other settings the environment has."""
     result = loaded(environment=environment, config_map={URL: "https://map", "PROMETHEUS_BEARER_TOKEN": TOKEN})
     if result.sources["prometheus_base_url"] == "environment":
         assert result.settings.prometheus_bearer_token.get_secret_value() != TOKEN
 
 
 def test_an_empty_url_in_the_environment_does_not_count():
-    """Charts render empty values; the ConfigMap is used then."""
+    """WVA uses the ConfigMap then, because charts render empty values."""
     result = loaded(environment={URL: ""}, config_map={URL: "https://map", "PROMETHEUS_SERVER_NAME": "p"})
     assert result.settings.prometheus_base_url == "https://map"
     assert result.settings.prometheus_server_name == "p"
 
 
 def test_other_settings_keep_their_own_order():
-    """The rule is about the connection only."""
+    """A URL in the environment changes only the settings of the connection."""
     result = loaded(environment={URL: "https://env"}, config_map={"GLOBAL_OPT_INTERVAL": "5s"})
     assert result.settings.global_opt_interval == 5
 
 
 def test_a_problem_of_a_shut_out_value_is_not_told():
-    """Nobody looks at it."""
+    """WVA reports no problem of a value that it does not read."""
     environment = {URL: "https://env"}
     result = loaded(environment=environment, config_map={"PROMETHEUS_ALLOW_HTTP": "maybe"})
     assert result.problems == ()
 
 
 def test_the_token_is_nowhere_in_print():
-    """Neither in the settings, nor in what was loaded."""
+    """The text of the settings and of the loaded result does not contain the token."""
     result = loaded(environment={URL: "https://env", "PROMETHEUS_BEARER_TOKEN": TOKEN})
     assert result.settings.prometheus_bearer_token.get_secret_value() == TOKEN
     for text in (repr(result), str(result), repr(result.settings), str(result.settings)):
@@ -74,7 +74,7 @@ def test_the_token_is_nowhere_in_print():
 
 
 def test_the_connection_settings_are_the_known_ones():
-    """A new one must be thought about here, since the rule goes by its name."""
+    """WVA recognizes these settings by their names, so a new one must be added here."""
     assert set(keys(dict.fromkeys(CONNECTION, ""))) == {
         URL,
         "PROMETHEUS_ALLOW_HTTP",

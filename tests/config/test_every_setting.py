@@ -1,7 +1,7 @@
-"""Every setting from every source: a table written by hand, which the code must match row by row.
+"""Every setting from every source: the code must match a table that was written by hand.
 
-The other tests here derive their cases from the code; what the code forgets they do not miss. A setting that is added,
-renamed, or given another default or source fails here until its row says so.
+The other tests here derive their cases from the code, so they do not notice a setting that the code lacks. A setting
+that is added, renamed, or given another default or source fails here until its row is changed, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ENVIRONMENT = ("environment",)
 
 @dataclass(frozen=True)
 class SettingRow:
-    """One setting: how it is given, what holds without it, and one text with its meaning."""
+    """One setting: its flags and keys, its default, and one text with its value."""
 
     flags: tuple[str, ...]
     keys: tuple[str, ...]
@@ -137,7 +137,7 @@ GIVEN = [
 
 
 def loaded(name, source, spelling):
-    """Return what is in force when a setting is given one way, through the real command line if by flag."""
+    """Load the settings with one setting given; a flag goes through the real command line."""
     row = ROWS[name]
     flags, environment, config_map = {}, {}, {}
     if source == "flag":
@@ -149,13 +149,13 @@ def loaded(name, source, spelling):
 
 
 def test_every_setting_has_a_row_and_every_row_its_setting():
-    """In both directions, and in the order of the documentation."""
+    """The rows are in the order of the documentation."""
     assert list(ROWS) == list(declarations(Settings))
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_the_row_says_where_a_setting_may_be_given(name):
-    """Flags with their aliases, keys with theirs, the places of the keys, and whether a change applies live."""
+    """The declaration has the flags, keys and sources of the row, and applies live if the row says so."""
     row, origin = ROWS[name], declarations(Settings)[name]
     assert tuple(f"-{flag}" if len(flag) == 1 else f"--{flag}" for flag in origin.flags) == row.flags
     assert (origin.keys if origin.places else ()) == row.keys
@@ -165,7 +165,7 @@ def test_the_row_says_where_a_setting_may_be_given(name):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_without_any_source_the_default_is_in_force(name):
-    """And is said to be one."""
+    """WVA names ``default`` as the source."""
     result = load(Given({}, {}, {}))
     assert getattr(result.settings, name) == ROWS[name].default
     assert result.sources[name] == "default"
@@ -173,7 +173,7 @@ def test_without_any_source_the_default_is_in_force(name):
 
 @pytest.mark.parametrize(("name", "source", "spelling"), GIVEN)
 def test_each_spelling_in_each_source_is_in_force(name, source, spelling):
-    """The value is the one that the text means, the source is the one that gave it; nothing else changes."""
+    """WVA takes the value of the text, and names its source. No other setting changes."""
     row, result = ROWS[name], loaded(name, source, spelling)
     assert getattr(result.settings, name) == row.value
     assert result.problems == ()
@@ -186,7 +186,7 @@ def test_each_spelling_in_each_source_is_in_force(name, source, spelling):
 
 @pytest.mark.parametrize(("name", "source", "spelling"), [entry for entry in GIVEN if entry[1] == "configmap"])
 def test_the_environment_wins_over_the_config_map(name, source, spelling):
-    """Whatever the spellings, for every setting that both may give."""
+    """This holds for every spelling of every setting that both sources may give."""
     del source
     row = ROWS[name]
     result = load(Given({}, {row.keys[-1]: row.text}, {spelling: "nonsense"}))
@@ -196,7 +196,7 @@ def test_the_environment_wins_over_the_config_map(name, source, spelling):
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.flags and row.places])
 def test_the_flag_wins_over_the_environment(name):
-    """For every setting that both may give."""
+    """This holds for every setting that both sources may give."""
     row = ROWS[name]
     flags = given_flags(build_parser().parse_args(expand_booleans(["run", f"{row.flags[-1]}={row.text}"])))
     result = load(Given(flags, dict.fromkeys(row.keys, "nonsense"), dict.fromkeys(row.keys, "nonsense")))
@@ -214,6 +214,6 @@ SOURCE = "\n".join(
 
 @pytest.mark.parametrize("name", ROWS)
 def test_every_setting_is_read_by_somebody_or_says_that_it_does_nothing(name):
-    """An option that nobody looks at is a lie."""
+    """The code reads every setting, except those that are declared to have no effect."""
     read = re.search(rf"\.{READ_BY_SETTINGS.get(name, name)}\b", SOURCE) is not None
     assert read != bool(declarations(Settings)[name].no_effect)

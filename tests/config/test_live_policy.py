@@ -1,4 +1,4 @@
-"""What the live configuration tells: in the log, in conditions, and about which ConfigMap is in force."""
+"""What the live configuration reports: in the log, in conditions, and about the ConfigMaps that are in force."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ COSTS = "accelerator-unit-costs"
 
 @pytest.fixture
 def cluster():
-    """Return a cluster that is followed."""
+    """Return a cluster whose changes the controllers follow."""
     cluster = ConfiguredCluster()
     cluster.start()
     return cluster
 
 
 def write(cluster, namespace, data, *, name=SATURATION):
-    """Write a ConfigMap and return the lines about what it changed."""
+    """Write a ConfigMap and return the log lines about its changes."""
     with capture_logs() as lines:
         cluster.config_map(namespace, name, data)
         cluster.settle()
@@ -32,14 +32,14 @@ def write(cluster, namespace, data, *, name=SATURATION):
 
 
 def problem(cluster, namespace="a", model="m"):
-    """Return what a variant is told."""
+    """Return the problem that the status of a variant shows."""
     cluster.va(namespace, model=model)
     cluster.settle()
     return cluster.configuration.problem_for(cluster.variants.get(Key(namespace, "va")))
 
 
 def test_a_change_is_logged_with_what_was_in_force_before(cluster):
-    """The text that operators look for, the number of entries, and the entries that changed, before and after."""
+    """The line has the text that operators search for. It has the number of entries, and the changed entries."""
     write(cluster, OWN, {"default": "kvCacheThreshold: 0.7", "same": "model_id: m"})
     (line,) = write(cluster, OWN, {"default": "kvCacheThreshold: 0.6", "same": "model_id: m", "new": "model_id: n"})
     assert line["event"] == "Updated saturation config"
@@ -50,7 +50,7 @@ def test_a_change_is_logged_with_what_was_in_force_before(cluster):
 
 
 def test_what_changes_nothing_is_not_logged(cluster):
-    """Such as the same text again, or a comment."""
+    """The same text again, or a new comment, gives no log line."""
     write(cluster, OWN, {"default": "kvCacheThreshold: 0.7"})
     assert write(cluster, OWN, {"default": "kvCacheThreshold: 0.7 # as before"}) == []
 
@@ -66,7 +66,7 @@ def test_what_changes_nothing_is_not_logged(cluster):
     ],
 )
 def test_every_kind_is_followed_and_logged(cluster, name, data, text):
-    """Without a restart, and taken back when it is deleted."""
+    """WVA applies a change without a restart, and undoes it when the ConfigMap is deleted."""
     before = cluster.configuration.policy
     (line,) = write(cluster, OWN, data, name=name)
     assert line["event"] == text
@@ -77,20 +77,20 @@ def test_every_kind_is_followed_and_logged(cluster, name, data, text):
 
 
 def test_a_change_of_a_namespace_names_it(cluster):
-    """The log of the global ConfigMap must not be taken for it."""
+    """The line has the namespace, so that it is not taken for one about the global ConfigMap."""
     cluster.va("a")
     (line,) = write(cluster, "a", {"default": "kvCacheThreshold: 0.7"})
     assert line["scope"] == "a"
 
 
 def test_thousands_of_changes_are_one_short_line(cluster):
-    """With how many more there are."""
+    """The line has twenty changed entries and the number of the others."""
     (line,) = write(cluster, OWN, {f"k{number:04}": f"model_id: m{number}" for number in range(3000)})
     assert (len(line["new"]), line["moreChanged"], line["newEntries"]) == (20, 2980, 3000)
 
 
 def test_a_namespace_cannot_say_without_end(cluster):
-    """Tens of thousands of entries would keep everybody waiting: the first thousand count, and it is told."""
+    """WVA takes the first thousand entries of a namespace and reports this; globally it takes all."""
     cluster.va("a")
     data = {f"k{number:05}": f"model_id: m{number}\nkvCacheThreshold: 0.6" for number in range(MAX_LOCAL_ENTRIES + 5)}
     write(cluster, "a", {**data, "default": "kvCacheThreshold: 0.7"})
@@ -102,14 +102,14 @@ def test_a_namespace_cannot_say_without_end(cluster):
 
 
 def test_kinds_without_a_namespace_are_not_looked_at_in_one(cluster):
-    """Costs are the same for everybody."""
+    """WVA does not read a cost ConfigMap in a namespace, because costs are global."""
     cluster.va("a")
     assert cluster.configuration.apply(Key("a", COSTS), {"A100": "cost: 1"}) is None
     assert cluster.configuration.policy.accelerator_costs == ()
 
 
 def test_a_variant_is_told_what_concerns_it(cluster):
-    """Entries for its model, entries that could be for anybody, those of its namespace; and no others."""
+    """A variant shows errors of entries for its model, of its namespace, and of entries that could be for any model."""
     cluster.va("a")
     bad = "model_id: {}\nkvSpareTrigger: 7"
     write(cluster, OWN, {"m": bad.format("m"), "n": bad.format("n"), "x": "["})
@@ -126,7 +126,7 @@ def test_a_variant_is_told_what_concerns_it(cluster):
 
 
 def test_a_global_entry_that_contradicts_the_default_of_a_namespace_is_told_there(cluster):
-    """It holds everywhere else, and neither ConfigMap is wrong by itself."""
+    """The entry stays in force everywhere else. Neither ConfigMap is wrong by itself."""
     write(cluster, OWN, {"chat": "model_id: m\nkvSpareTrigger: 0.6"})
     cluster.va("a")
     write(cluster, "a", {"default": "kvCacheThreshold: 0.5"})
@@ -140,7 +140,7 @@ def test_a_global_entry_that_contradicts_the_default_of_a_namespace_is_told_ther
 
 
 def test_a_local_entry_that_no_longer_fits_is_told(cluster):
-    """The global default that it inherits from has changed since it was read."""
+    """The entry contradicts the global default, which has changed since the entry was read."""
     cluster.va("a")
     write(cluster, "a", {"chat": "model_id: m\nkvSpareTrigger: 0.6"})
     assert problem(cluster) == ""
@@ -152,7 +152,7 @@ def test_a_local_entry_that_no_longer_fits_is_told(cluster):
 
 
 def test_which_config_maps_are_in_force(cluster):
-    """By kind: the name, that it is absent, and how many namespaces have their own."""
+    """WVA says for each kind which ConfigMap is in force or absent, and how many namespaces have their own."""
     cluster.va("a")
     write(cluster, OWN, {}, name=ALIAS)
     write(cluster, "a", {"default": ""})
@@ -163,7 +163,7 @@ def test_which_config_maps_are_in_force(cluster):
 
 @pytest.mark.parametrize("name", ["scale_to_zero_default", "limited_mode"])
 def test_the_feature_flags_that_decisions_need_stay_what_they_were(cluster, name):
-    """They are part of the policy, and a change of the main ConfigMap waits for a restart."""
+    """The policy keeps them until a restart, even if the main ConfigMap changes."""
     assert not getattr(cluster.configuration.policy, name)
     taken = cluster.configuration.apply_main({"WVA_SCALE_TO_ZERO": "true", "WVA_LIMITED_MODE": "true"})
     assert not getattr(cluster.configuration.policy, name)
@@ -171,7 +171,7 @@ def test_the_feature_flags_that_decisions_need_stay_what_they_were(cluster, name
 
 
 def test_the_only_namespace_that_is_watched_has_its_say():
-    """Whatever its annotation and label say, and with or without a variant; no other namespace has."""
+    """Its annotation changes nothing. ConfigMaps of other namespaces do not count."""
     cluster = ConfiguredCluster(watched="a")
     cluster.start()
     cluster.namespace("a", excluded="true")
@@ -182,7 +182,7 @@ def test_the_only_namespace_that_is_watched_has_its_say():
 
 
 def test_a_status_of_a_variant_is_no_reason_to_look_again(cluster):
-    """Hundreds of variants write their status all the time."""
+    """WVA does not read the ConfigMap again, because hundreds of variants write their status all the time."""
     cluster.va("a")
     cluster.config_map("a", SATURATION, {})
     cluster.settle()
@@ -191,7 +191,7 @@ def test_a_status_of_a_variant_is_no_reason_to_look_again(cluster):
 
 
 def test_what_is_given_up_counts_again_with_another_text(cluster):
-    """Not with the same text; also when the ConfigMap goes and comes back."""
+    """WVA reads a ConfigMap that it gave up again when its text changes, or when it is deleted and created anew."""
     cluster.va("a")
     write(cluster, "a", {"default": "kvCacheThreshold: 0.4\nkvSpareTrigger: 0.1\n"})
     assert cluster.kv("a") == 0.4
@@ -223,7 +223,7 @@ def failing(monkeypatch, name, *, place):
 
 
 def test_a_config_map_of_a_namespace_that_cannot_be_taken_is_out_of_force(cluster, monkeypatch):
-    """The variants of the namespace are told, and those of others have their own."""
+    """The variants of the namespace show the error. Other namespaces keep their own ConfigMaps."""
     failing(monkeypatch, "take", place="a")
     cluster.va("a")
     cluster.va("b")
@@ -236,7 +236,7 @@ def test_a_config_map_of_a_namespace_that_cannot_be_taken_is_out_of_force(cluste
 
 
 def test_a_global_change_reaches_all_namespaces_but_the_one_with_which_it_fails(cluster, monkeypatch):
-    """That one says so."""
+    """The variants of that namespace show the error."""
     for namespace in ("a", "b"):
         cluster.va(namespace)
         write(cluster, namespace, {"e": "model_id: other\nkvCacheThreshold: 0.6\n"})

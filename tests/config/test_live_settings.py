@@ -1,4 +1,4 @@
-"""The main ConfigMap while the process runs: what applies, what stays, what is told and how often."""
+"""The main ConfigMap while the process runs: which changes apply, which wait for a restart, and what WVA reports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LiveSettingsScene:
         self.live = LiveSettings(load(self.given).settings, self.given, set_level=self.levels.append)
 
     def take(self, **data):
-        """Take a ConfigMap: that of the start with changes, None removes a key. Return what came of it and the log."""
+        """Take the ConfigMap of the start with changes; None removes a key. Return the outcome and the log lines."""
         merged = {key: text for key, text in {**self.given.config_map, **data}.items() if text is not None}
         with capture_logs() as logged:
             taken = self.live.take(merged)
@@ -49,7 +49,7 @@ def key(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dynamic_setting_follows_the_config_map(name):
-    """To the new value, to another one, and back to the default when the key goes; its source goes with it."""
+    """Value and source follow each change, and return to the default when the key is removed."""
     scene = LiveSettingsScene({URL: "https://start"})
     for text, value in samples(name):
         assert scene.take(**{key(name): text})[0].problems == ()
@@ -60,7 +60,7 @@ def test_a_dynamic_setting_follows_the_config_map(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_value_that_cannot_be_used_leaves_the_last_good_one(name):
-    """Not the default: somebody had chosen it."""
+    """The last good value stays in force, and not the default."""
     scene = LiveSettingsScene({URL: "https://start"})
     text, value = samples(name)[0]
     scene.take(**{key(name): text})
@@ -72,7 +72,7 @@ def test_a_value_that_cannot_be_used_leaves_the_last_good_one(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_environment_still_wins(name):
-    """And it is said that the key does nothing, once."""
+    """WVA logs once that the key of the ConfigMap has no effect."""
     (mine, value), (other, _) = samples(name)
     scene = LiveSettingsScene({URL: "https://start"}, environment={key(name): mine})
     _, logged = scene.take(**{key(name): other})
@@ -83,7 +83,7 @@ def test_the_environment_still_wins(name):
 
 
 def test_a_new_interval_is_logged_with_the_old_one():
-    """In the words of the configuration guide."""
+    """The event name is the one that the configuration guide names."""
     _, logged = LiveSettingsScene().take(GLOBAL_OPT_INTERVAL="2m")
     (line,) = logged
     assert line["event"] == "Updated optimization interval"
@@ -91,7 +91,7 @@ def test_a_new_interval_is_logged_with_the_old_one():
 
 
 def test_changed_limits_are_logged_together():
-    """Only those that changed."""
+    """One line has the changed limits, and no others."""
     _, logged = LiveSettingsScene().take(
         PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD="30s", PROMETHEUS_METRICS_CACHE_TTL="10s"
     )
@@ -105,7 +105,7 @@ def test_changed_limits_are_logged_together():
     ("data", "level"), [({"LOG_LEVEL": "debug"}, "debug"), ({"V": "4"}, "debug"), ({"LOG_LEVEL": "error"}, "error")]
 )
 def test_the_log_level_changes_at_once(data, level):
-    """By either key; the line about it is written while the chattier level is in force."""
+    """Either key changes it. WVA writes the line about it at the chattier of the two levels."""
     scene = LiveSettingsScene()
     _, logged = scene.take(**data)
     assert scene.levels[-1] == level
@@ -115,14 +115,14 @@ def test_the_log_level_changes_at_once(data, level):
 
 
 def test_a_verbosity_below_an_explicit_level_changes_nothing():
-    """LOG_LEVEL wins."""
+    """LOG_LEVEL has precedence over V."""
     scene = LiveSettingsScene({"LOG_LEVEL": "warn"})
     scene.take(V="5")
     assert scene.levels == []
 
 
 def test_a_static_change_is_rejected_and_the_rest_applied():
-    """One error line with each parameter, one text for the event; the running value stays."""
+    """WVA logs one error line and returns one text for the event; both name each parameter."""
     scene = LiveSettingsScene()
     taken, logged = scene.take(**{URL: "https://new", "METRICS_ADDR": ":1", "GLOBAL_OPT_INTERVAL": "5s"})
     assert scene.value("prometheus_base_url") == "https://start"
@@ -136,7 +136,7 @@ def test_a_static_change_is_rejected_and_the_rest_applied():
 
 
 def test_a_rejection_is_told_once_for_the_same_content():
-    """A watch that begins anew, or another edit beside it, is no new attempt; a further change is."""
+    """WVA does not report the same rejected values again, also if other keys change. It reports other values."""
     scene = LiveSettingsScene()
     assert scene.take(**{URL: "https://new"})[0].rejected
     assert scene.take(**{URL: "https://new"})[0].rejected == ""
@@ -147,20 +147,20 @@ def test_a_rejection_is_told_once_for_the_same_content():
 
 
 def test_a_removed_static_key_is_an_attempt_too():
-    """The next start would be without it."""
+    """WVA reports the removal, because the next start would not have the key."""
     taken, _ = LiveSettingsScene().take(**{URL: None})
     assert f"{URL}: https://start -> (not set)" in taken.rejected
 
 
 def test_an_overridden_static_key_that_stays_is_no_attempt():
-    """The environment and the ConfigMap may disagree for ever; only a change of the ConfigMap is one."""
+    """The ConfigMap may differ from the environment. WVA reports only a change of the ConfigMap."""
     scene = LiveSettingsScene(environment={URL: "https://environment"})
     assert scene.take(GLOBAL_OPT_INTERVAL="5s")[0].rejected == ""
     assert "https://start -> https://new" in scene.take(**{URL: "https://new"})[0].rejected
 
 
 def test_secrets_are_in_no_text():
-    """Neither old nor new ones, in whatever is told."""
+    """Results, log lines and descriptions contain neither the old nor the new secret."""
     scene = LiveSettingsScene({**START, "PROMETHEUS_BEARER_TOKEN": "hunter2"})
     taken, logged = scene.take(PROMETHEUS_BEARER_TOKEN="hunter3", EPP_METRIC_READER_BEARER_TOKEN="hunter 4")
     told = repr((taken, logged, scene.live.describe()))
@@ -169,7 +169,7 @@ def test_secrets_are_in_no_text():
 
 
 def test_a_deleted_config_map_takes_nothing_with_it():
-    """The last good state stays, and the log says so."""
+    """The last good settings stay in force, and WVA logs the deletion."""
     scene = LiveSettingsScene()
     scene.take(GLOBAL_OPT_INTERVAL="5s")
     with capture_logs() as logged:
@@ -179,7 +179,7 @@ def test_a_deleted_config_map_takes_nothing_with_it():
 
 
 def test_contradicting_limits_leave_the_last_good_ones():
-    """Nobody knows which of the two was meant."""
+    """WVA rejects both limits, because it cannot know which one is wrong."""
     scene = LiveSettingsScene({"PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD": "45s"})
     taken, _ = scene.take(PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD="10m")
     assert scene.value("fresh_threshold") == 45
@@ -187,7 +187,7 @@ def test_contradicting_limits_leave_the_last_good_ones():
 
 
 def test_a_limit_that_stays_keeps_those_that_contradict_it():
-    """The good value that was chosen before still counts."""
+    """A bad value leaves the last good limit in force. WVA rejects a new limit that contradicts it."""
     fresh, missing = "PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD", "PROMETHEUS_METRICS_CACHE_UNAVAILABLE_THRESHOLD"
     scene = LiveSettingsScene({fresh: "200s"})
     taken, _ = scene.take(**{fresh: "soon", missing: "100s"})
@@ -196,7 +196,7 @@ def test_a_limit_that_stays_keeps_those_that_contradict_it():
 
 
 def test_the_cache_obeys_the_settings():
-    """Every key has its field."""
+    """Every key changes its field."""
     scene = LiveSettingsScene()
     scene.take(
         PROMETHEUS_METRICS_CACHE_ENABLED="false",
@@ -241,7 +241,7 @@ TEXTS = st.text(max_size=40) | st.sampled_from(
 
 @given(st.lists(st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=8), TEXTS, max_size=8), max_size=4))
 def test_no_content_breaks_anything(contents):
-    """No exception, limits in order, an interval above zero; static settings as they were."""
+    """WVA raises no exception, keeps the limits in order and the interval above zero, and keeps static settings."""
     scene = LiveSettingsScene()
     before = scene.live.current
     with capture_logs():

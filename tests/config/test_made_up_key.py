@@ -1,4 +1,4 @@
-"""A new key is its declaration and the place that reads its value: shown with keys that only this test declares."""
+"""A new key needs only its declaration and code that reads its value; this file declares keys that show it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wva.numbers import Real
 
 
 class MoreSettings(Settings):
-    """Three keys more: one of each kind of place and of change."""
+    """Three more settings, of different sources and ways to change."""
 
     nap_time: Annotated[float, DURATION] = flag(
         5.0, "How long to nap.", live=Live("Updated naps", "naps_updated"), metavar="DURATION"
@@ -32,7 +32,7 @@ class MoreSettings(Settings):
 
 
 def test_flag_environment_config_map_and_default_in_this_order():
-    """Precedence, the problem of a bad value, and what is in force instead."""
+    """WVA also reports a bad value, and reads no source that the declaration excludes."""
     parser = argparse.ArgumentParser()
     add_settings_flags(parser, MoreSettings)
     flags = given_flags(parser.parse_args(["--nap-time", "1m"]))
@@ -52,7 +52,7 @@ def test_flag_environment_config_map_and_default_in_this_order():
 
 
 def test_it_is_followed_while_the_process_runs_or_rejected():
-    """As it is declared: the live one is applied and logged, the other waits for a restart."""
+    """WVA applies and logs a change of the live setting. A change of the other one waits for a restart."""
     sources = Given({}, {}, {"NAP_TIME": "3m"})
     live = LiveSettings(load(sources, MoreSettings).settings, sources)
     with capture_logs() as logged:
@@ -67,7 +67,7 @@ def test_it_is_followed_while_the_process_runs_or_rejected():
 
 
 def test_it_is_shown_and_documented():
-    """In ``wva config``, in ``--help`` and in the table of the documentation."""
+    """The setting is in ``wva config``, in ``--help`` and in the table of the documentation."""
     entry = next(each for each in describe(load(Given({}, {}, {}), MoreSettings)) if each.name == "NAP_TIME")
     assert (entry.value, entry.applies, entry.flags) == ("5s", "live", ("--nap-time",))
     parser = argparse.ArgumentParser()
@@ -82,7 +82,7 @@ def test_it_is_shown_and_documented():
 
 @dataclass(frozen=True)
 class NapPolicy(Merged):
-    """The place that reads the values of the entries."""
+    """The policy that reads the values of the entries."""
 
     depth: float = 0.5
     seconds: float = 60.0
@@ -105,7 +105,7 @@ class Naps(LayeredMap):
     base = NapPolicy()
 
     def rules(self, default, overrides):
-        """Return both."""
+        """Return the default and the overrides."""
         return default, list(overrides)
 
     @staticmethod
@@ -115,7 +115,7 @@ class Naps(LayeredMap):
 
 
 def test_a_field_of_an_entry_is_read_and_inherited():
-    """The entry of a model over ``default`` over what holds without entries."""
+    """The entry of a model inherits from ``default``, which inherits from the built-in policy."""
     parsed = parse_layered(Naps, {"default": "napDepth: 0.9", "a": "model_id: m\nnapTime: 10m"})
     assert parsed.held.everywhere == (NapPolicy(0.9), [("m", NapPolicy(0.9, 600.0))])
     assert (parsed.errors, parsed.warnings) == ((), ())
@@ -133,26 +133,26 @@ def test_a_field_of_an_entry_is_read_and_inherited():
     ],
 )
 def test_a_bad_field_is_told_with_what_is_in_force(text, told):
-    """In the words of its form; a broken entry with all that a policy has."""
+    """The error says what the field takes. The error of a broken entry has all values in force."""
     (error,) = parse_layered(Naps, {"default": text}).errors
     assert told in str(error)
 
 
 def test_a_field_of_the_global_default_is_said_in_vain_elsewhere():
-    """By its declaration alone."""
+    """WVA warns about such a field in another entry, because of its declaration alone."""
     assert parse_layered(Naps, {"a": "model_id: m\neverybody: 1"}).warnings == (
         "a: everybody has no effect here: it is read from default of this ConfigMap only",
     )
 
 
 def test_a_field_has_its_row_in_the_documentation():
-    """With what holds without it."""
+    """The row has the value that holds without the field."""
     rows = entry_table([NapFields], base=Naps.base).splitlines()
     assert "| `napDepth` | `0.5` | How deep to nap. |" in rows
     assert "| `napTime` | `1m` | How long to nap. |" in rows
 
 
 def test_the_range_of_a_number_is_declared_once():
-    """For the text of an error, and for what the chart's schema is compared with."""
+    """The text of an error and the schema of the chart use the same range."""
     form = declarations(NapFields)["depth"].form
     assert (form.limits, form.expected) == (Real(0, 1), "a number from 0 to 1, without quotes")

@@ -1,7 +1,7 @@
-"""What is in force with ConfigMaps of namespaces: the same whatever the order in which everything came.
+"""The configuration in force is the same, in whatever order ConfigMaps, namespaces and variants come.
 
-The state machine drives the real controllers over real caches and compares with a model that looks at what is there now
-and nothing else.
+The state machine drives the real controllers over real caches, and compares the result with a model that sees only the
+present objects.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QUEUEING = ("wva-queueing-model-config",)
 
 
 class NamespaceConfiguration(RuleBasedStateMachine):
-    """Objects come, change and go in any order; the model knows only what is there."""
+    """Objects come, change and go in any order; the model knows only the present ones."""
 
     def __init__(self):
         """Begin with an empty cluster."""
@@ -56,7 +56,7 @@ class NamespaceConfiguration(RuleBasedStateMachine):
         models=st.dictionaries(st.sampled_from(MODELS), st.sampled_from((0.55, 0.65, 0.75))),
     )
     def write(self, namespace, name, default, models):
-        """Create a ConfigMap or replace what is in it; the number is what tells the values apart."""
+        """Create a ConfigMap or replace its content; the numbers tell the entries apart."""
         self.maps[namespace, name] = (default, models)
         values = {**({"default": default} if default else {}), **models}
         self.cluster.config_map(namespace, name, {key: self.text(name, key, value) for key, value in values.items()})
@@ -69,7 +69,7 @@ class NamespaceConfiguration(RuleBasedStateMachine):
             return f"{whom}kvCacheThreshold: {value}"
         if name in SCALE_TO_ZERO:
             return f"{whom}enable_scale_to_zero: true\nretention_period: {int(value * 100)}s"
-        # A global entry of the queueing model must name a namespace; one for another place is one for nobody.
+        # A global entry of the queueing model must name a namespace, and has no effect in another one.
         return f"{whom}{whom and 'namespace: a'}\nsloMultiplier: {value + 2}"
 
     @rule(namespace=st.sampled_from(NAMESPACES), name=st.sampled_from((*SATURATION, *SCALE_TO_ZERO, *QUEUEING)))
@@ -90,7 +90,7 @@ class NamespaceConfiguration(RuleBasedStateMachine):
 
     @rule(namespace=st.sampled_from(NAMESPACES))
     def forget_namespace(self, namespace):
-        """Delete a namespace object; what was in it may still be seen."""
+        """Delete a namespace object; the caches may still have the objects in it."""
         if self.labels.pop(namespace, None) is not None:
             self.cluster.namespaces.delete(Key("", namespace))
 
@@ -126,7 +126,7 @@ class NamespaceConfiguration(RuleBasedStateMachine):
         return next((self.maps[namespace, name] for name in names if (namespace, name) in self.maps), (None, {}))
 
     def value(self, namespace, model, names, *, pairs=False):
-        """Return the number of the entry for a model and of the default that hold, None for those that do not."""
+        """Return the numbers of the entry for a model and of the default; None means that there is none."""
         default, models = self.said(OWN, names)
         if pairs and namespace != "a":
             models = {}
@@ -139,7 +139,7 @@ class NamespaceConfiguration(RuleBasedStateMachine):
 
     @invariant()
     def an_excluded_namespace_is_let_go_of_in_time(self):
-        """Whenever exclusion changes, every variant of the namespace is looked at again."""
+        """When the exclusion of a namespace changes, WVA looks at all its variants again."""
         excluded = {name for name, (_, value) in self.labels.items() if value == "true"}
         if self.started:
             for key in {Key(*key) for key in self.variants}:

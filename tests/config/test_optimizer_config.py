@@ -1,4 +1,4 @@
-"""The choice of optimizer, of best effort and of what an unknown inventory means: what the texts say, and who hears."""
+"""The choice of the optimizer, of best effort and of growth on an unknown inventory, and who is told of a bad one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS = load(Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
 
 
 def live(name=SATURATION, namespace=SETTINGS.pod_namespace, *, configuration=None, **data):
-    """Return the policy after a ConfigMap was written, and what is wrong with it."""
+    """Write a ConfigMap, and return the configuration and its problems."""
     configuration = configuration or LiveConfiguration(SETTINGS, refusal=lambda _: "")
     outcome = configuration.apply(Key(namespace, name), data)
     return configuration, outcome.problems
@@ -50,7 +50,7 @@ def optimizer(**data):
     ],
 )
 def test_the_optimizer_follows_the_analyzer_unless_it_is_named(text, expected):
-    """Every pair that fits."""
+    """The cases are all pairs that fit."""
     assert optimizer(default=text) is expected
 
 
@@ -68,7 +68,7 @@ def test_the_optimizer_follows_the_analyzer_unless_it_is_named(text, expected):
     ],
 )
 def test_an_optimizer_that_cannot_answer_its_analyzer_is_rejected(text, able):
-    """With the names of those that can, and what is in force."""
+    """The error has the names of the optimizers that fit, and the one in force."""
     configuration, (problem,) = live(default=text)
     assert "optimizerName" in problem
     assert able in problem
@@ -78,7 +78,7 @@ def test_an_optimizer_that_cannot_answer_its_analyzer_is_rejected(text, able):
 
 
 def test_a_model_inherits_the_optimizer_unless_it_names_an_analyzer():
-    """An optimizer was chosen for an analyzer; another analyzer has its own."""
+    """A model with its own analyzer gets the optimizer of that analyzer."""
     assert optimizer(default="optimizerName: one-step", a="model_id: m") is Optimizer.ONE_STEP
     named = "model_id: m\nanalyzerName: saturation"
     assert optimizer(default="optimizerName: one-step", a=named) is Optimizer.BY_ANALYZER
@@ -89,7 +89,7 @@ def test_a_model_inherits_the_optimizer_unless_it_names_an_analyzer():
 
 
 def test_an_analyzer_from_the_queueing_config_map_has_its_own_optimizer_unless_the_chosen_one_fits():
-    """The saturation entry cannot know which analyzer the other ConfigMap selects."""
+    """The saturation entry does not know which analyzer the queueing ConfigMap selects."""
     for text, expected in (
         ("optimizerName: one-step", Optimizer.MODEL_BASED),
         ("analyzerName: saturation\noptimizerName: cost-aware", Optimizer.COST_AWARE),
@@ -100,7 +100,7 @@ def test_an_analyzer_from_the_queueing_config_map_has_its_own_optimizer_unless_t
 
 
 def test_a_global_entry_that_contradicts_the_default_of_a_namespace_gives_way():
-    """What is laid over another default is judged again, analyzer and optimizer too."""
+    """WVA checks analyzer and optimizer again when it lays a global entry over another default."""
     configuration, _ = live(default="analyzerName: saturation", a="model_id: m\noptimizerName: cost-aware")
     live(namespace="prod", configuration=configuration, default="analyzerName: saturation")
     assert configuration.policy.optimizer_for(MODEL) is Optimizer.COST_AWARE
@@ -111,7 +111,7 @@ def test_a_global_entry_that_contradicts_the_default_of_a_namespace_gives_way():
 
 
 def test_an_unknown_optimizer_leaves_the_last_one_and_is_told_to_the_variants_concerned():
-    """As any other field: by entry, with what is in force."""
+    """The error names the entry and the optimizer in force."""
     configuration, _ = live(default="optimizerName: one-step")
     _, (problem,) = live(configuration=configuration, default="optimizerName: fast")
     assert problem.startswith("default.optimizerName: got fast, expected ")
@@ -123,7 +123,7 @@ def test_an_unknown_optimizer_leaves_the_last_one_and_is_told_to_the_variants_co
 
 
 def test_growth_on_an_unknown_inventory_is_chosen_in_the_global_default():
-    """No growth unless somebody declares otherwise."""
+    """Without a choice WVA does not grow a model on an unknown inventory."""
     assert parse_saturation({}).policy.unknown_inventory is UnknownInventory.NO_GROWTH
     for text, expected in (
         ("", UnknownInventory.NO_GROWTH),
@@ -135,7 +135,7 @@ def test_growth_on_an_unknown_inventory_is_chosen_in_the_global_default():
 
 
 def test_a_wrong_word_for_an_unknown_inventory_leaves_the_last_one():
-    """Nobody's budget opens because of a typing error."""
+    """A typing error never permits growth that was not permitted before."""
     configuration, _ = live(default="unknownInventory: unlimited")
     _, (problem,) = live(configuration=configuration, default="unknownInventory: open")
     assert "got open, expected no-growth or unlimited; in force: what it said last" in problem
@@ -159,7 +159,7 @@ def test_a_wrong_word_for_an_unknown_inventory_leaves_the_last_one():
     ],
 )
 def test_how_the_solver_shares_is_chosen_in_the_global_default(text, expected):
-    """Under the names of the original's options."""
+    """The options have the names that they have in the original."""
     configuration, problems = live(QUEUEING, default=text)
     assert (problems, configuration.policy.solver) == ((), expected)
 
@@ -168,7 +168,7 @@ def test_how_the_solver_shares_is_chosen_in_the_global_default(text, expected):
     "text", ["saturationPolicy: none", "saturationPolicy: Greedy", "unlimited: 1", "delayedBestEffort: 'true'"]
 )
 def test_a_wrong_option_of_the_solver_leaves_the_last_one(text):
-    """Names are those of the original, in its case; the original took any other for None."""
+    """Names are case-sensitive, as in the original. The original took an unknown name for None."""
     configuration, _ = live(QUEUEING, default="saturationPolicy: RoundRobin")
     _, (problem,) = live(QUEUEING, configuration=configuration, default=text)
     assert problem.startswith(f"default.{text.split(':')[0]}: got ")
@@ -177,7 +177,7 @@ def test_a_wrong_option_of_the_solver_leaves_the_last_one(text):
 
 
 def test_what_is_about_all_models_has_no_effect_elsewhere():
-    """In an entry of a model or a ConfigMap of a namespace it is a warning."""
+    """WVA warns about it in the entry of a model and in a ConfigMap of a namespace."""
     configuration, _ = live(a="model_id: m\nunknownInventory: unlimited")
     live(namespace="prod", configuration=configuration, default="unknownInventory: unlimited")
     live(

@@ -1,4 +1,4 @@
-"""Flag over environment over ConfigMap over default, for every setting there is."""
+"""The order of the sources of every setting: flag, environment, ConfigMap, default."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALIASES = [(name, key) for name, field in FIELDS.items() for key in field.keys[1
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_nothing_given_means_the_default(name):
-    """And the source says so."""
+    """WVA names ``default`` as the source."""
     result = loaded()
     assert getattr(result.settings, name) == FIELDS[name].default
     assert result.sources[name] == "default"
@@ -25,7 +25,7 @@ def test_nothing_given_means_the_default(name):
 @pytest.mark.parametrize("order", [0, 1])
 @pytest.mark.parametrize(("name", "source"), SINGLE)
 def test_each_source_gives_the_setting(name, source, order):
-    """The value is parsed, and its source is known."""
+    """WVA parses the value and names its source."""
     text, value = samples(name)[order]
     result = given(name, {source: text})
     assert getattr(result.settings, name) == value
@@ -36,7 +36,7 @@ def test_each_source_gives_the_setting(name, source, order):
 @pytest.mark.parametrize("order", [0, 1])
 @pytest.mark.parametrize(("name", "higher", "lower"), PAIRS)
 def test_the_higher_source_wins(name, higher, lower, order):
-    """In both directions, so that a default cannot pass for a decision."""
+    """The test swaps the two values, so that a default cannot pass for the higher one."""
     first, second = samples(name)[order], samples(name)[1 - order]
     result = given(name, {higher: first[0], lower: second[0]})
     assert getattr(result.settings, name) == first[1]
@@ -45,7 +45,7 @@ def test_the_higher_source_wins(name, higher, lower, order):
 
 @pytest.mark.parametrize(("name", "source"), NOWHERE)
 def test_a_source_that_does_not_apply_is_not_read(name, source):
-    """Such as an instance name in a ConfigMap, which all instances share."""
+    """For example, all instances share the ConfigMap, so it cannot give the name of an instance."""
     result = given(name, {source: samples(name)[0][0]})
     assert getattr(result.settings, name) == FIELDS[name].default
 
@@ -60,7 +60,7 @@ def test_other_spellings_of_a_key_are_accepted(name, key, source):
 
 
 def test_the_other_spellings_are_those_of_the_configuration_guide():
-    """Keys and flags."""
+    """The test lists the other spellings of keys and flags."""
     assert {key for _, key in ALIASES} == {"METRICS_ADDR", "PROBE_ADDR"}
     flags = {flag for field in FIELDS.values() for flag in field.flags[1:]}
     assert flags == {"metrics-addr", "probe-addr", "enable-leader-election"}
@@ -69,13 +69,13 @@ def test_the_other_spellings_are_those_of_the_configuration_guide():
 @pytest.mark.parametrize("source", ["environment", "configmap"])
 @pytest.mark.parametrize("name", FIELDS)
 def test_an_empty_text_means_unset(name, source):
-    """In environment and ConfigMap: charts render empty values."""
+    """WVA ignores an empty text in environment and ConfigMap, because charts render empty values."""
     if source in sources(name):
         assert given(name, {source: ""}).sources[name] == "default"
 
 
 def test_no_two_settings_share_a_key_or_a_flag():
-    """Otherwise one of them could never be given alone."""
+    """A shared key or flag would set both settings at once."""
     keys = [key for field in FIELDS.values() if field.places for key in field.keys]
     flags = [flag for field in FIELDS.values() for flag in field.flags]
     assert len(keys) == len(set(keys))
@@ -83,7 +83,7 @@ def test_no_two_settings_share_a_key_or_a_flag():
 
 
 def test_the_environment_of_this_process_is_not_read(monkeypatch):
-    """Only what was handed in counts."""
+    """WVA reads only the environment that the caller hands in."""
     monkeypatch.setenv("WATCH_NAMESPACE", "leaked")
     monkeypatch.setenv("watch_namespace", "leaked")
     assert loaded().settings.watch_namespace == ""

@@ -1,4 +1,4 @@
-"""Values that cannot be used: the next source counts, and a Problem says what happened."""
+"""For a value that cannot be used, WVA reports a Problem and uses the next source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "text"), CASES)
 def test_a_bad_value_is_told_and_the_default_stays(name, text):
-    """The problem names key, value, what was expected and what is in force."""
+    """The problem has the key, the value, the expected form and the value in force."""
     for source in sources(name):
         result = given(name, {source: text})
         assert getattr(result.settings, name) == FIELDS[name].default
@@ -50,7 +50,7 @@ def test_a_bad_value_is_told_and_the_default_stays(name, text):
 
 @pytest.mark.parametrize("name", [name for name in FIELDS if name in BAD or name in DURATIONS or name in SWITCHES])
 def test_a_bad_value_lets_the_next_source_speak(name):
-    """An unreadable flag does not hide a good environment."""
+    """A bad value of one source does not hide a good value of the next."""
     higher, *rest = sources(name)
     if not rest:
         return
@@ -64,13 +64,13 @@ def test_a_bad_value_lets_the_next_source_speak(name):
 
 @pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True", "yes"])
 def test_true_is_what_go_and_the_config_maps_of_the_original_accept(text):
-    """The union of both."""
+    """WVA accepts the words of both."""
     assert loaded(environment={"LEADER_ELECT": text}).settings.leader_elect is True
 
 
 @pytest.mark.parametrize("text", ["0", "f", "F", "FALSE", "false", "False", "no"])
 def test_false_is_too(text):
-    """An unknown word is a problem instead of a silent false."""
+    """WVA accepts the words of both for false, too."""
     result = loaded(environment={"METRICS_SECURE": text})
     assert result.settings.metrics_secure is False
     assert result.problems == ()
@@ -81,12 +81,12 @@ def test_false_is_too(text):
     [("90s", 90), ("1m30s", 90), ("1.5h", 5400), ("500ms", 0.5), ("1h0m0s", 3600), ("250000us", 0.25)],
 )
 def test_durations_are_those_of_go(text, seconds):
-    """Units, fractions and sums."""
+    """WVA reads units, fractions and sums."""
     assert loaded(config_map={"GLOBAL_OPT_INTERVAL": text}).settings.global_opt_interval == seconds
 
 
 def test_the_lease_needs_a_name():
-    """An empty name would address a whole collection."""
+    """The path of a lease with an empty name would be that of a whole collection."""
     result = loaded(flags={"leader_election_id": ""})
     assert result.settings.leader_election_id == "72dd1cf1.llm-d.ai"
     assert len(result.problems) == 1
@@ -94,14 +94,14 @@ def test_the_lease_needs_a_name():
 
 @pytest.mark.parametrize("job", ["a\udc80", "x" * 1025])
 def test_a_job_that_no_query_can_name_is_none(job):
-    """It stands in a query before each start from zero."""
+    """WVA rejects such a job, because the query before each start from zero contains it."""
     result = loaded(environment={"WVA_METRICS_JOB": job})
     assert result.settings.metrics_job == ""
     assert [problem.key for problem in result.problems] == ["WVA_METRICS_JOB"]
 
 
 def test_a_secret_is_masked_in_a_problem():
-    """Neither what was given nor what is in force is told."""
+    """The problem shows neither the given secret nor the one in force."""
     key = "EPP_METRIC_READER_BEARER_TOKEN"
     (problem,) = loaded(environment={key: "given token"}, config_map={key: "in-force"}).problems
     assert str(problem) == f"{key}='***' (environment): expected one word of printable ASCII; in force: ***"
@@ -109,7 +109,7 @@ def test_a_secret_is_masked_in_a_problem():
 
 
 def test_every_problem_is_told_at_once():
-    """Nobody wants to repair them one by one."""
+    """WVA reports all bad values of one start together."""
     result = loaded(environment={"LEADER_ELECT": "maybe", "V": "many"}, config_map={"GLOBAL_OPT_INTERVAL": "soon"})
     assert sorted(problem.key for problem in result.problems) == ["GLOBAL_OPT_INTERVAL", "LEADER_ELECT", "V"]
 
@@ -122,7 +122,7 @@ def test_every_problem_is_told_at_once():
     ],
 )
 def test_freshness_limits_in_the_wrong_order_bring_back_the_defaults(environment, in_force):
-    """A fresh sample cannot be older than a missing one; the problem names both."""
+    """The limit of fresh samples must not be above that of missing ones. The problem names both keys."""
     result = loaded(environment=environment)
     assert (result.settings.fresh_threshold, result.settings.unavailable_threshold) == in_force
     (problem,) = result.problems
@@ -132,7 +132,7 @@ def test_freshness_limits_in_the_wrong_order_bring_back_the_defaults(environment
 
 
 def test_equal_freshness_limits_are_allowed():
-    """Then nothing is ever stale."""
+    """With equal limits no sample is stale."""
     keys = ("PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD", "PROMETHEUS_METRICS_CACHE_UNAVAILABLE_THRESHOLD")
     result = loaded(environment=dict.fromkeys(keys, "2m"))
     assert result.problems == ()
@@ -144,7 +144,7 @@ NO_EFFECT = [name for name, field in FIELDS.items() if field.no_effect]
 
 @pytest.mark.parametrize("name", NO_EFFECT)
 def test_a_flag_without_effect_is_accepted_and_told(name):
-    """Manifests of the original keep working, and nobody believes that it does something."""
+    """WVA accepts the flags of old manifests and reports those without effect."""
     origin = FIELDS[name]
     result = loaded(flags={name: samples(name)[0][0]})
     assert result.problems == ()
@@ -154,7 +154,7 @@ def test_a_flag_without_effect_is_accepted_and_told(name):
 
 @pytest.mark.parametrize("name", NO_EFFECT)
 def test_a_key_without_effect_is_told_too(name):
-    """Unless it says what holds anyway, as manifests of the original do."""
+    """WVA reports the key unless it has the default value, as in manifests of the original."""
     origin, default = FIELDS[name], FIELDS[name].default
     if not origin.places:
         return
@@ -169,17 +169,17 @@ def test_a_key_without_effect_is_told_too(name):
     [("WARNING", "warn"), ("panic", "error"), ("5", "debug"), ("1", "debug"), (" Info ", "info"), ("error", "error")],
 )
 def test_levels_may_be_written_as_others_write_them(text, level):
-    """Zap's words and numbers."""
+    """WVA accepts the words and numbers of Zap."""
     assert loaded(flags={"log_level": text}).settings.effective_log_level == level
 
 
 def test_level_zero_is_no_level():
-    """Zap wants numbers above 0."""
+    """WVA rejects level 0, as Zap does."""
     assert len(loaded(flags={"log_level": "0"}).problems) == 1
 
 
 def test_nothing_given_is_without_effect():
-    """The warning needs a cause."""
+    """Without such a flag or key WVA reports none."""
     assert len(NO_EFFECT) >= 5
     assert loaded().without_effect == ()
     assert loaded(flags={"leader_elect": "true"}).without_effect == ()
@@ -194,7 +194,7 @@ def test_nothing_given_is_without_effect():
     ],
 )
 def test_a_missing_url_is_fatal(environment, config_map, state):
-    """One line: the key, and the two places where it may be set."""
+    """One line names the key and the two places where it may be set."""
     sources = Given({}, {"POD_NAMESPACE": "wva", "CONFIG_MAP_NAME": "main", **environment}, config_map)
     result = loaded(environment=sources.environment, config_map=config_map)
     (line,) = fatal_problems(result, sources)
@@ -203,7 +203,7 @@ def test_a_missing_url_is_fatal(environment, config_map, state):
 
 
 def test_with_a_url_nothing_is_fatal():
-    """Whether it can be reached is seen later."""
+    """This check does not connect to Prometheus."""
     environment = {"PROMETHEUS_BASE_URL": "https://prometheus"}
     assert fatal_problems(loaded(environment=environment), Given({}, environment, {})) == []
 
@@ -213,7 +213,7 @@ def test_with_a_url_nothing_is_fatal():
     [({}, "info"), ({"V": "3"}, "info"), ({"V": "4"}, "debug"), ({"V": "5", "LOG_LEVEL": "warn"}, "warn")],
 )
 def test_the_log_level_is_its_own_setting_or_follows_the_verbosity(environment, level):
-    """LOG_LEVEL wins; the original's -v 4 means debug."""
+    """LOG_LEVEL has precedence, and V from 4 on means debug, as in the original."""
     assert loaded(environment=environment).settings.effective_log_level == level
 
 
@@ -227,7 +227,7 @@ FATAL = [
 
 @pytest.mark.parametrize(("key", "bad", "good"), FATAL)
 def test_a_value_that_must_not_give_way_to_a_default_is_fatal(key, bad, good):
-    """Also when a lower source has a good one: the higher was meant. Not when nobody would read it."""
+    """It is fatal even if a lower source has a good value, and not fatal if a higher source has one."""
     url = {"PROMETHEUS_BASE_URL": "https://prometheus"}
     for environment, config_map in (({key: bad}, {}), ({}, {key: bad}), ({key: bad}, {key: good})):
         sources = Given({}, url | environment, config_map)
@@ -240,13 +240,13 @@ def test_a_value_that_must_not_give_way_to_a_default_is_fatal(key, bad, good):
 
 
 def test_spaces_in_the_list_of_target_kinds_mean_nothing():
-    """People write a list either way."""
+    """The list may have spaces around its items."""
     assert loaded(environment={"WVA_TARGET_KINDS": " StatefulSet, LeaderWorkerSet "}).settings.target_kinds == (
         "StatefulSet,LeaderWorkerSet"
     )
 
 
 def test_an_interval_that_is_no_duration_is_not_fatal():
-    """The default holds then, as it always did."""
+    """The default is in force then, as in the original."""
     sources = Given({}, {"PROMETHEUS_BASE_URL": "https://prometheus", "GLOBAL_OPT_INTERVAL": "soon"}, {})
     assert fatal_problems(load(sources), sources) == []

@@ -1,6 +1,6 @@
-"""The saturation ConfigMap: merging, validation, what a bad entry costs, and what people are told.
+"""The saturation ConfigMap: how entries merge, which ones are valid, and what WVA reports.
 
-Golden entries of the original are compared in tests/golden/test_misc.py.
+``tests/golden/test_misc.py`` compares golden entries of the original.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ def _only_error(data, **rest):
 
 
 def test_no_entries_mean_the_built_in_values():
-    """A missing default is no reason to decide nothing."""
+    """WVA decides without a default entry, too."""
     config = parse_saturation({})
     assert (config.policy, config.errors, config.warnings) == (Policy(), (), ())
     assert SaturationPolicy(0.80, 5, 0.1, 3, 600, Analyzer.DEMAND, 0.85, 0.70) == BUILT_IN
 
 
 def test_the_shipped_default_is_the_built_in_one():
-    """Deleting the ConfigMap changes nothing."""
+    """A cluster without the ConfigMap has the same policy as one with the shipped ConfigMap."""
     assert parse_saturation({"default": SHIPPED + "enableLimiter: false\n"}).policy == Policy()
 
 
 def test_a_default_may_name_a_single_field():
-    """The other ones are inherited, not zero."""
+    """The other thresholds keep their built-in values."""
     policy = parse_saturation({"default": "kvCacheThreshold: 0.9"}).policy
     assert policy.saturation == percentage(kv_cache_threshold=0.9)
 
 
 def test_an_override_inherits_from_the_default_entry():
-    """Override over default over built-in."""
+    """The default entry inherits from the built-in values."""
     config = parse_saturation(
         {
             "default": "kvCacheThreshold: 0.9\ntransitionDeadline: 20m",
@@ -76,7 +76,7 @@ def test_an_override_inherits_from_the_default_entry():
 
 
 def test_an_override_without_a_namespace_is_for_every_namespace():
-    """The more specific one wins where both match."""
+    """An override with a namespace has precedence in that namespace."""
     data = {"all": "model_id: m\nkvSpareTrigger: 0.2", "one": "model_id: m\nnamespace: prod\nkvSpareTrigger: 0.3"}
     policy = parse_saturation(data).policy
     triggers = [policy.saturation_for(ModelKey(namespace, "m")).kv_spare_trigger for namespace in ("prod", "test")]
@@ -84,7 +84,7 @@ def test_an_override_without_a_namespace_is_for_every_namespace():
 
 
 def test_of_two_overrides_for_one_model_the_first_key_wins_with_a_warning():
-    """The order of a ConfigMap's keys is not the order somebody wrote them in."""
+    """WVA sorts the keys, because a ConfigMap does not keep their order."""
     entry = "model_id: m\nnamespace: n\nkvSpareTrigger: "
     config = parse_saturation({"b": entry + "0.3", "a": entry + "0.2"})
     assert [override.name for override in config.policy.overrides] == ["a"]
@@ -93,7 +93,7 @@ def test_of_two_overrides_for_one_model_the_first_key_wins_with_a_warning():
 
 
 def test_validation_follows_merging():
-    """An override that is fine alone may contradict what it inherits."""
+    """WVA rejects an override that contradicts the values it inherits."""
     error = _only_error({"default": "kvSpareTrigger: 0.5", "a": "model_id: m\nnamespace: n\nkvCacheThreshold: 0.4"})
     assert error == EntryError(
         "a", "kvCacheThreshold", "0.4", "at least kvSpareTrigger (0.5)", "0.8", model_id="m", namespace="n"
@@ -101,7 +101,7 @@ def test_validation_follows_merging():
 
 
 def test_a_bad_entry_is_rejected_alone():
-    """The others stay in force, and the default decides for the rejected one's model."""
+    """The other entries stay in force. The default holds for the model of the rejected one."""
     config = parse_saturation(
         {"default": "kvCacheThreshold: 0.9", "bad": "model_id: x\nkvSpareTrigger: 7", "good": "model_id: y"}
     )
@@ -111,7 +111,7 @@ def test_a_bad_entry_is_rejected_alone():
 
 
 def test_a_bad_default_leaves_the_last_good_one_in_force():
-    """A typing error does not move the thresholds of a cluster; overrides go on from the last good default."""
+    """A typing error changes no thresholds. Overrides inherit from the last good default."""
     good = parse_saturation({"default": "kvCacheThreshold: 0.9\ncompatibility: v0.5"})
     data = {"default": "kvCacheThreshold: 9", "a": "model_id: m\nkvSpareTrigger: 0.2"}
     config = parse_saturation(data, previous=good)
@@ -122,19 +122,19 @@ def test_a_bad_default_leaves_the_last_good_one_in_force():
 
 
 def test_a_bad_default_without_a_last_good_one_means_the_built_in_values():
-    """At the start there is nothing else."""
+    """There is no last good default when the process starts."""
     assert parse_saturation({"default": "kvCacheThreshold: 9"}).policy == Policy()
 
 
 def test_a_removed_default_means_the_built_in_values():
-    """Removing is a statement, unlike a typing error."""
+    """The last good default does not stay in force when the entry is removed."""
     good = parse_saturation({"default": "kvCacheThreshold: 0.9"})
     assert parse_saturation({}, previous=good).policy == Policy()
 
 
 @pytest.mark.parametrize(("good", "words"), [("auto", "auto"), ("off", "off"), ("90m", "5400s")])
 def test_how_long_replicas_are_kept_warm_is_told_as_it_is_written(good, words):
-    """When a later entry is no good."""
+    """The error of a bad entry shows the last good ``keepWarm`` in words or as a duration."""
     first = parse_saturation({"default": f"keepWarm: {good}"})
     (error,) = parse_saturation({"default": "keepWarm: 2d"}, previous=first).errors
     assert str(error) == (
@@ -144,7 +144,7 @@ def test_how_long_replicas_are_kept_warm_is_told_as_it_is_written(good, words):
 
 
 def test_an_override_keeps_warm_what_the_default_does_not():
-    """Also with auto, and in a namespace with a default of its own."""
+    """The override holds also with ``auto``, and over the default of a namespace."""
     data = {"default": "keepWarm: off", "a": "model_id: a\nkeepWarm: auto", "b": "model_id: b\nkvSpareTrigger: 0.2"}
     policy = parse_saturation(data).policy
     kept = [policy.saturation_for(ModelKey("n", model)).keep_warm for model in ("a", "b", "c")]
@@ -154,7 +154,7 @@ def test_an_override_keeps_warm_what_the_default_does_not():
 
 
 def test_an_error_is_a_sentence_with_what_is_in_force():
-    """It becomes an event and a condition message."""
+    """The sentence becomes an event and the message of a condition."""
     error = _only_error({"default": 'kvCacheThreshold: "0.8"'})
     assert str(error) == (
         'default.kvCacheThreshold: got "0.8", expected a number from 0 to 1, without quotes; in force: 0.8'
@@ -200,7 +200,7 @@ def test_an_error_is_a_sentence_with_what_is_in_force():
     ],
 )
 def test_a_value_outside_its_field_is_rejected(field, value):
-    """The error names the field and what it takes."""
+    """The error names the field and says what the field takes."""
     error = _only_error({"default": f"{field}: {value}"})
     assert (error.key, error.field) == ("default", field)
     assert error.expected in {EXPECTED[field], "a single value"}
@@ -238,21 +238,21 @@ def test_a_value_outside_its_field_is_rejected(field, value):
     ],
 )
 def test_accepted_notations(text, expected):
-    """As lenient as the original's YAML library where nothing is ambiguous."""
+    """WVA accepts the notations of the original's YAML library, except ambiguous ones."""
     config = parse_saturation({"default": text})
     assert (config.errors, config.policy.saturation) == ((), expected)
 
 
 @pytest.mark.parametrize("given", ["scaleUpThreshold: 0.7\nscaleDownBoundary: 0.7", "scaleUpThreshold: 0.6"])
 def test_the_token_analyzer_wants_scale_up_above_scale_down(given):
-    """Judged by the rules of the analyzer that it names, with its defaults; without it nobody asks for them."""
+    """WVA checks this only for an entry that names the token analyzer."""
     entry = f"analyzerName: saturation\n{given}"
     assert _only_error({"default": entry}).field == "scaleUpThreshold"
     assert parse_saturation({"default": given}).errors == ()
 
 
 def test_the_demand_analyzer_has_no_choice_of_optimizers():
-    """Its own is no name."""
+    """Its own optimizer has no name."""
     error = _only_error({"default": "analyzerName: demand\noptimizerName: sized"})
     assert (error.field, error.expected) == ("optimizerName", '"", which go with analyzerName "demand"')
     policy = parse_saturation({"default": "analyzerName: demand"}).policy
@@ -261,7 +261,7 @@ def test_the_demand_analyzer_has_no_choice_of_optimizers():
 
 @pytest.mark.parametrize("name", ["saturation", "queueing", "demand"])
 def test_an_analyzer_is_selected_by_its_name(name):
-    """An override that names none inherits it, and is not taken for one that asked for it."""
+    """An override without a name inherits the analyzer, and does not count as naming one."""
     data = {"default": f"analyzerName: {name}", "a": "model_id: a", "b": "model_id: b\nanalyzerName: ''"}
     config = parse_saturation(data)
     assert (config.errors, config.warnings) == ((), ())
@@ -272,7 +272,7 @@ def test_an_analyzer_is_selected_by_its_name(name):
 
 
 def test_thresholds_without_an_analyzer_are_those_of_the_percentage_analyzer():
-    """As in version 0.5, which had no other; the demand analyzer would not follow them."""
+    """Version 0.5 had no other analyzer, and the demand analyzer does not use thresholds."""
     assert parse_saturation({"default": THRESHOLDS}).policy == Policy(percentage())
     assert parse_saturation({"default": "transitionDeadline: 20m"}).policy.saturation == SaturationPolicy(
         transition_deadline_seconds=1200
@@ -281,7 +281,7 @@ def test_thresholds_without_an_analyzer_are_those_of_the_percentage_analyzer():
 
 @pytest.mark.parametrize("beneath", ["analyzerName: demand", "", THRESHOLDS])
 def test_an_override_with_thresholds_takes_its_model_from_the_demand_analyzer(beneath):
-    """An override without any inherits; one that names the analyzer means it."""
+    """An override without thresholds inherits the analyzer. An override that names an analyzer gets that one."""
     data = {
         "default": beneath,
         "a": "model_id: a\nkvSpareTrigger: 0.2",
@@ -296,13 +296,13 @@ def test_an_override_with_thresholds_takes_its_model_from_the_demand_analyzer(be
 
 @pytest.mark.parametrize("name", ["saturation", "queueing"])
 def test_an_override_with_thresholds_keeps_an_analyzer_other_than_demand(name):
-    """The token analyzer reads them too, and the queueing model was chosen by name."""
+    """The token analyzer reads thresholds, too, and the queueing model was chosen by name."""
     policy = parse_saturation({"default": f"analyzerName: {name}", "a": "model_id: a\nkvCacheThreshold: 0.7"}).policy
     assert policy.analyzer_for(ModelKey("n", "a")) == name
 
 
 def test_an_unknown_analyzer_is_the_percentage_analyzer():
-    """It decides with the thresholds of the entry, as it did in the original; the name is told as one not in force."""
+    """It uses the thresholds of the entry, as in the original. The error says that the name is not in force."""
     config = parse_saturation({"default": "analyzerName: whatever\nkvSpareTrigger: 0.2"})
     assert config.policy.saturation == percentage(kv_spare_trigger=0.2)
     (error,) = config.errors
@@ -315,7 +315,7 @@ def test_an_unknown_analyzer_is_the_percentage_analyzer():
 
 
 def test_the_limiter_is_switched_on_by_the_default_entry_alone():
-    """In an override it is answered with a warning."""
+    """WVA warns about it in an override."""
     assert parse_saturation({"default": "enableLimiter: true"}).policy.enable_limiter
     config = parse_saturation({"default": "", "a": "model_id: m\nenableLimiter: true"})
     assert not config.policy.enable_limiter
@@ -323,7 +323,7 @@ def test_the_limiter_is_switched_on_by_the_default_entry_alone():
 
 
 def test_a_bad_override_leaves_its_last_good_one_in_force():
-    """Its own, and not the default: whatever was tuned for a model stays until somebody says otherwise."""
+    """The model does not fall back to the default."""
     good = parse_saturation({"a": "model_id: m\nkvSpareTrigger: 0.3"})
     data = {"default": "kvCacheThreshold: 0.9", "a": "model_id: m\nkvSpareTrigger: x"}
     config = parse_saturation(data, previous=good)
@@ -333,7 +333,7 @@ def test_a_bad_override_leaves_its_last_good_one_in_force():
 
 
 def test_a_kept_override_that_no_longer_fits_the_default_gives_way():
-    """Nothing contradictory is ever in force; both reasons are told."""
+    """The default holds for its model then. WVA reports the bad text and the contradiction."""
     good = parse_saturation({"a": "model_id: m\nkvSpareTrigger: 0.5"})
     config = parse_saturation({"default": "kvCacheThreshold: 0.4", "a": "model_id: ["}, previous=good)
     assert [error.key for error in config.errors] == ["a", "a"]
@@ -342,18 +342,18 @@ def test_a_kept_override_that_no_longer_fits_the_default_gives_way():
 
 
 def test_a_model_id_of_digits_is_text():
-    """People do not quote model ids."""
+    """A model id need not be quoted."""
     assert parse_saturation({"a": "model_id: 123\nnamespace: on"}).policy.overrides[0].model_id == "123"
 
 
 @pytest.mark.parametrize("text", ["kvSpareTrigger: 0.2", "model_id: ''", "model_id: m\nnamespace: Not_A_Namespace"])
 def test_an_override_must_say_for_which_model(text):
-    """Otherwise it would silently apply to none."""
+    """WVA rejects an override without a model, or with a namespace that cannot exist."""
     assert _only_error({"a": text}).field in {"model_id", "namespace"}
 
 
 def test_what_has_no_effect_is_a_warning():
-    """Unknown fields, a model for the default, default-only fields elsewhere."""
+    """WVA warns about unknown fields, a model in the default, and fields that only the default may have."""
     config = parse_saturation(
         {
             "default": "model_id: m\nkvCacheTreshold: 0.9",
@@ -396,7 +396,7 @@ def test_what_has_no_effect_is_a_warning():
     ],
 )
 def test_what_is_no_mapping_of_values_is_rejected_whole(text):
-    """Neither size nor depth nor tags nor aliases get further than an error."""
+    """Large, deep, tagged or aliased texts give an error, and nothing else."""
     config = parse_saturation({"default": text, "a": "model_id: m"})
     assert [error.key for error in config.errors] == ["default"]
     assert config.policy.saturation == BUILT_IN
@@ -405,17 +405,17 @@ def test_what_is_no_mapping_of_values_is_rejected_whole(text):
 
 @pytest.mark.parametrize("value", ["!x m", "!!str m", "!!python/name:os.system m"])
 def test_a_tag_is_refused_even_on_text(value):
-    """Tags ask a parser to make something of a text; nothing here does."""
+    """WVA refuses every tag, because a tag asks the parser to build an object."""
     assert _only_error({"a": f"model_id: {value}"}).value == "a tagged value"
 
 
 def test_the_size_counts_comments_too():
-    """The limit is on what has to be read."""
+    """The limit is on all bytes that WVA has to read."""
     assert _only_error({"default": "kvCacheThreshold: 0.9\n#" + "x" * MAX_ENTRY_BYTES}).expected == "at most 64 KiB"
 
 
 def test_an_alias_bomb_costs_nothing():
-    """Aliases are never expanded."""
+    """WVA never expands aliases."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 30)]
     tracemalloc.start()
@@ -427,7 +427,7 @@ def test_an_alias_bomb_costs_nothing():
 
 
 def test_long_texts_are_shortened_in_messages():
-    """Entries end up in events."""
+    """The texts of entries end up in events."""
     data = {"k" * 10_000: "model_id: " + "m" * 10_000 + "\nkvSpareTrigger: " + "9" * 10_000}
     error = _only_error(data)
     assert all(len(text) <= 203 for text in (error.key, error.value, error.model_id))
@@ -459,13 +459,13 @@ MAPS = st.dictionaries(st.sampled_from(["default", "a", "b"]), st.one_of(ENTRIES
 @settings(deadline=None)
 @given(MAPS, MAPS)
 def test_whatever_stands_in_the_map_the_policy_in_force_is_valid(first, second):
-    """No text raises, and no text gets an invalid number into a decision."""
+    """No text raises an exception, and no invalid number gets into the policy."""
     before = parse_saturation(first)
     config = parse_saturation(second, previous=before)
     for thresholds in _in_force(config.policy):
         _is_valid(thresholds)
     assert {error.key for error in config.errors} <= set(second)
-    # An unknown analyzer is told, and the rest of its entry holds.
+    # WVA reports an unknown analyzer, and the rest of its entry stays in force.
     rejected = {error.key for error in config.errors if error.field != "analyzerName"}
     kept = {override.name for override in before.policy.overrides}
     assert {override.name for override in config.policy.overrides} & rejected <= kept
@@ -474,5 +474,5 @@ def test_whatever_stands_in_the_map_the_policy_in_force_is_valid(first, second):
 @settings(deadline=None)
 @given(MAPS)
 def test_the_outcome_does_not_depend_on_the_order_of_the_keys(data):
-    """A ConfigMap has none."""
+    """The keys of a ConfigMap have no order."""
     assert parse_saturation(data) == parse_saturation(dict(reversed(data.items())))

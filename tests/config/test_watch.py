@@ -1,4 +1,4 @@
-"""ConfigMaps on their way into the configuration: taken, told about when wrong, taken back when deleted."""
+"""How the controller applies ConfigMaps, reports bad ones, and undoes deleted ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALIAS = Key("wva", "alias")
 
 
 class FakeConfigMapSource:
-    """Takes the ConfigMap ``ours``; its value ``problems`` says how many there are."""
+    """Takes the ConfigMaps ``ours`` and ``alias``; the value ``problems`` is the number of their problems."""
 
     def __init__(self):
         """Start with nothing."""
@@ -53,7 +53,7 @@ class FakeConfigMapSource:
 
 
 class WatchScene:
-    """A store, a controller and what it recorded."""
+    """A store, a controller and the events that it recorded."""
 
     def __init__(self):
         """Prepare a controller that does not watch yet."""
@@ -86,7 +86,7 @@ def scene():
 
 
 async def test_everything_there_is_taken_before_anything_decides(scene):
-    """``load_all`` needs no event and no worker."""
+    """``load_all`` applies every ConfigMap without an event and without a worker."""
     scene.put("ours", {"problems": "0"})
     scene.put("theirs", {})
     await scene.controller.load_all()
@@ -94,7 +94,7 @@ async def test_everything_there_is_taken_before_anything_decides(scene):
 
 
 async def test_each_problem_is_an_event_on_the_config_map(scene):
-    """A Warning with the object's identity, one for each problem; the gauge counts them."""
+    """The controller records a Warning on the ConfigMap for each problem, and the gauge counts them."""
     scene.put("ours", {"problems": "2"}, version="5")
     assert await scene.controller.reconcile(OURS) == Done()
     assert [(type_, reason, message) for _, type_, reason, message in scene.events] == [
@@ -108,7 +108,7 @@ async def test_each_problem_is_an_event_on_the_config_map(scene):
 
 
 async def test_a_repaired_config_map_clears_the_gauge(scene):
-    """It counts what is rejected now."""
+    """The gauge counts the entries that are rejected now."""
     scene.put("ours", {"problems": "2"})
     await scene.controller.reconcile(OURS)
     scene.put("ours", {"problems": "0"}, version="2")
@@ -118,7 +118,7 @@ async def test_a_repaired_config_map_clears_the_gauge(scene):
 
 
 async def test_a_deleted_config_map_is_taken_back(scene):
-    """None as its data, and nothing is recorded on what is gone."""
+    """The configuration gets None as its data. No event is recorded on an object that was never seen."""
     await scene.controller.reconcile(OURS)
     assert scene.configuration.applied == [(OURS, None)]
     assert scene.events == []
@@ -126,7 +126,7 @@ async def test_a_deleted_config_map_is_taken_back(scene):
 
 
 async def test_a_deleted_config_map_is_told_on_what_it_was(scene):
-    """The event names the object that is gone, and what is in force without it."""
+    """The event refers to the deleted object and says what is in force without it."""
     scene.put("ours", {}, version="7")
     scene.controller.watch()
     scene.store.delete(OURS)
@@ -138,7 +138,7 @@ async def test_a_deleted_config_map_is_told_on_what_it_was(scene):
 
 
 async def test_a_deletion_that_changes_nothing_is_not_told(scene):
-    """Such as that of a ConfigMap that was not in force."""
+    """The controller records no event if the ConfigMap was not in force."""
     scene.put("ours", {})
     scene.controller.watch()
     scene.store.delete(OURS)
@@ -147,7 +147,7 @@ async def test_a_deletion_that_changes_nothing_is_not_told(scene):
 
 
 async def test_a_config_map_that_is_not_used_is_told_why(scene):
-    """Whoever wrote it believes that it is in force."""
+    """The author of the ConfigMap would believe that it is in force."""
     scene.put("ours", {"ignored": "another comes first"})
     await scene.controller.reconcile(OURS)
     ((_, type_, reason, message),) = scene.events
@@ -155,7 +155,7 @@ async def test_a_config_map_that_is_not_used_is_told_why(scene):
 
 
 async def test_a_config_map_of_a_namespace_that_may_not_have_one_is_left_alone(scene):
-    """It may be another controller's, or be there before the first variant: that is no mistake of anybody."""
+    """The controller records no event, because the ConfigMap may belong to another controller."""
     scene.put("ours", {"refused": "not opted in"})
     with capture_logs() as lines:
         await scene.controller.reconcile(OURS)
@@ -164,7 +164,7 @@ async def test_a_config_map_of_a_namespace_that_may_not_have_one_is_left_alone(s
 
 
 async def test_a_config_map_that_comes_or_goes_wakes_its_rivals(scene):
-    """They may no longer be in force, or be it again; a change of content is none of their business."""
+    """A ConfigMap of another name may come into force or lose it. A change of content wakes no rival."""
     scene.put("alias", {})
     scene.controller.watch()
     scene.put("ours", {})
@@ -178,7 +178,7 @@ async def test_a_config_map_that_comes_or_goes_wakes_its_rivals(scene):
 
 
 async def test_a_namespace_has_a_gauge_only_while_entries_are_rejected(scene):
-    """Under its own name, which the namespaces do not share."""
+    """The gauge has the name of the namespace and of the ConfigMap."""
     scene.put("ours", {"problems": "2"}, namespace="team")
     await scene.controller.reconcile(Key("team", "ours"))
     assert (scene.invalid("team/ours"), scene.invalid()) == (2, None)
@@ -188,7 +188,7 @@ async def test_a_namespace_has_a_gauge_only_while_entries_are_rejected(scene):
 
 
 async def test_a_config_map_of_others_leaves_no_trace(scene):
-    """Neither gauge nor event."""
+    """The controller sets no gauge and records no event."""
     scene.put("theirs", {"problems": "3"})
     await scene.controller.reconcile(Key("wva", "theirs"))
     assert scene.events == []
@@ -196,7 +196,7 @@ async def test_a_config_map_of_others_leaves_no_trace(scene):
 
 
 async def test_changes_wake_the_worker(scene):
-    """Additions, changes and deletions alike, once watched."""
+    """Additions, changes and deletions wake it once ``watch`` was called."""
     scene.put("ours", {})
     scene.controller.watch()
     assert len(scene.controller.queue) == 0

@@ -1,4 +1,4 @@
-"""Log lines as they reach stderr."""
+"""The log lines that WVA writes to stderr."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lines(capsys):
 
 
 def test_a_line_is_json_with_time_level_and_component(lines):
-    """One object per line, nothing on stdout."""
+    """WVA writes one object per line, and nothing to stdout."""
     read = lines()
     log.get("x").info("thing_happened", count=3)
     (line,) = read()
@@ -118,7 +118,7 @@ def test_long_values_are_cut(lines):
 
 
 def test_line_ends_stay_inside_their_line(lines):
-    """A name from outside cannot forge a line."""
+    """A name from outside the process cannot forge a line."""
     read = lines()
     log.get("x").info("said", name='a\n{"event": "forged"}')
     (line,) = read()
@@ -145,7 +145,7 @@ def test_an_exception_has_its_traceback(lines):
 
 
 def test_libraries_write_the_same_lines(lines):
-    """The standard library's loggers go through, from warning on, with their name."""
+    """Lines of the standard library's loggers from warning on are written, with the name of the logger."""
     read = lines()
     logging.getLogger("aiohttp.server").warning("odd %s", "request")
     logging.getLogger("aiohttp.access").info("noise")
@@ -165,7 +165,7 @@ def test_errors_of_libraries_have_their_traceback(lines):
 
 
 def test_the_console_form_is_for_people(capsys, lines):
-    """Without colours, since it may go to a file."""
+    """The text has no colours, because it may go to a file."""
     lines()
     log.configure(level="info", encoding="console")
     log.get("x").info("thing_happened", count=3)
@@ -194,7 +194,7 @@ def test_nothing_short_and_harmless_is_changed(fields):
 
 @given(st.text(st.characters()))
 def test_whatever_does_not_print_is_written_out(text):
-    """Controls, line ends, direction marks, half a character: what is shown is one printable line."""
+    """Escapes for controls, line ends, direction marks and lone surrogates make the text one printable line."""
     shown = log.printable(text)
     assert shown.isprintable()
     assert shown == text or not text.isprintable()
@@ -219,7 +219,7 @@ def test_the_level_can_change_while_the_process_runs(lines):
 
 
 def test_the_same_words_about_the_same_thing_are_written_once_in_a_while():
-    """Other words, and other things, are news; so are the same ones later, or with a clock that was set back."""
+    """The throttle permits the same line again after a minute, or when the clock was set back."""
     throttle = log.Throttle(60)
     assert [throttle.permits("a", words, now) for words, now in (("x", 0), ("x", 59), ("y", 59), ("x", 59))] == [
         True,

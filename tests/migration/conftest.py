@@ -1,4 +1,4 @@
-"""A sound installation of the Go controller's objects, and ways to spoil one thing in it."""
+"""The objects of a working installation of the Go controller; a test breaks one thing in them."""
 
 from __future__ import annotations
 
@@ -138,19 +138,19 @@ SCALED_OBJECT = {
 
 @pytest.fixture
 def sound():
-    """Return a copy of the sound objects by name, to be spoilt."""
+    """Return a copy of the working objects by name; a test may change it."""
     return copy.deepcopy(SOUND)
 
 
 @pytest.fixture
 def scaled_object():
-    """Return a copy of a sound ScaledObject."""
+    """Return a copy of a working ScaledObject."""
     return copy.deepcopy(SCALED_OBJECT)
 
 
 @pytest.fixture
 def findings():
-    """Return a function that checks objects, as a whole cluster unless ``whole`` is False."""
+    """Return a function that checks objects; ``whole`` says whether they are a whole cluster."""
 
     def look(objects, *, whole=True, now=NOW):
         manifests = Manifests()

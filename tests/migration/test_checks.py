@@ -1,4 +1,4 @@
-"""Each fault of an installation is found, named and answered; a sound one has none."""
+"""``wva migrate`` finds each fault of an installation and says how to mend it; it finds nothing in a working one."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ def labels(objects):
 
 
 def test_sound_installation_has_no_finding(sound, findings):
-    """Nothing is said about objects that work."""
+    """The check has no finding about objects that work."""
     assert findings(sound.values()) == []
 
 
 def spoil_target(objects):
-    """Make it a variant of before 0.5."""
+    """Remove the target, as in a variant from before 0.5."""
     del objects["variant"]["spec"]["scaleTargetRef"]
     del objects["hpa"]
 
 
 def spoil_empty_target(objects):
-    """Name nothing."""
+    """Leave the name of the target empty."""
     objects["variant"]["spec"]["scaleTargetRef"]["name"] = ""
     del objects["hpa"]
 
 
 def spoil_target_kind(objects):
-    """Name what is not scaled."""
+    """Name a kind that WVA does not scale."""
     objects["variant"]["spec"]["scaleTargetRef"]["kind"] = "DaemonSet"
 
 
 def spoil_default_kind(objects):
-    """Name what is scaled only when it is switched on."""
+    """Name a kind that WVA scales only where ``WVA_TARGET_KINDS`` has it."""
     objects["variant"]["spec"]["scaleTargetRef"]["kind"] = "StatefulSet"
 
 
@@ -51,54 +51,54 @@ def spoil_deployment(objects):
 
 
 def spoil_accelerator(objects):
-    """Leave the label out."""
+    """Remove the label of the accelerator."""
     del objects["variant"]["metadata"]["labels"]
 
 
 def spoil_cost(objects):
-    """Forget the quotes."""
+    """Write the cost without quotes."""
     objects["variant"]["spec"]["variantCost"] = 40
 
 
 def spoil_model(objects):
-    """Leave the model out."""
+    """Remove the model."""
     del objects["variant"]["spec"]["modelID"]
 
 
 def spoil_second_variant(objects):
-    """Scale one Deployment twice."""
+    """Add a second variant for the same Deployment."""
     second = {**objects["variant"], "metadata": {**objects["variant"]["metadata"], "name": "other-va"}}
     objects["second"] = second
 
 
 def spoil_metric_type(objects):
-    """Ask for it as a metric of pods."""
+    """Ask for the number as a metric of type Pods."""
     metric(objects)["pods"] = metric(objects).pop("external")
     metric(objects)["type"] = "Pods"
 
 
 def spoil_metric_target(objects):
-    """Take twice the load for one replica."""
+    """Set the target value to 2, which gives half as many replicas."""
     metric(objects)["external"]["target"]["averageValue"] = "2"
 
 
 def spoil_alias(objects):
-    """Ask for the old name."""
+    """Ask for the number under its old name."""
     metric(objects)["external"]["metric"]["name"] = "inferno_desired_replicas"
 
 
 def spoil_variant_name(objects):
-    """Select every variant."""
+    """Select the series of every variant."""
     del labels(objects)["variant_name"]
 
 
 def spoil_exported_namespace(objects):
-    """Select the variants of this name everywhere."""
+    """Select the variants of this name in every namespace."""
     del labels(objects)["exported_namespace"]
 
 
 def spoil_other_namespace(objects):
-    """Select another namespace's."""
+    """Select the series of another namespace."""
     labels(objects)["exported_namespace"] = "elsewhere"
 
 
@@ -108,12 +108,12 @@ def spoil_unknown_variant(objects):
 
 
 def spoil_hpa_target(objects):
-    """Scale another Deployment by this number."""
+    """Let the HPA scale another Deployment by this number."""
     objects["hpa"]["spec"]["scaleTargetRef"]["name"] = "chat-decode"
 
 
 def spoil_instance(objects):
-    """Shard the variant, not its HPA."""
+    """Give the variant a controller instance that its HPA does not select."""
     objects["variant"]["metadata"]["labels"]["wva.llmd.ai/controller-instance"] = "blue"
 
 
@@ -134,19 +134,19 @@ def spoil_adapter_sum(objects):
 
 
 def spoil_adapter_plain(objects):
-    """Aggregate nothing, as the original's sample."""
+    """Remove the aggregation, as in the sample of the original."""
     text = objects["adapter"]["data"]["config.yaml"]
     objects["adapter"]["data"]["config.yaml"] = text.replace("max by (variant_name) ", "")
 
 
 def spoil_adapter_pin(objects):
-    """Read the series of every page, as the original's sample."""
+    """Read the series of every page, as the sample of the original does."""
     text = objects["adapter"]["data"]["config.yaml"]
     objects["adapter"]["data"]["config.yaml"] = text.replace('namespace="wva",', "")
 
 
 def spoil_alias_rule(objects):
-    """Have a rule for an older name beside ours, which reads every page."""
+    """Add a rule for the old name that reads the series of every page."""
     rule = {
         "seriesQuery": "inferno_desired_replicas",
         "metricsQuery": "max by (variant_name) (inferno_desired_replicas)",
@@ -161,7 +161,7 @@ def spoil_image(objects):
 
 
 def spoil_lease(objects):
-    """Leave out the controller that holds the Lease."""
+    """Remove the controller that holds the Lease."""
     del objects["controller"]
 
 
@@ -176,17 +176,17 @@ def spoil_unknown_key(objects):
 
 
 def spoil_interval(objects):
-    """Give a key that had no effect."""
+    """Set a key that had no effect in the original."""
     objects["main"]["data"]["GLOBAL_OPT_INTERVAL"] = "15s"
 
 
 def spoil_saturation(objects):
-    """Give a threshold that is none."""
+    """Set a threshold that is out of range."""
     objects["saturation"]["data"]["default"] = "kvCacheThreshold: 80\n"
 
 
 def spoil_undecodable(objects):
-    """Write a field of another type."""
+    """Give a field a value of another type."""
     objects["hpa"]["spec"]["minReplicas"] = [1]
 
 
@@ -267,7 +267,7 @@ FAULTS = [
     ids=[fault[0].__name__ for fault in FAULTS],
 )
 def test_fault_is_found(sound, findings, spoil, expected):
-    """One finding names the object, what is the matter and what to do."""
+    """One finding names the object, the problem and the change that mends it."""
     severity, key, problem, change = expected
     spoil(sound)
     found = [
@@ -280,14 +280,14 @@ def test_fault_is_found(sound, findings, spoil, expected):
 
 
 def test_worst_comes_first(sound, told):
-    """What must change stands before what should, and notes come last."""
+    """Findings of severity "must" come first, then "should", then notes."""
     for spoil in (spoil_interval, spoil_accelerator, spoil_metric_target):
         spoil(sound)
     assert [severity for severity, _, _ in told(sound.values())] == ["must", "should", "note"]
 
 
 def test_manifests_are_not_a_cluster(sound, told):
-    """What is missing in some files may well be in the cluster: nothing is said about it."""
+    """Files may lack objects that the cluster has, so the check does not report missing objects."""
     for name in ("workload", "hpa", "controller"):
         del sound[name]
     assert told(sound.values(), whole=False) == []
@@ -320,7 +320,7 @@ def test_two_controllers_for_the_same_variants(sound, told, change, count):
 
 
 def test_controllers_of_one_namespace_each_are_apart(sound, told):
-    """Two controllers that each watch their own namespace never meet."""
+    """Two controllers that each watch their own namespace have no variant in common."""
     container = sound["controller"]["spec"]["template"]["spec"]["containers"][0]
     container["args"] = ["--watch-namespace=$(POD_NAMESPACE)"]
     sound["old"] = {**sound["controller"], "metadata": {**sound["controller"]["metadata"], "namespace": "old"}}
@@ -328,7 +328,7 @@ def test_controllers_of_one_namespace_each_are_apart(sound, told):
 
 
 def test_scaled_down_controller_does_nothing(sound, told):
-    """A Deployment with no replicas is no controller."""
+    """The check ignores a controller whose Deployment has no replicas."""
     sound["old"] = {
         **sound["controller"],
         "metadata": {**sound["controller"]["metadata"], "namespace": "old"},
@@ -338,7 +338,7 @@ def test_scaled_down_controller_does_nothing(sound, told):
 
 
 def test_names_are_quoted_for_the_shell(sound, findings):
-    """A name from a file does not become a command."""
+    """A suggested command quotes names, so that a name from a file cannot run as a command."""
     spoil_accelerator(sound)
     sound["variant"]["metadata"]["name"] = "x; rm -rf ~"
     (finding,) = findings([sound["variant"]], whole=False)

@@ -1,4 +1,4 @@
-"""Files as people have them: folders, lists of kubectl, values of a chart, and things that are none of ours."""
+"""``wva migrate`` reads folders, lists of kubectl and values of a chart, and ignores other documents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read(*paths, stdin=""):
 
 
 def test_folder_is_read_with_its_folders(tmp_path, sound):
-    """YAML and JSON files are read, others are not."""
+    """YAML and JSON files are read, also in subfolders; other files are not."""
     inner = tmp_path / "inner"
     inner.mkdir()
     (tmp_path / "hpa.yaml").write_text(yaml.safe_dump(sound["hpa"]), encoding="utf-8")
@@ -33,20 +33,20 @@ def test_folder_is_read_with_its_folders(tmp_path, sound):
 
 
 def test_list_of_kubectl_is_unpacked(sound):
-    """``kubectl get -o yaml`` prints a List."""
+    """``kubectl get -o yaml`` prints a List; its items are read."""
     whole = {"apiVersion": "v1", "kind": "List", "items": list(sound.values())}
     assert read("-", stdin=yaml.safe_dump(whole)).objects.size == len(sound)
 
 
 def test_namespace_that_is_not_written_is_default(sound):
-    """As for kubectl."""
+    """An object without a namespace is in the namespace ``default``, as for kubectl."""
     del sound["variant"]["metadata"]["namespace"]
     (variant,) = read("-", stdin=yaml.safe_dump(sound["variant"])).objects.variants
     assert variant.metadata.key == Key("default", "chat-va")
 
 
 def test_values_of_the_adapter_chart(tmp_path):
-    """The rules are found in a values file, too, and named by the file."""
+    """The rules are found in a values file, too; the findings name the file."""
     file = tmp_path / "values.yaml"
     rule = {
         "seriesQuery": "wva_desired_replicas",
@@ -62,7 +62,7 @@ def test_values_of_the_adapter_chart(tmp_path):
 
 @pytest.mark.parametrize("text", ["", "---\n---\n", "[]", "text", "kind: Service\napiVersion: v1\n", "a: 1\n"])
 def test_other_documents_are_left_alone(text):
-    """Empty documents, and kinds that a migration is not about."""
+    """Empty documents, and kinds that the migration does not check, give no finding."""
     manifests = read("-", stdin=text)
     assert (manifests.objects.size, manifests.findings) == (0, [])
 
@@ -76,7 +76,7 @@ def test_other_documents_are_left_alone(text):
     ],
 )
 def test_what_is_no_yaml_is_named(tmp_path, text, reason):
-    """A file that cannot be parsed is an error that names it."""
+    """If a file cannot be parsed, the error names it."""
     file = tmp_path / "bad.yaml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(CommandError, match=reason) as caught:
@@ -85,13 +85,13 @@ def test_what_is_no_yaml_is_named(tmp_path, text, reason):
 
 
 def test_missing_file_is_named(tmp_path):
-    """A path that does not exist is an error, not an empty answer."""
+    """A path that does not exist is an error."""
     with pytest.raises(CommandError, match="No such file"):
         read(tmp_path / "absent.yaml")
 
 
 def test_binary_file_is_named(tmp_path):
-    """Bytes that are no text are an error that names the file."""
+    """A file that is not text is an error that names the file."""
     file = tmp_path / "binary.yaml"
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(CommandError, match="UTF-8"):

@@ -1,4 +1,4 @@
-"""What KEDA makes of the number, and what it does without one."""
+"""Checks of ScaledObjects: their query, their trigger and their fallback."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def replace_in_query(old, new):
 
 
 def drop(*path):
-    """Return a fault: a field that is not there."""
+    """Return a fault: the field at this path is missing."""
 
     def spoil(objects):
         place = objects["scaled"]["spec"]
@@ -41,7 +41,7 @@ def drop(*path):
 
 
 def put(value, *path):
-    """Return a fault: a field with another value."""
+    """Return a fault: the field at this path has another value."""
 
     def spoil(objects):
         place = objects["scaled"]["spec"]
@@ -91,13 +91,13 @@ FAULTS = {
 
 
 def test_sound_one_has_no_finding(objects, findings):
-    """A ScaledObject as in the samples is left alone."""
+    """A ScaledObject as in the samples has no finding."""
     assert findings(objects.values()) == []
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_is_found(objects, findings, name):
-    """One finding names the ScaledObject, what is the matter and what to do."""
+    """One finding names the ScaledObject, the problem and the change that mends it."""
     spoil, severity, problem, change = FAULTS[name]
     spoil(objects)
     (finding,) = findings(objects.values())
@@ -107,7 +107,7 @@ def test_fault_is_found(objects, findings, name):
 
 
 def test_where_several_controllers_run_the_namespace_is_left_to_the_reader(objects, sound, findings):
-    """Which one decides on the variant, the query does not say."""
+    """If several controllers run, the finding has a placeholder for the namespace."""
     spoil, *_ = FAULTS["pin"]
     spoil(objects)
     second = copy.deepcopy(sound["controller"])
@@ -119,13 +119,13 @@ def test_where_several_controllers_run_the_namespace_is_left_to_the_reader(objec
 
 
 def test_other_triggers_are_not_ours(objects, told):
-    """A ScaledObject that asks for something else is left alone, and scales no variant."""
+    """A ScaledObject with another query has no finding, and the variant counts as without a scaler."""
     trigger(objects)["metadata"]["query"] = "sum(up)"
     assert [problem.split(" takes")[0] for _, _, problem in told(objects.values())] == ["no HPA and no ScaledObject"]
 
 
 def test_two_scalers_undo_each_other(objects, sound, told):
-    """An HPA beside a ScaledObject is told on the variant."""
+    """A variant with an HPA and a ScaledObject gets one finding that names both."""
     objects["hpa"] = sound["hpa"]
     ((severity, key, problem),) = told(objects.values())
     assert (severity, key) == ("must", "models/chat-va")
@@ -133,7 +133,7 @@ def test_two_scalers_undo_each_other(objects, sound, told):
 
 
 def test_hpa_of_keda_is_not_looked_at(objects, sound, findings):
-    """The HPA that KEDA made belongs to its ScaledObject."""
+    """The check skips the HPA that KEDA made for a ScaledObject."""
     owner = {
         "apiVersion": "keda.sh/v1alpha1",
         "kind": "ScaledObject",

@@ -1,4 +1,4 @@
-"""Words with one meaning: classes that people look for by name exist once."""
+"""Classes that readers look for by name have a name of their own."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ ONCE = ("Stock", "Target", "Outcome", "Configuration", "Surroundings", "Optimize
 
 @pytest.mark.parametrize("name", ONCE)
 def test_no_two_classes_have_this_name(name):
-    """Another one gets a name that tells the two apart."""
+    """At most one class of ``wva`` has it."""
     assert len([path for found, path in CLASSES if found == name]) <= 1

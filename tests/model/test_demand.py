@@ -1,4 +1,4 @@
-"""Means over requests: when they begin anew."""
+"""Means over requests, and when a mean starts anew."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wva.model.memory import Mean
 
 
 def seen(sizes: list[float], mean: Mean | None = None, together: int = 20) -> list[Mean]:
-    """Return the mean after each cycle with so many requests."""
+    """Return the mean after each cycle of ``together`` requests."""
     found = [mean or Mean()]
     for begin in range(0, len(sizes), together):
         found.append(found[-1].with_more(sum(sizes[begin : begin + together]), together))
@@ -19,7 +19,7 @@ def seen(sizes: list[float], mean: Mean | None = None, together: int = 20) -> li
 
 @pytest.mark.parametrize("seed", range(5))
 def test_sizes_that_vary_by_chance_do_not_begin_anew(seed: int) -> None:
-    """Sizes as varied as those of chats have a mean that moves slowly."""
+    """The mean of sizes that vary like those of chats moves slowly."""
     random = Random(seed)
     after = seen([random.expovariate(1.0 / 1000.0) for _ in range(8000)])[100:]
     assert all(one.many >= 1000.0 for one in after)
@@ -28,7 +28,7 @@ def test_sizes_that_vary_by_chance_do_not_begin_anew(seed: int) -> None:
 
 @pytest.mark.parametrize("factor", [0.3, 3.0, 8.0])
 def test_a_shift_shows_within_a_few_cycles(factor: float) -> None:
-    """Sizes of one kind that become others: most of the shift is believed after a hundred requests."""
+    """When all sizes change, the mean follows most of the change within a hundred requests."""
     usual = seen([1000.0] * 2000)[-1]
     assert usual.varied < 0.05
     left = seen([1000.0 * factor] * 100, usual)[-1].usual - 1000.0 * factor
@@ -36,7 +36,7 @@ def test_a_shift_shows_within_a_few_cycles(factor: float) -> None:
 
 
 def test_a_large_shift_shows_in_sizes_that_vary() -> None:
-    """Where sizes vary, a shift must be larger to be believed, and is then believed as fast."""
+    """The mean follows a large change within 160 requests, even if the sizes vary."""
     random = Random(1)
     usual = seen([random.expovariate(1.0 / 1000.0) for _ in range(4000)])[-1]
     after = seen([random.expovariate(1.0 / 8000.0) for _ in range(160)], usual)[-1]
@@ -44,7 +44,7 @@ def test_a_large_shift_shows_in_sizes_that_vary() -> None:
 
 
 def test_sizes_next_to_nothing_are_sizes() -> None:
-    """Amounts so small that their mean is zero do no harm."""
+    """The variation stays a finite number even if the mean rounds to zero."""
     after = seen([5e-324] * 400, together=1)[-1]
     assert after.usual >= 0.0
     assert 0.0 <= after.varied <= 5.0

@@ -1,6 +1,6 @@
-"""The border for numbers: what is a number, of which range, and the words for what is refused.
+"""How WVA reads numbers: which values it accepts, and what it says of the values that it refuses.
 
-No value raises anything but the error of the border.
+No value raises anything but a ``NumberError``.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_a_whole_number_is_read_from_text_and_from_json(value: object, number: i
 
 @pytest.mark.parametrize("value", NOT_WHOLE, ids=range(len(NOT_WHOLE)))
 def test_what_is_no_whole_number_of_the_range_is_refused(value: object) -> None:
-    """Neither is what only Python takes for one, nor a text that is too long, even if it means a small number."""
+    """WVA refuses notations that only Python accepts, and long texts, even if they mean a small number."""
     assert COUNT.find(value) is None
     with pytest.raises(NumberError):
         COUNT.read(value, key="count", in_force=0)
@@ -77,7 +77,7 @@ def test_what_is_no_whole_number_of_the_range_is_refused(value: object) -> None:
     ("value", "number"), [("0.5", 0.5), (".5", 0.5), ("1.", 1.0), ("5e-1", 0.5), ("+1E0", 1.0), (1, 1.0), (0.25, 0.25)]
 )
 def test_a_real_number_is_read_from_text_and_from_json(value: object, number: float) -> None:
-    """In every notation that Go writes and reads."""
+    """WVA reads every notation that Go writes and reads."""
     found = SHARE.find(value)
     assert found == number
     assert type(found) is float
@@ -85,25 +85,25 @@ def test_a_real_number_is_read_from_text_and_from_json(value: object, number: fl
 
 @pytest.mark.parametrize("value", NOT_REAL, ids=range(len(NOT_REAL)))
 def test_what_is_no_real_number_of_the_range_is_refused(value: object) -> None:
-    """An infinity is no number, whether it is written out or a number overflows to it."""
+    """WVA refuses infinity, and a number that overflows to it."""
     assert SHARE.find(value) is None
     with pytest.raises(NumberError):
         SHARE.read(value, key="share", in_force=0)
 
 
 def test_a_negative_zero_becomes_a_plain_one() -> None:
-    """It would show in texts, and change the sign of a quotient."""
+    """A negative zero would show in texts, and change the sign of a quotient."""
     assert math.copysign(1.0, SHARE.find("-0.0") or 0.0) == 1.0
 
 
 def test_a_minimum_can_be_left_out_of_the_range() -> None:
-    """As of a duration or a threshold that something is divided by."""
+    """A divisor needs this, for example a duration or a threshold."""
     assert Real(0, 1, above=True).find("0") is None
     assert Real(0, 1, above=True).find("1e-300") == 1e-300
 
 
 def test_an_error_names_key_value_expectation_and_what_is_in_force() -> None:
-    """On one line, however the value looks."""
+    """The error is one line, whatever the value contains."""
     with pytest.raises(NumberError) as caught:
         REPLICAS.read("9" * 400 + "\n\x1b[31m", key="autoscaling.keda.sh/paused-replicas", in_force="3")
     assert str(caught.value) == (
@@ -123,13 +123,13 @@ def test_an_error_names_key_value_expectation_and_what_is_in_force() -> None:
     ],
 )
 def test_a_range_says_what_it_takes(kind: Real | Whole, words: str) -> None:
-    """The words of every error and of the documentation."""
+    """Every error and the documentation use these words."""
     assert kind.expected == words
 
 
 @pytest.mark.parametrize(("number", "kept"), [(-5, 0), (7, 7), (10**30, MAX_REPLICAS)])
 def test_a_whole_number_is_clamped_into_the_range(number: int, kept: int) -> None:
-    """For numbers that were computed: they are not refused but cut."""
+    """WVA cuts computed numbers, and does not refuse them."""
     assert REPLICAS.clamp(number) == kept
 
 
@@ -146,13 +146,13 @@ def test_a_whole_number_is_clamped_into_the_range(number: int, kept: int) -> Non
     ids=range(6),
 )
 def test_what_is_shown_is_short_and_printable(value: object, words: str) -> None:
-    """The text of a tenant reaches no log and no condition as it is."""
+    """WVA writes no raw text of a tenant into logs and conditions."""
     assert shown(value) == words
 
 
 @given(json_values | number_texts)
 def test_no_value_raises_anything_but_a_number_error(value: object) -> None:
-    """And what is returned is of the range."""
+    """Every number that is returned is within its range."""
     for kind in (COUNT, REPLICAS, SHARE, FINITE):
         found = kind.find(value)
         assert found is None or (math.isfinite(found) and kind.minimum <= found <= kind.maximum)
@@ -165,12 +165,12 @@ def test_no_value_raises_anything_but_a_number_error(value: object) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_every_finite_number_that_go_would_write_is_read_back(number: float) -> None:
-    """Go writes the shortest text that is exact, as Python does."""
+    """Go and Python write the shortest exact text."""
     assert FINITE.find(repr(number)) == number
 
 
 def test_a_long_text_costs_nothing() -> None:
-    """Its length is looked at first: 16 MiB of digits take no longer than a hundred."""
+    """WVA checks the length first, so 16 MiB of digits take no longer than 500 digits."""
 
     def find(text):
         for _ in range(100):

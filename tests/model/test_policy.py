@@ -1,4 +1,4 @@
-"""Policy: which entry answers for a model, and that it survives being written down."""
+"""Which entry of the policy holds for a model, and how a policy is written as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHAT = ModelKey("prod", "acme/chat")
 
 
 def saturation(kv=0.8, analyzer=Analyzer.PERCENTAGE):
-    """Return thresholds that can be told apart."""
+    """Return thresholds that tests can tell apart."""
     return SaturationPolicy(kv_cache_threshold=kv, analyzer_name=analyzer)
 
 
@@ -39,7 +39,7 @@ def override(kv, *, namespace=None, analyzer=None):
 
 
 def test_the_entries_of_a_namespace_hold_there_alone():
-    """A namespace with entries of its own is judged by them first, every other by the rules for everybody."""
+    """WVA looks in the entries of the namespace first. The global rules hold in all other namespaces."""
     local = NamespacePolicy("prod", saturation=SaturationRules(saturation(0.5), (override(0.6, namespace="prod"),)))
     policy = Policy(saturation(0.8), (override(0.7),), namespaces=(NamespacePolicy("a"), local, NamespacePolicy("z")))
     found = [policy.saturation_for(model).kv_cache_threshold for model in (CHAT, ModelKey("prod", "x"))]
@@ -49,7 +49,7 @@ def test_the_entries_of_a_namespace_hold_there_alone():
 
 
 def test_what_a_namespace_takes_over_is_laid_over_its_default():
-    """The fields that the entry names are its own, the others those of the namespace; a contradiction gives way."""
+    """Its named fields hold over the default of the namespace, unless they contradict it."""
     default = replace(saturation(0.5), queue_length_threshold=9.0)
     for trigger, expected in ((0.3, replace(default, kv_spare_trigger=0.3)), (0.7, default)):
         taken = SaturationOverride(
@@ -73,7 +73,7 @@ def test_what_a_namespace_takes_over_is_laid_over_its_default():
     ],
 )
 def test_each_analyzer_asks_for_what_it_reads(analyzer, engines, counters):
-    """And the second opinion of HYBRID mode for all of it."""
+    """In HYBRID mode WVA asks for the metrics of all analyzers."""
     policy = Policy(SaturationPolicy(analyzer_name=analyzer))
     assert (policy.asks_engines(CHAT), policy.asks_counters(CHAT)) == (engines, counters)
     hybrid = replace(policy, proactive_model=True)
@@ -81,7 +81,7 @@ def test_each_analyzer_asks_for_what_it_reads(analyzer, engines, counters):
 
 
 def test_an_analyzer_that_contradicts_the_default_of_a_namespace_is_not_taken_over():
-    """Its thresholds would never let go; where they fit, the name goes with the entry."""
+    """The name of the analyzer holds in the namespace only if its thresholds fit the default there."""
     taken = override(0.7, analyzer=Analyzer.TOKENS)
     for up, expected in ((0.5, Analyzer.DEMAND), (0.9, Analyzer.TOKENS)):
         local = NamespacePolicy("prod", saturation=SaturationRules(SaturationPolicy(scale_up_threshold=up)))
@@ -97,7 +97,7 @@ def test_an_analyzer_that_contradicts_the_default_of_a_namespace_is_not_taken_ov
     ],
 )
 def test_thresholds_that_a_namespace_takes_over_hold_over_its_demand_analyzer(given, optimizer, expected):
-    """What sets the percentage analyzer asks for it, wherever the analyzer would come from."""
+    """A global entry with thresholds or with an optimizer selects the percentage analyzer there, too."""
     own = SaturationPolicy(optimizer_name=optimizer or Optimizer.BY_ANALYZER)
     taken = SaturationOverride("o", CHAT.model_id, None, own, given=given, names_optimizer=optimizer is not None)
     local = NamespacePolicy("prod", saturation=SaturationRules(SaturationPolicy()))
@@ -107,7 +107,7 @@ def test_thresholds_that_a_namespace_takes_over_hold_over_its_demand_analyzer(gi
 
 
 def test_a_queueing_entry_that_is_taken_over_is_laid_over_the_default_of_the_namespace():
-    """Half a pair of targets and none at all contradict each other: the default is in force."""
+    """An entry that gives one target alone contradicts a default without targets, so the default holds."""
     whole = QueueingPolicy(target_ttft_milliseconds=500, target_itl_milliseconds=50)
     for given, expected in (
         ((("target_ttft_milliseconds", 9.0), ("target_itl_milliseconds", 8.0)), QueueingPolicy(5.0, True, 9.0, 8.0)),
@@ -122,7 +122,7 @@ def test_a_queueing_entry_that_is_taken_over_is_laid_over_the_default_of_the_nam
 
 
 def test_the_own_entries_of_a_namespace_win_for_each_kind():
-    """Over the entries for everybody, whatever their place."""
+    """They have precedence over global entries for the same model and namespace."""
     local = NamespacePolicy(
         "prod",
         scale_to_zero=ScaleToZeroRules(None, (ScaleToZeroEntry("l", CHAT.model_id, "prod", True),)),
@@ -139,7 +139,7 @@ def test_the_own_entries_of_a_namespace_win_for_each_kind():
 
 
 def test_an_entry_for_the_namespace_beats_one_for_every_namespace():
-    """Whichever stands first."""
+    """The order of the two entries does not matter."""
     for overrides in (
         (override(0.6, namespace="prod"), override(0.7)),
         (override(0.7), override(0.6, namespace="prod")),
@@ -161,21 +161,21 @@ def test_an_entry_for_the_namespace_beats_one_for_every_namespace():
     ],
 )
 def test_the_nearest_of_three_switches_selects_the_analyzer(own, queueing, default, expected):
-    """The model's own name, else a queueing entry, else the default's name."""
+    """The entry of the model selects it, else a queueing entry, else the default."""
     overrides = () if own is None else (override(0.7, analyzer=own),)
     policy = Policy(saturation(analyzer=Analyzer(default)), overrides, queueing=queueing)
     assert policy.analyzer_for(CHAT) == expected
 
 
 def test_an_override_that_names_no_analyzer_does_not_count_as_naming_one():
-    """What it inherited from the default must not beat the queueing entry."""
+    """A queueing entry has precedence over the analyzer that the override inherits."""
     plain = SaturationOverride("o", CHAT.model_id, None, saturation(0.7, Analyzer.TOKENS))
     policy = Policy(saturation(analyzer=Analyzer.TOKENS), (plain,), queueing=QueueingRules(QueueingPolicy()))
     assert policy.analyzer_for(CHAT) is Analyzer.QUEUEING
 
 
 def test_scale_to_zero_is_answered_field_by_field():
-    """The model's entry, else the default, else the setting and ten minutes."""
+    """Each field comes from the entry of the model, else from the default, else from the setting and ten minutes."""
     default = ScaleToZeroEntry("default", "", None, enabled=False, retention_seconds=900.0)
     entry = ScaleToZeroEntry("chat", CHAT.model_id, None, enabled=True)
     rules = ScaleToZeroRules(default, (entry,))
@@ -187,7 +187,7 @@ def test_scale_to_zero_is_answered_field_by_field():
 
 
 def test_each_kind_of_rules_falls_back_by_itself():
-    """A namespace with scale-to-zero entries alone keeps the queueing and saturation rules for everybody."""
+    """A namespace with scale-to-zero entries alone keeps the global queueing and saturation rules."""
     local = NamespacePolicy("prod", scale_to_zero=ScaleToZeroRules(ScaleToZeroEntry("default", "", enabled=True)))
     policy = Policy(saturation(0.5), queueing=QueueingRules(QueueingPolicy(slo_multiplier=4)), namespaces=(local,))
     assert policy.scale_to_zero_for(CHAT).enabled
@@ -196,7 +196,7 @@ def test_each_kind_of_rules_falls_back_by_itself():
 
 
 def test_classes_costs_and_profiles_are_found_by_name():
-    """Anywhere in their sorted tuples; an absent name has none."""
+    """The search finds each name in the sorted tuples, and None for a name that is absent."""
     targets = tuple(ServiceTarget("Premium", 1, 500, 24, model_id=name) for name in ("a", "b", "c"))
     costs = tuple(AcceleratorCost(name, cost) for name, cost in (("A100", 40.0), ("G2", 23.0)))
     profiles = tuple(
@@ -231,13 +231,13 @@ FULL = Policy(
 
 
 def test_a_policy_can_be_written_down_and_compared():
-    """Everything in it comes back from JSON, and it can be a key."""
+    """A policy reads back from JSON unchanged, and can be the key of a dictionary."""
     assert msgspec.json.decode(msgspec.json.encode(FULL), type=Policy) == FULL
     assert len({FULL, Policy(), Policy()}) == 2
 
 
 def test_what_was_recorded_before_a_field_existed_means_its_default():
-    """Recordings of older versions still load."""
+    """WVA loads recordings of older versions."""
     old = (
         b'{"saturation":{"kv_cache_threshold":0.5,"queue_length_threshold":5.0,"kv_spare_trigger":0.1,'
         b'"queue_spare_trigger":3.0,"transition_deadline_seconds":600.0},'
@@ -258,7 +258,7 @@ def test_what_was_recorded_before_a_field_existed_means_its_default():
     ],
 )
 def test_who_counts_gpus(limiter, unlimited, expected):
-    """All growth under a budget; the model-based optimizer also without one, or never, if that is asked for."""
+    """The limiter counts GPUs for all growth; ``unlimited`` decides for the model-based optimizer."""
     for policy in (Policy(enable_limiter=limiter), Policy(limited_mode=limiter)):
         asked = replace(policy, solver=SolverPolicy(unlimited))
         assert (asked.limited, asked.model_limited, asked.counts_gpus) == expected

@@ -1,4 +1,4 @@
-"""Records of both kinds."""
+"""``replace`` works on dataclasses and on structs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Keeper:
 
 
 def test_a_field_of_either_kind_is_replaced():
-    """The record itself stays as it was."""
+    """``replace`` does not change the original record."""
     entry = VariantMemory(KEY, 2, None, 2)
     assert replace(entry, desired=3) == VariantMemory(KEY, 3, None, 2)
     assert entry.desired == 2
@@ -30,12 +30,12 @@ def test_a_field_of_either_kind_is_replaced():
 
 
 def test_a_field_may_have_any_name():
-    """Also that of the argument."""
+    """A field may have the name of the argument of ``replace``."""
     assert replace(Keeper(), record=len).record is len
 
 
 def test_a_struct_is_written_as_a_dataclass_was():
-    """So recordings of before are read, and those of now by who reads JSON."""
+    """WVA reads old recordings, and other programs read new ones as JSON."""
     written = msgspec.json.encode(VariantMemory(KEY, 2, None, 1))
     assert written == (
         b'{"key":{"namespace":"ns","name":"a"},"desired":2,"settling_since":null,"ready_replicas":1,"decided":true}'

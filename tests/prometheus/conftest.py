@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the connection: those of the collection tests."""
+"""The fixtures of these tests are those of the collection tests."""
 
 from tests.collect.conftest import clock, instruments, metric, output, server
 

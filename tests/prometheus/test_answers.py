@@ -1,4 +1,4 @@
-"""Bodies of answers: what a hostile one can cost, and what is read of an honest one."""
+"""Decoding of answers: what WVA reads of a valid one, and how long a hostile one takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wva.slices import at_once
 
 
 def decode_vector(text, **rest):
-    """Decode in one go."""
+    """Decode an answer without pauses."""
     return at_once(steps_of_vector(text, **rest))
 
 
@@ -30,13 +30,13 @@ def series(count, write):
 
 
 def honest(index):
-    """Return one series as long as those of real pods."""
+    """Return one series as long as a real one."""
     labels = {"namespace": f"team-{index % 100}", "model_name": "meta-llama/Llama-3.1-8B", "pod": f"llama-{index:06}"}
     return json.dumps({"metric": {**labels, "signal": "running"}, "value": [1_700_000_000.123, "0.25"]})
 
 
 def test_only_labels_that_are_asked_for_are_read():
-    """Whatever else a series has costs no memory."""
+    """Labels that no query groups by are not read and take no memory."""
     text = json.dumps([{"metric": {"pod": "a", "extra": "x" * 1000}, "value": [1, "2"]}, {"metric": {"namespace": ""}}])
     first, second = decode_vector(body(text)).series
     assert (first.metric, first.value) == (Labels(pod="a"), (1.0, "2"))
@@ -48,7 +48,7 @@ def test_only_labels_that_are_asked_for_are_read():
 
 
 def test_a_chunk_of_a_hundred_honest_namespaces_fits():
-    """With ten signals of each of 7,000 pods."""
+    """Ten signals of each of 7,000 pods fit into the largest answer."""
     text = body(series(70_000, honest))
     assert len(text) < MAX_ANSWER_BYTES
     assert len(decode_vector(text).series) == 70_000
@@ -61,7 +61,7 @@ def counted(steps):
 
 @pytest.mark.parametrize("separators", [(",", ":"), None])
 def test_a_long_answer_is_decoded_in_parts(separators):
-    """So that the event loop can do something else between them; what is read is the same, in the same order."""
+    """The event loop can run other tasks between the parts; the series and their order are the same."""
     names = [f'{index},{{"metric":{{"}}' for index in range(20_000)]
     rows = [{"metric": {"metric": "x", "pod": name}, "value": [1, "2"]} for name in names]
     steps = counted(steps_of_vector(body(json.dumps(rows, separators=separators))))
@@ -71,7 +71,7 @@ def test_a_long_answer_is_decoded_in_parts(separators):
 
 
 def test_a_long_answer_that_breaks_off_is_refused():
-    """Also where a part ends."""
+    """An error where one part ends is found, too."""
     text = body(series(20_000, lambda _: '{"metric":{"pod":"a"},"value":[1,"2"]}'))
     for broken in (text.replace(b'"2"]},{', b'"2"]};{'), text.replace(b',"2"]}', b',"2"]', 10_000)):
         with pytest.raises(PrometheusError, match="not Prometheus JSON"):
@@ -79,14 +79,14 @@ def test_a_long_answer_that_breaks_off_is_refused():
 
 
 def test_more_series_than_anybody_has_are_refused_before_they_are_read():
-    """The smallest of them would make hundreds of thousands in an answer of the largest size."""
+    """WVA refuses an answer with more than ``MAX_SERIES`` series, because short series are many in few bytes."""
     with pytest.raises(PrometheusError, match="more than 120000 series") as caught:
         decode_vector(body(series(MAX_SERIES + 1, lambda _: '{"metric":{},"value":[1,"1"]}')))
     assert caught.value.kind is ErrorKind.MALFORMED
 
 
 def test_a_large_answer_is_the_same_in_pieces():
-    """In its order, and a fault in any piece of it is one of the answer."""
+    """The series keep their order, and an error in any part makes the answer malformed."""
     odd = '},{"metric":{' * 8
     series = [{"metric": {"pod": f"chat-{number}", "job": odd}, "value": [1.0, "1"]} for number in range(12_001)]
     answer = {"status": "success", "data": {"resultType": "vector", "result": series}}
@@ -102,7 +102,7 @@ def test_a_large_answer_is_the_same_in_pieces():
 
 
 def test_of_many_warnings_some_are_told():
-    """One is enough to know that the answer is not complete."""
+    """WVA keeps three warnings and cuts long ones, since one shows that the answer is incomplete."""
     assert decode_vector(body("[]", warnings=json.dumps(["w" * 1000] * 9))).warnings == ("w" * 300 + "...",) * 3
     assert decode_vector(body("[]", warnings=json.dumps(["w"] * 100_000))).warnings == (
         "more warnings than can be read",
@@ -137,7 +137,7 @@ def plain_numbers():
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_largest_answer_holds_the_event_loop_for_a_moment(name, plain_numbers):
-    """Half as long as the standard library takes for as many bytes of plain numbers, however its bytes are spent."""
+    """Decoding takes less than half the time in which ``json`` reads as many bytes of plain numbers."""
     text = HOSTILE[name]()
 
     def decode():
@@ -163,7 +163,7 @@ def test_the_largest_answer_holds_the_event_loop_for_a_moment(name, plain_number
     ],
 )
 def test_what_is_no_vector_is_malformed(text):
-    """Nothing else comes out of it, whichever part is wrong."""
+    """Any answer with a wrong part is malformed."""
     with pytest.raises(PrometheusError) as caught:
         decode_vector(text.encode())
     assert caught.value.kind is ErrorKind.MALFORMED

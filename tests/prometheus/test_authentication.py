@@ -73,14 +73,14 @@ async def _failure(client):
 
 
 async def test_a_certificate_of_the_given_ca_is_accepted(connect, secure, ca_file):
-    """The CA file is what makes an internal Prometheus trusted."""
+    """The client trusts the CA of the configured file."""
     async with connect(secure.url, ca_cert_path=str(ca_file)) as client:
         await _ask(client)
     assert len(secure.requests) == 1
 
 
 async def test_a_certificate_of_another_ca_is_refused(connect, secure, other_authority, tmp_path):
-    """Nothing is sent to a server that cannot be verified."""
+    """The client sends nothing to a server that it cannot verify."""
     other_authority.cert_pem.write_to_path(tmp_path / "other.crt")
     async with connect(secure.url, ca_cert_path=str(tmp_path / "other.crt"), bearer_token=TOKEN) as client:
         failure = await _failure(client)
@@ -90,14 +90,14 @@ async def test_a_certificate_of_another_ca_is_refused(connect, secure, other_aut
 
 
 async def test_verification_can_be_switched_off(connect, secure):
-    """For development; a CA path that does not exist does not matter then."""
+    """With verification off, a CA path that does not exist does not matter."""
     async with connect(secure.url, insecure_skip_verify=True, ca_cert_path="/does/not/exist") as client:
         await _ask(client)
     assert len(secure.requests) == 1
 
 
 async def test_the_expected_server_name_can_differ_from_the_host(connect, authority, ca_file):
-    """A Prometheus behind a tunnel carries the name of its Service."""
+    """A Prometheus behind a tunnel has a certificate with the name of its Service."""
     context = _server_context(authority, "prometheus.monitoring.svc")
     async with PrometheusServer(ssl_context=context) as server:
         async with connect(server.url, ca_cert_path=str(ca_file)) as client:
@@ -108,14 +108,14 @@ async def test_the_expected_server_name_can_differ_from_the_host(connect, author
 
 
 async def test_tls_below_1_2_is_not_offered():
-    """Old versions are refused whatever OpenSSL was configured with."""
+    """The client requires TLS 1.2 or newer, also with verification off."""
     for skip in (False, True):
         context = build_context(PrometheusSettings("https://p", insecure_skip_verify=skip))
         assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
 async def test_a_client_certificate_is_presented_and_rotated(connect, authority, other_authority, ca_file, tmp_path):
-    """New files are used without a restart."""
+    """The client uses new certificate files without a restart."""
     context = _server_context(authority, "127.0.0.1")
     authority.configure_trust(context)
     context.verify_mode = ssl.CERT_REQUIRED
@@ -138,7 +138,7 @@ async def test_a_client_certificate_is_presented_and_rotated(connect, authority,
 
 
 async def test_missing_tls_files_are_reported_by_path(connect):
-    """The message says which file."""
+    """The message names the file."""
     async with connect("https://127.0.0.1:9", ca_cert_path="/does/not/exist") as client:
         failure = await _failure(client)
     assert failure.kind is ErrorKind.UNREACHABLE
@@ -147,21 +147,21 @@ async def test_missing_tls_files_are_reported_by_path(connect):
 
 @pytest.mark.parametrize("stored", [TOKEN, f" {TOKEN}\n", f"Bearer {TOKEN}"])
 async def test_a_direct_token_is_sent_once_prefixed(connect, server, stored):
-    """However it was stored, the word Bearer stands once."""
+    """The header has the word Bearer once, also if the setting has it."""
     async with connect(server.url, allow_http=True, bearer_token=stored, token_path="/does/not/exist") as client:
         await _ask(client)
     assert server.requests[0]["headers"]["Authorization"] == f"Bearer {TOKEN}"
 
 
 async def test_no_token_means_no_header(connect, server):
-    """An empty header would be refused by some proxies."""
+    """The client sends no empty header, because some proxies refuse it."""
     async with connect(server.url, allow_http=True) as client:
         await _ask(client)
     assert "Authorization" not in server.requests[0]["headers"]
 
 
 async def test_a_rotated_token_file_is_read_again(connect, server, tmp_path):
-    """Projected tokens change every hour under the process, through a symbolic link."""
+    """The kubelet replaces the file of a projected token through a symbolic link."""
     (tmp_path / "one").write_text("first\n")
     (tmp_path / "two").write_text("second\n")
     link = tmp_path / "token"
@@ -188,7 +188,7 @@ BAD_TOKENS = {
 async def test_the_last_good_token_stays_while_its_file_cannot_be_used(
     connect, server, tmp_path, output, metric, content
 ):
-    """A writer truncates before it writes, a mount comes back a moment later: neither is an outage."""
+    """The client sends the last good token while its file is missing, empty or invalid."""
     path = tmp_path / "token"
     path.write_text("first")
     async with connect(server.url, allow_http=True, token_path=str(path)) as client:
@@ -213,7 +213,7 @@ async def test_the_last_good_token_stays_while_its_file_cannot_be_used(
 
 
 async def test_a_token_replaced_while_the_former_is_refused_is_tried_at_once(connect, server, clock, tmp_path):
-    """A query that was on its way when the identity provider changed its mind is not lost."""
+    """After a 401 the client reads the file again and retries with a new token."""
     path = tmp_path / "token"
     path.write_text("first")
 
@@ -232,7 +232,7 @@ async def test_a_token_replaced_while_the_former_is_refused_is_tried_at_once(con
 
 
 async def test_a_token_of_the_same_length_written_into_the_same_file_is_seen(connect, server, tmp_path):
-    """Neither size nor inode tell the two apart, nor a time stamp that was set back."""
+    """The client sees a new token although size, inode and time stamp of the file are the same."""
     path = tmp_path / "token"
     path.write_text("first")
     before = path.stat()
@@ -305,7 +305,7 @@ async def test_a_swapped_mount_brings_pair_and_connection(connect, authority, mu
 
 
 async def test_a_query_on_its_way_ends_before_its_connection_is_closed(connect, authority, mutual, tmp_path):
-    """A rotation costs no answer."""
+    """A query that runs during a rotation gets its answer on the old connection."""
     arrived, release = asyncio.Event(), asyncio.Event()
 
     async def hold(_):
@@ -333,7 +333,7 @@ async def test_a_query_on_its_way_ends_before_its_connection_is_closed(connect, 
 async def test_a_rotated_ca_is_trusted_from_the_next_query_on(
     connect, authority, other_authority, secure, tmp_path, metric
 ):
-    """And the former is not: a connection that it vouched for is not used again."""
+    """The former CA is no longer trusted: the client does not use its connection again."""
     path = tmp_path / "ca.crt"
     authority.cert_pem.write_to_path(path)
     async with connect(secure.url, ca_cert_path=str(path)) as client:
@@ -391,7 +391,7 @@ async def test_half_a_rotation_keeps_the_last_good_pair_and_names_the_file(rotat
 
 
 async def test_a_ca_file_that_goes_while_the_process_runs_is_kept(connect, secure, ca_file, output):
-    """The connection goes on with what it knew."""
+    """The client keeps the last good CA while the file is missing or invalid."""
     async with connect(secure.url, ca_cert_path=str(ca_file)) as client:
         await _ask(client)
         ca_file.unlink()
@@ -400,13 +400,13 @@ async def test_a_ca_file_that_goes_while_the_process_runs_is_kept(connect, secur
         await _ask(client)
     assert len(secure.requests) == 3
     reasons = [line["reason"] for line in output() if line["event"] == "credentials_unusable"]
-    assert len(reasons) == 2  # one for each thing that is wrong, not one for each query
+    assert len(reasons) == 2  # one for each error, and not one for each query
     assert all(str(ca_file) in reason for reason in reasons)
 
 
 @pytest.mark.parametrize("content", [None, b"", b" \n", b"a b", b"a\r\nX: y", b"\xff\xfe"])
 async def test_an_unusable_token_file_is_unauthorized(connect, server, tmp_path, content):
-    """Nothing is sent, and the message names the file, not what is in it."""
+    """The client sends nothing, and the message names the file but not its content."""
     path = tmp_path / "token"
     if content is not None:
         path.write_bytes(content)
@@ -418,7 +418,7 @@ async def test_an_unusable_token_file_is_unauthorized(connect, server, tmp_path,
 
 
 async def test_a_token_that_comes_back_in_an_error_is_masked(connect, server):
-    """Some proxies repeat the header in their error page."""
+    """Some proxies repeat the header in their error page, so the message masks the token."""
     server.plan = [status(400, f"bad header: Bearer {TOKEN}")]
     async with connect(server.url, allow_http=True, bearer_token=TOKEN) as client:
         failure = await _failure(client)

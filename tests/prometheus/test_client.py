@@ -1,6 +1,6 @@
-"""The HTTP side of querying: what is sent, what comes back, what is retried and how failures are called.
+"""The HTTP client of Prometheus: requests, answers, retries and the kinds of failures.
 
-Not covered here: TLS and tokens (test_prometheus_credentials).
+TLS and tokens are in test_authentication.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def _failure(client):
 
 
 async def test_a_query_is_posted_with_its_evaluation_time(client, server):
-    """Text and time go into a form, so that a long query does not meet a limit on URLs."""
+    """Query and time are in a form, because URLs are limited in length."""
     await client.query('sum(x{a="b|c"})', name="kv_cache_usage", at=1234.5678)
     (request,) = server.requests
     assert (request["method"], request["path"]) == ("POST", "/api/v1/query")
@@ -47,7 +47,7 @@ async def test_a_query_is_posted_with_its_evaluation_time(client, server):
 
 
 async def test_an_instant_vector_is_decoded(client, server):
-    """Labels and values arrive as text."""
+    """Labels and values are text."""
     server.plan = [vector(({"pod": "p", "model_name": "m"}, "NaN"), ({}, "0.5"))]
     answer = await _ask(client)
     assert [(series.metric, series.value[1]) for series in answer.series] == [
@@ -57,14 +57,14 @@ async def test_an_instant_vector_is_decoded(client, server):
 
 
 async def test_warnings_are_kept(client, server):
-    """A federated Prometheus says in them that an answer is partial."""
+    """A federated Prometheus warns that its answer is partial."""
     body = json.loads(vector())
     server.plan = [json.dumps(body | {"warnings": ["a store is away"]})]
     assert (await _ask(client)).warnings == ("a store is away",)
 
 
 async def test_a_base_url_may_have_a_path(server, clock, instruments):
-    """Prometheus often lives under a prefix of a proxy."""
+    """A proxy may serve Prometheus under a path."""
     settings = PrometheusSettings(server.url + "/prometheus", allow_http=True)
     async with PrometheusClient(settings, clock=clock, instruments=instruments) as client:
         await _ask(client)
@@ -88,14 +88,14 @@ async def test_a_base_url_may_have_a_path(server, clock, instruments):
     ],
 )
 async def test_an_answer_that_is_no_vector_is_malformed(client, server, body):
-    """Nothing else means what our queries ask for, and asking again would not change it."""
+    """The queries of WVA ask for vectors only; the client does not retry."""
     server.plan = [body]
     assert (await _failure(client)).kind is ErrorKind.MALFORMED
     assert len(server.requests) == 1
 
 
 async def test_a_bad_query_is_not_retried(client, server, clock):
-    """The answer to a query that does not parse is the same each time, and its text is kept."""
+    """Prometheus refuses such a query each time; the error keeps the text of the answer."""
     server.plan = [status(400, '{"status":"error","errorType":"bad_data","error":"parse error"}')]
     failure = await _failure(client)
     assert failure.kind is ErrorKind.BAD_QUERY
@@ -105,7 +105,7 @@ async def test_a_bad_query_is_not_retried(client, server, clock):
 
 @pytest.mark.parametrize("code", [401, 403])
 async def test_a_refused_token_is_not_retried(client, server, code):
-    """It is told apart, since its remedy is another."""
+    """The error has a kind of its own, since its remedy is a valid token."""
     server.plan = [status(code, "no")]
     assert (await _failure(client)).kind is ErrorKind.UNAUTHORIZED
     assert len(server.requests) == 1
@@ -113,7 +113,7 @@ async def test_a_refused_token_is_not_retried(client, server, code):
 
 @pytest.mark.parametrize("code", [413, 422])
 async def test_a_query_that_finds_too_much_is_told_apart(client, server, clock, code):
-    """The query is good; one of the namespaces that it is about may have too many samples."""
+    """The query is valid; one of its namespaces may have too many samples."""
     server.plan = [status(code, '{"status":"error","errorType":"execution","error":"too many samples"}')]
     failure = await _failure(client)
     assert (failure.kind, len(server.requests), clock.pauses) == (ErrorKind.EXECUTION, 1, [])
@@ -132,7 +132,7 @@ async def test_a_query_that_finds_too_much_is_told_apart(client, server, clock, 
     ],
 )
 async def test_a_server_error_is_retried_with_growing_pauses(client, server, clock, code, kind):
-    """Three pauses with at most ten per cent of jitter, then it is an error."""
+    """After three pauses with at most ten per cent of jitter the query fails."""
     server.plan = [status(code, "later")]
     failure = await _failure(client)
     assert failure.kind is kind
@@ -142,7 +142,7 @@ async def test_a_server_error_is_retried_with_growing_pauses(client, server, clo
 
 
 async def test_an_error_with_status_200_is_a_server_error(client, server):
-    """Some proxies lose the status; the answer itself says what it is."""
+    """Some proxies change the status, so the client reads the error from the body."""
     server.plan = ['{"status":"error","errorType":"timeout","error":"query timed out"}']
     failure = await _failure(client)
     assert failure.kind is ErrorKind.SERVER
@@ -150,7 +150,7 @@ async def test_an_error_with_status_200_is_a_server_error(client, server):
 
 
 async def test_proxy_variables_are_ignored(client, server, monkeypatch):
-    """The token goes to the configured host only."""
+    """The client sends the token to the configured host only."""
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     for name in ("HTTP_PROXY", "http_proxy"):
@@ -168,7 +168,7 @@ async def test_a_retry_that_succeeds_is_a_success(client, server, metric):
 
 
 async def test_an_outage_is_unreachable(client, server, clock, metric):
-    """A refused connection is retried, then reported with the address."""
+    """The client retries a refused connection, then the error names the address."""
     url = server.url
     await server.close()
     failure = await _failure(client)
@@ -179,7 +179,7 @@ async def test_an_outage_is_unreachable(client, server, clock, metric):
 
 
 async def test_a_dropped_connection_is_retried(client, server):
-    """A connection that breaks in the middle of an answer is as good as none."""
+    """The client retries if the connection breaks in the middle of an answer."""
 
     async def drop(request):
         response = web.StreamResponse(headers={"Content-Length": "100"})
@@ -194,7 +194,7 @@ async def test_a_dropped_connection_is_retried(client, server):
 
 
 async def test_a_slow_answer_is_a_timeout(client, server, monkeypatch, metric):
-    """The whole query is bounded, not each attempt."""
+    """The time limit is for the whole query with its retries."""
     monkeypatch.setattr(module, "QUERY_TIMEOUT_SECONDS", 1.5)
     release = asyncio.Event()
 
@@ -230,7 +230,7 @@ async def test_cancellation_is_passed_on(client, server):
 
 
 async def test_an_oversized_answer_is_refused_while_reading(client, server, monkeypatch):
-    """Memory is bounded whatever a server sends, chunked and without a length."""
+    """The client stops at the size limit, also if the answer is chunked and has no length."""
     monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 1024 * 1024)
     sent = []
 
@@ -250,7 +250,7 @@ async def test_an_oversized_answer_is_refused_while_reading(client, server, monk
 
 
 async def test_a_compressed_bomb_is_refused(client, server, monkeypatch):
-    """The limit counts what is unpacked."""
+    """The size limit is that of the unpacked answer."""
     monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 1024 * 1024)
     body = gzip.compress(b" " * (20 * 1024 * 1024))
 
@@ -262,7 +262,7 @@ async def test_a_compressed_bomb_is_refused(client, server, monkeypatch):
 
 
 async def test_redirects_are_not_followed(client, server):
-    """Another host must not get the token."""
+    """The client must not send the token to another host."""
     server.plan = [status(302, Location="http://127.0.0.1:1/")]
     failure = await _failure(client)
     assert "redirects" in failure.message
@@ -270,7 +270,7 @@ async def test_redirects_are_not_followed(client, server):
 
 
 async def test_an_error_page_is_shortened_into_one_line(client, server):
-    """A proxy's page of HTML does not flood a condition message."""
+    """The HTML page of a proxy would be too long for a condition message."""
     server.plan = [status(400, "<html>\n" + "x" * 100_000)]
     failure = await _failure(client)
     assert len(failure.message) < 500
@@ -278,14 +278,14 @@ async def test_an_error_page_is_shortened_into_one_line(client, server):
 
 
 async def test_use_outside_of_the_context_is_a_programming_error(server, clock, instruments):
-    """It is not mistaken for an outage."""
+    """The client raises RuntimeError, so that the mistake does not look like an outage."""
     client = PrometheusClient(PrometheusSettings(server.url, allow_http=True), clock=clock, instruments=instruments)
     with pytest.raises(RuntimeError, match="outside"):
         await _ask(client)
 
 
 async def test_a_range_is_asked_for_and_decoded(client, server):
-    """Start, end and step go into the form; every label and every point arrive as text."""
+    """Start, end and step are in the form; labels and points arrive as text."""
     points = [[1_700_000_000.0, "1"], [1_700_000_030.0, "NaN"]]
     data = {"resultType": "matrix", "result": [{"metric": {"le": "0.5", "other": "x"}, "values": points}]}
     server.plan = [json.dumps({"status": "success", "data": data})]
@@ -299,7 +299,7 @@ async def test_a_range_is_asked_for_and_decoded(client, server):
 
 
 async def test_a_vector_is_no_answer_to_a_range(client, server):
-    """A proxy in between may answer what was not asked."""
+    """The client refuses a vector as the answer to a range query."""
     server.plan = [vector()]
     with pytest.raises(PrometheusError, match="answered vector instead of a matrix") as caught:
         await client.query_range("up", name="history", start=NOW, end=NOW, step_seconds=30, timeout_seconds=5)

@@ -1,4 +1,4 @@
-"""Which connection settings are refused, and that secrets are not shown."""
+"""The connection settings that WVA refuses; secrets are not shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wva.prometheus.settings import PrometheusSettings
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Return the paths of usable files by setting, and of some that are not."""
+    """Return a function that gives the path of a file, usable or not, by its name."""
     folder = tmp_path_factory.mktemp("files")
     authority, other = trustme.CA(), trustme.CA()
     issued = authority.issue_cert("client@example.com")
@@ -32,7 +32,7 @@ def files(tmp_path_factory):
 
 
 def test_https_is_accepted(files):
-    """The usual settings are valid, with every file there."""
+    """Settings for HTTPS with every file are valid."""
     settings = PrometheusSettings(
         "https://prometheus.monitoring.svc:9090",
         ca_cert_path=files("ca.crt"),
@@ -44,7 +44,7 @@ def test_https_is_accepted(files):
 
 
 def test_missing_files_are_told_all_at_once(files):
-    """Each with its setting and path, so that one restart mends them all."""
+    """One check names every missing file with its setting."""
     settings = PrometheusSettings(
         "https://p",
         ca_cert_path=files("no-ca"),
@@ -65,13 +65,13 @@ def test_missing_files_are_told_all_at_once(files):
 
 @pytest.mark.parametrize("name", ["prose", "empty", "tls.key", ".", "pipe"])
 def test_a_ca_file_without_a_certificate_is_refused(files, name):
-    """Whatever else it is; a pipe is not even opened, which would wait for ever."""
+    """WVA refuses other files, folders and pipes; it does not open a pipe, which would block."""
     (problem,) = connection_problems(PrometheusSettings("https://p", ca_cert_path=files(name)))
     assert problem.startswith("PROMETHEUS_CA_CERT_PATH=")
 
 
 def test_a_certificate_with_another_key_is_refused(files):
-    """Both files are named, since either may be the wrong one."""
+    """The problem names both files, since either may be wrong."""
     pair = {"client_cert_path": files("tls.crt"), "client_key_path": files("other.key")}
     (problem,) = connection_problems(PrometheusSettings("https://p", **pair))
     assert files("tls.crt") in problem
@@ -81,13 +81,13 @@ def test_a_certificate_with_another_key_is_refused(files):
 
 @pytest.mark.parametrize("name", ["empty", "pipe", "."])
 def test_a_token_file_without_a_token_is_refused(files, name):
-    """A start without a token that was asked for would only end in refusals."""
+    """Without the configured token Prometheus would refuse every query."""
     (problem,) = connection_problems(PrometheusSettings("https://p", token_path=files(name)))
     assert problem.startswith("PROMETHEUS_TOKEN_PATH=")
 
 
 def test_a_key_with_a_password_is_refused(files, tmp_path):
-    """WVA does not ask for the password on a terminal: the start would wait for ever."""
+    """WVA does not ask for the password on a terminal, because the start would wait for ever."""
     key = serialization.load_pem_private_key(Path(files("tls.key")).read_bytes(), password=None)
     encryption = serialization.BestAvailableEncryption(b"secret")
     form = serialization.PrivateFormat.PKCS8
@@ -98,7 +98,7 @@ def test_a_key_with_a_password_is_refused(files, tmp_path):
 
 
 def test_a_file_beyond_all_measure_is_not_read_whole(tmp_path):
-    """A path to a log or a disk image is a mistake, not a token."""
+    """WVA refuses a token file that is larger than 4 MiB, such as a disk image."""
     path = tmp_path / "token"
     with path.open("wb") as file:
         file.truncate(2**40)
@@ -107,14 +107,14 @@ def test_a_file_beyond_all_measure_is_not_read_whole(tmp_path):
 
 
 def test_a_path_that_is_none_is_told():
-    """No system has a file with a NUL in its name."""
+    """A path with a NUL is a problem and not an exception."""
     (problem,) = connection_problems(PrometheusSettings("https://p", token_path="a\x00b"))
     assert "cannot be read" in problem
     assert "\x00" not in problem
 
 
 def test_without_verification_the_tls_files_need_not_be_there(files):
-    """They are for development; the token is for every server."""
+    """Without verification the TLS files may be missing, but the token file must be there."""
     nowhere = {"ca_cert_path": "/no/ca", "client_cert_path": "/no/crt", "client_key_path": "/no/key"}
     assert connection_problems(PrometheusSettings("https://p", insecure_skip_verify=True, **nowhere)) == []
     assert connection_problems(PrometheusSettings("http://p", allow_http=True, **nowhere)) == []
@@ -125,12 +125,12 @@ def test_without_verification_the_tls_files_need_not_be_there(files):
 
 
 def test_a_direct_token_wins_over_a_file_that_is_not_there():
-    """The file is not looked at."""
+    """If the setting has a token, WVA does not look at the file."""
     assert connection_problems(PrometheusSettings("https://p", bearer_token="t", token_path="/no/token")) == []
 
 
 def test_plain_http_is_refused_unless_allowed():
-    """Tokens do not travel in the clear by accident."""
+    """Plain HTTP would send the token unencrypted."""
     (problem,) = connection_problems(PrometheusSettings("http://prometheus:9090"))
     assert "PROMETHEUS_BASE_URL" in problem
     assert "PROMETHEUS_ALLOW_HTTP" in problem
@@ -141,40 +141,40 @@ def test_plain_http_is_refused_unless_allowed():
     "url", ["", "prometheus:9090", "ftp://x", "https://", "https://x:port", "https://[x", "https://x:0"]
 )
 def test_what_is_no_url_is_refused(url):
-    """The problem names the key and an example."""
+    """The problem names the key and shows an example."""
     (problem,) = connection_problems(PrometheusSettings(url, allow_http=True))
     assert problem.startswith("PROMETHEUS_BASE_URL")
     assert "expected" in problem
 
 
 def test_a_user_in_the_url_is_refused_and_not_shown():
-    """URLs end up in logs and conditions."""
+    """Logs and conditions have the URL, so it must not contain a password."""
     (problem,) = connection_problems(PrometheusSettings("https://me:hunter2@prometheus"))
     assert "hunter2" not in problem
 
 
 @pytest.mark.parametrize("part", ["?x=y", "#f"])
 def test_a_query_or_fragment_in_the_url_is_refused(part):
-    """The path of the API is appended to the URL."""
+    """WVA appends the path of the API to the URL."""
     assert len(connection_problems(PrometheusSettings("https://prometheus/" + part))) == 1
 
 
 @pytest.mark.parametrize(("cert", "key"), [("/c", ""), ("", "/k")])
 def test_a_client_certificate_needs_both_files(cert, key):
-    """The original silently used neither."""
+    """The original ignored a single file without a message."""
     (problem,) = connection_problems(PrometheusSettings("https://p", client_cert_path=cert, client_key_path=key))
     assert "needs both" in problem
 
 
 def test_a_token_that_cannot_stand_in_a_header_is_refused_unseen():
-    """A line end inside would forge a header."""
+    """A line end in a token would add a header; the problem does not show the token."""
     (problem,) = connection_problems(PrometheusSettings("https://p", bearer_token="abc\r\nX-Evil: 1"))
     assert "PROMETHEUS_BEARER_TOKEN" in problem
     assert "Evil" not in problem
 
 
 def test_the_token_is_not_in_the_representation():
-    """Settings are logged."""
+    """Settings are logged, so their representation has no token."""
     assert "s3cret" not in repr(PrometheusSettings("https://p", bearer_token="s3cret"))
 
 

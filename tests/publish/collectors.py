@@ -1,4 +1,4 @@
-"""A collector of the series about variants whose caches know nothing but what a test says."""
+"""A collector of the series about variants; a test says what it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions with defaults that do not matter, and the strategies that vary them."""
+"""Decisions with default values, and strategies that vary them."""
 
 from __future__ import annotations
 

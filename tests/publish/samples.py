@@ -1,4 +1,4 @@
-"""Recordings that the release before the present engine made (format 3): one file for each sample, a list of cycles."""
+"""Recordings of the previous release (format 3): each file is one sample, a list of cycles."""
 
 import gzip
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The Kubernetes events for the step from one decision to the next."""
+"""The Kubernetes events for the change from one decision to the next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wva.publish.ledger import Ledger
 
 
 def test_more_replicas_are_recommended():
-    """A higher number is a Normal event with old number, new number, reason in words and the steps."""
+    """A higher number gives a Normal event with both numbers, the message and the steps."""
     (event,) = announcements(decision(2), decision(4))
     assert event == (
         "Normal",
@@ -23,27 +23,27 @@ def test_more_replicas_are_recommended():
 
 
 def test_fewer_replicas_are_recommended():
-    """A lower number has its own reason."""
+    """A lower number gives an event with another reason."""
     (event,) = announcements(decision(4), decision(2, message="room on 2 replicas", steps=()))
     assert event == ("Normal", "ScaleDownRecommended", "desired replicas 4 -> 2: room on 2 replicas")
 
 
 def test_a_first_decision_is_compared_with_what_was_published_before():
-    """After a restart the number of the status counts; without one there is nothing to compare with."""
+    """After a restart WVA compares with the number of the status, if there is one."""
     assert announcements(None, decision(4, previous=4)) == []
     assert announcements(None, decision(4, previous=None)) == []
     assert [event.reason for event in announcements(None, decision(4, previous=3))] == ["ScaleUpRecommended"]
 
 
 def test_holding_is_a_warning_once():
-    """The first hold warns with its reason, the next ones with the same reason are silent."""
+    """The first hold gives a warning with its reason, later holds give no event."""
     (event,) = announcements(decision(3), held(3, steps=(Step("hold", "kept", 3, 3),)))
     assert event == ("Warning", "DesiredReplicasHeld", "PrometheusError: Prometheus did not answer (steps: hold 3)")
     assert announcements(held(3), held(3, message="still no answer")) == []
 
 
 def test_a_growth_that_is_refused_is_a_warning_once():
-    """No GPU or no candidate: the number does not change, and an event says why."""
+    """If no GPU or no candidate is there, the number stays and an event says why."""
     steps = (Step("optimize", "", 2, 4), Step("limit", "", 4, 2, "gpu-limiter A100", 2))
     refused = decision(2, reason=Reason.GPU_LIMITED, message="limited to 2", steps=steps)
     (event,) = announcements(decision(2), refused)
@@ -56,12 +56,12 @@ def test_a_growth_that_is_refused_is_a_warning_once():
 
 
 def test_another_reason_to_hold_is_no_other_hold():
-    """Stale samples on their way to missing ones are one outage; the condition tells today's reason."""
+    """A hold with a new reason gives no event; the condition shows the new reason."""
     assert announcements(held(3), held(3, reason=Reason.METRICS_STALE)) == []
 
 
 def test_a_hold_that_loses_its_last_measurement_warns_again():
-    """Now the safety net holds the number; measurements that come back in part are not worth an event."""
+    """The safety net warns when it takes over a hold, and not when some measurements come back."""
     partly = held(3, reason=Reason.METRICS_INCOMPLETE, source=Source.HELD)
     (event,) = announcements(partly, held(3))
     assert event.reason == "DesiredReplicasHeld"
@@ -69,25 +69,25 @@ def test_a_hold_that_loses_its_last_measurement_warns_again():
 
 
 def test_the_end_of_a_hold_is_told():
-    """When the evidence is back there is a Normal event."""
+    """When measurements are back, there is a Normal event."""
     assert [event.reason for event in announcements(held(3), decision(3))] == ["DesiredReplicasMeasured"]
 
 
 def test_the_end_of_a_hold_with_another_number_tells_both():
-    """Change and resumption are two events."""
+    """The change of the number and the end of the hold are two events."""
     found = [event.reason for event in announcements(held(3), decision(5))]
     assert found == ["ScaleUpRecommended", "DesiredReplicasMeasured"]
 
 
 def test_the_first_decision_after_the_start_is_no_resumption():
-    """A variant not decided on yet was not held for lack of evidence."""
+    """A variant without a decision was not held, so its first decision ends no hold."""
     first = Ledger().hold(variant("va", replicas=2))
     assert announcements(first, decision(2)) == []
     assert [event.reason for event in announcements(first, held(2))] == ["DesiredReplicasHeld"]
 
 
 def test_a_long_reason_does_not_push_out_the_steps():
-    """The API server takes a kilobyte."""
+    """The API server limits an event to a kilobyte; the reason is cut, the steps stay."""
     (event,) = announcements(decision(2), decision(4, message="x" * 3000))
     assert len(event.message) == 1000
     assert event.message.endswith("x (steps: analyze 2, optimize 2 -> 4)")
@@ -95,14 +95,14 @@ def test_a_long_reason_does_not_push_out_the_steps():
 
 @given(decisions())
 def test_nothing_new_is_no_event(same):
-    """A decision of a cycle after an equal one says nothing."""
-    assume(same.reason is not Reason.NOT_DECIDED)  # that is no decision of a cycle
+    """A decision that equals the previous one gives no event."""
+    assume(same.reason is not Reason.NOT_DECIDED)  # no cycle makes such a decision
     assert announcements(same, same) == []
 
 
 @given(st.none() | decisions(), decisions())
 def test_a_change_of_the_number_is_told_exactly_once(old, new):
-    """One event for the direction when there was a number before and it differs, else none."""
+    """A number that differs from the one before gives one event, else there is none."""
     told = [event.reason for event in announcements(old, new) if event.reason.endswith("Recommended")]
     before = new.previous if old is None else old.desired
     if before is None or before == new.desired:

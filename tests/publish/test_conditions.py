@@ -1,4 +1,4 @@
-"""Each type of condition comes from ``conditions_of`` and has its place in the status."""
+"""``conditions_of`` makes each type of condition of the status."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ TROUBLED = ConfigurationView(
 
 
 def test_every_type_of_condition_is_there():
-    """While something is wrong everywhere, each type once: a new one is a paragraph of that function."""
+    """While every part is in trouble, the status has each type of condition once."""
     types = [each.type for each in conditions_of(va(), FOUND, decision(), TROUBLED, numbered=True)]
     assert sorted(types) == sorted(type_.value for type_ in ConditionType)

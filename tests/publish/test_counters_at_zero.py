@@ -1,4 +1,4 @@
-"""Counters whose labels are known are there from the start."""
+"""Counters with known label values have their series from the start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def instruments():
 
 
 def labels(counter):
-    """Return the label values of every series, all of which must be 0."""
+    """Return the label values of every series, and check that each is 0."""
     samples = [sample for family in counter.collect() for sample in family.samples]
     assert {sample.value for sample in samples} <= {0}
     return {tuple(sample.labels.values()) for sample in samples}
@@ -36,7 +36,7 @@ def labels(counter):
 
 @pytest.mark.parametrize("name", COMPLETE)
 def test_the_values_that_the_help_names_are_there(instruments, name):
-    """All of them and no others: what the text says and what is shown are one list."""
+    """The label values of the series are those that the help text lists."""
     counter = getattr(instruments, name)
     text = re.sub(r"\(.*?\)", "", counter._documentation)
     words = text.partition(": ")[2]
@@ -44,12 +44,12 @@ def test_the_values_that_the_help_names_are_there(instruments, name):
 
 
 def test_pairs_of_labels_are_there(instruments):
-    """Every state of both signals, every outcome of both reviews."""
+    """Counters with two labels have a series for each pair."""
     assert len(labels(instruments.samples)) == 8
     assert len(labels(instruments.endpoint_reviews)) == 10
 
 
 def test_a_counter_of_unknown_labels_has_none(instruments):
-    """Verbs and resources are not guessed."""
+    """The counter of API requests has no series before the first request."""
     assert isinstance(instruments.api_requests, Counter)
     assert labels(instruments.api_requests) == set()

@@ -1,4 +1,4 @@
-"""The log lines of a decision: fields that people query, and the text that operators grep for."""
+"""The log lines of a decision: their fields, and the text that operators search for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lines_of(made):
 
 
 def test_one_canonical_line_per_decision():
-    """Everything that explains the number is on it."""
+    """One line has all fields that explain the number."""
     (line,) = lines_of(decision(3))
     assert line == {
         "event": "variant_decided",
@@ -44,7 +44,7 @@ def test_one_canonical_line_per_decision():
 
 
 def test_a_step_says_who_limited_it_and_by_how_much():
-    """On the line itself, and by name in a field of its own."""
+    """The step has the limit, and the field ``limited_by`` has its name."""
     steps = (Step("optimize", "three more", 2, 5), Step("limit", "two left", 5, 4, "gpu-limiter A100", 1))
     (line,) = lines_of(decision(4, steps=steps))
     assert line["steps"][1] == "limit: 5 -> 4 (two left) [limited by gpu-limiter A100: 1 fewer]"
@@ -53,7 +53,7 @@ def test_a_step_says_who_limited_it_and_by_how_much():
 
 @pytest.mark.parametrize("source", [Source.PREVIOUS_DESIRED, Source.CURRENT_REPLICAS])
 def test_the_safety_net_says_so_in_the_documented_words(source):
-    """Its message begins with the text of the configuration guide and carries the guide's fields."""
+    """The message begins with the text of the configuration guide, and the line has the guide's fields."""
     _, line = lines_of(held(3, source=source))
     assert line["event"].startswith("Safety net activated")
     assert line["log_level"] == "warning"
@@ -71,17 +71,17 @@ def test_the_safety_net_says_so_in_the_documented_words(source):
 
 
 def test_a_measured_decision_does_not_mention_the_safety_net():
-    """Also one that keeps the number."""
+    """A measured decision that keeps the number has no warning."""
     assert len(lines_of(decision(2))) == 1
 
 
 def test_a_variant_at_zero_does_not_activate_the_safety_net():
-    """Its number comes from what exists, but nothing is missing."""
+    """The number of an inactive variant is its current replicas, but no measurement is missing."""
     idle = decision(0, current=0, reason=decision().reason.INACTIVE, source=Source.CURRENT_REPLICAS)
     assert len(lines_of(idle)) == 1
 
 
 def test_a_held_number_of_the_ledger_is_a_fallback():
-    """A variant not decided on yet runs on the safety net, too."""
+    """A variant without a decision uses the safety net, too."""
     lines = lines_of(Ledger().hold(variant("va", replicas=2)))
     assert lines[1]["fallbackSource"] == "current-replicas"

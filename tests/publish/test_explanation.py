@@ -1,4 +1,4 @@
-"""The series that explain the numbers, as a scrape reads them."""
+"""The series that explain the numbers, as Prometheus scrapes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXPLAINING = {family.name for family in EXPLANATION} - {OBSTACLE}
 
 
 class ExplanationScene:
-    """A ledger, a registry, and what the collector asks for."""
+    """A ledger, a registry, and the inputs of the collector."""
 
     def __init__(self, *, instance=""):
         """Lead; there are no bounds."""
@@ -29,7 +29,7 @@ class ExplanationScene:
         self.registry.register(collector(self.ledger, instance=instance, **reads))
 
     def page(self, name=""):
-        """Return the samples that explain a number, those whose metric begins so."""
+        """Return the samples that explain a number and whose name begins with ``name``."""
         lines = generate_latest(self.registry).decode().splitlines()
         return [line for line in lines if line.startswith(name) and line.partition("{")[0] in EXPLAINING]
 
@@ -62,14 +62,14 @@ wva_variant_cost{accelerator_type="H100",model_name="org/model",namespace="ns",v
 
 
 def test_the_page_of_one_variant_is_exactly_this(scene):
-    """Alerts and dashboards depend on every word."""
+    """Alerts and dashboards depend on every name and label."""
     scene.bounds[KEY] = Bounds(maximum=7, maximum_origin="HPA va")
     scene.ledger.record([decision(3, reason=Reason.GPU_LIMITED, steps=STEPS, settling_since=NOW)])
     assert scene.page() == PAGE.splitlines()
 
 
 def test_what_is_not_so_has_no_series(scene):
-    """Settled, without a maximum and without a limit: only reason, steps, coverage and cost are left."""
+    """A settled variant without maximum and limit has series for reason, steps, coverage and cost only."""
     scene.ledger.record([decision()])
     assert {line.partition("{")[0] for line in scene.page()} == {
         "wva_desired_reason",
@@ -80,7 +80,7 @@ def test_what_is_not_so_has_no_series(scene):
 
 
 def test_coverage_is_the_share_of_replicas_that_report(scene):
-    """It follows each decision; without replicas, and before the first decision, there is none."""
+    """The ratio follows each decision; without replicas or before the first decision it has no series."""
     for coverage, values in ((Coverage(1, 4), ["0.25"]), (Coverage(0, 4), ["0.0"]), (Coverage(0, 0), [])):
         scene.ledger.record([decision(coverage=coverage)])
         assert [line.split()[-1] for line in scene.page("wva_coverage_ratio")] == values
@@ -89,7 +89,7 @@ def test_coverage_is_the_share_of_replicas_that_report(scene):
 
 
 def test_a_held_number_says_so(scene):
-    """One series with its reason, whatever was the reason before."""
+    """A variant has one series with its present reason, and the one of its former reason is gone."""
     scene.ledger.record([decision()])
     scene.ledger.record([held()])
     line = 'wva_desired_reason{held="true",namespace="ns",reason="PrometheusError",variant_name="va"} 1.0'
@@ -97,7 +97,7 @@ def test_a_held_number_says_so(scene):
 
 
 def test_a_stage_that_spoke_twice_counts_with_its_last_word(scene):
-    """A page with one series twice would be refused as a whole."""
+    """The last step of a stage counts, because Prometheus refuses a page that has a series twice."""
     steps = (*STEPS, Step("limit", "a step that its scaler ignores", 3, 2, "gpu-limiter A", 1))
     scene.ledger.record([decision(2, steps=steps)])
     found = scene.page("wva_desired_step_replicas") + scene.page("wva_desired_limited_replicas")
@@ -106,7 +106,7 @@ def test_a_stage_that_spoke_twice_counts_with_its_last_word(scene):
 
 
 def test_a_limit_of_an_unknown_amount_is_there(scene):
-    """That there is a limit is news, even if its amount is not known."""
+    """A limit whose amount is unknown has a series with the value 0."""
     scene.bounds[KEY] = Bounds(maximum=3, maximum_origin="HPA va")
     scene.ledger.record([decision(3, steps=(Step("optimize", "no GPUs", 3, 3, "ResourceQuota ns/gpus"),))])
     (line,) = scene.page("wva_desired_limited")
@@ -115,7 +115,7 @@ def test_a_limit_of_an_unknown_amount_is_there(scene):
 
 
 def test_a_dropped_variant_and_a_standby_show_nothing(scene):
-    """With the next scrape everything is gone."""
+    """The next scrape has no series of a dropped variant, and none at all on a standby."""
     scene.ledger.record([decision()])
     scene.leading = False
     assert scene.page() == []
@@ -126,7 +126,7 @@ def test_a_dropped_variant_and_a_standby_show_nothing(scene):
 
 
 def test_an_instance_label_is_on_every_series():
-    """As on the numbers themselves."""
+    """Every explaining series has the label of the controller instance."""
     scene = ExplanationScene(instance="blue")
     scene.bounds[KEY] = Bounds(maximum=7, maximum_origin="HPA va")
     scene.ledger.record([decision(3, steps=STEPS, settling_since=NOW)])
@@ -135,7 +135,7 @@ def test_an_instance_label_is_on_every_series():
 
 
 def test_a_model_id_is_escaped(scene):
-    """Users write it; it must not break the page."""
+    """Users write the model ID, so it must not break the page."""
     scene.ledger.record([decision(model=ModelKey("ns", 'a"} 1\nb'))])
     (line,) = scene.page("wva_variant_cost")
     assert 'model_name="a\\"} 1\\nb"' in line

@@ -1,4 +1,4 @@
-"""In which way two engines differ on a decision: the kind follows from numbers, reasons and rules."""
+"""The kind of a difference between two engines follows from numbers, reasons and rules."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def decided(number, reason):
     ],
 )
 def test_the_kind_of_a_difference(then, now, rule, kind):
-    """From the numbers, the recorded reason and the rule."""
+    """The kind follows from both numbers, the recorded reason and the rule."""
     assert kind_of(decided(*then), decided(*now), {} if rule is None else {A: rule}, [A]) is kind
 
 
 def test_a_variant_that_waits_while_another_one_grows():
-    """What is needed goes to the other one: that is the difference, and not that it waits."""
+    """The kind says that another variant grows, and not that this one waits."""
     then, now = decided(3, Reason.SCALE_UP), decided(2, Reason.REPLICAS_PENDING)
     assert kind_of(then, now, {A: Rule.OWN_PENDING, B: Rule.GROWS}, [A, B]) is Kind.GROWS_ELSEWHERE
     assert kind_of(then, now, {A: Rule.OWN_PENDING, B: Rule.GROWS}, [A]) is Kind.WAITS
@@ -66,14 +66,14 @@ def test_a_variant_that_waits_while_another_one_grows():
     ("previous", "number", "kind"), [(2, 3, Kind.NEEDS_NO_MORE), (2, 1, Kind.SHRINK_WAITS), (1, 1, Kind.OTHER)]
 )
 def test_reasons_that_are_gone_are_told_by_their_numbers(previous, number, kind):
-    """They stood for growth and for shrinks."""
+    """Old reasons stood for growth and for shrinks, so the numbers give the kind."""
     then = replace(decided(number, Reason.SAFETY_OVERRIDE), previous=previous)
     assert kind_of(then, decided(2, Reason.STEADY), {A: Rule.STEADY}, [A]) is kind
 
 
 @given(st.integers(0, 9), st.sampled_from(Reason), st.integers(0, 9), st.sampled_from(Reason), st.sampled_from(Rule))
 def test_every_difference_has_a_kind_with_a_reason(then, reason, now, other, rule):
-    """No difference is one only where the numbers are the same."""
+    """The kind says "same number" exactly if both numbers are the same."""
     kind = kind_of(decided(then, reason), decided(now, other), {A: rule}, [A])
     assert (kind in {Kind.SAME, Kind.REASON}) is (then == now)
     assert WHY[kind]

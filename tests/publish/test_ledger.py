@@ -1,4 +1,4 @@
-"""The last decision per variant: three verbs and the listeners."""
+"""The ledger: the last decision of each variant, and its listeners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wva.publish.ledger import Ledger
 
 @pytest.fixture
 def heard():
-    """Return the calls that the listener got."""
+    """Return the list of the listener's calls."""
     return []
 
 
@@ -28,7 +28,7 @@ def ledger(heard):
 
 
 def test_what_was_recorded_is_there_in_the_order_of_the_variants(ledger):
-    """Decisions come back sorted by namespace and name, whatever the order they were recorded in."""
+    """The ledger returns decisions sorted by namespace and name, in whatever order they came."""
     keys = [VariantKey("b", "a"), VariantKey("a", "z"), VariantKey("a", "b")]
     ledger.record(decision(key=key) for key in keys)
     assert [entry.key for entry in ledger.decisions()] == sorted(keys)
@@ -37,7 +37,7 @@ def test_what_was_recorded_is_there_in_the_order_of_the_variants(ledger):
 
 
 def test_listeners_hear_of_the_old_and_the_new_decision(ledger, heard):
-    """A first decision comes with None as the old one, a later one with its predecessor."""
+    """Listeners get None as the old decision with the first one, and the previous decision later."""
     first, second = decision(3), decision(4)
     ledger.record([first])
     ledger.record([second])
@@ -45,14 +45,14 @@ def test_listeners_hear_of_the_old_and_the_new_decision(ledger, heard):
 
 
 def test_the_same_decision_again_is_no_news(ledger, heard):
-    """The listeners are not called for an equal decision."""
+    """The ledger does not call the listeners for an equal decision."""
     ledger.record([decision(3)])
     ledger.record([decision(3)])
     assert len(heard) == 1
 
 
 def test_every_listener_hears_everything(ledger, heard):
-    """Several listeners are called for each change."""
+    """The ledger calls every listener for each change."""
     others = []
     ledger.subscribe(lambda key, *_: others.append(key))
     ledger.record([decision()])
@@ -60,7 +60,7 @@ def test_every_listener_hears_everything(ledger, heard):
 
 
 def test_dropping_forgets_and_tells(ledger, heard):
-    """After a drop the variant is unknown, and listeners got None as the new decision."""
+    """After a drop the ledger does not know the variant, and listeners get None as the new decision."""
     ledger.record([decision()])
     ledger.drop(KEY)
     assert ledger.get(KEY) is None
@@ -69,13 +69,13 @@ def test_dropping_forgets_and_tells(ledger, heard):
 
 
 def test_dropping_an_unknown_variant_calls_no_listener(ledger, heard):
-    """A second drop, or one of an unknown variant, is silent."""
+    """Dropping a variant that the ledger does not know calls no listener."""
     ledger.drop(KEY)
     assert heard == []
 
 
 def test_hold_keeps_the_number_of_the_status(ledger):
-    """A variant that was decided on by another process keeps that process's number."""
+    """A variant that another process decided on keeps the number of its status."""
     made = ledger.hold(variant("a", replicas=2, desired=7))
     assert (made.desired, made.previous, made.source) == (7, 7, Source.PREVIOUS_DESIRED)
     assert made.reason is Reason.NOT_DECIDED
@@ -83,26 +83,26 @@ def test_hold_keeps_the_number_of_the_status(ledger):
 
 
 def test_hold_without_a_status_keeps_the_replicas_that_exist(ledger):
-    """A variant never decided on gets its current replicas."""
+    """A variant without a number in its status gets its current replicas."""
     made = ledger.hold(variant("a", replicas=4))
     assert (made.desired, made.previous, made.source) == (4, None, Source.CURRENT_REPLICAS)
 
 
 def test_hold_of_a_variant_at_zero_stays_at_zero(ledger):
-    """A workload scaled to zero is not woken up, whatever its status says."""
+    """A workload at zero stays there, also if its status has a number."""
     made = ledger.hold(variant("a", replicas=0, desired=5))
     assert (made.desired, made.current) == (0, 0)
 
 
 def test_hold_without_an_accelerator_names_it_unknown(ledger):
-    """The label comes first, then the status, then ``unknown``."""
+    """The accelerator is that of the label, else of the status, else ``unknown``."""
     assert ledger.hold(variant("a", accelerator="H100", status_accelerator="A100")).accelerator == "H100"
     assert ledger.hold(variant("b", accelerator="", status_accelerator="A100")).accelerator == "A100"
     assert ledger.hold(variant("c", accelerator="")).accelerator == "unknown"
 
 
 def test_hold_respects_the_bounds(ledger):
-    """The number stays inside what the scaler can reach."""
+    """The number stays within the bounds of the scaler."""
     assert ledger.hold(variant("a", replicas=2, desired=9, maximum=5)).desired == 5
 
 
@@ -113,7 +113,7 @@ def test_hold_respects_the_bounds(ledger):
     maximum=st.none() | st.integers(1, 60),
 )
 def test_hold_is_never_zero_for_a_running_workload(replicas, status, minimum, maximum):
-    """Whatever the status says: without a decision nothing that runs is scaled to zero."""
+    """Without a decision WVA does not scale a running workload to zero."""
     made = Ledger().hold(variant("a", replicas=replicas, desired=status, bounds=Bounds(minimum, maximum)))
     assert made.desired >= 1
     assert made.held

@@ -1,4 +1,4 @@
-"""The series about variants, as a scrape reads them."""
+"""The series about variants, as Prometheus scrapes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXPLAINING = {family.name for family in EXPLANATION}
 
 
 class MetricsScene:
-    """A ledger, a registry, and what the collector asks for."""
+    """A ledger, a registry, and the inputs of the collector."""
 
     def __init__(self, *, instance="", aliases=False):
         """Lead, with two replicas of every variant."""
@@ -68,7 +68,7 @@ wva_desired_source{namespace="ns",source="measured",variant_name="va"} 1.0
 
 
 def test_the_page_of_one_variant_is_exactly_this(scene):
-    """Names, types, labels, values and nothing else; HPAs, adapters and dashboards depend on every word."""
+    """HPAs, adapters and dashboards depend on the names, types, labels and values."""
     scene.ledger.record([decision(2)])
     scene.ledger.record([decision(3)])
     page, found, _ = generate_latest(scene.registry).decode().partition("# HELP wva_desired_reason ")
@@ -77,7 +77,7 @@ def test_the_page_of_one_variant_is_exactly_this(scene):
 
 
 def test_every_series_has_the_labels_that_its_family_declares():
-    """The table of docs/metrics.md is made of them."""
+    """The table in docs/metrics.md lists the declared labels."""
     everything = decision(steps=(Step("allocate", "grow", 2, 3, "HPA va", 1),), settling_since=1.0)
     ledger = Ledger()
     condition = Condition("Ready", "False", "TargetConflict", "words")
@@ -90,7 +90,7 @@ def test_every_series_has_the_labels_that_its_family_declares():
 
 
 def test_an_instance_label_is_on_every_series(scene):
-    """With an instance it is there, without one the label is absent rather than empty."""
+    """Every series has the label of the controller instance."""
     scene = MetricsScene(instance="blue")
     scene.ledger.record([decision(2)])
     scene.ledger.record([decision(3)])
@@ -99,7 +99,7 @@ def test_an_instance_label_is_on_every_series(scene):
 
 
 def test_a_dropped_variant_has_no_series(scene):
-    """With the next scrape everything of it is gone, the counter too."""
+    """The next scrape has no series of a dropped variant, the counter included."""
     scene.ledger.record([decision(2)])
     scene.ledger.record([decision(3)])
     scene.ledger.drop(KEY)
@@ -107,7 +107,7 @@ def test_a_dropped_variant_has_no_series(scene):
 
 
 def test_a_variant_that_comes_back_starts_to_count_afresh(scene):
-    """The counts of a dropped variant are not inherited by another of its name."""
+    """A new variant does not inherit the counts of a dropped one with the same name."""
     scene.ledger.record([decision(2)])
     scene.ledger.record([decision(3)])
     scene.ledger.drop(KEY)
@@ -116,7 +116,7 @@ def test_a_variant_that_comes_back_starts_to_count_afresh(scene):
 
 
 def test_another_accelerator_leaves_one_series(scene):
-    """An HPA sums what it finds: two series of one variant would double its number."""
+    """An HPA sums all series that it finds, so two series of one variant would double its number."""
     scene.ledger.record([decision(accelerator="H100")])
     scene.ledger.record([decision(accelerator="A100")])
     found = [line for line in scene.page() if line.startswith("wva_desired_replicas{")]
@@ -130,14 +130,14 @@ def test_each_variant_has_one_series_per_name(scene):
 
 
 def test_a_standby_shows_nothing(scene):
-    """Its numbers would be summed with the leader's."""
+    """An HPA would add the numbers of a standby to those of the leader."""
     scene.ledger.record([decision()])
     scene.leading = False
     assert scene.page() == []
 
 
 def test_current_replicas_are_read_at_the_scrape(scene):
-    """The cache is newer than the last decision; without a target the decision's own count is all there is."""
+    """The cache is newer than the last decision; if it lacks the target, the decision's count is shown."""
     scene.ledger.record([decision(6, current=2)])
     assert scene.value("wva_current_replicas", accelerator_type="H100") == 2
     scene.current[KEY] = 4
@@ -146,7 +146,7 @@ def test_current_replicas_are_read_at_the_scrape(scene):
 
 
 def test_the_ratio_without_replicas_is_the_number_itself(scene):
-    """Nothing is divided by zero."""
+    """With 0 current replicas the ratio is the desired number, so WVA does not divide by zero."""
     scene.ledger.record([decision(3)])
     scene.current[KEY] = 0
     assert scene.value("wva_desired_ratio", accelerator_type="H100") == 3
@@ -159,7 +159,7 @@ def test_zero_is_published(scene):
 
 
 def test_changes_of_the_number_are_counted_by_direction_and_reason(scene):
-    """Up and down are counted apart; a change of anything else is not counted."""
+    """The counter counts changes of the number only, up and down apart."""
     down = decision().reason.SCALE_DOWN
     for entry in (decision(2), decision(3), decision(4), held(4), decision(3, reason=down)):
         scene.ledger.record([entry])
@@ -169,7 +169,7 @@ def test_changes_of_the_number_are_counted_by_direction_and_reason(scene):
 
 
 def test_the_source_says_where_the_number_comes_from(scene):
-    """Exactly one source per variant has the value 1."""
+    """A variant has one source series, and its value is 1."""
     scene.ledger.record([decision()])
     scene.ledger.record([held()])
     found = [line for line in scene.page() if line.startswith("wva_desired_source")]
@@ -177,14 +177,14 @@ def test_the_source_says_where_the_number_comes_from(scene):
 
 
 def test_there_are_no_created_series(scene):
-    """Some versions of the library add the time of creation to a counter; the original has no such series."""
+    """Some versions of the library add a ``_created`` series to a counter, which the original does not have."""
     scene.ledger.record([decision(2)])
     scene.ledger.record([decision(3)])
     assert not any("_created" in line for line in scene.page())
 
 
 def test_each_gauge_has_an_alias_when_asked_for():
-    """HPAs of older manifests ask for inferno_*: same labels, same values, in the same scrape; counters have none."""
+    """HPAs of older manifests ask for ``inferno_*``; each gauge has one, and counters have none."""
     scene = MetricsScene(instance="blue", aliases=True)
     scene.current[KEY] = 2
     scene.ledger.record([decision(current=2, desired=3)])
@@ -198,6 +198,6 @@ def test_each_gauge_has_an_alias_when_asked_for():
 
 
 def test_there_are_no_aliases_unless_asked_for(scene):
-    """Twice as many series cost twice as much."""
+    """Aliases double the number of series, so they are off by default."""
     scene.ledger.record([decision()])
     assert "inferno" not in "".join(scene.page())

@@ -1,4 +1,4 @@
-"""Every reason why a variant is not scaled is a condition, an event and a series: one table, walked here."""
+"""Every reason why a variant is not scaled is a condition, an event and a series."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ DECISIONS = {
 
 
 def situation(reason):
-    """Return what the status is made from while a variant is not scaled for this reason."""
+    """Return the arguments of the status while a variant is not scaled for this reason."""
     if reason in TARGETS:
         return {"target": TARGETS[reason]}
     if reason in DECISIONS:
@@ -62,7 +62,7 @@ def situation(reason):
 
 
 def read(status):
-    """Return the conditions as the controller reads them."""
+    """Return the conditions of a status, decoded."""
     return msgspec.convert(status, VariantAutoscalingStatus).conditions
 
 
@@ -86,7 +86,7 @@ def series(reason):
 
 
 async def told_by_the_start(reason):
-    """Return the events of a start from zero that is refused, or that fails."""
+    """Return the events of a start from zero that is refused or fails."""
     scene = WakingScene()
     scene.waiting["p"] = {"m": 1.0}
     if reason == TroubleReason.START_REFUSED:
@@ -101,7 +101,7 @@ async def told_by_the_start(reason):
 
 @pytest.mark.parametrize("obstacle", OBSTACLES, ids=[obstacle.reason for obstacle in OBSTACLES])
 async def test_an_obstacle_is_a_condition_an_event_and_a_series(obstacle):
-    """While it is there; the event once, when it begins."""
+    """Condition and series last as long as the obstacle; the event comes once, at its beginning."""
     before = patched(None, now=NOW, decision=decision())
     during = situation(obstacle.reason)
     after = patched(before, now=NOW + 60, **during)
@@ -122,7 +122,7 @@ async def test_an_obstacle_is_a_condition_an_event_and_a_series(obstacle):
 
 
 def test_every_reason_why_nothing_is_scaled_is_in_the_table():
-    """A new reason without condition, event and series fails here."""
+    """A new reason must have a condition, an event and a series."""
     table = {obstacle.reason for obstacle in OBSTACLES}
     assert {reason.value for reason in HOLD_REASONS - {Reason.NOT_DECIDED}} <= table
     assert {reason.value for reason in TroubleReason} <= table
@@ -132,7 +132,7 @@ def test_every_reason_why_nothing_is_scaled_is_in_the_table():
 
 
 def test_a_scaled_variant_has_no_obstacle():
-    """Neither a series nor an event; reasons and types of others do not count."""
+    """A variant that is scaled has no series and no event; conditions of unknown types do not count."""
     fine = read(patched(None, now=NOW, decision=decision()))
     assert begun((), fine) == []
     assert page([(KEY, fine)]) == []
@@ -142,7 +142,7 @@ def test_a_scaled_variant_has_no_obstacle():
 
 
 def test_a_standby_shows_nothing_and_an_instance_labels_its_series():
-    """As for all series about variants."""
+    """Series of obstacles follow the same rules as the other series about variants."""
     conditions = read(patched(None, now=NOW, target=GONE))
     assert page([(KEY, conditions)], leading=False) == []
     (line,) = page([(KEY, conditions)], instance="blue")
@@ -150,7 +150,7 @@ def test_a_standby_shows_nothing_and_an_instance_labels_its_series():
 
 
 def test_one_obstacle_is_told_once_in_each_column():
-    """Ready and OptimizationReady give the same reason, and it is one series."""
+    """Ready and OptimizationReady have the same reason, which gives one series."""
     gone = va(patched(None, now=NOW, target=GONE))
     told = {entry.type: entry.reason for entry in gone.status.conditions}
     assert told["Ready"] == told["OptimizationReady"] == "DeploymentNotFound"

@@ -1,4 +1,4 @@
-"""Recordings of cycles: complete, limited in number, and never in the way of a decision."""
+"""Recordings are complete and limited in number, and a failure to write one does not stop a decision."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def recording(now=NOW):
 
 
 def test_a_recording_read_back_decides_the_same(tmp_path):
-    """What is on the disk gives the decisions of that cycle again."""
+    """A recording that is read from the disk gives the same decisions."""
     RecordingWriter(str(tmp_path)).write(recording())
     (path,) = tmp_path.iterdir()
     read = msgspec.json.decode(path.read_bytes(), type=Recording)
@@ -43,7 +43,7 @@ COUNTERS = EngineCounters(NOW - 5.125, 1e6, 3.0, -60.5, 1e6, 1e9, 1e6, 2.5e7, 1e
 
 
 def test_the_counters_of_engines_are_in_a_recording(tmp_path):
-    """With their time and that of the pod, and with the reason where there are none."""
+    """A recording has the counters with their time, or the reason why they are missing."""
     seen = [
         replace(replica("a-0", kv=0.9, queue=7), counters=COUNTERS, created=NOW - 600),
         replace(replica("a-1", kv=0.9, queue=7), counters_detail="no counter gaps"),
@@ -55,7 +55,7 @@ def test_the_counters_of_engines_are_in_a_recording(tmp_path):
 
 
 def test_a_recording_of_before_the_counters_is_read(tmp_path):
-    """Its replicas have none."""
+    """Replicas of an older recording have no counters."""
     RecordingWriter(str(tmp_path)).write(recording())
     (path,) = tmp_path.iterdir()
     old = json.loads(path.read_bytes())
@@ -67,7 +67,7 @@ def test_a_recording_of_before_the_counters_is_read(tmp_path):
 
 @pytest.mark.parametrize("number", [1e19, -1e19])
 def test_counters_that_no_cycle_has_seen_are_refused(tmp_path, number):
-    """A recording may come from anywhere."""
+    """A recording may come from an untrusted source, so its numbers are checked."""
     seen = replace(replica("a-0", kv=0.9, queue=7), counters=replace(COUNTERS, gaps=number))
     written = Recording(now=NOW, policy=policy(), memory=Memory(), snapshot=Snapshot.of([variant("a")], [seen]))
     RecordingWriter(str(tmp_path)).write(written)
@@ -77,7 +77,7 @@ def test_counters_that_no_cycle_has_seen_are_refused(tmp_path, number):
 
 
 def test_a_recording_with_arguments_below_zero_is_read(tmp_path):
-    """The arguments of an engine are taken as a tenant writes them, and so they are in a recording."""
+    """A tenant may write negative arguments for an engine, and the recording has them."""
     hostile = variant("a", parameters=VllmParameters(max_num_seqs=-1, block_size=-5))
     written = Recording(now=NOW, policy=policy(), memory=Memory(), snapshot=Snapshot.of([hostile], []))
     RecordingWriter(str(tmp_path)).write(written)
@@ -86,7 +86,7 @@ def test_a_recording_with_arguments_below_zero_is_read(tmp_path):
 
 
 def test_a_level_of_demand_below_one_request_per_second_is_read():
-    """Its number is an exponent; one of which the level is no number is refused."""
+    """The number of a level is an exponent; WVA refuses one that is too large."""
     for number, fits in ((-16, True), (10**6, False)):
         foresight = Foresight(ModelKey("ns", "m"), levels=(Level(number, NOW),))
         given = replace(recording(), memory=Memory(foreseen=(foresight,)))
@@ -100,7 +100,7 @@ def test_a_level_of_demand_below_one_request_per_second_is_read():
 
 @pytest.mark.parametrize("version", [2, 3, FORMAT])
 def test_a_recording_in_which_the_queueing_analyzer_has_a_memory_of_its_own_is_read(version):
-    """It belongs to that of demand now, whose entry counts where there are two of a model."""
+    """It becomes memory of demand; where a model has both, the entry of demand counts."""
     m, n = (DemandMemory(ModelKey("ns", name), at=NOW - 60, queue=3.0) for name in "mn")
     of_demand = replace(n, queue=5.0)
     old = json.loads(msgspec.json.encode(replace(recording(), version=version, memory=Memory(demand=(of_demand,)))))
@@ -111,13 +111,13 @@ def test_a_recording_in_which_the_queueing_analyzer_has_a_memory_of_its_own_is_r
 
 
 def test_a_missing_folder_is_made(tmp_path):
-    """It need not exist before the first cycle."""
+    """The writer makes the folder with the first recording."""
     RecordingWriter(str(tmp_path / "a" / "b")).write(recording())
     assert len(list((tmp_path / "a" / "b").iterdir())) == 1
 
 
 def test_the_newest_hundred_are_kept(tmp_path):
-    """Older ones go, in the order of their times and not of their names' lengths; foreign files stay."""
+    """The writer deletes the oldest recordings by their time, and leaves other files alone."""
     (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
     writer = RecordingWriter(str(tmp_path))
     times = [float(second) for second in range(KEPT + 5)]
@@ -139,7 +139,7 @@ def test_a_folder_that_cannot_be_written_is_only_logged(tmp_path):
 
 
 def test_a_failed_replacement_is_only_logged(tmp_path):
-    """The same when the last step fails."""
+    """A failure to rename the finished file is logged, too."""
     (tmp_path / f"cycle-{NOW:017.3f}.json").mkdir()
     with capture_logs() as lines:
         RecordingWriter(str(tmp_path)).write(recording())
@@ -148,7 +148,7 @@ def test_a_failed_replacement_is_only_logged(tmp_path):
 
 @pytest.mark.parametrize("word", ["token", "http", "label"])
 def test_a_recording_holds_nothing_confidential(tmp_path, word):
-    """It can be handed to other people."""
+    """Users may give a recording to other people, so it has no tokens, URLs or labels."""
     RecordingWriter(str(tmp_path)).write(recording())
     (path,) = tmp_path.iterdir()
     assert word not in path.read_text(encoding="utf-8").lower()
@@ -156,7 +156,7 @@ def test_a_recording_holds_nothing_confidential(tmp_path, word):
 
 
 def test_levels_of_demand_have_numbers_below_zero():
-    """They are powers: a level of less than one request per second."""
+    """A negative number is a level of less than one request per second."""
     level = Level(-16, reached=NOW)
     foresight = Foresight(ModelKey("ns", "m"), levels=(level,))
     kept = replace(recording(), memory=replace(recording().memory, foreseen=(foresight,)))

@@ -1,4 +1,4 @@
-"""Recorded cycles decided again: the same to the last bit, or under another policy with a memory of its own."""
+"""Recorded cycles are decided again, with the same policy or with another policy and its own memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ USAGES = (0.3, 0.62, 0.62, 0.75, 0.75)
 
 
 def recorded(usages=USAGES, *, memory=None, interval=30.0):
-    """Return the recordings of a controller that has seen these KV usages on one replica, cycle by cycle."""
+    """Return the recordings of a controller that saw these KV usages on one replica, one for each cycle."""
     memory, found = memory or Memory(), []
     for index, usage in enumerate(usages):
         snapshot = Snapshot.of([variant("a", desired=1)], [replica("a-0", kv=usage, queue=0)])
@@ -45,7 +45,7 @@ def test_what_was_decided_comes_out_again():
 
 @given(any_cycle())
 def test_any_cycle_comes_out_again(recording):
-    """Whatever was seen."""
+    """Every cycle gives the recorded decisions again."""
     outcome = conclude(recording.snapshot, recording.memory, recording.policy, recording.now)
     (cycle,) = repeat([replace(recording, decisions=outcome.decisions)])
     assert cycle.differing == ()
@@ -53,7 +53,7 @@ def test_any_cycle_comes_out_again(recording):
 
 @pytest.mark.parametrize("change", [{"desired": 7}, {"message": "other"}, {"spare_capacity": -0.0}, {"steps": ()}])
 def test_a_decision_that_differs_in_anything_is_named(change):
-    """Also in the sign of a zero."""
+    """The comparison finds any difference, even the sign of a zero."""
     first, *others = recorded((0.9, 0.9))
     (decision,) = first.decisions
     assert decision.spare_capacity == 0.0
@@ -62,7 +62,7 @@ def test_a_decision_that_differs_in_anything_is_named(change):
 
 
 def test_a_decision_that_is_missing_or_too_many_is_named():
-    """A recording is compared as a whole."""
+    """The comparison names variants that only one side has."""
     (recording,) = recorded((0.5,))
     (missing,) = repeat([replace(recording, decisions=())])
     assert missing.differing == (A,)
@@ -73,7 +73,7 @@ def test_a_decision_that_is_missing_or_too_many_is_named():
 
 
 def of_before(recordings):
-    """Return recordings as an older engine would have left them, with other numbers and nothing known to this one."""
+    """Return recordings of an older engine, with other numbers."""
     changed = []
     for recording in recordings:
         decisions = tuple(replace(decision, desired=decision.desired + 1) for decision in recording.decisions)
@@ -82,7 +82,7 @@ def of_before(recordings):
 
 
 def test_a_recording_of_an_older_engine_is_not_said_to_differ():
-    """It is compared otherwise; of a format without decisions there is nothing to compare."""
+    """``repeat`` does not compare the decisions of an older engine, or a format without decisions."""
     for recordings in (of_before(recorded()), [replace(each, decisions=(), version=2) for each in recorded()]):
         cycles = list(repeat(recordings))
         assert [cycle.differing for cycle in cycles] == [()] * len(USAGES)
@@ -90,14 +90,14 @@ def test_a_recording_of_an_older_engine_is_not_said_to_differ():
 
 
 def test_a_cycle_after_an_upgrade_is_compared_with_none_before():
-    """What the older engine had learned is not what this one would have."""
+    """The memory of the older engine differs from that of this engine, so no link is torn."""
     old, new = recorded()[:2], recorded()[3:]
     cycles = list(repeat([*of_before(old), *new]))
     assert [cycle.link.torn for cycle in cycles] == [()] * len(cycles)
 
 
 def test_decisions_of_an_older_engine_are_those_of_the_recording():
-    """Each is set against what this engine decides on the numbers of the recording."""
+    """Each recorded decision is compared with the one of this engine on the recorded numbers."""
     recordings = of_before(recorded())
     pairs = list(under(repeat(recordings), lambda recorded_policy: recorded_policy))
     assert [pair.then for pair in pairs] == [recording.decisions for recording in recordings]
@@ -112,7 +112,7 @@ def test_decisions_of_an_older_engine_are_those_of_the_recording():
 
 
 def test_one_engine_has_no_kinds():
-    """Another policy is not another engine."""
+    """A comparison of two policies of one engine has no kinds."""
     pairs = list(under(repeat(recorded()), eager))
     assert kinds(pairs) == ()
     (difference,) = differences(pairs)
@@ -121,7 +121,7 @@ def test_one_engine_has_no_kinds():
 
 
 def test_what_is_learned_of_older_cycles_is_carried_along():
-    """The numbers are those of the recording at every cycle, also where this engine asked for another one."""
+    """Each cycle starts from the recorded number, even if this engine wanted another one before."""
     recordings = of_before(recorded())
     entry = replace(recordings[3].memory.variants[0], desired=4)
     recordings[3] = replace(recordings[3], memory=replace(Memory(), variants=(entry,)))
@@ -131,7 +131,7 @@ def test_what_is_learned_of_older_cycles_is_carried_along():
 
 @pytest.mark.parametrize("name", samples.NAMES)
 def test_what_the_release_before_recorded_is_compared(name):
-    """Every difference has a kind; what this version has added is as if it were not known."""
+    """Every difference has a kind, although the recordings lack counters and memory of demand."""
     recordings = samples.recordings(name)
     assert {recording.version for recording in recordings} == {3}
     assert all(pod.counters is None for recording in recordings for pod in recording.snapshot.replicas)
@@ -143,7 +143,7 @@ def test_what_the_release_before_recorded_is_compared(name):
 
 
 def test_a_cycle_that_is_missing_shows_in_the_memory():
-    """What has been learned of the model does not follow from the cycle that is left before it."""
+    """The memory of the model does not follow from the cycle before the gap."""
     recordings = recorded()
     del recordings[2:4]
     torn = [cycle.link.torn for cycle in repeat(recordings)]
@@ -151,7 +151,7 @@ def test_a_cycle_that_is_missing_shows_in_the_memory():
 
 
 def test_a_variant_that_the_world_changed_is_named():
-    """One that was started from zero, one that was deleted, one that is new."""
+    """The link names a variant that was started from zero, one that was deleted, and a new one."""
     entries = {name: VariantMemory(VariantKey("ns", name), 1, None, 1) for name in "abc"}
     left = Memory((entries["a"], entries["b"]))
     found = Memory((replace(entries["a"], desired=3), entries["c"]))
@@ -159,26 +159,26 @@ def test_a_variant_that_the_world_changed_is_named():
 
 
 def test_a_controller_that_started_anew_is_told():
-    """It has no memory of anything."""
+    """The first cycle after a restart has no memory."""
     recordings = [*recorded(), *(replace(each, now=each.now + 1000) for each in recorded())]
     assert [cycle.link.started for cycle in repeat(recordings)] == ([True] + [False] * (len(USAGES) - 1)) * 2
 
 
 def eager(recorded_policy):
-    """Return the policy with a trigger that asks for more sooner."""
+    """Return the policy with a trigger at which a model grows earlier."""
     return replace(recorded_policy, saturation=SaturationPolicy(kv_spare_trigger=0.3))
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
 def test_the_same_policy_makes_no_difference(usages):
-    """The memory that is carried along is the one that was recorded."""
+    """With the same policy, the memory of the replay equals the recorded one."""
     pairs = list(under(repeat(recorded(usages)), lambda recorded_policy: recorded_policy))
     assert all(pair.then == pair.other for pair in pairs)
     assert all(each.spans == () and each.differing == 0 for each in differences(pairs))
 
 
 def test_another_policy_has_a_memory_of_its_own():
-    """Its own growth is remembered: it is not asked for in each cycle again."""
+    """The other policy remembers its own growth and does not order it again in each cycle."""
     pairs = list(under(repeat(recorded()), eager))
     assert [pair.then[0].desired for pair in pairs] == [1, 1, 1, 2, 2]
     assert [pair.other[0].desired for pair in pairs] == [1, 2, 2, 2, 2]
@@ -187,7 +187,7 @@ def test_another_policy_has_a_memory_of_its_own():
 
 
 def test_the_difference_is_told_by_time():
-    """When, the numbers and the reasons; hours count until the next cycle."""
+    """Each span has its times, numbers and reasons; replica hours count until the next cycle."""
     (difference,) = differences(list(under(repeat(recorded(interval=36.0)), eager)))
     (span,) = difference.spans
     assert (span.start, span.end, span.cycles) == (NOW + 36, NOW + 72, 2)
@@ -199,14 +199,14 @@ def test_the_difference_is_told_by_time():
 
 
 def test_a_time_without_a_controller_counts_nothing():
-    """A long gap between two recordings is no time in which a number was in force."""
+    """Replica hours do not include a long gap between two recordings."""
     recordings = [*recorded(interval=36.0), *(replace(each, now=each.now + 86400) for each in recorded(interval=36.0))]
     (difference,) = differences(list(under(repeat(recordings), eager)))
     assert difference.replica_hours_then == pytest.approx(0.1)
 
 
 def test_what_the_world_changed_is_taken_over():
-    """A variant that was started from zero between two cycles was so under any policy."""
+    """If a variant was started from zero between two cycles, the other policy sees it, too."""
     recordings = recorded((0.3, 0.3, 0.3))
     (entry,) = recordings[2].memory.variants
     told = replace(recordings[2].memory, variants=(replace(entry, desired=5),))

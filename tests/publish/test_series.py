@@ -1,4 +1,4 @@
-"""The text of the series about variants is what the library writes, and is made anew only for what has changed."""
+"""WVA writes the text of the series as the library does, and renews it only for changed variants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEYS = [VariantKey("ns", name) for name in ("a", "b", 'c"\\\n')]
 
 
 class SeriesScene:
-    """A ledger with statuses beside it, the registry, and the text."""
+    """A ledger, the conditions of the variants, the registry, and the text."""
 
     def __init__(self, *, instance="", aliases=False):
         """Lead, and know no variant."""
@@ -45,7 +45,7 @@ class SeriesScene:
         self.ledger.subscribe(lambda key, _old, _new: self.series.mark([key]))
 
     def current(self, key):
-        """Note who is read."""
+        """Record which variant is read."""
         self.asked.append(key)
         return 2
 
@@ -66,7 +66,7 @@ CHANGES = st.one_of(
 @pytest.mark.parametrize("fields", [{}, {"instance": "x", "aliases": True}], ids=["plain", "instance"])
 @given(turns=st.lists(st.lists(CHANGES, max_size=3), max_size=5))
 async def test_the_text_is_what_the_library_writes(encode, fields, turns):
-    """After any changes, in both formats."""
+    """After any changes both formats equal the output of the library."""
     scene = SeriesScene(**fields)
     for changes in turns:
         for verb, key, value in changes:
@@ -83,7 +83,7 @@ async def test_the_text_is_what_the_library_writes(encode, fields, turns):
 
 
 async def test_only_what_changed_is_read_again():
-    """A page without a change reads nothing, and one after a change the variant that it is about."""
+    """A page without a change reads no variant; after a change it reads the changed one."""
     scene = SeriesScene()
     scene.ledger.record(replace(decision(), key=key) for key in KEYS)
     first = await scene.text()
@@ -97,7 +97,7 @@ async def test_only_what_changed_is_read_again():
 
 
 async def test_what_could_not_be_read_is_read_again():
-    """At the next page, without any change."""
+    """The next page reads the variant again, although it has not changed."""
     scene = SeriesScene()
     working, scene.current = scene.current, None
     scene.ledger.record([decision()])

@@ -1,4 +1,4 @@
-"""A variant whose series cannot be made takes no series of the others away, and not the page."""
+"""A variant whose series cannot be made does not remove the series of other variants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BAD, GOOD = VariantKey("ns", "bad"), VariantKey("ns", "good")
 
 
 def raising(key):
-    """Raise for one variant, know nothing of the other."""
+    """Raise for the bad variant, and return None for the other."""
     if key == BAD:
         raise LookupError("text of a tenant")
 
@@ -36,7 +36,7 @@ def ledger(**bad):
 
 
 def test_the_number_is_shown_although_the_replicas_cannot_be_read():
-    """They are those of the decision then; said once."""
+    """The page shows the replicas of the decision instead, and the log says so once."""
     made = collector(ledger(), current=raising)
     with capture_logs() as lines:
         text = page(made) + page(made)
@@ -47,28 +47,28 @@ def test_the_number_is_shown_although_the_replicas_cannot_be_read():
 
 
 def test_a_number_that_cannot_be_shown_takes_none_of_the_others_away():
-    """One that is too large for a float, for example."""
+    """A number that is too large for a float removes only its own series."""
     text = page(collector(ledger(desired=10**400)))
     assert 'wva_desired_replicas{accelerator_type="H100",namespace="ns",variant_name="good"}' in text
     assert 'wva_desired_replicas{accelerator_type="H100",namespace="ns",variant_name="bad"}' not in text
 
 
 def test_what_explains_a_number_is_shown_without_bounds_that_cannot_be_read():
-    """All but the maximum."""
+    """If the bounds cannot be read, both variants still have their other series."""
     text = page(collector(ledger(), bounds=raising))
     assert 'variant_name="bad"' in text
     assert 'variant_name="good"' in text
 
 
 def test_what_cannot_be_explained_takes_nothing_of_the_others_away():
-    """A cost that is no number."""
+    """A cost that is not a number removes only its own series."""
     text = page(collector(ledger(cost="?")))
     assert 'wva_variant_cost{accelerator_type="H100",model_name="org/model",namespace="ns",variant_name="good"}' in text
     assert 'wva_desired_reason{held="false",namespace="ns",reason="ScaleUp",variant_name="bad"}' in text
 
 
 def test_obstacles_of_one_variant_that_cannot_be_told_hide_no_others():
-    """Conditions are those of the cache."""
+    """A broken condition of one variant does not hide the obstacles of others."""
     condition = Condition("OptimizationReady", "False", "ModelFailed", "failed")
     made = collector(statuses=lambda: [BAD, GOOD], conditions={BAD: (None,), GOOD: (condition,)}.get)
     assert 'wva_variant_obstacle{namespace="ns",reason="ModelFailed",variant_name="good"} 1.0' in page(made)

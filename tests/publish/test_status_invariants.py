@@ -1,4 +1,4 @@
-"""What holds for every status patch, whatever came before; the embedded API server judges the schema."""
+"""Properties of every status patch, whatever the status before; the embedded API server checks the schema."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FOREIGN = {
 
 @st.composite
 def situations(draw):
-    """Return the arguments of ``status_patch`` as the reconciler would combine them, and the seconds since the last."""
+    """Return arguments of ``status_patch`` in combinations that the reconciler makes."""
     target = draw(st.sampled_from([FOUND, GONE, CONFLICT, UNSUPPORTED]))
     there = target in (FOUND, CONFLICT)
     return {
@@ -57,14 +57,14 @@ def _steps(beginning, history):
 
 @given(beginnings, histories)
 def test_what_was_said_is_not_said_again(beginning, history):
-    """Applying a patch and asking again with the same facts gives None."""
+    """After a patch, the same facts give no further patch."""
     for before, situation, now, after in _steps(beginning, history):
         assert patched(before if after is None else after, now=now, **situation) is None
 
 
 @given(beginnings, histories)
 def test_an_allocation_is_whole_or_absent(beginning, history):
-    """All three fields or no key at all."""
+    """The allocation has all three fields, or the status has no allocation."""
     for *_, after in _steps(beginning, history):
         if after is not None and "desiredOptimizedAlloc" in after:
             assert set(after["desiredOptimizedAlloc"]) == {"accelerator", "numReplicas", "lastRunTime"}
@@ -87,7 +87,7 @@ def test_a_transition_time_changes_exactly_with_its_status(beginning, history):
 
 @given(beginnings, histories)
 def test_nothing_of_others_is_lost(beginning, history):
-    """Foreign conditions and fields survive every patch."""
+    """A patch keeps the conditions of other controllers."""
     for before, _, _, after in _steps(beginning, history):
         if after is None:
             continue
@@ -98,7 +98,7 @@ def test_nothing_of_others_is_lost(beginning, history):
 
 @given(beginnings, histories)
 def test_what_goes_with_the_target_is_there_exactly_with_it(beginning, history):
-    """Actuation, limit and replicas while there is a decision; the claim while there is a number."""
+    """Actuation and Limited need a decision, and the claim needs a number."""
     for _, situation, _, after in _steps(beginning, history):
         if after is None:
             continue
@@ -128,7 +128,7 @@ def test_the_api_server_accepts_every_patch(history):
 
 
 def test_the_api_server_would_have_complained():
-    """An allocation without its number is refused: the check above can fail."""
+    """The API server refuses an allocation without a number, so the test above can fail."""
     store = ObjectStore([kind_from_definition(definition())], now=lambda: NOW, options=StoreOptions(namespaces=("ns",)))
     made = wire()
     made["metadata"] = {"name": "va", "namespace": "ns"}

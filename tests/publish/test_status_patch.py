@@ -1,4 +1,4 @@
-"""What a status patch says, and when there is none."""
+"""The content of a status patch, and when there is none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LATER = NOW + 60
 
 
 def test_a_first_decision_writes_the_whole_status():
-    """The allocation has all three fields, and six conditions tell where the variant stands."""
+    """The status has an allocation with three fields, and six conditions."""
     status = patched(None, now=NOW, decision=decision(3))
     assert status["desiredOptimizedAlloc"] == {
         "accelerator": "H100",
@@ -39,14 +39,14 @@ THEIRS = ConfigurationView(claim="decided by controller s/theirs")
 
 
 def test_the_status_says_which_controller_decides():
-    """Others read it before they take the variant, too."""
+    """Other controllers read the claim before they take the variant."""
     status = patched(None, now=NOW, decision=decision(), configuration=MINE)
     claim = condition(status, "Claimed")
     assert (claim["status"], claim["reason"], claim["message"]) == ("True", "ClaimedByController", MINE.claim)
 
 
 def test_another_controller_is_news_though_nothing_else_is():
-    """A hand-over is visible at once, not with the next heartbeat."""
+    """WVA writes a new claim at once, without waiting for the heartbeat."""
     before = patched(None, now=NOW, decision=decision(), configuration=MINE)
     assert patched(before, now=LATER, decision=decision(), configuration=MINE) is None
     after = patched(before, now=LATER, decision=decision(), configuration=THEIRS)
@@ -54,13 +54,13 @@ def test_another_controller_is_news_though_nothing_else_is():
 
 
 def test_without_a_number_nothing_is_claimed():
-    """The claim is good for a time after that of the number; without it two controllers would claim in turns."""
+    """A claim is valid for a time after that of the number, so there is none without a number."""
     status = patched(None, now=NOW, target=GONE, configuration=MINE)
     assert "Claimed" not in {entry["type"] for entry in status["conditions"]}
 
 
 def test_a_claim_goes_with_the_target():
-    """Without a Deployment there is no decision; while two variants contend for it the number and its claim stay."""
+    """Without a Deployment the claim is removed; during a conflict of two variants number and claim stay."""
     before = patched(None, now=NOW, decision=decision(), configuration=MINE)
     gone = patched(before, now=LATER, target=GONE, configuration=MINE)
     assert "Claimed" not in {entry["type"] for entry in gone["conditions"]}
@@ -69,7 +69,7 @@ def test_a_claim_goes_with_the_target():
 
 
 def test_the_status_says_whether_the_number_is_applied():
-    """Until every replica is ready it is not; without a target there is nothing to say."""
+    """The number is not applied until every replica is ready; without a target the field is absent."""
     moving = patched(None, now=NOW, decision=decision(settling_since=NOW))
     assert moving["actuation"] == {"applied": False}
     arrived = patched(moving, now=LATER, decision=decision())
@@ -78,7 +78,7 @@ def test_the_status_says_whether_the_number_is_applied():
 
 
 def test_the_status_says_how_many_replicas_there_are():
-    """Another number is news, and none when the Deployment is gone."""
+    """WVA writes a new count at once, and removes it when the Deployment is gone."""
     two, three = (replace(FOUND, current=number) for number in (2, 3))
     before = patched(None, now=NOW, decision=decision(), target=two)
     assert before["currentReplicas"] == 2
@@ -88,7 +88,7 @@ def test_the_status_says_how_many_replicas_there_are():
 
 
 def test_an_older_definition_that_drops_a_field_is_not_written_to_for_ever():
-    """The number of replicas comes with the next news."""
+    """A missing count alone gives no patch; WVA writes it with the next change."""
     two = replace(FOUND, current=2)
     stored = patched(None, now=NOW, decision=decision(), target=two)
     del stored["currentReplicas"]
@@ -97,7 +97,7 @@ def test_an_older_definition_that_drops_a_field_is_not_written_to_for_ever():
 
 
 def test_a_limit_is_a_condition():
-    """With who limits the number, also where the decision has another reason."""
+    """The condition names the limits, even if the decision has another reason."""
     steps = (Step("enforce", "", 9, 7, "HPA va", 2), Step("limit", "", 7, 3, "gpu-limiter A", 4))
     status = patched(None, now=NOW, decision=decision(3, steps=steps))
     said = condition(status, "Limited")
@@ -113,18 +113,18 @@ def test_a_limit_is_a_condition():
 
 
 def test_a_first_decision_of_zero_still_has_a_number():
-    """Zero is a number: a patch without it is refused by the schema."""
+    """The schema refuses an allocation without a number, so 0 is written."""
     assert patched(None, now=NOW, decision=decision(0))["desiredOptimizedAlloc"]["numReplicas"] == 0
 
 
 def test_the_patch_carries_the_version_it_was_computed_from():
-    """A write on top of something newer must be a conflict."""
+    """The API server refuses the patch as a conflict if the object is newer."""
     patch = status_patch(va(version="41"), target=FOUND, decision=decision(), configuration=VALID, now=NOW)
     assert patch["metadata"] == {"resourceVersion": "41"}
 
 
 def test_conditions_remember_the_generation_they_are_about():
-    """A new generation is news by itself and moves ``observedGeneration``, not the transition time."""
+    """A new generation gives a patch and moves ``observedGeneration``, but not the transition time."""
     before = patched(None, now=NOW, decision=decision())
     after = patched(before, now=LATER, decision=decision(), generation=2)
     assert {entry["observedGeneration"] for entry in after["conditions"]} == {2}
@@ -135,20 +135,20 @@ def test_conditions_remember_the_generation_they_are_about():
     "changed", [decision(4), decision(accelerator="A100"), held(), decision(settling_since=NOW - 5)]
 )
 def test_another_number_accelerator_or_condition_is_news(changed):
-    """Each of them is written at once, and ``lastRunTime`` moves with it."""
+    """WVA writes each of these changes at once, with a new ``lastRunTime``."""
     before = patched(None, now=NOW, decision=decision(3))
     after = patched(before, now=LATER, decision=changed)
     assert after["desiredOptimizedAlloc"]["lastRunTime"] == "2023-11-14T22:14:20Z"
 
 
 def test_another_message_is_no_news():
-    """Numbers in a text move in every cycle; they travel with the next patch."""
+    """Figures in a message change in every cycle, so WVA writes them with the next patch."""
     before = patched(None, now=NOW, decision=decision(message="kv 0.71"))
     assert patched(before, now=LATER, decision=decision(message="kv 0.72")) is None
 
 
 def test_another_reason_is_news_but_no_transition():
-    """A condition whose reason changed is written with its old transition time."""
+    """A condition with a new reason is written and keeps its transition time."""
     before = patched(None, now=NOW, decision=held(reason=held().reason.METRICS_STALE))
     after = patched(before, now=LATER, decision=held())
     assert condition(after, "OptimizationReady")["reason"] == "PrometheusError"
@@ -156,7 +156,7 @@ def test_another_reason_is_news_but_no_transition():
 
 
 def test_a_transition_time_moves_with_the_status_only():
-    """The condition that flipped has the new time, the others keep theirs."""
+    """Only the condition whose status changed gets a new transition time."""
     before = patched(None, now=NOW, decision=decision())
     after = patched(before, now=LATER, decision=held())
     assert condition(after, "MetricsAvailable")["lastTransitionTime"] == "2023-11-14T22:14:20Z"
@@ -164,7 +164,7 @@ def test_a_transition_time_moves_with_the_status_only():
 
 
 def test_the_heartbeat_comes_after_ten_minutes():
-    """Nothing new for ten minutes is said once more, with a new ``lastRunTime`` and the newest messages."""
+    """After ten minutes without a change WVA writes a new ``lastRunTime`` and the newest messages."""
     before = patched(None, now=NOW, decision=decision(message="old"))
     assert patched(before, now=NOW + HEARTBEAT_SECONDS - 1, decision=decision(message="new")) is None
     after = patched(before, now=NOW + HEARTBEAT_SECONDS, decision=decision(message="new"))
@@ -177,14 +177,14 @@ def test_the_heartbeat_comes_after_ten_minutes():
 
 
 def test_an_unreadable_time_of_the_last_run_is_written_anew():
-    """A status whose time cannot be read would never get a heartbeat otherwise."""
+    """Without a readable time there would never be a heartbeat."""
     before = patched(None, now=NOW, decision=decision())
     before["desiredOptimizedAlloc"]["lastRunTime"] = "yesterday"
     assert patched(before, now=NOW, decision=decision()) is not None
 
 
 def test_conditions_of_others_are_kept_as_they_are():
-    """A patch replaces the list, so it must carry the conditions of others."""
+    """A patch replaces the list, so it must contain the conditions of other controllers."""
     foreign = {
         "type": "example.com/Audited",
         "status": "True",
@@ -216,13 +216,13 @@ def test_a_missing_deployment_clears_the_allocation():
 
 
 def test_a_variant_that_never_had_a_target_gets_no_allocation():
-    """There is nothing to remove, so the key is not named."""
+    """The patch does not name the allocation, because there is none to remove."""
     patch = status_patch(va(), target=GONE, decision=None, configuration=VALID, now=NOW)
     assert "desiredOptimizedAlloc" not in patch["status"]
 
 
 def test_a_contested_target_keeps_the_allocation():
-    """The workload is still there: its number must not be lost while the conflict lasts."""
+    """The workload still exists, so its number must stay during the conflict."""
     before = patched(None, now=NOW, decision=decision(5))
     after = patched(before, now=LATER, target=CONFLICT)
     assert after["desiredOptimizedAlloc"]["numReplicas"] == 5
@@ -231,13 +231,13 @@ def test_a_contested_target_keeps_the_allocation():
 
 
 def test_an_unsupported_target_says_so_in_ready():
-    """Ready carries the reason of the target."""
+    """The condition Ready has the reason of the target."""
     after = patched(None, now=NOW, target=UNSUPPORTED)
     assert (condition(after, "Ready")["status"], condition(after, "Ready")["reason"]) == ("False", "TargetUnsupported")
 
 
 def test_ready_does_not_depend_on_metrics():
-    """A variant without metrics is accepted all the same; MetricsAvailable tells about those."""
+    """A variant without metrics is Ready; the condition MetricsAvailable is False."""
     after = patched(None, now=NOW, decision=held())
     assert condition(after, "Ready")["status"] == "True"
     assert condition(after, "MetricsAvailable")["status"] == "False"
@@ -246,19 +246,19 @@ def test_ready_does_not_depend_on_metrics():
 
 @pytest.mark.parametrize("accelerator", ["", "H"])
 def test_an_accelerator_too_short_for_the_schema_is_unknown(accelerator):
-    """The schema wants two characters; a refused patch would hide everything else."""
+    """The schema wants two characters, and would refuse the whole patch otherwise."""
     after = patched(None, now=NOW, decision=decision(accelerator=accelerator))
     assert after["desiredOptimizedAlloc"]["accelerator"] == "unknown"
 
 
 def test_progressing_says_that_replicas_are_on_their_way():
-    """It is True while the change is unfinished, so that a restart finds its start there."""
+    """Progressing is True while a change is unfinished; after a restart WVA reads the start from it."""
     after = patched(None, now=NOW, decision=decision(settling_since=NOW - 30))
     assert condition(after, "Progressing")["status"] == "True"
 
 
 def test_configuration_is_mentioned_only_while_wrong_or_put_right():
-    """No condition before there was a problem; False with the text during it; True afterwards."""
+    """There is no condition before the first problem; it is False during it and True afterwards."""
     fine = patched(None, now=NOW, decision=decision())
     assert all(entry["type"] != "ConfigurationValid" for entry in fine["conditions"])
     broken = patched(fine, now=LATER, decision=decision(), configuration=BROKEN)
@@ -274,7 +274,7 @@ def test_configuration_is_mentioned_only_while_wrong_or_put_right():
     [("GatewayReadable", "gateway", "GatewayRead"), ("InventoryConsistent", "inventory", "InventoryRead")],
 )
 def test_what_stands_around_is_mentioned_only_while_wrong_or_put_right(type_, field, healed):
-    """Another message is news, since there are no measurements in it; nothing else about it is."""
+    """A new message gives a patch, because these messages have no measurements."""
     fine = patched(None, now=NOW, decision=decision())
     assert all(entry["type"] != type_ for entry in fine["conditions"])
     first, second = (ConfigurationView(**{field: Trouble("Bad", words)}) for words in ("this", "that"))
@@ -291,7 +291,7 @@ def test_what_stands_around_is_mentioned_only_while_wrong_or_put_right(type_, fi
 
 
 def test_a_second_problem_of_the_configuration_is_news():
-    """It need not wait for the heartbeat."""
+    """WVA writes the second problem without waiting for the heartbeat."""
     broken = patched(None, now=NOW, decision=decision(), configuration=BROKEN)
     worse = ConfigurationView(f"{BROKEN.message}; ConfigMap s/d: bad")
     assert (
@@ -301,7 +301,7 @@ def test_a_second_problem_of_the_configuration_is_news():
 
 
 def test_a_message_is_cut_to_a_bearable_length():
-    """User text inside a message cannot fill the object."""
+    """A long text of a user in a message does not make the object too large."""
     after = patched(None, now=NOW, decision=decision(message="x" * 100_000))
     message = condition(after, "OptimizationReady")["message"]
     assert 4000 < len(message) <= 4096

@@ -1,4 +1,4 @@
-"""Event, condition, log line and metrics all have the steps from the analyzer to the published number."""
+"""Event, condition, log line and ``wva decide --explain`` show the steps from the analyzer to the published number."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HYBRID = (
 
 @pytest.mark.parametrize(("policy", "seen", "way"), [LIMITED, HYBRID], ids=["limited", "hybrid"])
 def test_every_step_is_told_in_all_four_places(policy, seen, way, tmp_path, capsys):
-    """One decision of the pipeline, with who limited it and by how much."""
+    """All four places show the steps of one decision, with its limits and their amounts."""
     memory = steady(seen, policy)
     (decision,), _ = decide(seen, memory, policy, NOW)
     assert decision.way == way

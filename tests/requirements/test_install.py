@@ -1,4 +1,4 @@
-"""A dependency that cannot be had is named in the last line, with its pin and the registry's word."""
+"""The last line of ``install.py`` has the pin of a missing dependency and the answer of the registry."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ PAGE = f'<a href="/files/{FILE}">{FILE}</a>'
 
 @contextmanager
 def registry(*, page: str | None, half: bool = False) -> Iterator[str]:
-    """Serve the page of a dependency, if there is one, and refuse everything else or send ``half`` of it.
+    """Serve the page of a dependency if there is one.
 
-    Yields the address.
+    Refuse every other request, or send ``half`` of the answer. Yields the address.
     """
 
     class Refusing(BaseHTTPRequestHandler):
@@ -38,7 +38,7 @@ def registry(*, page: str | None, half: bool = False) -> Iterator[str]:
             self.wfile.write(body)
 
         def log_message(self, *_):
-            """Say nothing."""
+            """Write no log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
     thread = Thread(target=server.serve_forever)
@@ -53,7 +53,7 @@ def registry(*, page: str | None, half: bool = False) -> Iterator[str]:
 
 @pytest.fixture
 def install(tmp_path):
-    """Return a function that installs the pinned dependency with options of pip and returns how it ended."""
+    """Return a function that installs the pinned dependency with options of pip, and returns exit code and stderr."""
     constraints = tmp_path / "constraints.txt"
     constraints.write_text(f"{PIN} \\\n    --hash=sha256:{'a' * 64}\n")
     target = tmp_path / "target"
@@ -74,7 +74,7 @@ def install(tmp_path):
 
 
 def test_a_version_that_is_not_there(install, tmp_path):
-    """The newest of those that are there are told."""
+    """The line has the newest versions that the registry offers."""
     code, words = install("--no-index", f"--find-links={tmp_path}")
     assert code == 1
     assert words[-1] == f"{PIN} cannot be had: newest versions offered: none"
@@ -85,7 +85,7 @@ def test_a_version_that_is_not_there(install, tmp_path):
 
 
 def test_a_page_that_is_refused(install):
-    """The registry's own word is told."""
+    """The line has the registry's own error."""
     with registry(page=None) as address:
         code, words = install(f"--index-url={address}")
     assert code == 1
@@ -93,7 +93,7 @@ def test_a_page_that_is_refused(install):
 
 
 def test_a_file_that_is_refused(install):
-    """The registry lists the file and does not give it."""
+    """The registry lists the file, and refuses to send it."""
     with registry(page=PAGE) as address:
         code, words = install(f"--index-url={address}")
     assert code == 1
@@ -101,7 +101,7 @@ def test_a_file_that_is_refused(install):
 
 
 def test_a_file_of_which_half_arrives(install):
-    """The connection ends too early."""
+    """The connection ends before the whole file is sent."""
     with registry(page=PAGE, half=True) as address:
         code, words = install(f"--index-url={address}")
     assert code != 0
@@ -109,7 +109,7 @@ def test_a_file_of_which_half_arrives(install):
 
 
 def test_a_file_with_another_hash(install, tmp_path):
-    """A file that was replaced is no file that can be had."""
+    """The script refuses a file that was replaced."""
     with zipfile.ZipFile(tmp_path / FILE, "w") as wheel:
         wheel.writestr("absent_dependency-1.2.dist-info/METADATA", "Metadata-Version: 2.1\n")
     code, words = install("--no-index", f"--find-links={tmp_path}")
@@ -118,7 +118,7 @@ def test_a_file_with_another_hash(install, tmp_path):
 
 
 def test_another_failure_is_left_to_pip(install):
-    """Nothing is said of a dependency when the arguments are wrong."""
+    """With wrong arguments the script names no dependency."""
     code, words = install("--no-such-option")
     assert code == 2
     assert not any("cannot be had" in line for line in words)

@@ -1,4 +1,4 @@
-"""What tests of scale from zero share with those of collecting."""
+"""The fixtures that tests of scale from zero share with tests of collecting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which models are marked by a change: all that it concerns, and not the whole fleet."""
+"""Which models a change marks: all models that it concerns, and not the whole fleet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES, MODELS = ("a", "b", "c"), ("m", "n")
 
 
 class AtRestScene:
-    """A cluster with pools, and what follows it."""
+    """A cluster with pools, and the object that follows its changes."""
 
     def __init__(self):
         """Begin empty."""
@@ -28,7 +28,7 @@ class AtRestScene:
         self.at_rest = AtRest(self.cluster.stores, self.pools, claims=Claims(), activations=Activations())
 
     def resting(self, models=None):
-        """Return the models at rest with their variants and pools, of all models or of some, as read anew."""
+        """Return the models at rest with their variants and pools, read anew; all models or the given ones."""
         vas = self.cluster.stores.variant_autoscalings.list()
         keys = [va.metadata.key for va in vas if models is None or ModelKey("ns", va.spec.model_id) in models]
         found = {}
@@ -37,7 +37,7 @@ class AtRestScene:
         return {model: self.story(made) for model, made in found.items() if not any(one.active for one in made)}
 
     def story(self, variants):
-        """Return what the loop keeps of a model at rest."""
+        """Return the variants of a model at rest and their pools."""
         deployments = self.cluster.deployments
         labels = [deployments.get(Key("ns", one.target)).spec.template.metadata.labels for one in variants]
         pools = {pool for one in labels for pool in self.pools.pools_of("ns", one)}
@@ -73,7 +73,7 @@ def play(scene, change):
 
 @given(st.lists(st.lists(CHANGES, max_size=4), max_size=12))
 def test_whoever_looks_at_what_is_marked_knows_what_a_look_at_everything_tells(turns):
-    """Whatever is changed in whatever order, with several changes between two looks."""
+    """To read only the marked models gives the same as to read all models, after any changes in any order."""
     scene, known = AtRestScene(), {}
     for changes in turns:
         for change in changes:
@@ -86,7 +86,7 @@ def test_whoever_looks_at_what_is_marked_knows_what_a_look_at_everything_tells(t
 
 
 def test_a_status_and_a_running_variant_mark_nothing():
-    """A thousand statuses are written after one cycle, and replicas come and go all day."""
+    """A cycle can write a thousand statuses, and running variants change their replicas all day."""
     scene = AtRestScene()
     scene.cluster.deployment("a", replicas=0)
     scene.cluster.deployment("b", replicas=3, uid="uid-b")
@@ -106,7 +106,7 @@ def test_a_status_and_a_running_variant_mark_nothing():
 
 
 def test_a_pool_marks_the_models_at_zero_of_its_namespace():
-    """A change of its status does not."""
+    """A change that leaves the pool's fields as they are marks none."""
     scene = AtRestScene()
     scene.cluster.deployment("a", replicas=0)
     scene.cluster.va("a", target="a")

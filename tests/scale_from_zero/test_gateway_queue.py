@@ -1,4 +1,4 @@
-"""Reading what waits at the gateway: from pools to pods to numbers, and everything that can go wrong."""
+"""How WVA reads the requests that wait at a gateway, and what it does when that fails."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def line(model="m", count="3", *, metric=QUEUE_SIZE_METRIC, label="target_model_
 
 
 class Picker:
-    """An endpoint picker on 127.0.0.1, one Service, pods that point to it."""
+    """An endpoint picker on 127.0.0.1, with one Service and its pods."""
 
     def __init__(self):
         """Answer one waiting request."""
@@ -52,7 +52,7 @@ class Picker:
         self.token = ""
 
     async def handle(self, request):
-        """Answer as told."""
+        """Send the answer that the test has set."""
         self.requests.append(request)
         answer = self.answer
         if callable(answer):
@@ -71,7 +71,7 @@ class Picker:
         return msgspec.convert({"metadata": metadata, "spec": {"selector": self.selector, "ports": ports}}, Service)
 
     def pod(self, name="epp-0", *, ip="127.0.0.1", ready=True, app="epp", namespace="ns"):
-        """Put a pod of the picker."""
+        """Put a pod of the picker into the cache."""
         conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
         metadata = {"namespace": namespace, "name": name, "labels": {"app": app}}
         body = {"metadata": metadata, "status": {"podIP": ip, "conditions": conditions}}
@@ -79,7 +79,7 @@ class Picker:
 
     @asynccontextmanager
     async def reader(self, **limits):
-        """Serve, and yield a reader of it."""
+        """Serve the page of the picker, and yield a reader of it."""
         app = web.Application()
         app.router.add_get("/metrics", self.handle)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -104,7 +104,7 @@ def picker():
 
 
 async def test_the_queue_of_every_ready_pod_counts(picker):
-    """Added up; pods that are not Ready, of others or of another namespace are not asked."""
+    """WVA adds the queues up. It does not ask pods that are not Ready, or that the Service does not select."""
     picker.pod("epp-0")
     picker.pod("epp-1")
     picker.pod("epp-2", ready=False)
@@ -116,7 +116,7 @@ async def test_the_queue_of_every_ready_pod_counts(picker):
 
 
 async def test_a_pod_that_does_not_answer_hides_no_other(picker):
-    """One address leads nowhere; what the other says counts."""
+    """WVA counts the queue of the pod that answers."""
     picker.pod("epp-0")
     picker.pod("epp-1", ip="127.0.0.2")
     picker.pod("epp-2", ip="")
@@ -125,7 +125,7 @@ async def test_a_pod_that_does_not_answer_hides_no_other(picker):
 
 
 async def test_the_token_is_read_for_each_request(picker):
-    """A rotated one is used at once; without one there is no header."""
+    """WVA uses a rotated token at once, and sends no header without a token."""
     picker.pod()
     async with picker.reader() as reader:
         for token in ("", "first", "second"):
@@ -137,7 +137,7 @@ async def test_the_token_is_read_for_each_request(picker):
 
 @pytest.mark.parametrize("status", [401, 403, 404, 500, 302])
 async def test_another_status_is_an_error(picker, status):
-    """Redirects are not followed: they could lead a token anywhere."""
+    """WVA follows no redirect, because it could send the token to any server."""
     picker.pod()
     picker.token = "s3cret"
     picker.answer = web.Response(status=status, headers={"Location": "http://127.0.0.1:1/"})
@@ -160,7 +160,7 @@ async def test_another_status_is_an_error(picker, status):
     ],
 )
 async def test_what_is_no_exposition_is_an_error(picker, body):
-    """A page of a proxy, bytes that are no text, a value that is no number; nothing of it is quoted."""
+    """WVA refuses a page of a proxy, bytes that are no text and values that are no numbers, and quotes none of them."""
     picker.pod()
     picker.answer = web.Response(body=body)
     async with picker.reader() as reader:
@@ -172,7 +172,7 @@ async def test_what_is_no_exposition_is_an_error(picker, body):
     "body", ["", "\n", "# HELP a b\n", "a 1\n", 'a{b="}c"} NaN\n', "\n a:b\t+Inf\n", "up -1 170\n"]
 )
 async def test_metrics_of_anything_else_are_a_queue_in_which_nobody_waits(picker, body):
-    """The metric is not there before the first request has waited."""
+    """The metric does not exist before the first request has waited."""
     picker.pod()
     picker.answer = web.Response(body=body)
     async with picker.reader() as reader:
@@ -181,7 +181,7 @@ async def test_metrics_of_anything_else_are_a_queue_in_which_nobody_waits(picker
 
 @pytest.mark.parametrize(("token", "words"), [("", "is not set"), ("s3cret", "is not accepted")])
 async def test_a_refusal_names_the_setting_of_the_token(picker, token, words):
-    """Whether there is none or a wrong one."""
+    """The error says whether the token is missing or not accepted."""
     picker.pod()
     picker.token = token
     picker.answer = web.Response(status=401)
@@ -191,7 +191,7 @@ async def test_a_refusal_names_the_setting_of_the_token(picker, token, words):
 
 
 async def test_an_endless_answer_is_cut(picker):
-    """More than the limit is an error, however much more would come."""
+    """WVA stops reading at the limit, and reports an error."""
 
     async def endless(request):
         response = web.StreamResponse()
@@ -209,7 +209,7 @@ async def test_an_endless_answer_is_cut(picker):
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "x"])
 async def test_compressed_metrics_are_not_unpacked(picker, encoding):
-    """They were asked for uncompressed: 16 KiB can be 16 MiB."""
+    """WVA asks for uncompressed metrics, because 16 KiB can unpack to 16 MiB."""
     picker.pod()
     body = gzip.compress(line().encode() * 200_000)
     picker.answer = web.Response(body=body, headers={"Content-Encoding": encoding})
@@ -220,7 +220,7 @@ async def test_compressed_metrics_are_not_unpacked(picker, encoding):
 
 
 async def test_more_than_a_mebibyte_is_refused(picker):
-    """With the limit in the message."""
+    """The error has the limit."""
     picker.pod()
     picker.answer = web.Response(text=line() * 20_000)
     async with picker.reader() as reader:
@@ -230,7 +230,7 @@ async def test_more_than_a_mebibyte_is_refused(picker):
 
 @asynccontextmanager
 async def silence():
-    """Accept connections and say nothing; yield the port and the connections."""
+    """Accept connections and send no answer; yield the port and the connections."""
     open_connections = []
     server = await asyncio.start_server(lambda _, writer: open_connections.append(writer), "127.0.0.1", 0)
     try:
@@ -242,14 +242,14 @@ async def silence():
 
 
 async def failure(reader, pool):
-    """Return why a pool cannot be read."""
+    """Return the error of reading a pool."""
     with pytest.raises(GatewayError) as caught:
         await reader.waiting(pool)
     return str(caught.value)
 
 
 async def test_silent_pods_delay_no_other_pool(picker):
-    """A hundred of one pool: the pool of another namespace is read at once, and the round of the first one ends."""
+    """WVA reads the pool of another namespace at once. The round over the hundred silent pods ends."""
     for number in range(100):
         picker.pod(f"epp-{number:03}", namespace="hostile")
     picker.pod()
@@ -264,14 +264,14 @@ async def test_silent_pods_delay_no_other_pool(picker):
 
 
 async def connected(connections, count):
-    """Wait for so many connections."""
+    """Wait until there are that many connections."""
     async with asyncio.timeout(10):
-        while len(connections) < count:  # noqa: ASYNC110 - a server of the library tells nobody
+        while len(connections) < count:  # noqa: ASYNC110 - asyncio.Server has no event for a connection
             await asyncio.sleep(0.01)
 
 
 async def test_of_many_pods_some_are_read_in_each_round(picker):
-    """And the others in the next ones."""
+    """WVA reads the others in the next rounds."""
     for number in range(MAX_PODS + 8):
         picker.pod(f"epp-{number:03}", ip=f"127.0.1.{number}")
     async with picker.reader() as reader:
@@ -284,7 +284,7 @@ async def test_of_many_pods_some_are_read_in_each_round(picker):
 
 
 async def test_a_service_with_a_huge_selector_is_not_kept(picker):
-    """Its size and the limit are in the message."""
+    """The error has the size of the selector and the limit."""
     picker.pod()
     picker.selector = {f"l{number}": "x" for number in range(10_000)}
     async with picker.reader() as reader:
@@ -310,7 +310,7 @@ async def test_a_service_with_a_huge_selector_is_not_kept(picker):
     ],
 )
 def test_a_line_that_cannot_be_read_is_an_error(text):
-    """Of digits without end, too many words, labels that are none, or too many lines."""
+    """WVA refuses endless digits, too many words, malformed labels and too many lines."""
     with pytest.raises(ValueError, match=r"^(no|more)"):
         parse_queues(text)
 
@@ -329,7 +329,7 @@ def test_a_line_that_cannot_be_read_is_an_error(text):
     ],
 )
 def test_every_form_of_a_line_is_read(text, expected):
-    """Times, blanks, a comma at the end, a carriage return."""
+    """A line may have a time, blanks, a comma at the end or a carriage return."""
     assert parse_queues(text) == expected
 
 
@@ -352,7 +352,7 @@ def test_every_form_of_a_line_is_read(text, expected):
 )
 @pytest.mark.parametrize("start", ["", "a{", "up 1\n"])
 def test_reading_takes_time_in_proportion_to_the_page(start, piece):
-    """Of a mebibyte sixteen times that of 64 KiB, and not its square, whether it can be read or not."""
+    """The time to read a page grows with its length, not with the square of it, even if the page is malformed."""
 
     def read(size):
         text = start + piece * (size // len(piece))
@@ -363,7 +363,7 @@ def test_reading_takes_time_in_proportion_to_the_page(start, piece):
 
 
 async def test_a_pod_that_never_answers_is_given_up(picker):
-    """After the time limit, with a line that says so."""
+    """WVA waits for the time limit, and the error says so."""
 
     async def never(_):
         await asyncio.sleep(3600)
@@ -385,7 +385,7 @@ async def test_a_pod_that_never_answers_is_given_up(picker):
     ],
 )
 async def test_what_is_missing_is_named(picker, change, words):
-    """A Service without a metrics port, without pods, or none at all."""
+    """The error says whether the metrics port, the pods or the Service is missing."""
     picker.pod()
     for name, value in change.items():
         setattr(picker, name, value)
@@ -395,14 +395,14 @@ async def test_what_is_missing_is_named(picker, change, words):
 
 
 async def test_a_pool_without_a_picker_is_an_error(picker):
-    """There is nobody to ask."""
+    """WVA cannot ask such a pool."""
     async with picker.reader() as reader:
         with pytest.raises(GatewayError, match="names no endpoint picker"):
             await reader.waiting(Pool("ns", "pool", ""))
 
 
 async def test_the_service_is_not_asked_for_each_time(picker):
-    """Four reads a second would be four requests a second to the API server; a failure is not kept."""
+    """WVA reads a pool four times a second, and asks for its Service once. It asks again after a failure."""
     picker.pod()
     async with picker.reader() as reader:
         picker.service_error = NotFound(404, "NotFound", "not yet")
@@ -415,7 +415,7 @@ async def test_the_service_is_not_asked_for_each_time(picker):
 
 
 async def test_a_named_target_port_is_the_port_of_the_service(picker):
-    """Pods are kept without their ports, so the name cannot be looked up."""
+    """WVA keeps pods without their ports, so it cannot look the name up."""
     picker.pod()
     async with picker.reader() as reader:
         picker.ports = [{"name": "metrics", "port": picker.port, "targetPort": "metrics"}]
@@ -443,13 +443,13 @@ async def test_a_named_target_port_is_the_port_of_the_service(picker):
     ],
 )
 def test_queues_by_model(text, expected):
-    """The target, or the model where there is no target; only positive numbers; nothing of other metrics."""
+    """A line counts for its target model, or else for its model; only positive numbers count."""
     assert parse_queues(text) == expected
 
 
 @given(st.text() | st.text().map(lambda text: f"{QUEUE_SIZE_METRIC}{{{text}}} 1\n"))
 def test_no_text_raises_anything_but_a_value_error(text):
-    """A picker may answer anything."""
+    """A picker may send any text."""
     try:
         found = parse_queues(text)
     except ValueError:

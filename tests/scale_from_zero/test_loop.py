@@ -1,4 +1,4 @@
-"""When the gateways are looked at, who is started, and that one broken pool keeps nobody else waiting."""
+"""When WVA reads the gateways, and which variants it starts. A broken pool delays no other model."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def asleep(name, **kwargs):
 
 
 class Queues(AsyncExitStack):
-    """The gateways."""
+    """The gateways of the scene."""
 
     def __init__(self, waiting):
-        """Read a pool with ``waiting``."""
+        """Use ``waiting`` to read a pool."""
         super().__init__()
         self.waiting = waiting
 
@@ -94,7 +94,7 @@ class WakingScene:
         return {made.model for made in (*self.variants, *(before[0] if before else ()))}
 
     async def look(self, models, now):
-        """Return the variants of some models, and count the looks."""
+        """Return the variants of some models, and count the calls."""
         self.looks += 1
         self.looked_at.append(set(models))
         found = {}
@@ -106,7 +106,7 @@ class WakingScene:
         return found
 
     async def read(self, pool):
-        """Answer for a pool: numbers, an error, or never."""
+        """Answer for a pool with numbers, an error, or not at all."""
         self.reads.append((round(self.clock.elapsed_seconds, 3), pool.name))
         if pool.name in self.hanging:
             await self.released.wait()
@@ -116,25 +116,25 @@ class WakingScene:
         return answer
 
     async def scale(self, key, desired):
-        """Note the write, or refuse it."""
+        """Note the write, or raise the error of the scene."""
         self.order.append("scale")
         if self.scale_error is not None:
             raise self.scale_error
         self.scaled.append((key.name, desired))
 
     async def seen(self, key, desired):
-        """Note that the loop waits until autoscalers see what was published."""
+        """Note that the loop waits until autoscalers see the published number."""
         assert (key, desired) == (self.published[-1].key, self.published[-1].desired)
         self.order.append("seen")
 
     def report(self, pool, failure):
-        """Keep what is wrong with a pool now."""
+        """Keep the present failure of a pool."""
         self.failures.pop(pool.name, None)
         if failure:
             self.failures[pool.name] = failure
 
     def hinder(self, key, trouble):
-        """Keep what hinders a variant now."""
+        """Keep the present trouble of a variant."""
         self.hindered.pop(key.name, None)
         if trouble:
             self.hindered[key.name] = trouble
@@ -157,7 +157,7 @@ class WakingScene:
                 await task
 
     async def settle(self):
-        """Let everything run that does not wait for time."""
+        """Run all tasks until they wait for time."""
         for _ in range(30):
             await asyncio.sleep(0)
 
@@ -180,7 +180,7 @@ def scene():
 
 
 async def test_a_gateway_is_read_often_while_something_is_at_zero(scene):
-    """Four times a second."""
+    """WVA reads it four times a second."""
     async with scene.running():
         await scene.advance(1.0)
     assert [at for at, _ in scene.reads] == [0, 0.25, 0.5, 0.75, 1.0]
@@ -189,7 +189,7 @@ async def test_a_gateway_is_read_often_while_something_is_at_zero(scene):
 
 
 async def test_nothing_is_read_while_everything_runs(scene):
-    """And it begins as soon as a cache says that something went to zero."""
+    """WVA begins to read when a cache shows that a variant went to zero."""
     scene.variants = [variant("a", replicas=1)]
     async with scene.running():
         await scene.advance(5.0)
@@ -201,7 +201,7 @@ async def test_nothing_is_read_while_everything_runs(scene):
 
 
 async def test_a_variant_without_a_pool_waits_for_one(scene):
-    """Nobody is asked; a pool that appears is."""
+    """WVA reads no pool until one appears."""
     scene.pools = {}
     async with scene.running():
         await scene.advance(1.0)
@@ -213,7 +213,7 @@ async def test_a_variant_without_a_pool_waits_for_one(scene):
 
 
 async def test_many_changes_in_a_row_are_looked_at_once_per_poll(scene):
-    """A look goes through what may have changed, and a change of any Deployment in the cluster may ask for one."""
+    """A change of any Deployment in the cluster may cause a look, and a look takes time."""
     scene.variants = [variant("a", replicas=1)]
     async with scene.running():
         for _ in range(20):
@@ -224,7 +224,7 @@ async def test_many_changes_in_a_row_are_looked_at_once_per_poll(scene):
 
 
 async def test_a_waiting_request_starts_the_cheapest_once(scene):
-    """Published and seen before it is written, and not again while the caches are behind."""
+    """WVA publishes the number, waits until autoscalers see it, and then writes it once."""
     scene.variants = [asleep("a", cost=20), asleep("b", cost=40)]
     scene.pools["b"] = scene.pools["a"]
     async with scene.running():
@@ -238,7 +238,7 @@ async def test_a_waiting_request_starts_the_cheapest_once(scene):
 
 
 async def test_a_queue_of_another_model_starts_nobody(scene):
-    """Names are compared exactly."""
+    """WVA compares the names of models exactly."""
     scene.waiting["p"] = {"M": 2.0, "m2": 1.0}
     async with scene.running():
         await scene.advance(1.0)
@@ -246,7 +246,7 @@ async def test_a_queue_of_another_model_starts_nobody(scene):
 
 
 async def test_a_start_that_was_taken_back_is_made_again(scene):
-    """Somebody scaled the target to zero although requests wait; the caches have shown it running between."""
+    """A user scaled the target to zero while requests waited, after the caches had shown it running."""
     async with scene.running():
         scene.waiting["p"] = {"m": 1.0}
         await scene.advance(0.5)
@@ -260,7 +260,7 @@ async def test_a_start_that_was_taken_back_is_made_again(scene):
 
 
 async def test_a_start_that_never_shows_is_made_again(scene):
-    """After half a minute the caches are believed."""
+    """WVA believes the caches again after half a minute."""
     async with scene.running():
         scene.waiting["p"] = {"m": 1.0}
         await scene.advance(ACTIVATION_SECONDS + 3)
@@ -268,7 +268,7 @@ async def test_a_start_that_never_shows_is_made_again(scene):
 
 
 async def test_a_broken_pool_backs_off_and_keeps_nobody_waiting(scene):
-    """The other one is read as often as ever, and its model started."""
+    """WVA reads the other pool as often as before, and starts its model."""
     scene.variants.append(asleep("b", model="n"))
     scene.pools["b"] = [Pool("ns", "q", "epp")]
     scene.waiting = {"p": GatewayError("refused"), "q": {}}
@@ -284,7 +284,7 @@ async def test_a_broken_pool_backs_off_and_keeps_nobody_waiting(scene):
 
 
 async def test_an_error_about_one_pool_or_model_concerns_that_one_alone(scene, monkeypatch):
-    """A reader that raises what it should not, pools that cannot be told, a start that cannot be decided."""
+    """One pool cannot be read, one cannot be found, and one start cannot be decided. WVA starts the fourth model."""
     for name in ("b", "c", "d"):
         scene.variants.append(asleep(name, model=name))
         scene.pools[name] = [Pool("ns", name, "epp")]
@@ -315,7 +315,7 @@ async def test_an_error_about_one_pool_or_model_concerns_that_one_alone(scene, m
 
 
 async def test_a_write_that_raises_what_it_should_not_is_tried_again(scene):
-    """As one that the API server refused."""
+    """WVA treats it like a write that the API server refused."""
     scene.waiting["p"] = {"m": 1.0}
     scene.scale_error = ValueError("text")
     async with scene.running():
@@ -327,7 +327,7 @@ async def test_a_write_that_raises_what_it_should_not_is_tried_again(scene):
 
 
 async def test_a_broken_pool_is_reported_while_somebody_needs_it(scene):
-    """Why, until it is read again or nobody at zero is behind it."""
+    """WVA reports the failure until it reads the pool again, or until no variant at zero is behind the pool."""
     scene.waiting["p"] = GatewayError("it answered 401")
     async with scene.running():
         await scene.advance(1.0)
@@ -348,7 +348,7 @@ async def test_a_broken_pool_is_reported_while_somebody_needs_it(scene):
 
 
 async def test_an_answer_that_comes_too_late_is_not_reported(scene):
-    """Its variant runs by then."""
+    """The variant runs when the failure arrives."""
     scene.hanging = {"p"}
     scene.waiting["p"] = GatewayError("did not answer")
     async with scene.running():
@@ -362,7 +362,7 @@ async def test_an_answer_that_comes_too_late_is_not_reported(scene):
 
 
 async def test_a_pool_that_hangs_keeps_nobody_waiting(scene):
-    """It is asked once at a time."""
+    """WVA does not ask it again before it has answered."""
     scene.variants.append(asleep("b", model="n"))
     scene.pools["b"] = [Pool("ns", "q", "epp")]
     scene.waiting = {"p": {}, "q": {"n": 1.0}}
@@ -374,7 +374,7 @@ async def test_a_pool_that_hangs_keeps_nobody_waiting(scene):
 
 
 async def test_many_pools_of_one_namespace_delay_no_other_namespace(scene):
-    """Only some of them are read at the same time."""
+    """WVA reads eight pools of a namespace at the same time, and not more."""
     names = [f"h{number}" for number in range(300)]
     scene.variants += [asleep(name, model=name, namespace="hostile") for name in names]
     scene.pools |= {name: [Pool("hostile", name, "epp")] for name in names}
@@ -390,7 +390,7 @@ async def test_many_pools_of_one_namespace_delay_no_other_namespace(scene):
 
 
 async def test_a_loop_that_is_started_again_reads_the_pools_that_it_was_reading(scene):
-    """What was cut off does not count as being read."""
+    """Reads that were cut off do not count as under way."""
     names = [f"v{number}" for number in range(8)]
     scene.variants = [asleep(name, model=name) for name in names]
     scene.pools = {name: [Pool("ns", name, "epp")] for name in names}
@@ -405,7 +405,7 @@ async def test_a_loop_that_is_started_again_reads_the_pools_that_it_was_reading(
 
 
 async def test_a_write_that_fails_is_told_and_tried_again_later(scene):
-    """Not four times a second; what was published stays, for a scaler may obey it."""
+    """WVA tries it less than once a second, and reports the failure in an event."""
     scene.scale_error = Forbidden(403, "Forbidden", "deployments/scale is forbidden")
     scene.waiting["p"] = {"m": 1.0}
     async with scene.running():
@@ -418,7 +418,7 @@ async def test_a_write_that_fails_is_told_and_tried_again_later(scene):
 
 
 async def test_a_refusal_is_told_once(scene):
-    """Requests wait and no GPU is free; said again when the reason changes."""
+    """WVA records one event while requests wait and no GPU is free, and another when the reason changes."""
     scene.limit = Budget(Inventory.of([]))
     scene.waiting["p"] = {"m": 1.0}
     async with scene.running():
@@ -434,7 +434,7 @@ async def test_a_refusal_is_told_once(scene):
 
 
 async def test_a_refusal_lasts_until_nothing_waits_for_a_minute(scene):
-    """A queue that empties for a moment changes no status; one that stays empty does."""
+    """A queue that is empty for a moment does not end the refusal."""
     scene.limit = Budget(Inventory.of([]))
     scene.waiting["p"] = {"m": 1.0}
     async with scene.running():
@@ -454,7 +454,7 @@ async def test_a_refusal_lasts_until_nothing_waits_for_a_minute(scene):
 
 
 async def test_what_hinders_a_start_ends_with_the_start(scene):
-    """At once when the write succeeds; a minute later for a variant that somebody else has started, or that is gone."""
+    """The trouble ends when the write succeeds. If the variant is gone, the trouble ends a minute later."""
     scene.scale_error = Forbidden(403, "Forbidden", "deployments/scale is forbidden")
     scene.waiting["p"] = {"m": 1.0}
     async with scene.running():
@@ -474,7 +474,7 @@ async def test_what_hinders_a_start_ends_with_the_start(scene):
 
 
 async def test_state_of_pools_that_are_gone_is_forgotten(scene):
-    """A pool that comes back begins without its failures."""
+    """WVA reads a pool that comes back at once, despite its earlier failures."""
     scene.waiting["p"] = GatewayError("refused")
     async with scene.running():
         await scene.advance(20.0)
@@ -488,7 +488,7 @@ async def test_state_of_pools_that_are_gone_is_forgotten(scene):
 
 
 async def test_two_pools_over_one_model_start_one_variant(scene):
-    """Each has a variant of its own behind it, and both pickers answer while the other's answer is being looked at."""
+    """Each pool has its own variant, and both pickers answer at the same time."""
     scene.variants = [asleep("a", cost=20), asleep("b", cost=40)]
     scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
     scene.waiting = {"p": {"m": 1.0}, "q": {"m": 1.0}}
@@ -499,7 +499,7 @@ async def test_two_pools_over_one_model_start_one_variant(scene):
 
 
 async def test_of_two_pools_with_requests_the_cheaper_variant_is_started(scene):
-    """Not the variant behind the pool that is read first: the answer of the other pool is waited for."""
+    """WVA waits for the answer of the second pool before it chooses."""
     scene.variants = [asleep("a", cost=40), asleep("b", cost=20)]
     scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
     scene.waiting = {"p": {"m": 1.0}, "q": {"m": 300.0}}
@@ -509,7 +509,7 @@ async def test_of_two_pools_with_requests_the_cheaper_variant_is_started(scene):
 
 
 async def test_requests_at_one_of_two_pools_start_what_serves_them(scene):
-    """The cheaper variant stands behind the other pool, whose picker does not send them there."""
+    """The cheaper variant is behind the other pool, so it would not get these requests."""
     scene.variants = [asleep("a", cost=40), asleep("b", cost=20)]
     scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
     scene.waiting = {"p": {"m": 1.0}, "q": {}}
@@ -519,7 +519,7 @@ async def test_requests_at_one_of_two_pools_start_what_serves_them(scene):
 
 
 async def test_a_cheaper_variant_that_cannot_start_leaves_the_other_pool_its_own(scene):
-    """Requests wait at both pools; the cheaper variant is at its maximum 0."""
+    """Requests wait at both pools, and the cheaper variant has a maximum of 0."""
     scene.variants = [asleep("a", cost=40), asleep("b", cost=20, maximum=0)]
     scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
     scene.waiting = {"p": {"m": 1.0}, "q": {"m": 1.0}}
@@ -534,7 +534,7 @@ async def test_a_cheaper_variant_that_cannot_start_leaves_the_other_pool_its_own
     ids=["no-answer", "error", "unexpected"],
 )
 async def test_a_pool_without_an_answer_delays_the_start_by_one_poll_at_most(scene, failure, polls):
-    """The other pool of the model has requests; a failure is an answer, however soon the next try comes."""
+    """The other pool of the model has requests. A failure counts as an answer."""
     scene.variants = [asleep("a", cost=40), asleep("b", cost=20)]
     scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
     scene.waiting = {"p": {"m": 1.0}, "q": failure}
@@ -545,7 +545,7 @@ async def test_a_pool_without_an_answer_delays_the_start_by_one_poll_at_most(sce
 
 
 async def test_a_start_that_could_not_be_written_keeps_the_other_pool_from_starting_another_variant(scene):
-    """Its number is published, and a scaler may obey it; the write is tried again and the other variant is left."""
+    """Its number is published, so a scaler may obey it. WVA tries the same write again."""
     scene.variants = [asleep("a", cost=20), asleep("b", cost=40)]
     scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
     scene.waiting = {"p": {"m": 1.0}, "q": {"m": 1.0}}
@@ -560,7 +560,7 @@ async def test_a_start_that_could_not_be_written_keeps_the_other_pool_from_start
 
 
 async def test_a_start_that_nobody_tries_again_does_not_keep_the_others_for_ever(scene):
-    """Nothing waits at its pool any more, and requests at the other one are served after half a minute."""
+    """No request waits at its pool any more. After half a minute WVA starts the variant behind the other pool."""
     scene.variants = [asleep("a", cost=20), asleep("b", cost=40)]
     scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
     scene.waiting = {"p": {"m": 1.0}, "q": {}}
@@ -576,7 +576,7 @@ async def test_a_start_that_nobody_tries_again_does_not_keep_the_others_for_ever
 
 
 async def test_only_what_changed_is_looked_at_again(scene):
-    """A hundred models at rest, of which one is changed: the pools of the others are read on without a look."""
+    """One of a hundred models at rest changes. WVA reads the pools of the others without a look at their variants."""
     scene.variants = [asleep(f"v{number}", model=f"m{number}") for number in range(100)]
     scene.pools = {made.key.name: [Pool("ns", made.key.name, "epp")] for made in scene.variants}
     scene.waiting = {made.key.name: {} for made in scene.variants}

@@ -1,4 +1,4 @@
-"""Waiting until Prometheus has what was published, but not for long."""
+"""WVA waits a short time until Prometheus has the published number."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TARGET = TargetLabels("wva-system", "wva-metrics")
 
 
 class LatePrometheus:
-    """Has a number from some moment on; answers errors if told to."""
+    """A Prometheus that has the number from some moment on, or that raises an error."""
 
     def __init__(self, clock, *, since, value="2", error=None):
         """Take the script."""
@@ -49,12 +49,12 @@ class LatePrometheus:
 
 
 def starter(prometheus, clock):
-    """Return what waits; it writes nothing here."""
+    """Return a Starter that cannot write."""
     return Starter(client=None, stores=None, prometheus=prometheus, labels=TARGET, clock=clock)
 
 
 async def waited(prometheus, clock, desired=2):
-    """Return whether it was seen, and how long that took in virtual time."""
+    """Return whether the number was seen, and how long that took in virtual time."""
     task = asyncio.create_task(starter(prometheus, clock).wait_visible(KEY, desired))
     while not task.done():
         for _ in range(10):
@@ -65,7 +65,7 @@ async def waited(prometheus, clock, desired=2):
 
 
 async def test_it_returns_as_soon_as_the_number_is_there():
-    """And a moment later: whoever asked Prometheus just before has done by then what it wanted to do."""
+    """It waits ``SETTLE_SECONDS`` more, so that an autoscaler that has just asked Prometheus acts before the start."""
     clock = VirtualClock()
     assert clock.now() == int(clock.now())
     seen, seconds = await waited(LatePrometheus(clock, since=1.0), clock)
@@ -75,7 +75,7 @@ async def test_it_returns_as_soon_as_the_number_is_there():
 
 @pytest.mark.parametrize(("since", "counts"), [(0.05, 1.0), (0.95, 1.0), (1.05, 2.0)])
 async def test_a_sample_counts_from_the_next_whole_second_on(since, counts):
-    """KEDA asks for the value at the last whole second: until then it still reads what was there before."""
+    """KEDA asks for the value at the last whole second, so it still reads the earlier one until then."""
     clock = VirtualClock()
     seen, seconds = await waited(LatePrometheus(clock, since=since), clock)
     assert seen
@@ -83,7 +83,7 @@ async def test_a_sample_counts_from_the_next_whole_second_on(since, counts):
 
 
 async def test_the_beginning_of_a_second_is_not_missed():
-    """From then on autoscalers may see the number: the question is put at once, and not with the next of five."""
+    """WVA asks at once when a second begins, because autoscalers may see the number from then on."""
     clock = VirtualClock()
     clock.advance_to(0.13)
     seen, seconds = await waited(LatePrometheus(clock, since=0.5), clock)
@@ -101,7 +101,7 @@ async def test_the_beginning_of_a_second_is_not_missed():
     ],
 )
 async def test_it_gives_up_after_a_while(script):
-    """Not scraped yet, a smaller number, none, or no answer: whoever waits for a replica is not kept longer."""
+    """The number is not scraped yet, smaller, or NaN, or Prometheus does not answer."""
     clock = VirtualClock()
     prometheus = LatePrometheus(clock, **script)
     seen, seconds = await waited(prometheus, clock)
@@ -111,7 +111,7 @@ async def test_it_gives_up_after_a_while(script):
 
 
 def test_the_query_names_one_variant_and_one_target():
-    """The labels of the target are those that Prometheus gave it; the variant's namespace is the renamed one."""
+    """It has the labels that Prometheus gave the target. The namespace of the variant is in ``exported_namespace``."""
     variant = 'variant_name="va",exported_namespace="ns"'
     assert published_query(KEY, TARGET) == (
         f'max(wva_desired_replicas{{job="wva-metrics",namespace="wva-system",{variant}}})'
@@ -155,7 +155,7 @@ async def scraped(instruments):
 
 
 async def test_a_forged_number_does_not_end_the_wait(scraped):
-    """Not with any labels of a page, in a target of another namespace: these are not the labels of the target."""
+    """A page cannot set the labels that Prometheus gives to its target, so its number does not count."""
     wait, lines = scraped
     own = ScrapeTarget(InProcess(lambda: OWN.replace(" 2", " 0")), CONTROLLER)
     assert not await wait(own, ScrapeTarget(InProcess(lambda: FORGED), TENANT))
@@ -172,7 +172,7 @@ async def test_a_forged_number_does_not_end_the_wait(scraped):
     ],
 )
 async def test_the_targets_that_have_a_number_instead_are_named(scraped, labels, told):
-    """It does not wait for ever, and the log says which labels were expected and which there are."""
+    """The wait ends, and the log has the expected labels and the labels that exist."""
     wait, lines = scraped
     assert not await wait(ScrapeTarget(InProcess(lambda: OWN if labels is not TENANT else FORGED), labels))
     (line,) = lines
@@ -183,7 +183,7 @@ async def test_the_targets_that_have_a_number_instead_are_named(scraped, labels,
 
 
 async def test_the_job_holds_where_prometheus_gives_no_namespace(scraped):
-    """Then a page can set ``namespace``; every target has a job, so that label of a page is renamed all the same."""
+    """A page can set ``namespace`` then. It cannot set ``job``, because every target has one."""
     wait, _ = scraped
     own = ScrapeTarget(InProcess(lambda: OWN.replace(" 2", " 0")), CONTROLLER)
     forged = OWN.replace('namespace="ns"', 'exported_namespace="ns",namespace="wva-system",job="wva-metrics"')
@@ -191,7 +191,7 @@ async def test_the_job_holds_where_prometheus_gives_no_namespace(scraped):
 
 
 async def test_where_a_tenant_chooses_the_labels_of_a_target_the_forged_number_counts(scraped):
-    """Relabelling and honorLabels are rights over Prometheus: the page itself needs neither, and has neither."""
+    """Relabelling and honorLabels need rights over Prometheus, which a page does not have."""
     wait, _ = scraped
     own = ScrapeTarget(InProcess(lambda: OWN.replace(" 2", " 0")), CONTROLLER)
     assert await wait(own, ScrapeTarget(InProcess(lambda: OWN.replace(" 2", " 1000")), CONTROLLER | {"pod": "page"}))
@@ -201,14 +201,14 @@ async def test_where_a_tenant_chooses_the_labels_of_a_target_the_forged_number_c
 
 
 async def test_nothing_is_told_without_any_number(scraped):
-    """Prometheus may not have scraped yet: that is no fault of labels."""
+    """Prometheus may not have scraped yet, so WVA does not blame the labels."""
     wait, lines = scraped
     assert not await wait(ScrapeTarget(InProcess(lambda: "up 1\n"), CONTROLLER))
     assert lines == []
 
 
 def test_the_question_about_others_takes_no_time_to_speak_of():
-    """Requests wait meanwhile; and it has one series for each target, however many a page exposes."""
+    """Requests wait during this question. Its answer has one series for each target, however many a page exposes."""
     assert DIAGNOSIS_SECONDS < VISIBLE_SECONDS / 4
     tree = promql_parser.parse(unpinned_query(KEY))
     assert tree.modifier.labels == ["job", "namespace"]

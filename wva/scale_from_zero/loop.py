@@ -232,6 +232,8 @@ class ScaleFromZero:
         self._resting: dict[ModelKey, _Resting] = {}
         self._pools: dict[Pool, _PoolState] = {}
         """The pools in front of models at rest, and those that are still being read."""
+        self._asked_for: Counter[str] = Counter()
+        """At how many pools requests wait, by model id: a pool may have many models, and most answers name none."""
         self._look_at_all = -math.inf
         self._unsettled: set[ModelKey] = set()
         """Models to look at again whatever the caches say: the caches do not show a start yet, or the look failed."""
@@ -255,7 +257,7 @@ class ScaleFromZero:
                 for pool in [pool for pool, state in self._pools.items() if not state.models]:
                     self._troubles.report(pool, "")
                     if not self._pools[pool].running:
-                        del self._pools[pool]
+                        self._take(self._pools.pop(pool), {})
                 looked = self._clock.monotonic()
                 pause_until = looked + max(POLL_SECONDS, _PAUSE_PER_LOOK * (looked - now))
                 if self._hindered:
@@ -325,11 +327,10 @@ class ScaleFromZero:
         """
         try:
             try:
-                state.waiting = await self._queues.waiting(pool)
+                self._take(state, await self._queues.waiting(pool))
             except Exception as error:  # noqa: BLE001 - it is a failure of this pool, whatever it is
                 self._failed(pool, state, error)
             else:
-                state.asked = None
                 self._instruments.gateway_reads.labels("success").inc()
                 if state.error:
                     self._logger.info("gateway_answers_again", pool=str(pool))
@@ -345,6 +346,16 @@ class ScaleFromZero:
         finally:
             state.running = False
 
+    def _take(self, state: _PoolState, waiting: Mapping[str, float]) -> None:
+        """Take what a pool has answered: how many requests wait, by model id."""
+        for model_id in state.waiting:
+            self._asked_for[model_id] -= 1
+            if not self._asked_for[model_id]:
+                del self._asked_for[model_id]
+        state.waiting = {model_id: count for model_id, count in waiting.items() if count > 0}
+        state.asked = None
+        self._asked_for.update(state.waiting.keys())
+
     def _failed(self, pool: Pool, state: _PoolState, error: Exception) -> None:
         """Note why a pool was not read, and when to read it again."""
         reason = str(error)
@@ -354,7 +365,7 @@ class ScaleFromZero:
                 self._logger.error("gateway_failed", pool=str(pool), cause=reason, exc_info=error)
         self._instruments.gateway_reads.labels("error").inc()
         self._back_off(state)
-        state.waiting, state.asked = {}, None
+        self._take(state, {})
         if reason != state.error:
             self._logger.warning("gateway_not_read", pool=str(pool), reason=reason)
         state.error = reason
@@ -381,9 +392,11 @@ class ScaleFromZero:
         for model in list(state.models):
             await slices.rest()
             resting = self._resting.get(model, _AWAKE)
+            hindered = not self._hindered.keys().isdisjoint(resting.variants)
+            if model.model_id not in self._asked_for and not hindered:
+                continue
             states = {one: self._pools[one] for one in resting.pools}
-            asked_for = any(model.model_id in each.waiting for each in states.values())
-            if not asked_for and self._hindered.keys().isdisjoint(resting.variants):
+            if not hindered and not any(model.model_id in each.waiting for each in states.values()):
                 continue
             if all(each.asked is None or each.asked <= latest for each in states.values()):
                 wanted[model] = {one: each.waiting.get(model.model_id, 0.0) for one, each in states.items()}
