@@ -1,4 +1,4 @@
-"""What holds for every benchmark."""
+"""Settings of all benchmarks."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import asyncio
 
 
 def pytest_configure() -> None:
-    """Make sure that no event loop leaks: looptime asks for one even before sync tests, which would create it."""
+    """Unset the event loop: looptime asks for one even before sync tests, which would create a loop that leaks."""
     asyncio.set_event_loop(None)

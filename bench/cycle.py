@@ -44,7 +44,7 @@ def fleet(models: int, kinds: int, replicas: int) -> list[Variant]:
 
 
 def seen(variants: list[Variant], cycle: int) -> Snapshot:
-    """Return what a cycle sees of them: busy replicas, none of them saturated."""
+    """Return the snapshot of a cycle: the replicas are busy, and none of them is saturated."""
     chance, now, pods = Random(cycle), NOW + INTERVAL_SECONDS * cycle, []  # noqa: S311 - no secret
     for variant in variants:
         for number in range(variant.current_replicas):

@@ -41,7 +41,7 @@ class FleetWorld:
     def __init__(
         self, folder: Path, python: str, *, models: int = 300, settings: Mapping[str, str] = {}, analyzer: str = ""
     ) -> None:
-        """Build everything that the controller will find; nothing listens yet. ``analyzer`` is that of all models."""
+        """Build everything that the controller will find. No server listens yet. All models use ``analyzer``."""
         store = StoreOptions(namespaces=(*NAMESPACES, "wva"))
         self.api = EmbeddedApiServer([kind_from_definition(definition())], options=ServerOptions(store=store))
         self.queries = 0
@@ -136,7 +136,7 @@ class FleetWorld:
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
     def _signals(self, at: float, signals: list[str], pods: list[dict[str, str]]) -> web.Response:
-        """Answer with a row for each pod and signal; no endpoint picker tells anything."""
+        """Answer with a row for each pod and signal. Endpoint pickers report no signals."""
         values = dict.fromkeys(signals, "1234567.5") | {"kv_usage": "0.55", "waiting": "0", "running": "12"}
         values |= dict.fromkeys(("time",), f"{time.time():.3f}") | dict.fromkeys(("prefix_hit_rate",), "0.5")
         size = {"engine": "0", "num_gpu_blocks": "8192", "block_size": "16", "signal": "cache_config"}
@@ -164,7 +164,7 @@ class FleetWorld:
 
     @property
     def cpu_seconds(self) -> float:
-        """User and system time of the controller so far."""
+        """Return the user and system time of the controller so far."""
         assert self._process is not None
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
@@ -176,22 +176,22 @@ class FleetWorld:
 
     @property
     def patches(self) -> int:
-        """Status patches since the log of requests was reset."""
+        """Return the status patches since the log of requests was reset."""
         return self.api.requests.count("patch", resource=VARIANTS, subresource="status")
 
     @property
     def writes(self) -> int:
-        """Status patches and events since the log of requests was reset."""
+        """Return the status patches and events since the log of requests was reset."""
         return self.patches + self.api.requests.count("create", resource="events")
 
     @property
     def memory_bytes(self) -> int:
-        """What the controller keeps in RAM now."""
+        """Return the memory that the controller has in RAM now."""
         return self._proc("VmRSS")
 
     @property
     def most_memory_bytes(self) -> int:
-        """The most that the controller has kept in RAM so far."""
+        """Return the most memory that the controller has had in RAM so far."""
         return self._proc("VmHWM")
 
     def _proc(self, name: str) -> int:

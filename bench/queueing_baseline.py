@@ -1,8 +1,8 @@
-"""One candidate after the other: the same closed form in numpy over the states of a single queue, scalars elsewhere.
+"""One candidate after the other: numpy computes the closed form over the states of one queue, plain floats the rest.
 
-What the lockstep evaluation is measured against, without any artificial slowness: what does not depend on the load is
-computed once, a target that binds nowhere is not searched for, latencies that nobody asks for are not computed, and the
-roots are found by the same method from the same first guess.
+The benchmark compares the evaluation of all candidates at once with this code. The code is not slowed down on purpose:
+it computes once what does not depend on the load, skips targets that cannot bind and latencies that are not asked for,
+and finds roots by the same method from the same first guess.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Single:
 
 
 def size_one(queue: BoundedQueue, target: OriginalTarget) -> float | None:
-    """Return the rate of one replica within its targets, None where there is none."""
+    """Return the rate of one replica within its targets, or None if no rate meets them."""
     chain = Single(queue)
     low, high = chain.low, math.log1p(-EPSILON)
     at_low, at_high = chain.latencies(low), chain.latencies(high)

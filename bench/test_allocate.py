@@ -46,7 +46,7 @@ def needed(wants: list[Want], plan: Plan) -> dict[str, int]:
 
 
 def test_without_scarce_gpus() -> None:
-    """Each model is solved alone."""
+    """The allocator solves each model alone."""
     wants = fleet(MODELS)
     seconds = min(cpu_seconds(lambda: allocate(wants)) for _ in range(3))
     print(f"\n{MODELS} models alone: {seconds:.3f} s")
@@ -54,7 +54,7 @@ def test_without_scarce_gpus() -> None:
 
 
 def test_within_a_stock_that_suffices() -> None:
-    """The GPUs are counted, and are enough."""
+    """The allocator counts the GPUs, and they are enough."""
     wants = fleet(MODELS)
     stock = Stock(needed(wants, allocate(wants)), Inventory())
     seconds = min(cpu_seconds(lambda: allocate(wants, stock)) for _ in range(3))

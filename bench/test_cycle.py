@@ -99,7 +99,7 @@ SEEN = {Analyzer.PERCENTAGE: seen, Analyzer.DEMAND: _counted}
 
 
 async def _longest_waits(size: tuple[int, int, int], analyzer: Analyzer) -> list[float]:
-    """Return, for each of some cycles, the longest time in which the process worked and the loop served nobody else."""
+    """Return, for each cycle, the longest time in which the process worked and the loop ran no other task."""
     variants, waits, clock = fleet(*size), [0.0], VirtualClock()
     cycles = iter(range(len(waits) + PAIRS))
 
@@ -136,7 +136,7 @@ async def _longest_waits(size: tuple[int, int, int], analyzer: Analyzer) -> list
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("analyzer", SEEN, ids=lambda analyzer: analyzer.name.lower())
 async def test_the_event_loop_serves_others_while_a_large_fleet_is_decided_on(analyzer: Analyzer) -> None:
-    """It is never kept for longer than 50 ms of CPU, the search for garbage and the freeing of samples included."""
+    """A decision blocks the loop for at most 50 ms of CPU, including garbage collection and the freeing of samples."""
     log.configure(level="error", encoding="json")
     waits = await _longest_waits(LARGE[0], analyzer)
     print(f"\nlongest waits {', '.join(f'{wait * 1e3:.0f} ms' for wait in waits)}")

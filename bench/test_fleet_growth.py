@@ -26,10 +26,10 @@ MODELS = tuple(int(text) for text in os.environ.get("WVA_BENCH_MODELS", "300,900
 STEADY_SECONDS = 60
 SCRAPE_SECONDS = 15
 LONGEST_SECONDS = 400
-"""After so long a change counts as it is: the machine may have others to serve."""
+"""The longest wait for a change. After it the test goes on, since the machine may be busy."""
 ANALYZER = os.environ.get("WVA_BENCH_ANALYZER", "")
 MOST_RATIO = 1.3
-"""How much more than in proportion a larger fleet may cost; less than in proportion is what fixed costs make of it."""
+"""How much more than in proportion a larger fleet may cost. Fixed costs make the growth smaller than proportional."""
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """The queueing model: all candidates at once against one after the other, and a whole cycle of allocations.
 
-The baseline is a numpy evaluation of the same closed form per candidate (``queueing_baseline``): numpy over the states
-of one queue, plain floats where there is one number only, the same method for the roots to the same 1e-12, nothing
-computed twice. What a cycle does around the candidates is the same code in both. Beside it stands our own evaluation
-given one candidate at a time, which pays for arrays of one row.
+The baseline (``queueing_baseline``) evaluates the same closed form for each candidate. It uses numpy over the states of
+one queue and plain floats elsewhere, finds roots by the same method to the same 1e-12, and computes nothing twice. The
+rest of a cycle is the same code in both. The benchmark also gives our own evaluation one candidate at a time, so that
+each candidate pays for arrays of one row.
 
 The Go controller took, on another machine of this size: 367 us per candidate to construct and size it at batch 64; for
 200 servers x 5 accelerators 591 ms for the candidates, 0.17 ms for the unlimited and 0.38 ms for the greedy solver.
@@ -31,7 +31,7 @@ BATCH = 64
 SERVERS = 200
 ACCELERATORS = 5
 LEAST = 8
-"""How many times as fast the lockstep evaluation has to be."""
+"""The least factor by which the lockstep evaluation must be faster."""
 
 
 def _queues() -> tuple[list[BoundedQueue], list[OriginalTarget]]:

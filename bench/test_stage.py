@@ -34,7 +34,7 @@ def embedded() -> Embedded:
 
 
 def staged() -> Scenario:
-    """Return the same on the stage."""
+    """Return the same scenario on the stage."""
     variants = tuple(
         VariantSetup(name.lower(), name, PRESETS[name], price) for name, price in (("A100", 20.0), ("H100", 40.0))
     )
@@ -42,7 +42,7 @@ def staged() -> Scenario:
 
 
 def test_the_stage_is_at_least_four_times_as_fast() -> None:
-    """Requests, scrapes, the decisions of the default configuration, and the HPA."""
+    """Both simulate requests, scrapes, the decisions of the default configuration, and the HPA."""
     log.configure(level="error", encoding="console")
     world = EmbeddedWorld(embedded(), seed=1)
 
@@ -51,7 +51,7 @@ def test_the_stage_is_at_least_four_times_as_fast() -> None:
 
     slow = cpu_seconds(lambda: asyncio.run(play(world, duration_seconds=HOURS * 3600.0, tick=tick)))
     scenario = staged()
-    Stage(scenario, seed=1).run(controllers(SETUPS["wva"], scenario))  # compiles, where that has not been done
+    Stage(scenario, seed=1).run(controllers(SETUPS["wva"], scenario))  # compiles, so that the measured run need not
     stage = Stage(scenario, seed=1)
     fast = cpu_seconds(lambda: stage.run(controllers(SETUPS["wva"], scenario)))
     arrived = world.model_now.arrived

@@ -44,7 +44,7 @@ async def _measured(worlds: list[FleetWorld]) -> list[tuple[float, float, int]]:
 def test_a_minute_without_changes_costs_next_to_nothing(
     tmp_path: Path, analyzer: str, most_cpu_seconds: float, most_queries: int
 ) -> None:
-    """Little CPU time, a few queries per cycle, no patch."""
+    """The controller needs little CPU time and a few queries per cycle, and sends no patch."""
     beside = os.environ.get("WVA_BENCH_BESIDE", "")
     names = {"this": sys.executable} | ({"beside": beside} if beside else {})
 

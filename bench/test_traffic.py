@@ -1,7 +1,7 @@
 """How long a week of traffic takes to make, and how the constants of the hours of 2023 were found.
 
-The second is a search near the constants that ship. It holds that they fit the published statistics about as well as
-anything that it finds: what is left of the misfit is the chance of the seeds, and what the model cannot say.
+The second part searches near the shipped constants. It checks that they fit the published statistics about as well as
+the best constants that it finds. The rest of the misfit comes from the seeds and from the limits of the model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Numbers = tuple[float, ...]
 
 @pytest.mark.parametrize("kind", [traces.azure_2024_conversation, traces.azure_2024_coding])
 def test_a_week_of_traffic(kind: Callable[..., Traffic]) -> None:
-    """8.5 million requests in seconds: there is no loop over them."""
+    """8.5 million requests take seconds, because no loop goes over them."""
     started = time.process_time()
     count = kind(1, duration_seconds=WEEK_SECONDS, rate=14.0).count
     seconds = time.process_time() - started
@@ -42,14 +42,14 @@ def test_a_week_of_traffic(kind: Callable[..., Traffic]) -> None:
 
 
 def conversation(seed: int, numbers: Numbers) -> Traffic:
-    """Return an hour with these: memory and spread of the factor of the minute, shape of the gaps."""
+    """Return an hour for three numbers: memory and spread of the minute's factor, and shape of the gaps."""
     rho, sigma, shape = numbers
     factor = rates.minute_factor(stream(seed, "minutes"), duration_seconds=3502.0, rho=min(rho, 0.999), sigma=sigma)
     return _hour(seed, factor, shape=shape, duration_seconds=3502.0, rate=5.53)
 
 
 def code(seed: int, numbers: Numbers) -> Traffic:
-    """Return an hour with these: those of ``OnOff``, shape of the gaps."""
+    """Return an hour for these numbers: the fields of ``OnOff``, then the shape of the gaps."""
     *spells, shape = numbers
     factor = rates.on_off(stream(seed, "spells"), rates.OnOff(*spells), duration_seconds=3436.0)
     return _hour(seed, factor, shape=shape, duration_seconds=3436.0, rate=2.567)
@@ -62,7 +62,7 @@ def _hour(seed: int, factor: rates.RateProfile, *, shape: float, duration_second
 
 
 def misfit(name: str, make: Callable[[int, Numbers], Traffic], numbers: Numbers, *, first_seed: int = 0) -> float:
-    """Return the sum of squares of how far each statistic of arrivals is off, in bounds: 1 is at its bound."""
+    """Return the sum of squares of each arrival statistic's error, in units of its bound."""
     each = [statistics(make(seed, numbers)) for seed in range(first_seed, first_seed + SEEDS)]
     total = 0.0
     for statistic, published in TRACES[name].published.items():
@@ -91,7 +91,7 @@ def misfit(name: str, make: Callable[[int, Numbers], Traffic], numbers: Numbers,
 def test_nothing_near_the_constants_fits_much_better(
     name: str, make: Callable[[int, Numbers], Traffic], shipped: Numbers
 ) -> None:
-    """The best candidate is compared on other seeds than those it was chosen by."""
+    """The best candidate is compared on other seeds than those that selected it."""
     generator = np.random.default_rng(1)
     candidates = [
         tuple(number * float(np.exp(SPREAD * push)) for number, push in zip(shipped, pushes, strict=True))

@@ -1,1 +1,1 @@
-"""End-to-end tests: everything real but the kubelet."""
+"""End-to-end tests on real servers, with a simulated kubelet."""

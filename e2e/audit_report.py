@@ -45,7 +45,7 @@ def unused(rights: Iterable[Right], made: Iterable[AuditedRequest]) -> list[Righ
 
 
 def report(folder: Path, *, whole: bool) -> list[str]:
-    """Return what is wrong, one line each. ``whole`` says whether the whole suite ran."""
+    """Return the problems, one line each. ``whole`` says whether the whole suite ran."""
     directories = sorted(path for path in folder.glob("*") if path.is_dir())
     if not directories:
         return [f"nothing was kept in {folder}"]
@@ -62,7 +62,7 @@ def report(folder: Path, *, whole: bool) -> list[str]:
 
 
 def is_controller(account: str) -> bool:
-    """Whether a ServiceAccount is one that controllers run as, whatever the prefix of the installation."""
+    """Return whether controllers run as this ServiceAccount, with any prefix of the installation."""
     return account.endswith(SERVICE_ACCOUNT)
 
 

@@ -41,7 +41,7 @@ class BrowserPage:
     """A page in the browser. ``complaints`` are the errors, warnings and uncaught exceptions of its console."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        """Speak over a socket to the page."""
+        """Talk to the page over a socket."""
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self._socket = socket
@@ -84,12 +84,12 @@ class BrowserPage:
                 await asyncio.sleep(0.1)
 
     async def screenshot(self, path: Path) -> None:
-        """Write what the window shows to a PNG file."""
+        """Write a picture of the window to a PNG file."""
         found = await self.call("Page.captureScreenshot", format="png")
         path.write_bytes(base64.b64decode(found["data"]))  # noqa: ASYNC240 - nothing else runs meanwhile
 
     async def listen(self) -> None:
-        """Take what the browser sends, until it closes the socket."""
+        """Receive messages of the browser, until it closes the socket."""
         async for message in self._socket:
             found = message.json()
             if "id" in found:

@@ -1,12 +1,12 @@
 """Runs a program as a container would, without a container engine: ``e2e/confined.py --root DIRECTORY -- PROGRAM``.
 
-The root of the program is a new, read-only file system: the files of the image, this machine's shared libraries and
-standard library in place of the base image's, and nothing else; above all no shell and no package manager. Only
-``/tmp`` can be written. The user id is that of distroless images, without capabilities, and no program can gain any.
-The network is this machine's, so that the servers on loopback are reached.
+The root of the program is a new, read-only file system with the files of the image. This machine's shared libraries and
+standard library replace those of the base image. There is no shell and no package manager. The program can write only
+to ``/tmp``. It has the user id of distroless images and no capabilities, and cannot gain any. It uses the network of
+this machine, to reach the servers on loopback.
 
 The program needs a mount namespace of its own. A privileged user creates it directly, any other user through a user
-namespace. Where the machine allows neither, the exit status is 125, the text says what is missing, and no program runs.
+namespace. If the machine allows neither, the exit status is 125, the text says what is missing, and no program runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ConfinementError(Exception):
-    """This machine does not let us confine a program; the text says what it did not let us do."""
+    """This machine does not let the test confine a program; the text names the refused step."""
 
 
 def base_files() -> list[Path]:

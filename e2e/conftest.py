@@ -53,12 +53,12 @@ class Launch(Protocol):
 
 
 def pytest_configure() -> None:
-    """Make sure that no event loop leaks: looptime asks for one even before sync tests, which would create it."""
+    """Unset the event loop: looptime asks for one even before sync tests, which would create a loop that leaks."""
     asyncio.set_event_loop(None)
 
 
 def pytest_report_header() -> str:
-    """Say against what the tests run."""
+    """Name the cluster on which the tests run."""
     if existing := os.environ.get("WVA_E2E_KUBECONFIG"):
         return f"e2e: existing cluster of {existing}"
     versions = ", ".join(f"{name} {version}" for name, version in pinned_versions().items())

@@ -44,7 +44,7 @@ class ControllerProcess:
 
     @property
     def name(self) -> str:
-        """The name of its process and log."""
+        """Return the name of its process and log."""
         return self.process.name
 
     def metrics(self) -> MetricsPage:

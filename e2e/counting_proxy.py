@@ -22,12 +22,12 @@ class CountingProxy:
     """The address of the proxy, and the queries that it has passed on."""
 
     def __init__(self, url: str) -> None:
-        """``url`` is its own, not the server's."""
+        """Take the proxy's own ``url``, not the server's."""
         self.url = url
         self.tokens: frozenset[str] | None = None
         """The bearer tokens that are accepted now; None demands none."""
         self.refused = 0
-        """How many requests had none of them."""
+        """How many requests had no accepted token."""
         self._lock = threading.Lock()
         self._counts: Counter[float] = Counter()
 

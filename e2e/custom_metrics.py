@@ -38,7 +38,7 @@ class PodMetric:
         """How often the HPA controller has asked."""
 
     def answer(self, path: str) -> dict[str, Any]:
-        """Return what the API says to a GET."""
+        """Return the API's answer to a GET."""
         if not path.partition("?")[0].endswith(f"/{METRIC}"):
             resource = {"name": f"pods/{METRIC}", "namespaced": True, "kind": "MetricValueList", "verbs": ["get"]}
             version = f"{_GROUP}/{_VERSION}"
@@ -64,7 +64,7 @@ class PodMetric:
 
 @contextlib.contextmanager
 def custom_metrics(api: KubernetesApi, namespace: str, directory: Path) -> Iterator[PodMetric]:
-    """Be the cluster's custom metrics API inside the block; ``directory`` takes certificates."""
+    """Serve as the cluster's custom metrics API inside the block; ``directory`` takes certificates."""
     authority = Authority(directory, "custom-metrics-ca")
     pair = authority.issue(_SERVICE, hosts=("localhost", f"{_SERVICE}.{namespace}.svc"))
     metric = PodMetric(namespace)
@@ -79,7 +79,7 @@ def custom_metrics(api: KubernetesApi, namespace: str, directory: Path) -> Itera
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), CustomMetricsHandler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -23,7 +23,7 @@ from e2e.controlplane.prometheus import PrometheusApi
 FOLDER: Final = Path(__file__).resolve().parents[1] / "deploy" / "observability"
 NAMES: Final = ("fleet", "model", "decision", "trust")
 RATE_INTERVAL: Final = "1m"
-"""What Grafana makes of $__rate_interval with a scrape every 15 s."""
+"""The value of Grafana's $__rate_interval with a scrape every 15 s."""
 
 _VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?")
 _LABEL_VALUES: Final = re.compile(r"label_values\((.+), (\w+)\)")
@@ -98,7 +98,7 @@ class SampledPrometheus(PrometheusApi):
     """A Prometheus with the samples of a span."""
 
     def values(self, label: str, selector: str, span: SampleSpan) -> list[str]:
-        """Return the values of a label among the series that a selector picks."""
+        """Return the values of a label among the series that a selector matches."""
         found: list[str] = self._get(f"/api/v1/label/{label}/values?{_parameters(span, **{'match[]': selector})}")[
             "data"
         ]

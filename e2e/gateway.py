@@ -39,15 +39,15 @@ DEFINITION = {
 
 
 class PickerProcess:
-    """What waits at the gateway, as its picker reports it."""
+    """The requests that wait at the gateway, as its picker reports them."""
 
     def __init__(self, target: ServedPage) -> None:
-        """Report that nothing waits."""
+        """Report that no request waits."""
         self._target = target
         self.hold(0)
 
     def hold(self, requests: int, *, model: str = MODEL) -> None:
-        """Let so many requests wait from now on."""
+        """Report this number of waiting requests from now on."""
         self._target.text = f'{QUEUE}{{inference_pool="pool",target_model_name="{model}"}} {requests}\n'
 
 

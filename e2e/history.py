@@ -22,7 +22,7 @@ INTERVAL_SECONDS = 0.5
 class ControllerObservation:
     """One look at one controller; without an answer (``answered`` False) everything is empty."""
 
-    at_seconds: float  # of the monotonic clock
+    at_seconds: float  # on the monotonic clock
     controller: str
     answered: bool = True
     desired: Mapping[str, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class ObservedHistory:
         self._watched.append(controller)
 
     def observations(self, *, since_seconds: float = 0.0) -> Sequence[ControllerObservation]:
-        """Return what was seen since a time of the monotonic clock."""
+        """Return the observations since a time of the monotonic clock."""
         return [entry for entry in list(self._observations) if entry.at_seconds >= since_seconds]
 
     def published(self, variant: str, *, since_seconds: float = 0.0) -> list[int]:

@@ -96,19 +96,19 @@ class Installation:
 
     @property
     def secure(self) -> bool:
-        """Whether the controller asks for a token with the right to read its metrics."""
+        """Return whether the controller asks for a token with the right to read its metrics."""
         return "--metrics-secure=false" not in self._container["args"]
 
     @property
     def target(self) -> TargetLabels:
-        """What Prometheus calls the controller: the namespace and the Service that the ServiceMonitor finds."""
+        """Return the target's labels in Prometheus: the namespace, and the Service that the ServiceMonitor finds."""
         (monitor,) = self.of_kind("ServiceMonitor")
         wanted = monitor["spec"]["selector"]["matchLabels"].items()
         (service,) = [item for item in self.of_kind("Service") if wanted <= item["metadata"]["labels"].items()]
         return TargetLabels(self.namespace, service["metadata"]["name"])
 
     def scrape_job(self, controller: ControllerProcess) -> ScrapeJob:
-        """Return what Prometheus would make of the ServiceMonitor."""
+        """Return the scrape job that Prometheus would make of the ServiceMonitor."""
         (monitor,) = self.of_kind("ServiceMonitor")
         (endpoint,) = monitor["spec"]["endpoints"]
         tls = endpoint.get("tlsConfig", {})
@@ -201,7 +201,7 @@ class Installation:
     # -- what the kubelet does -----------------------------------------------------------------------------------
 
     def _environment(self) -> dict[str, str]:
-        """Return the container's variables. ApiError when it refers to what does not exist."""
+        """Return the container's variables. ApiError when one refers to a missing object."""
         environment: dict[str, str] = {}
         for entry in self._container["env"]:
             source = entry.get("valueFrom", {})

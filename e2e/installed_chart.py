@@ -35,17 +35,17 @@ class Release:
 
     @property
     def fullname(self) -> str:
-        """The name that its objects begin with."""
+        """Return the name that its objects begin with."""
         return fullname(self.name)
 
     @property
     def variant(self) -> str:
-        """The name of its VariantAutoscaling."""
+        """Return the name of its VariantAutoscaling."""
         return f"{self.fullname}-va"
 
     @property
     def target(self) -> TargetLabels:
-        """What Prometheus calls its controller."""
+        """Return the labels of its controller in Prometheus."""
         return TargetLabels(self.namespace, f"{self.fullname}-metrics")
 
     def helm(self, *arguments: str | Path) -> str:
@@ -54,7 +54,7 @@ class Release:
         return tools.output("helm", *arguments, "--namespace", self.namespace, environment=environment)
 
     def install(self, values: Mapping[str, Any], *files: Path) -> str:
-        """Install with the values on top of those of the files; return what Helm said."""
+        """Install with the values on top of those of the files; return Helm's output."""
         return self.helm("install", self.name, CHART, *_flags(files), "--values", self._written(values))
 
     def upgrade(self, values: Mapping[str, Any], *files: Path) -> str:
@@ -116,7 +116,7 @@ class Release:
         return controller
 
     def stop(self) -> None:
-        """Stop what was started."""
+        """Stop everything that ``start`` started."""
         for controller in self._controllers:
             controller.process.stop()
 

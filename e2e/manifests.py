@@ -61,7 +61,7 @@ class ManifestedVariant:
 
     @property
     def reference(self) -> dict[str, str]:
-        """What names the target."""
+        """Return the reference that names the target."""
         return {"apiVersion": API_VERSIONS[self.kind], "kind": self.kind, "name": self.name}
 
 

@@ -1,4 +1,4 @@
-"""A folder that changes the way the kubelet changes a mounted Secret: all files at once, by swapping one link."""
+"""A folder that changes as the kubelet changes a mounted Secret: one link is swapped, so all files change at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class MountedSecret:
-    """Files that are links into ``..data``, itself a link to the generation in force."""
+    """Files that are links into ``..data``, itself a link to the present generation."""
 
     def __init__(self, folder: Path) -> None:
         """Mount nothing yet."""

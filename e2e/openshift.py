@@ -82,7 +82,7 @@ def monitoring_view() -> Body:
 
 
 class Thanos:
-    """The address of the querier, and how it answered each user."""
+    """The address of the querier, and the number of its answers to each user."""
 
     def __init__(self, port: int) -> None:
         """Count nothing yet."""
@@ -92,7 +92,7 @@ class Thanos:
 
     @property
     def answers(self) -> Counter[tuple[str, int]]:
-        """How often a user (empty without a valid token) got an HTTP status."""
+        """Return how often a user (empty without a valid token) got an HTTP status."""
         with self._lock:
             return Counter(self._answers)
 
@@ -133,7 +133,7 @@ def thanos_querier(plane: ControlPlane, service_ca: ServiceCa) -> Iterator[Thano
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     class OpenshiftServer(http.server.ThreadingHTTPServer):
         def finish_request(self, request: Any, client_address: Any) -> None:

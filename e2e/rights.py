@@ -1,4 +1,4 @@
-"""What an account may do, by the roles that are bound to it in a set of objects."""
+"""Returns the rights of an account, by the roles that are bound to it in a set of objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BINDINGS = ("RoleBinding", "ClusterRoleBinding")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Right:
-    """One verb on one resource (with its subresource); ``name`` is empty where all objects are meant."""
+    """One verb on one resource (with its subresource). An empty ``name`` means all objects."""
 
     group: str
     resource: str
@@ -40,7 +40,7 @@ def rights(rules: Iterable[Body]) -> set[Right]:
 
 
 def rights_of(account: str, items: Iterable[Body]) -> set[Right]:
-    """Return what a ServiceAccount may do in any namespace, by the roles and bindings among the objects."""
+    """Return the rights of a ServiceAccount in any namespace, by the roles and bindings among the objects."""
     objects = list(items)
     return {right for role in _bound(account, objects) for right in rights(role["rules"])}
 
@@ -50,5 +50,5 @@ def _bound(account: str, objects: list[Body]) -> Iterator[Body]:
     for item in objects:
         if item["kind"] in BINDINGS and account in {subject["name"] for subject in item["subjects"]}:
             reference = (item["roleRef"]["kind"], item["roleRef"]["name"])
-            if reference in roles:  # others are the cluster's own
+            if reference in roles:  # the cluster itself defines the others
                 yield roles[reference]

@@ -76,7 +76,7 @@ class Scene:
 
     @property
     def api(self) -> KubernetesApi:
-        """The API as administrator."""
+        """Return the API client of the administrator."""
         return self.plane.api
 
     # -- what exists ---------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Scene:
             self.api.apply(item)
 
     def fixed_metrics(self) -> FixedMetrics:
-        """Let the pods report what the test sets."""
+        """Let the pods report the numbers that the test sets."""
         target = self._stack.enter_context(scrape_target())
         metrics = FixedMetrics(target, namespace=self.namespace)
         self._stack.enter_context(following(self.api, self.namespace, take=metrics.take))
@@ -144,7 +144,7 @@ class Scene:
         return metrics
 
     def fleet(self) -> FleetProcess:
-        """Let the pods report what a simulated fleet does; the test says which engines it has and offers the load."""
+        """Let the pods report the metrics of a simulated fleet. The test chooses its engines and offers the load."""
         port = FleetProcess.free_port()
         fleet = FleetProcess(self._launch("fleet", FleetProcess.command(port)), port, namespace=self.namespace)
         fleet.wait_ready()
@@ -256,7 +256,7 @@ class Scene:
         return None
 
     def source(self, name: str) -> str:
-        """Return where the published number comes from; empty when there is none."""
+        """Return the source of the published number; empty when there is none."""
         for controller in self.controllers:
             with contextlib.suppress(OSError):
                 for series in controller.metrics().series("wva_desired_source", variant_name=name):

@@ -1,4 +1,4 @@
-"""A tiny target for Prometheus: whatever text a test sets, as ``/metrics`` on loopback."""
+"""A small target for Prometheus: it serves the text that a test sets as ``/metrics`` on loopback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from e2e.serving import serving
 
 
 class ServedPage:
-    """The text that is served and the address it is served at."""
+    """The text of the page, and its address."""
 
     def __init__(self, address: str) -> None:
         """``address`` is host:port."""
@@ -32,7 +32,7 @@ def scrape_target() -> Iterator[ServedPage]:
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ScrapeHandler)
     target = ServedPage(f"127.0.0.1:{server.server_port}")

@@ -45,7 +45,7 @@ def answering(answer: Callable[[str, bytes, str], tuple[int, bytes]]) -> Iterato
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ServingHandler)
     with serving(listener):

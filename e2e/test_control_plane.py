@@ -1,4 +1,4 @@
-"""The control plane itself: what the other end-to-end tests stand on."""
+"""Tests of the control plane itself, on which the other end-to-end tests run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def deployment(name: str, *, namespace: str, replicas: int, loading: str | None 
 
 
 def ready_replicas(item: Body) -> int:
-    """How many replicas a Deployment's status counts as ready."""
+    """Return how many replicas a Deployment's status counts as ready."""
     return int(item["status"].get("readyReplicas", 0))
 
 
@@ -82,7 +82,7 @@ def test_deployment_with_gpus_becomes_ready(control_plane: ClusterAccess, namesp
 
 
 def test_pods_that_never_become_ready(control_plane: ClusterAccess, namespace: str):
-    """A pod annotated with ``never`` stays unready beside a ready one, until the annotation says otherwise."""
+    """A pod annotated with ``never`` stays unready beside a ready one, until its annotation changes."""
     api = control_plane.api
     api.apply(deployment("stuck", namespace=namespace, replicas=1, loading=NEVER))
     api.apply(deployment("quick", namespace=namespace, replicas=1, loading="500ms"))
@@ -247,7 +247,7 @@ def bound_pod(name: str, *, namespace: str, node: str) -> Body:
 
 
 def is_ready(item: Body) -> bool:
-    """Whether a pod or a node is Ready."""
+    """Return whether a pod or a node is Ready."""
     conditions = item.get("status", {}).get("conditions", ())
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
@@ -276,7 +276,7 @@ def test_kubelet_outlives_a_restart_of_the_api_server(own_control_plane: Control
 
 @pytest.mark.disruptive
 def test_kubelet_finds_what_happened_while_it_was_away(own_control_plane: ControlPlane, namespace: str):
-    """Nodes and pods that were created meanwhile become ready. Pods that were deleted meanwhile disappear."""
+    """A restarted kubelet makes new nodes and pods ready. Pods deleted while it was stopped disappear."""
     plane, api = own_control_plane, own_control_plane.api
     (old,) = plane.create_nodes(NodePool(product="NVIDIA-L4", nodes=1, reserved=f"{namespace}-old"))
     api.create(bound_pod("going", namespace=namespace, node=old))
@@ -316,7 +316,7 @@ def test_prometheus_keeps_data_and_port_over_a_stop(own_control_plane: ControlPl
 
 @pytest.mark.disruptive
 def test_paused_apiserver_says_nothing_until_resumed(own_control_plane: ControlPlane):
-    """A paused server keeps its sockets and does not answer; resumed, it goes on as the same process."""
+    """A paused server keeps its sockets and does not answer. A resumed server goes on as the same process."""
     server = own_control_plane.apiserver.process
     pid = server.pid
     server.pause()

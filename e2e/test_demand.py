@@ -87,7 +87,10 @@ def test_pods_without_counters_are_scaled_all_the_same(scene: Scene):
 
 
 def test_two_replicas_of_prometheus_tell_of_one_load(scene: Scene, launch: Launch, tmp_path: Path):
-    """Queries alternate between both. Their scrapes differ, so counters seem to fall. WVA still counts right."""
+    """Queries alternate between both.
+
+    Their scrapes differ, so counters seem to fall. WVA still measures the true load.
+    """
     scene.scrape_seconds = SCRAPE_SECONDS
     with _second_prometheus(launch, tmp_path) as second:
         plane = scene.plane

@@ -1,4 +1,4 @@
-"""To zero without requests, and back for the first request: KEDA, a gateway's queue and the controller together."""
+"""A variant goes to zero, and comes back for the first request: KEDA, a gateway's queue and the controller."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_two_models_share_the_gpus_by_priority_and_the_rest_overflows(scene: Sce
 
 
 def test_growth_stops_at_the_quota_of_the_namespace(scene: Scene):
-    """The condition names the quota; no pod is refused by it, and a higher one is used at once."""
+    """The condition names the quota, which refuses no pod. WVA uses a higher quota at once."""
     variant = ManifestedVariant(name="model", replicas=2)
     scene.reserve_nodes("H100", gpus=BUDGET)
     scene.api.apply(manifests.quota("team", namespace=scene.namespace, gpus=3))

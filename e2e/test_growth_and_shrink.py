@@ -1,4 +1,4 @@
-"""The percentage analyzer, all the way: simulated load, vLLM metrics, Prometheus, controller, KEDA, HPA, Deployment."""
+"""The percentage analyzer with simulated load, vLLM metrics, Prometheus, controller, KEDA, HPA and Deployment."""
 
 from __future__ import annotations
 

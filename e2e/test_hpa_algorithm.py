@@ -15,7 +15,7 @@ from wva.sim.rivals.hpa import Behavior, PerPod, SimulatedHpa
 
 VARIANT = ManifestedVariant(name="variant", replicas=4, gpus=0)
 TARGET = 500
-"""Thousandths, as all values here."""
+"""In thousandths, as all values of this module."""
 MAXIMUM = 12
 AT_ONCE = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": MAXIMUM, "periodSeconds": 1}]}
 BEHAVIOR = {"scaleUp": AT_ONCE, "scaleDown": AT_ONCE}

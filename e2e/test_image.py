@@ -1,4 +1,7 @@
-"""The image without a container engine: its files, made as the Containerfile makes them, run as a container runs."""
+"""Tests of the image without a container engine.
+
+They make its files as the Containerfile does, and confine the process.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ def output(image: Path, *program: str) -> str:
 
 @pytest.mark.timeout(600)
 def test_the_controller_scales_from_the_image(scene: Scene, launch: Launch, image: Path, tmp_path: Path):
-    """Called as the original's manifests call it, with a pod's files, it leads, measures, publishes and stops."""
+    """Started as the original's manifests start it, the controller leads, measures, publishes and stops."""
     scene.configure(SATURATION_CONFIG_MAP, {"default": "queueLengthThreshold: 5"})
     scene.deploy(CHAT)
     scene.wait_ready(CHAT)
@@ -137,7 +140,7 @@ def test_no_shell_and_no_package_manager(image: Path, program: str):
 
 
 def test_nothing_in_the_files_installs_anything(image: Path):
-    """No pip, no build backend, no test library; the tools of the build stay outside."""
+    """The image has no pip, no build backend and no test library."""
     folders = {path.name.lower() for path in (image / "opt/wva/lib").iterdir()}
     unwanted = {"pip", "setuptools", "wheel", "hatchling", "cyclonedx", "pytest", "mypy", "rich", "promql_parser"}
     assert not folders & (unwanted | {"bin", "share", "include"})
@@ -146,7 +149,7 @@ def test_nothing_in_the_files_installs_anything(image: Path):
 
 
 def test_every_module_has_its_bytecode(image: Path):
-    """Optimised, under the one prefix, for the program and the libraries; none lies beside the sources."""
+    """The program and the libraries have optimised bytecode under one prefix, and none beside the sources."""
     assert not list(image.rglob("__pycache__"))
     tag = f"{sys.implementation.cache_tag}.opt-1.pyc"
     compiled = {path.relative_to(image / "opt/wva/bytecode/opt/wva/lib") for path in image.rglob(f"*.{tag}")
@@ -158,7 +161,7 @@ def test_every_module_has_its_bytecode(image: Path):
 
 
 def test_the_interpreter_reads_that_bytecode(image: Path):
-    """Nothing is compiled at the start: neither the program nor the standard library."""
+    """The start compiles no module of the program or of the standard library."""
     probe = (image / "manager").read_text(encoding="utf-8").partition("from wva.cli")[0].partition("\n")[2]
     probe += (
         "import os, wva.cli.run\n"
@@ -168,7 +171,7 @@ def test_the_interpreter_reads_that_bytecode(image: Path):
         "print(found['wva.cli.run'], found['asyncio.events'])\n"
     )
     missing, cached = output(image, str(Path(sys.executable).resolve()), "-ISBOc", probe).splitlines()
-    early = {"encodings", "encodings.aliases", "encodings.utf_8"}  # imported before anything can be said
+    early = {"encodings", "encodings.aliases", "encodings.utf_8"}  # imported before the launcher sets the prefix
     assert set(ast.literal_eval(missing)) <= early
     assert cached.startswith("/opt/wva/bytecode/opt/wva/lib/wva/cli/run.")
     assert " /opt/wva/bytecode/" in cached

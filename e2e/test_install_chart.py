@@ -1,4 +1,4 @@
-"""The chart on the real control plane: installed by Helm from nothing, and its controller scales."""
+"""Helm installs the chart on the real control plane, and its controller scales."""
 
 from __future__ import annotations
 

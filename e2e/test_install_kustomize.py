@@ -1,4 +1,7 @@
-"""Every overlay from nothing: the API server applies it, its controller has the rendered rights, and variants scale."""
+"""The API server applies every overlay from nothing.
+
+Its controller has only the rendered rights, and scales variants.
+"""
 
 from __future__ import annotations
 

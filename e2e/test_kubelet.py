@@ -107,7 +107,7 @@ def ready(status: Status) -> str:
 
 
 async def test_pod_runs_at_once_and_is_ready_when_loaded(world: KubeletWorld):
-    """First Running with an address and not ready, then ready; it keeps its address and start."""
+    """A pod is first Running with an address, and Ready after loading. It keeps its address and start time."""
     world.pod("a", loading="30s")
     async with world.kubelet():
         await world.until(lambda: ready(world.status("a")) == "False")
@@ -206,7 +206,7 @@ async def test_deleted_pod_goes_with_its_finalizers(world: KubeletWorld):
 
 
 async def test_node_is_ready_and_loses_the_taints_of_one_that_is_not(world: KubeletWorld):
-    """Other taints stay: an administrator may have set them."""
+    """The kubelet keeps other taints, since an administrator may have set them."""
     world.node("node.kubernetes.io/not-ready", "example.com/reserved", "node.kubernetes.io/unreachable")
     async with world.kubelet():
         await world.until(lambda: ready(_node(world).get("status", {})) == "True")

@@ -1,4 +1,4 @@
-"""A leader and a standby: when one of them ends, the other keeps publishing the same numbers."""
+"""With a leader and a standby, one ends and the other keeps publishing the same numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STOP_SECONDS = 5.0
 
 
 def test_leader_killed_then_stopped(scene: Scene):
-    """After a kill the standby leads, after a stop the next one. Number and start of the change stay, one publishes."""
+    """The standby leads after a kill, and after a stop. One process publishes; number and start of the change stay."""
     pair = start_pair(scene, *ELECTION)
     pair.leader.process.kill()
     wait_leader(scene, pair.standby, timeout_seconds=CRASH_SECONDS)

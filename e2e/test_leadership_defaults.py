@@ -20,7 +20,7 @@ def test_killed_leader_is_succeeded_when_its_lease_ends(scene: Scene):
     leader, standby = pair.leader, pair.standby
     took = []
     for number in range(ROUNDS):
-        time.sleep(number * TIMES.retry_period_seconds / ROUNDS)  # so that the time since the last renewal varies
+        time.sleep(number * TIMES.retry_period_seconds / ROUNDS)  # varies the time since the last renewal
         leader.process.kill()
         killed = time.monotonic()
         wait_leader(scene, standby, timeout_seconds=CRASH_SECONDS)

@@ -34,7 +34,7 @@ def cluster(own_control_plane: ControlPlane, namespace: str) -> ControlPlane:
 
 
 def test_the_server_accepts_everything(cluster: ControlPlane, namespace: str):
-    """Chart, overlays, components and samples, without a warning."""
+    """The server accepts the objects of chart, overlays, components and samples without a warning."""
     items = moved({**everything.of_the_chart(), **everything.of_kustomize()}, namespace=namespace)
     assert len(items) > 200
     done = dry_run(cluster, items)
@@ -43,7 +43,7 @@ def test_the_server_accepts_everything(cluster: ControlPlane, namespace: str):
 
 
 def test_the_server_refuses_what_is_wrong(cluster: ControlPlane, namespace: str):
-    """A misspelt field, a value of another type and one out of bounds, in Kubernetes' kinds as in others."""
+    """The server refuses a misspelt field, a wrong type and a value out of bounds, for all kinds."""
     items = deepcopy(everything.overlay("kubernetes", ("service-monitor",)))
     items += deepcopy(everything.folder(everything.DEPLOY / "samples" / "variantautoscalings"))[:1]
     only(items, "Deployment")["spec"]["replica"] = 2

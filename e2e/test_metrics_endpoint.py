@@ -207,7 +207,7 @@ def test_known_scrapers_go_on_while_the_api_server_is_away(scene: Scene):
 
 
 def test_a_certificate_is_replaced_under_load(scene: Scene, tls: Tls):
-    """No scrape fails, each sees a certificate of the authority, the new one within 15 s; a bad one changes nothing."""
+    """No scrape fails. The new certificate is served within 15 s; a bad one changes nothing."""
     controller = started(scene, f"--metrics-cert-path={tls.folder}")
     token = token_of(scene, manifests.SCRAPER)
     verified = job(scene, controller, "verified", token=token, authority=tls.authority.certificate)

@@ -1,4 +1,4 @@
-"""Token, client certificate and CA of the real Prometheus change under a running controller, and no query fails."""
+"""Token, client certificate and CA of the real Prometheus change while the controller runs, and no query fails."""
 
 from __future__ import annotations
 

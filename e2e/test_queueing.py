@@ -34,7 +34,7 @@ LENGTHS = Lengths(TokenLengths(128, sigma=0.3), TokenLengths(64, sigma=0.3))
 TTFT_MILLISECONDS, ITL_MILLISECONDS = 500, 36
 LOW_RATE, HIGH_RATE, NEEDED = 4.0, 32.0, 3
 AS_CONFIGURED = {"default": "tuningEnabled: false"}
-GONE_FOR_A_MINUTE = "keepWarm: 1m"  # a demand is waited for so long before replicas go, instead of three minutes
+GONE_FOR_A_MINUTE = "keepWarm: 1m"  # WVA keeps replicas for past demand one minute instead of three
 # A request that arrives during a step of the engine waits for the end of the step.
 STEP_IS_NO_QUEUE = "analyzerName: percentage\nqueueLengthThreshold: 15"
 # Twice what keeps the target. Nothing waits and the KV cache is nearly empty: saturation has no reason to grow.

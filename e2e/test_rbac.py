@@ -58,7 +58,7 @@ def test_a_model_is_woken_and_troubles_are_told_again(scene: Scene):
 def test_people_work_with_the_kind_by_the_built_in_roles(
     own_control_plane: ControlPlane, namespace: str, role: str, may: set[str], may_not: set[str]
 ):
-    """Viewers, editors and admins of a namespace are that for its variants, too: the API server aggregates roles."""
+    """Viewers, editors and admins of a namespace have these rights on its variants, by aggregated roles."""
     api = own_control_plane.api
     for path in sorted((DEPLOY / "rbac").glob("variantautoscaling_*_role.yaml")):
         api.apply_yaml(path.read_text(encoding="utf-8"))

@@ -42,7 +42,10 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_the_page_draws_without_complaint(page_file: Path, tmp_path: Path, scheme: str) -> None:
-    """Two plots for each scenario, legends beside them, nothing fetched, and no scrolling to the side."""
+    """Each scenario has two plots with legends beside them.
+
+    The page fetches nothing and does not scroll to the side.
+    """
     async with browser(tmp_path / "profile") as page:
         await page.open(page_file, width=1280, height=6000, scheme=scheme)
         await page.until(f"{_PLOTS} >= {2 * len(_SCENARIOS)}")
@@ -55,7 +58,7 @@ async def test_the_page_draws_without_complaint(page_file: Path, tmp_path: Path,
 
 
 async def test_plots_are_drawn_when_they_come_near(page_file: Path, tmp_path: Path) -> None:
-    """A page of thirty scenarios would take long if it drew all plots at once."""
+    """The page draws a plot when the user scrolls near it, since drawing thirty scenarios at once takes long."""
     async with browser(tmp_path / "profile") as page:
         await page.open(page_file, width=1280, height=500)
         assert await page.evaluate(_PLOTS) < 2 * len(_SCENARIOS)

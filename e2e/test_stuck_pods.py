@@ -1,4 +1,4 @@
-"""Pods of a variant never become ready: after a deadline its sibling grows in its place."""
+"""If the pods of a variant never become ready, its sibling grows in its place after a deadline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CALM, FULL, IDLE = PodReport(kv_usage=0.5), PodReport(kv_usage=0.77), PodReport(
 
 
 def test_stuck_pods_do_not_freeze_the_sibling(scene: Scene):
-    """The sibling waits for pending pods until the transition deadline, then grows; and it shrinks beside them, too."""
+    """The sibling waits for pending pods until the transition deadline, then grows. It can shrink beside them, too."""
     scene.configure(SATURATION_CONFIG_MAP, {"default": f"transitionDeadline: {DEADLINE_SECONDS}s"})
     metrics = scene.fixed_metrics()
     for variant in (CHEAP, DEAR):

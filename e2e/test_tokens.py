@@ -1,4 +1,4 @@
-"""The token analyzer on the real control plane: its queries on the real Prometheus, and what it makes of them."""
+"""The token analyzer on the real control plane: its queries to the real Prometheus, and its numbers."""
 
 from __future__ import annotations
 

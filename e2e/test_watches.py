@@ -1,4 +1,4 @@
-"""Watch streams that are cut, fall silent or have expired: the caches catch up, and the process stays."""
+"""Watch streams break, fall silent or expire. The caches catch up, and the process stays."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def test_restarted_apiserver(scene: Scene):
 
 @pytest.mark.disruptive
 def test_expired_watch_lists_again(scene: Scene):
-    """After a cut, a compaction and a restart each stream receives a real 410, which is counted, and lists anew."""
+    """After a cut, a compaction and a restart each stream receives a real 410. WVA counts it and lists anew."""
     with relaying(scene.plane.layout.address("kube-apiserver")) as relay:
         controller = _start(scene, relay.address)
         lists = _lists(controller)
         relay.cut()
         _change_behind_its_back(scene)
-        for index in range(3):  # so that the newest revision is later than what any stream has seen
+        for index in range(3):  # makes the newest revision later than any that a stream has seen
             scene.api.create(config_map(f"other-{index}", namespace="default", data={}))
             scene.api.delete("ConfigMap", f"other-{index}", namespace="default")
         scene.plane.compact_etcd()

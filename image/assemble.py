@@ -41,7 +41,7 @@ LICENCE: Final = PurePosixPath("/licenses/LICENSE")
 INTERPRETER: Final = PurePosixPath("/usr/bin/python3")
 _NOT_SHIPPED: Final = ("bin", "share", "include")
 _OF_THE_BUILD: Final = ("direct_url.json", "INSTALLER", "REQUESTED", "RECORD")
-"""What pip writes about this installation: paths of the build, and files that are removed."""
+"""Files in which pip records this installation: they have paths of the build, and names of removed files."""
 SIMULATOR: Final = (
     "__init__.py", "emulator/", "loadgen/",
     *(f"commands/{name}.py" for name in ("__init__", "emulator", "loadgen")),
@@ -50,14 +50,14 @@ SIMULATOR: Final = (
         "replica", "requests", "steps",
     )),
 )  # fmt: skip
-"""What the image carries of ``wva/sim``: the emulator, the load generator and the engine that they run."""
+"""The modules of ``wva/sim`` in the image: the emulator, the load generator and the engine that they run."""
 
 
 class Assembly:
     """One directory that becomes the image's files."""
 
     def __init__(self, root: Path, *, interpreter: PurePosixPath = INTERPRETER) -> None:
-        """Take the directory, which must be empty or absent, and where the image has its Python."""
+        """Take the directory, which must be empty or absent, and the path of Python in the image."""
         if root.exists() and any(root.iterdir()):
             raise LockError(f"{root} is not empty")
         self._root = root
@@ -68,7 +68,7 @@ class Assembly:
         self._lock = (ROOT / "requirements" / "constraints.txt").read_text(encoding="utf-8")
 
     def place(self, path: PurePosixPath) -> Path:
-        """Return where a path of the image lies now, with its folder made."""
+        """Return the present place of a path of the image, and create its folder."""
         here = self._root / path.relative_to("/")
         here.parent.mkdir(parents=True, exist_ok=True)
         return here
@@ -144,7 +144,7 @@ class Assembly:
 
 
 def copy_program(target: Path) -> None:
-    """Copy the package ``wva`` to a directory that does not exist yet, of the simulator only what SIMULATOR names."""
+    """Copy the package ``wva`` to a new directory. Of the simulator, copy only the files that SIMULATOR names."""
     shutil.copytree(ROOT / "wva", target, ignore=shutil.ignore_patterns("__pycache__", "sim"))
     for name in SIMULATOR:
         here, there = ROOT / "wva" / "sim" / name, target / "sim" / name
@@ -156,7 +156,7 @@ def copy_program(target: Path) -> None:
 
 
 def _readable_by_all(root: Path) -> None:
-    """Let everybody read and nobody write, whatever the umask of the build was: any user id may run the image."""
+    """Let all users read and only the owner write, since any user id may run the image."""
     for path in (root, *root.rglob("*")):
         if path.is_symlink():
             continue
@@ -165,7 +165,7 @@ def _readable_by_all(root: Path) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Assemble a directory; exit status 1 and the reason when it cannot be."""
+    """Assemble a directory. After a LockError, print the reason and return 1."""
     parser = argparse.ArgumentParser(prog="python -m image.assemble", description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=Path, help="an empty or absent directory")
     parser.add_argument(

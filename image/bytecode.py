@@ -1,9 +1,9 @@
-"""Compiles modules ahead into one folder, which the interpreter is pointed to.
+"""Compiles modules in advance into one folder, and points the interpreter to this folder.
 
-In the image no file can be written, and Debian's standard library comes without bytecode: without this folder every
-start would compile some hundred modules. The libraries are ours and never change there, so their bytecode is taken
-unchecked. The standard library is the base image's: its bytecode carries the hash of the source, and another source is
-compiled anew.
+The image is read-only, and Debian's standard library has no bytecode. Without this folder each start would compile some
+hundred modules. The libraries never change in the image, so the interpreter takes their bytecode unchecked. The
+standard library belongs to the base image: its bytecode has the hash of the source, and the interpreter compiles a
+changed source again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def cached(path: PurePosixPath, into: Path) -> Path:
 def compile_all(jobs: list[Job]) -> int:
     """Compile on all cores and return how many modules were compiled.
 
-    What does not compile is left to whoever imports it: libraries carry templates and syntax of other Pythons.
+    A module that does not compile is left out: libraries carry templates and syntax of other Pythons.
     """
     with ProcessPoolExecutor() as pool:
         return sum(pool.map(_compile, jobs, chunksize=_CHUNK))

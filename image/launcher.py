@@ -1,4 +1,4 @@
-"""The entry point of the image: the file ``/manager``, under the name that manifests of the original call."""
+"""Makes the entry point of the image: the file ``/manager``, a name that the original's manifests call."""
 
 from __future__ import annotations
 

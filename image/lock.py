@@ -1,8 +1,8 @@
-"""The pinned, hashed requirements of ``requirements/constraints.txt``, and the part of them that one purpose needs.
+"""The pinned requirements of ``requirements/constraints.txt`` with their hashes, and the part that one purpose needs.
 
-In: the lock file, and direct requirements as ``pyproject.toml`` declares them. Out: the closure of these requirements
-as a requirements file in which every distribution has its version and hashes, for ``pip --require-hashes``. The lock
-holds what all purposes need together; pip says which part one of them needs on this Python and this platform.
+In: the lock file, and direct requirements as ``pyproject.toml`` declares them. Out: these requirements and everything
+that they depend on, as a requirements file with versions and hashes, for ``pip --require-hashes``. The lock covers all
+purposes. pip tells which part one purpose needs on this Python and this platform.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SEPARATORS = re.compile(r"[-_.]+")
 
 
 class LockError(Exception):
-    """The lock file does not hold what is needed, or pip refused; the text says what."""
+    """The lock file lacks a requirement, or pip failed; the text gives the reason."""
 
 
 def canonical(name: str) -> str:
@@ -75,7 +75,7 @@ def closure(text: str, direct: Sequence[str]) -> list[str]:
 
 
 def pip(*arguments: str, environment: Mapping[str, str] | None = None) -> None:
-    """Run pip of this Python. LockError with what it wrote when it fails."""
+    """Run pip of this Python. If pip fails, LockError has its output."""
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:

@@ -57,7 +57,7 @@ def cannot_be_had(log: str) -> str | None:
 
 
 def main() -> int:
-    """Install, and say what could not be had."""
+    """Install, and name the dependency that pip could not get."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         command = [sys.executable, "-I", "-m", "pip", "install", "--log", str(log), *sys.argv[1:]]

@@ -1,7 +1,7 @@
 """The controller's metrics about itself: every name, type, label and help text in one place.
 
-The ``wva_*`` series about variants (the output) are in ``publish.metrics``. These here tell how the controller
-is doing. One instance per application with its own registry, so that two controllers in one process do not mix.
+``publish.metrics`` has the ``wva_*`` series about variants. Each application has its own instance and registry, so that
+two controllers in one process do not mix.
 Label values are resource names, stages and reasons from fixed sets; the only user-supplied ones are a variant's
 namespace and name, which Kubernetes restricts to DNS labels.
 """
@@ -25,13 +25,13 @@ class Instruments:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register every metric; a second instance on the same registry is an error of prometheus_client."""
         self.registry = registry
-        # The library doubles each counter with the time of its creation, which has no use; the switch is global.
+        # The library adds a series with the creation time to each counter. WVA does not need it; the switch is global.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types here
         gauge = partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)
 
         def counter(name: str, text: str, labels: Sequence[str] = (), **known: Sequence[str]) -> Counter:
-            # Series of known labels exist from the start: what has not happened is 0, and its first time is seen.
+            # Series of known labels start at 0, so that Prometheus sees the first increase.
             made = Counter(name, text, [*labels, *known], registry=registry)
             for values in product(*known.values()) if known else ():
                 made.labels(*values)

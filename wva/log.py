@@ -1,8 +1,8 @@
 """Logging set-up: structlog, one event name per thing that happened, key/values beside it.
 
 Event names are constants in the past tense. Where operators already grep for a text ("Safety net activated"), that text
-is the message and our constant name is the field ``event_name``. Values are shortened, so that no user text can
-flood a line, and anything that is called like a secret is masked, for every caller of the logger.
+is the message and our constant name is the field ``event_name``. Every logger cuts long values, so that no user text
+can flood a line, and masks values whose key names a secret.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _names_secret(key: str) -> bool:
 
 
 def escape_controls(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDict:
-    """Write out control characters, for a form that does not do so itself: no text may steer a terminal."""
+    """Escape control characters, which could steer a terminal; the console renderer does not escape them."""
     for key, value in event_dict.items():
         if isinstance(value, str) and key != "exception":
             event_dict[key] = printable(value)
@@ -63,7 +63,7 @@ def escape_controls(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDi
 
 
 def printable(text: str) -> str:
-    """Return text with everything written out that does not print: controls, line ends, direction marks."""
+    """Return text with unprintable characters escaped: controls, line ends, direction marks."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
@@ -123,9 +123,9 @@ def set_level(level: str) -> None:
 
 
 class Throttle:
-    """Limits repeated log lines: the same words about the same thing are written only once in a while.
+    """Permits a log line with the same words about the same thing only once in ``seconds``.
 
-    There is a limit for all of them together, so that many things that fail fill no disk. Threads may share it.
+    A limit for all lines together keeps many failures from filling a disk. Threads may share it.
     """
 
     def __init__(self, seconds: float = 600.0, *, most: int = 100) -> None:

@@ -2,8 +2,8 @@
 
 The first cycle runs once every cache has synced, so no decision comes from half of the objects. An interval lies
 between the starts of two cycles, also when it changes while the loop waits. Cycles never overlap. The loop logs and
-counts a failed cycle and goes on: the numbers published last stay, and their decisions say so. A failure of one model
-or one variant holds that one alone.
+counts a failed cycle and goes on: the numbers published last stay, and their decisions say so. After a failure of one
+model or variant, WVA holds only this one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``--policy FILE``: another policy from ConfigMaps in a file, laid over a recorded one.
+"""``--policy FILE``: ConfigMaps in a file that replace parts of a recorded policy.
 
-The entries are read by the code that reads them in a cluster. What it would reject there ends the command here.
+The controller's code reads the entries. An entry that it would reject in a cluster ends the command.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _LOCAL: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PolicyFile:
-    """What the ConfigMaps of a file say.
+    """The policy in the ConfigMaps of a file.
 
-    ``parts`` are the fields of a policy that the global ones say, by kind; ``local`` are those of namespaces.
+    ``parts`` are the fields of a policy that global ConfigMaps set, by kind. ``local`` lists namespaces with the kinds
+    of their own ConfigMaps.
     """
 
     policy: Policy
@@ -38,7 +39,7 @@ class PolicyFile:
     local: tuple[tuple[str, MapKind], ...]
 
     def over(self, recorded: Policy) -> Policy:
-        """Return a recorded policy with the kinds of ConfigMaps that are in the file replaced by those."""
+        """Return a recorded policy in which the ConfigMaps of the file replace those of the same kind."""
         merged = replace(recorded, **{name: value for part in self.parts.values() for name, value in part.items()})
         if not self.local:
             return merged
@@ -52,15 +53,15 @@ class PolicyFile:
 
     @property
     def title(self) -> str:
-        """What is replaced, in words."""
+        """The replaced ConfigMaps, in words."""
         told = [f"{kind.title} (global)" for kind in self.parts]
         return ", ".join([*told, *(f"{kind.title} of namespace {namespace}" for namespace, kind in self.local)])
 
 
 def read_policy(name: str, namespaces: Collection[str]) -> PolicyFile:
-    """Return what the ConfigMaps in a file say. Raises CommandError.
+    """Return the policy in the ConfigMaps of a file. Raises CommandError.
 
-    A ConfigMap in one of ``namespaces``, which are those of models, counts there alone; each other one counts globally.
+    ``namespaces`` are those of models. A ConfigMap in one of them applies only there; any other applies globally.
     """
     settings = load(Given({}, {}, {})).settings
     own = settings.pod_namespace

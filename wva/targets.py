@@ -85,7 +85,7 @@ class ScaleTarget(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def spec_replicas(self) -> int:
-        """The replicas that are wanted. What is no number of replicas counts as absent."""
+        """The replicas that are wanted. A value that cannot be a number of replicas counts as absent."""
         if self.spec.replicas is None:
             return 1
         replicas = REPLICAS.find(self.spec.replicas)
@@ -207,7 +207,7 @@ class TargetKind:
 
     @property
     def read(self) -> tuple[Resource[Any], ...]:
-        """What has to be listed and watched."""
+        """The kinds that have to be listed and watched."""
         return tuple(resource for resource in (self.resource, self.between) if resource is not None)
 
     def key(self, namespace: str, name: str) -> str:
@@ -235,7 +235,7 @@ def chosen_kinds(names: str) -> tuple[TargetKind, ...]:
 
 
 def target_key(va: VariantAutoscaling) -> str:
-    """Return the key of the scale target of a variant, whatever its kind."""
+    """Return the key of the scale target of a variant, also of a kind that WVA does not scale."""
     reference = va.spec.scale_target_ref
     api_version = reference.api_version or DEFAULT.resource.api_version
     return f"{va.metadata.namespace}/{api_version}/{reference.kind}/{reference.name}"
@@ -256,7 +256,7 @@ def scaled_key(namespace: str, reference: ScaledTarget) -> str | None:
 
 
 class TargetStores:
-    """The caches of the targets, of their pods, and of what is between them."""
+    """The caches of the targets, of their pods, and of the objects between them."""
 
     def __init__(self, kinds: Iterable[TargetKind], watched: Mapping[str, Informer[Any]], pods: Store[Pod]) -> None:
         """``watched`` has the informer of each resource, by its name."""

@@ -107,7 +107,7 @@ class KubernetesApi:
         return self.request("GET", "/metrics", headers={"Accept": "text/plain"})
 
     def ready(self) -> bool:
-        """Whether the server answers ``/readyz`` with ok."""
+        """Return whether the server answers ``/readyz`` with ok."""
         try:
             return self.request("GET", "/readyz") == "ok"
         except RefusedRequestError:
@@ -192,7 +192,7 @@ class KubernetesApi:
         return self.patch(kind, name, {"spec": {"replicas": replicas}}, namespace=namespace, subresource="scale")
 
     def delete(self, kind: str, name: str, *, namespace: str | None = None) -> None:
-        """Delete an object in the background; nothing happens when it does not exist."""
+        """Delete an object in the background. A missing object is no error."""
         path = self.resource(kind).path(namespace=namespace, name=name)
         try:
             self._send("DELETE", path, {"propagationPolicy": "Background"})
@@ -222,7 +222,7 @@ class KubernetesApi:
     # -- kinds ---------------------------------------------------------------------------------------------------
 
     def resource(self, kind: str) -> ResourcePath:
-        """Where ``Kind`` or ``Kind.group`` lives, from discovery; a kind that is new is waited for a little."""
+        """Return the path of ``Kind`` or ``Kind.group``, from discovery. Wait a little for a new kind."""
         with self._kinds_lock:
             if kind not in self._kinds:
                 eventually(lambda: self._discover(kind), timeout_seconds=_NEW_KIND_SECONDS, what=f"kind {kind}")

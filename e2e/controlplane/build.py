@@ -84,12 +84,12 @@ class Module:
 
     @property
     def source(self) -> Path:
-        """The folder with go.mod and go.sum."""
+        """Return the folder with go.mod and go.sum."""
         return MODULES / (self.origin or self.name)
 
     @property
     def version(self) -> str:
-        """The product's version, for example ``1.34.4``."""
+        """Return the product's version, for example ``1.34.4``."""
         if self.release:
             return self.release
         text = (self.source / "go.mod").read_text(encoding="utf-8")
@@ -105,7 +105,7 @@ class Module:
 
     @property
     def directory(self) -> Path:
-        """Where this module's binaries are built to."""
+        """Return the folder of this module's binaries."""
         if own := own_binaries():
             return own
         digest = hashlib.sha256()
@@ -136,7 +136,7 @@ class Module:
 
     @property
     def missing(self) -> list[str]:
-        """The binaries and folders that are not there."""
+        """Return the binaries and folders that are not there."""
         return [name for name in (*self.packages, *self.folders) if not self.place(name).exists()]
 
 
@@ -197,7 +197,7 @@ KUSTOMIZE_OLDEST = Module(
 KUSTOMIZE_NEWEST = Module(
     name="kustomize-newest", path=_KUSTOMIZE, packages={"kustomize-newest": _KUSTOMIZE}, stamp=_KUSTOMIZE_STAMP
 )
-# What manifests of custom kinds are checked against; the module of KEDA is fetched for it and not compiled.
+# The definitions that check manifests of custom kinds. The module of KEDA is fetched and not compiled.
 KEDA_API = Module(name="keda-api", origin=KEDA.name, path=KEDA.path, packages={}, folders=KEDA.folders)
 PROMETHEUS_OPERATOR = Module(
     name="prometheus-operator",
@@ -226,7 +226,7 @@ def own_binaries() -> Path | None:
 
 
 def skips_unavailable() -> bool:
-    """Whether tests that need an unavailable module are skipped. BuildError when the setting has another value."""
+    """Return whether tests that need an unavailable module are skipped. BuildError for another value."""
     match os.environ.get("WVA_E2E_UNAVAILABLE", ""):
         case "skip":
             return True
@@ -272,7 +272,7 @@ def build(module: Module) -> None:
 
 
 def build_all(modules: Iterable[Module] = ALL) -> list[BuildError]:
-    """Build what is not in the cache yet, two modules at a time; return what went wrong."""
+    """Build the missing modules, two at a time; return the errors."""
     by_source: dict[Path, list[Module]] = {}
     for module in modules:  # modules of one go.mod compile the same packages: one after the other
         by_source.setdefault(module.source, []).append(module)

@@ -37,7 +37,7 @@ _INFORMATION = re.compile(r'I\d{4} |\{"level":"info"')  # of klog and of zap
 
 
 class ClusterAccess:
-    """What every test may use: the API as administrator, identities, Prometheus."""
+    """The parts that every test may use: the API as administrator, identities, Prometheus."""
 
     def __init__(self, directory: Path, kubeconfig: Path, prometheus: PrometheusApi) -> None:
         """``directory`` takes the files made for this run, ``kubeconfig`` is the administrator's."""
@@ -47,13 +47,13 @@ class ClusterAccess:
 
     @cached_property
     def api(self) -> KubernetesApi:
-        """A client with the administrator's identity."""
+        """Return a client with the administrator's identity."""
         endpoint, tls, token = read_kubeconfig(self.kubeconfig)
         return KubernetesApi(endpoint.server, tls, token=token)
 
     @property
     def endpoint(self) -> Endpoint:
-        """URL and authority of the API server."""
+        """Return URL and authority of the API server."""
         return read_kubeconfig(self.kubeconfig)[0]
 
     def service_account_token(

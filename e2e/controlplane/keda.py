@@ -153,6 +153,6 @@ def wait_available(api: KubernetesApi, name: str) -> None:
 
 
 def is_available(service: Body) -> bool:
-    """Whether an APIService has the condition Available."""
+    """Return whether an APIService has the condition Available."""
     conditions = service.get("status", {}).get("conditions", [])
     return any(condition["type"] == "Available" and condition["status"] == "True" for condition in conditions)

@@ -61,7 +61,7 @@ async def _for_ever(name: str, run: Callable[[], Awaitable[object]]) -> None:
 
 
 class Metadata(WholeMeta, frozen=True, rename="camel"):
-    """Metadata with all annotations, and what holds a deletion back."""
+    """Metadata with all annotations, and the finalizers that delay a deletion."""
 
     finalizers: tuple[str, ...] = ()
 
@@ -107,7 +107,7 @@ class KubeletPod(msgspec.Struct, frozen=True):
 
 
 class Taint(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What keeps pods from a node."""
+    """A mark of a node that keeps pods away."""
 
     key: str
     effect: str
@@ -175,7 +175,7 @@ class Nodes:
                 body = {"metadata": _precondition(node), "spec": {"taints": taints or None}}
                 self._informer.store.learn(await self._client.patch(NODES, key, body), replaces=node)
         except (errors.Conflict, errors.NotFound):
-            pass  # it changed or went meanwhile: the watch is about to say so, and queues it again
+            pass  # the object changed or was deleted: the watch event queues it again
         return After(left_seconds)
 
     async def _beat(self, node: KubeletNode, ready: KubeletCondition | None) -> None:
@@ -205,7 +205,7 @@ class Nodes:
 
 
 class Pods:
-    """Plays the life of every bound pod."""
+    """Simulates the life of every bound pod."""
 
     def __init__(
         self, client: KubeClient, *, clock: Clock, instruments: Instruments, random: Random | None = None
@@ -242,7 +242,7 @@ class Pods:
             elif not _is_ready(pod):
                 return await self._load(pod)
         except (errors.Conflict, errors.NotFound):
-            pass  # it changed or went meanwhile: the watch is about to say so, and queues it again
+            pass  # the object changed or was deleted: the watch event queues it again
         return Done()
 
     async def _run(self, pod: KubeletPod) -> None:
@@ -320,7 +320,7 @@ class Pods:
 
 
 async def run(client: KubeClient, *, clock: Clock, instruments: Instruments) -> None:
-    """Play all nodes and their pods; ends only by cancellation."""
+    """Simulate all nodes and their pods; ends only by cancellation."""
     async with asyncio.TaskGroup() as group:
         Nodes(client, clock=clock, instruments=instruments).start(group)
         Pods(client, clock=clock, instruments=instruments).start(group)

@@ -120,7 +120,7 @@ def kubelet(layout: Layout) -> ServerProcess:
 
 
 def is_healthy(address: str, *, scheme: str = "https", path: str = "/healthz") -> bool:
-    """Whether a component on loopback says it is healthy. Its self-signed certificate is not checked."""
+    """Return whether a component on loopback reports that it is healthy. Its self-signed certificate is not checked."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -54,36 +54,36 @@ class Layout:
 
     @property
     def authority(self) -> Path:
-        """The certificate of the authority that signed every server."""
+        """Return the certificate of the authority that signed every server."""
         return self._pki / "ca.crt"
 
     @property
     def front_proxy_authority(self) -> Path:
-        """The authority of the aggregation layer's client certificate."""
+        """Return the authority of the aggregation layer's client certificate."""
         return self._pki / "front-proxy-ca.crt"
 
     @property
     def service_account_key(self) -> Path:
-        """The key that signs service account tokens."""
+        """Return the key that signs service account tokens."""
         return self._pki / "service-account.key"
 
     @property
     def endpoint(self) -> Endpoint:
-        """The API server."""
+        """Return the API server's endpoint."""
         return Endpoint(f"https://{self.address('kube-apiserver')}", self.authority.read_bytes())
 
     @property
     def audit_policy(self) -> Path:
-        """The API server's audit policy."""
+        """Return the path of the API server's audit policy."""
         return self.directory / "audit-policy.yaml"
 
     @property
     def audit_log(self) -> Path:
-        """The API server's audit log."""
+        """Return the path of the API server's audit log."""
         return self.data("kube-apiserver") / "audit.log"
 
     def address(self, name: str) -> str:
-        """``127.0.0.1:PORT`` of a component."""
+        """Return ``127.0.0.1:PORT`` of a component."""
         return f"{LOOPBACK}:{self.ports[name]}"
 
     def pair(self, name: str) -> ServerCertificate:

@@ -14,7 +14,7 @@ _FIRST, _LAST = 20000, 32000
 
 
 def free_ports(names: Iterable[str]) -> dict[str, int]:
-    """One free TCP port of 127.0.0.1 for each name, all different."""
+    """Return one free TCP port of 127.0.0.1 for each name, all different."""
     ports: dict[str, int] = {}
     for name in names:
         ports[name] = free_port(taken=ports.values())
@@ -22,7 +22,7 @@ def free_ports(names: Iterable[str]) -> dict[str, int]:
 
 
 def free_port(*, taken: Iterable[int] = ()) -> int:
-    """One TCP port of 127.0.0.1 on which nothing listens and which is not in ``taken``."""
+    """Return a TCP port of 127.0.0.1 on which no process listens and which is not in ``taken``."""
     avoided = set(taken)
     for port in random.sample(range(_FIRST, _LAST), 500):
         if port not in avoided and _is_free(port):

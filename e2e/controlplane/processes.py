@@ -1,9 +1,9 @@
-"""Processes that are held by id, never by name.
+"""Processes that are addressed by id, never by name.
 
-In: a name, a command line, an environment. Out: a running process with a log file of its own, which can be stopped,
-killed, paused, resumed and restarted. The id and start time of a started process are written to a small record, so
-that another test worker (or the watchdog) can act on it as well as the one that started it; a recycled pid is
-recognised by its start time, and signals go through a pid file descriptor, so they cannot hit a stranger.
+In: a name, a command line, an environment. Out: a running process with a log file of its own, which a test can stop,
+kill, pause, resume and restart. A small file records the id and the start time of the process, so that another test
+worker or the watchdog can act on it, too. The start time tells the process from a later one with the same id. Signals
+go through a pid file descriptor, so they never reach another process.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class ServerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The recorded pid, None when the process was never started or was stopped."""
+        """Return the recorded pid; None when the process was never started or was stopped."""
         record = self._record()
         return record[0] if record else None
 
     @property
     def running(self) -> bool:
-        """Whether the recorded process is alive (a paused one is)."""
+        """Return whether the recorded process is alive. A paused process is alive."""
         with self._handle() as handle:
             return handle is not None and not _ended(handle, 0)
 
@@ -170,7 +170,7 @@ def start_ticks(pid: int) -> int | None:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return int(text.rpartition(")")[2].split()[19])  # the name in parentheses may hold spaces: count from behind it
+    return int(text.rpartition(")")[2].split()[19])  # the name in parentheses may hold spaces: count fields after it
 
 
 def stop_all(directory: Path, *, besides: int = 0) -> None:

@@ -101,7 +101,7 @@ class PrometheusApi:
         return version
 
     def is_ready(self) -> bool:
-        """Whether the server answers queries."""
+        """Return whether the server answers queries."""
         try:
             return b"Ready" in self._open("/-/ready")
         except urllib.error.URLError:

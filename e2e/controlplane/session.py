@@ -1,9 +1,9 @@
 """One control plane that several test workers share. The last worker to leave stops it.
 
-In: a rendezvous folder that all workers of a run know. The first one to come starts the control plane, under a file
-lock; each registers itself as a user (pid and start time, so that a killed worker is not waited for); the last one to
-leave stops every process and removes the folder, unless a test failed. A watchdog process does the same when all
-users are gone without having left, so not even a killed test run leaves a server behind.
+In: a rendezvous folder that all workers of a run know. The first worker starts the control plane, under a file lock.
+Each worker registers as a user with its pid and start time, so that the others do not wait for a killed worker. The
+last one stops every process, and removes the folder unless a test failed. If all users end without leaving, a watchdog
+process does the same, so that a killed test run leaves no server behind.
 """
 
 from __future__ import annotations

@@ -41,7 +41,10 @@ def metadata() -> Body:
 def attempt(
     values: Values | None = None, *files: Path, apis: Sequence[str] = (), release: str = RELEASE
 ) -> subprocess.CompletedProcess[str]:
-    """Render the chart, whatever comes of it. ``apis`` are what the cluster serves beside its own."""
+    """Render the chart and return the result, also after an error.
+
+    ``apis`` are the APIs that the cluster serves beside its own.
+    """
     flags = [part for file in files for part in ("--values", str(file))]
     flags += [part for api in apis for part in ("--api-versions", api)]
     return tools.run(

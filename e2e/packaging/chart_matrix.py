@@ -1,4 +1,4 @@
-"""Values that operators may set, one set for each turn that a template can take."""
+"""Values that operators may set. For each branch of a template, one set takes it and one set does not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DIGEST = "sha256:" + "0" * 64
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One set of values, with what the cluster serves beside its own kinds, and the release's name."""
+    """One set of values, the kinds that the cluster serves beside its own, and the release's name."""
 
     values: Values = field(default_factory=dict)
     files: Sequence[Path] = ()
@@ -24,7 +24,7 @@ class Case:
     release: str = "wva"
 
     def render(self) -> list[Body]:
-        """Return the objects, which are the caller's to change."""
+        """Return the objects, which the caller may change."""
         return parsed(self._text)
 
     @cached_property

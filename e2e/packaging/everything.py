@@ -1,4 +1,4 @@
-"""Everything that users apply, rendered with the tools they have."""
+"""Renders all objects that users apply, with the tools that users have."""
 
 from __future__ import annotations
 

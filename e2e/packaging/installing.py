@@ -49,18 +49,18 @@ class ToolCall:
 
     @property
     def words(self) -> list[str]:
-        """The arguments without the context, which any call may have."""
+        """Return the arguments without the context, which any call may have."""
         if self.argv and self.argv[0] in _CONTEXTS:
             return self.argv[2:]
         return self.argv
 
     @property
     def writes(self) -> bool:
-        """Whether it changes anything outside the script's own folder."""
+        """Return whether the call changes anything outside the script's own folder."""
         return self.words[0] not in _READS[self.tool] and "--dry-run=client" not in self.words
 
     def __str__(self) -> str:
-        """Return it as one would type it."""
+        """Return the call as a user would type it."""
         return " ".join([self.tool, *self.words])
 
 

@@ -131,7 +131,7 @@ class RecordedCluster:
         return ""
 
     def kubectl_apply(self, _argv, stdin):
-        """Keep what comes on standard input, JSON or YAML, by what its head says."""
+        """Keep the objects from standard input, JSON or YAML, by their kind, namespace and name."""
         found = {name: re.search(rf'"?\b{name}"?: "?([\w.-]+)', stdin) for name in ("kind", "name", "namespace")}
         if all(found.values()):
             kind, name, namespace = (match[1] for match in found.values())
@@ -152,7 +152,7 @@ class RecordedCluster:
         return ""
 
     def kubectl_delete(self, argv, _stdin):
-        """Delete an object. Failure when there is none, unless that is no matter."""
+        """Delete an object. Failure when there is none, unless the call ignores missing objects."""
         namespace, quiet = flag(argv, "--namespace"), switch(argv, "--ignore-not-found")
         if self.objects.pop(self.key(argv[0], argv[1], namespace), None) is None and not quiet:
             raise ToolFailure(f"Error from server (NotFound): {argv[1]} not found")

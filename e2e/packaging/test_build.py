@@ -92,7 +92,7 @@ def test_what_does_not_compile_is_another_error(tmp_path, monkeypatch, capsys):
 
 
 def test_unreachable_registry_counts_as_refusal(tmp_path, monkeypatch, capsys):
-    """A registry that does not answer is no defect of the pins."""
+    """The builder treats a registry that does not answer like one that refuses a module."""
     monkeypatch.setenv("GOPROXY", "http://127.0.0.1:1")
     monkeypatch.setattr(build, "ALL", (_refused(tmp_path),))
 
@@ -120,7 +120,7 @@ def test_unknown_way_to_treat_the_unavailable_is_refused(monkeypatch, capsys):
 
 
 def test_own_binaries_are_used_as_they_are(tmp_path, monkeypatch):
-    """With WVA_E2E_BIN a binary that is there is taken, and one that is missing is built into the folder."""
+    """With WVA_E2E_BIN the builder takes existing binaries, and builds missing ones into the folder."""
     own = tmp_path / "own"
     own.mkdir()
     monkeypatch.setenv("WVA_E2E_BIN", str(own))

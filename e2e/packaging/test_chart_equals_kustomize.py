@@ -141,7 +141,7 @@ def test_each_object_is_the_same(overlay: str):
 
 @pytest.mark.parametrize("overlay", VALUES)
 def test_each_process_has_the_same_settings(overlay: str):
-    """Flags, environment and ConfigMap together: every setting, whichever way it is given."""
+    """Flags, environment and ConfigMap together give the process the same settings."""
     assert settings_of(of_kustomize(overlay)) == settings_of(of_chart(overlay))
 
 
@@ -193,7 +193,7 @@ def test_the_reasons_are_needed():
 
 
 def test_a_confined_chart_has_nothing_of_the_cluster_either():
-    """Roles only, with plain metrics and no token for endpoint pickers."""
+    """The objects are Roles only, with plain metrics and no token for endpoint pickers."""
     assert all("namespace" in item["metadata"] for item in of_chart("namespace-scoped"))
     assert {item["kind"] for item in of_chart("namespace-scoped")} >= {"Role", "RoleBinding"}
 

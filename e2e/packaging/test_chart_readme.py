@@ -1,4 +1,4 @@
-"""The chart's README: its tables and commands are those of the chart."""
+"""The chart's README has the tables and commands of the chart."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_key_that_is_written_exists():
 
 
 def test_every_link_leads_somewhere():
-    """Files and sections."""
+    """Each link of the README names an existing file or section."""
     titles = re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
     headings = {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}
     links = re.findall(r"\]\(([^)]+)\)", TEXT)
@@ -45,11 +45,11 @@ def test_every_link_leads_somewhere():
 
 
 def test_the_version_is_that_of_the_program():
-    """Chart, image and program are one version."""
+    """Chart, image and program have one version."""
     assert chart.metadata()["appVersion"] == chart.metadata()["version"] == wva.__version__
 
 
 def test_the_definition_is_the_shipped_one():
-    """The chart has the CustomResourceDefinition that everything else has."""
+    """The chart has the same CustomResourceDefinition as the manifests."""
     (file,) = (chart.CHART / "crds").iterdir()
     assert file.read_text(encoding="utf-8") == CRD.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the chart renders, over every turn that its templates can take."""
+"""Tests of the objects that the chart renders, for each branch of its templates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCALERS = {"HorizontalPodAutoscaler", "ScaledObject"}
 
 
 def test_every_object_is_valid():
-    """Against strict schemas: no field that a kind does not have, no value of another type."""
+    """Strict schemas find no unknown field and no value of another type."""
     assert len(CASES) >= 30
     rendered = of_the_chart()
     assert problems(rendered) == []
@@ -117,7 +117,7 @@ def test_the_target_may_be_of_each_kind(actuator: str, kind: TargetKind):
 
 
 def test_a_variant_alone_may_have_any_kind():
-    """Another release installs the controller, and its values are not known here."""
+    """Another release installs the controller, and this release does not know its values."""
     items = render({"controller": {"enabled": False}, "llmd": {"targetKind": "StatefulSet"}})
     assert only(items, "VariantAutoscaling")["spec"]["scaleTargetRef"]["kind"] == "StatefulSet"
 
@@ -141,7 +141,7 @@ def test_scalers_select_the_variants_own_series(instance: str):
 
 
 def test_names_fit():
-    """A long release makes names that Services and label values may have, and no two of them alike."""
+    """A long release name gives names that fit Services and label values, and all names differ."""
     items = CASES["long-release"].render()
     limited = {"Service", "VariantAutoscaling", "Deployment"}
     assert all(len(item["metadata"]["name"]) <= 63 for item in items if item["kind"] in limited)
@@ -289,7 +289,7 @@ def test_objectives_that_no_analyzer_reads_are_said(values: chart.Body, why: str
 
 
 def test_the_notes_say_that_no_registry_has_the_default_image(tmp_path: Path):
-    """So the user need not find out from pods that do not start."""
+    """Without this note the user learns it only from pods that do not start."""
     image = f"wva:{chart.metadata()['appVersion']}"
     assert f"the image is {image}, which no registry has" in chart.notes({}, tmp_path / "a")
     mine = {"wva": {"image": {"repository": "registry.example/wva"}}}

@@ -181,7 +181,7 @@ def test_every_value_is_described():
 
 
 def test_the_schema_is_about_the_values():
-    """The keys of values.yaml are those of the schema, which has two of older versions as well."""
+    """The schema has the keys of values.yaml, and two keys of older versions."""
     described = set(_leaves(SCHEMA, ""))
     assert {path for path in described if not _is_within(path, VALUES)} == {"global", "wva.baseName", "wva.modelName"}
     assert all(any(_is_within(leaf, [path]) or _is_within(path, [leaf]) for leaf in described) for path in VALUES)
@@ -203,7 +203,7 @@ def _leaves(schema: dict[str, Any], path: str) -> Iterator[str]:
 
 
 def test_the_fields_of_entries_are_those_of_the_config_maps():
-    """What may stand in an entry of a ConfigMap may stand in the values, under the chart's names for four fields."""
+    """The values accept each field of a ConfigMap's entry, four of them under the chart's names."""
     names = {"modelID": "model_id", "enabled": "enable_scale_to_zero", "retentionPeriod": "retention_period"}
 
     def fields(path: str) -> set[str]:

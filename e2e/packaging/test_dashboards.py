@@ -51,7 +51,7 @@ def test_prometheus_understands_every_query(tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dashboard_is_one_of_grafana_11(name):
-    """Schema, address, and the data source as a choice."""
+    """Each dashboard has the schema, an address, and a choice of the data source."""
     document = dashboard(name)
     assert document["schemaVersion"] == GRAFANA_11
     assert document["uid"] == f"wva-{name}"
@@ -91,7 +91,7 @@ def test_every_choice_is_heeded_and_every_variable_offered(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_panel_says_what_it_shows(name):
-    """Title, description, unit, and the chosen data source for each query."""
+    """Each panel has a title, a description and a unit. Each query uses the chosen data source."""
     for panel in panels(dashboard(name)):
         assert panel["title"]
         assert panel["description"].endswith(".")

@@ -65,7 +65,7 @@ def test_the_files_are_made_for_the_python_of_the_base(stages: dict[str, BuildSt
 
 @pytest.mark.parametrize(("stage", "name"), [("build", "BUILD"), ("final", "BASE")])
 def test_each_base_can_be_pinned_and_none_is_made_up(stages: dict[str, BuildStage], stage: str, name: str):
-    """The digest is an argument, empty unless given: a build without one takes the tag."""
+    """The digest is an argument, empty unless given. A build without a digest takes the tag."""
     assert stages[stage].base == f"${{{name}_IMAGE}}${{{name}_DIGEST:+@${{{name}_DIGEST}}}}"
     assert f"{name}_DIGEST=" in stages[""].all("ARG")
 
@@ -102,7 +102,7 @@ def test_labels_tell_version_revision_and_base(stages: dict[str, BuildStage]):
 
 
 def test_the_build_sees_what_it_copies_and_no_more(stages: dict[str, BuildStage]):
-    """Every source that is copied is let in by .containerignore, and everything let in is copied."""
+    """.containerignore lets in exactly the sources that the build copies."""
     copied = {source.rstrip("/") for text in stages["build"].all("COPY") for source in text.split()[:-1]}
     lines = (ROOT / ".containerignore").read_text(encoding="utf-8").splitlines()
     allowed = {line[1:].removesuffix("/*.py") for line in lines if line.startswith("!")}

@@ -42,7 +42,7 @@ def test_what_is_not_locked_is_an_error():
 
 
 def test_an_entry_without_a_hash_is_an_error():
-    """A lock that does not say what a file must be is no lock."""
+    """The build refuses a lock with an entry that has no hash."""
     with pytest.raises(lock.LockError, match="no hash for delta"):
         lock.subset(f"{LOCK}delta==5.0\n", ["gamma"])
 
@@ -71,7 +71,7 @@ def test_pip_failing_says_what_it_wrote():
 
 
 def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """The files of an earlier build would be shipped."""
+    """The build refuses such a directory, or it would ship the files of an earlier build."""
     (tmp_path / "old").touch()
     assert assemble.main([str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"{tmp_path} is not empty\n"
@@ -109,7 +109,7 @@ def test_another_standard_library_is_compiled_anew(tmp_path: Path):
 
 
 def test_the_standard_library_is_at_its_own_path(tmp_path: Path):
-    """What the controller imports is compiled, what it never imports is not."""
+    """Modules that the controller imports are compiled. Folders that it never imports are not."""
     jobs = {job.path.name: job for job in bytecode.standard_library(tmp_path)}
     assert jobs["selectors.py"].checked
     assert jobs["selectors.py"].target.is_relative_to(tmp_path / jobs["selectors.py"].source.parent.relative_to("/"))

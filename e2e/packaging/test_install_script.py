@@ -75,7 +75,7 @@ def test_a_second_run_creates_nothing(twice: tuple[ScriptOutcome, ScriptOutcome,
 
 
 def test_the_authority_reaches_controller_and_adapter(twice: tuple[ScriptOutcome, ScriptOutcome, Machine]):
-    """The certificate that Prometheus serves is its own authority; the adapter finds it where its values say."""
+    """The certificate of Prometheus is its own authority. The adapter finds it where its values say."""
     first, _, machine = twice
     given = first.values()
     assert first.release("workload-variant-autoscaler").files[given["wva.prometheus.caCert"]] == CERTIFICATE
@@ -177,7 +177,7 @@ def test_all_that_is_missing_is_said_at_once(machine: Machine):
     ],
 )
 def test_the_image_has_to_be_named(machine: Machine, tmp_path: Path, given: dict[str, str], code: int):
-    """No registry has the chart's own name: without another one the pods would wait for an image for ever."""
+    """No registry has the chart's default image. Without another one the pods would wait for an image for ever."""
     for name in {"VALUES_FILE", "PROM_CA_CERT_PATH"} & given.keys():
         file = tmp_path / name
         file.write_text(given[name], encoding="utf-8")
@@ -424,7 +424,7 @@ def test_an_image_by_digest_or_by_tag(machine: Machine, image: str, digest: str 
 def test_undeploy_removes_what_was_installed_and_keeps_the_rest(
     twice: tuple[ScriptOutcome, ScriptOutcome, Machine], tmp_path: Path
 ):
-    """Releases, first the controller's; objects of users, the definition and namespaces stay. Again is no error."""
+    """Undeploy removes the releases, the controller's first. A second run is no error."""
     machine = Machine(tmp_path, **twice[2].world)
     outcome = machine.run("--undeploy")
     assert outcome.code == 0, outcome.err

@@ -216,7 +216,7 @@ def test_kind_without_the_image_says_how_to_get_it(tmp_path: Path):
 
 
 def test_kind_with_an_accelerator_that_no_node_has_is_refused(tmp_path: Path):
-    """The pods would wait for ever."""
+    """The script refuses such an accelerator, because the pods would wait for a node for ever."""
     outcome = Machine(tmp_path, images=[IMAGE], clusters=["kind-wva-gpu-cluster"]).run(**KIND, ACCELERATOR_TYPE="H100")
     assert outcome.code == 1
     assert "ACCELERATOR_TYPE=H100: no node of CLUSTER_GPU_TYPE=mix has it" in outcome.err
@@ -282,7 +282,7 @@ def test_setup_labels_nodes_by_type(tmp_path: Path, type_: str, products: list[s
     ],
 )
 def test_setup_refuses_what_it_does_not_know(tmp_path: Path, options: list[str], message: str):
-    """The error has the option, the value and the expected form, and comes before the script creates a cluster."""
+    """The error has the option, the value and the expected form. The script creates no cluster."""
     outcome = Machine(tmp_path).run(*options, script="kind-emulator/setup.sh")
     assert (outcome.code, outcome.writes) == (1, [])
     assert f"ERROR: {message}" in outcome.err

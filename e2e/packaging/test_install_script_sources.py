@@ -1,4 +1,4 @@
-"""The scripts as sources: shellcheck, the chart takes what they pass, and their page tells every variable."""
+"""Checks the sources of the scripts with shellcheck, against the chart, and against the page of their variables."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_variable_is_used(name: str):
 
 
 def test_every_kind_of_value_has_words_and_a_check(tmp_path: Path):
-    """Otherwise a script would accept a wrong value, or refuse it without naming the expected form."""
+    """Otherwise a script would accept a wrong value, or refuse it without the expected form."""
     body = SETTINGS.partition("known_settings() {")[2].partition("TABLE'\n")[2].partition("\nTABLE")[0]
     for name, kind in (line.split() for line in body.splitlines()):
         assert len(re.findall(rf"^  {kind}\)", SETTINGS, re.MULTILINE)) == 2, f"{name} {kind}"
@@ -81,7 +81,7 @@ def test_what_has_no_effect_is_said_once_each(tmp_path: Path):
 
 @pytest.mark.parametrize("environment", ["kubernetes", "openshift", "kind-emulator"])
 def test_the_chart_takes_the_values(tmp_path: Path, environment: str):
-    """The real Helm renders the real chart with them: no unknown key, no wrong type, and they arrive."""
+    """The real Helm renders the real chart with these values, without an unknown key or a wrong type."""
     given = tmp_path / "given.crt"
     given.write_text(CERTIFICATE, encoding="utf-8")
     machine = Machine(tmp_path / "machine", nodes=[node("one", nvidia="NVIDIA-A100-SXM4-80GB")])

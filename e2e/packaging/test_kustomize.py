@@ -142,7 +142,7 @@ def test_ports_fit(overlay: str):
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_settings_are_taken_without_a_word(overlay: str):
-    """The controller takes flags, environment and ConfigMap: it rejects and ignores nothing, and knows all names."""
+    """The controller accepts flags, environment and ConfigMap without a warning, and knows all names."""
     items = rendered(overlay)
     flags = given_flags(build_parser().parse_args(expand_booleans(["run", *container(items)["args"]])))
     data = main_config(items)
@@ -161,7 +161,7 @@ def test_settings_are_taken_without_a_word(overlay: str):
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_config_maps_say_what_is_in_force_without_them(overlay: str):
-    """The thresholds that are shipped are the defaults, so deleting the ConfigMap changes nothing."""
+    """The shipped thresholds are the defaults, so deleting the ConfigMap changes nothing."""
     items = rendered(overlay)
     environment = {entry["name"]: entry["value"] for entry in container(items)["env"] if "value" in entry}
     settings = load(Given({}, environment, main_config(items))).settings
@@ -186,7 +186,7 @@ def test_a_namespace_scoped_installation_has_nothing_of_the_cluster():
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_pod_is_hardened_and_no_user_is_fixed(overlay: str):
-    """Restricted by Pod Security, and by OpenShift's restricted-v2, which chooses user and groups itself."""
+    """The pod fits Pod Security's restricted level, and OpenShift's restricted-v2, which chooses user and groups."""
     spec = one(rendered(overlay), "Deployment")["spec"]["template"]["spec"]
     assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     assert container(rendered(overlay))["securityContext"] == {
@@ -199,7 +199,7 @@ def test_the_pod_is_hardened_and_no_user_is_fixed(overlay: str):
 
 
 def test_openshift_uses_what_openshift_gives():
-    """Thanos with the account's token, both certificates of the service CA, its monitoring's role and label."""
+    """The overlay uses Thanos with the account's token, the service CA's certificates, and OpenShift's monitoring."""
     items = rendered("openshift", (MONITORS["openshift"],))
     settings = load(Given({}, {}, main_config(items))).settings
     assert settings.prometheus_token_path == "/var/run/secrets/wva/prometheus/token"
@@ -231,7 +231,7 @@ def test_the_image_is_named_in_one_place():
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_only_the_monitors_need_the_prometheus_operator(overlay: str):
-    """Every kind of an overlay is Kubernetes' own; the component with the ServiceMonitor is added by choice."""
+    """Overlays have only kinds of Kubernetes. The user adds the component with the ServiceMonitor."""
     for components in [(), COMPONENTS[1:2], COMPONENTS[2:]]:
         extra = tuple(name for name in components if (name,) in combinations(overlay))
         groups = {item["apiVersion"].rpartition("/")[0] for item in rendered(overlay, extra)}
@@ -241,7 +241,7 @@ def test_only_the_monitors_need_the_prometheus_operator(overlay: str):
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_monitor_may_be_added_later_by_itself(overlay: str):
-    """``kubectl apply -k`` of the component brings what it brings as a part of an installation."""
+    """``kubectl apply -k`` of the component alone gives the same objects as an installation with it."""
     whole = one(rendered(overlay, (MONITORS[overlay],)), "ServiceMonitor")
     assert kustomize.render(DEPLOY / "components" / MONITORS[overlay]) == [whole]
 
@@ -256,7 +256,7 @@ def test_every_object_of_a_namespace_says_which(overlay: str):
 
 
 def test_kubectl_reads_nothing_but_the_kind_in_the_folder_of_the_crd():
-    """``apply -f`` takes every file with one of these endings for an object."""
+    """``apply -f`` applies every file with one of these endings."""
     read = [file.name for file in (DEPLOY / "crd").iterdir() if file.suffix in {".yaml", ".yml", ".json"}]
     assert read == ["llmd.ai_variantautoscalings.yaml"]
     (kind,) = kustomize.render(DEPLOY / "crd")
@@ -264,7 +264,7 @@ def test_kubectl_reads_nothing_but_the_kind_in_the_folder_of_the_crd():
 
 
 def test_defaults_of_the_namespace_are_those_of_the_settings():
-    """Guides and manifests speak of the same namespace."""
+    """The overlay installs into the default namespace of the settings."""
     assert (
         one(rendered("kubernetes"), "Namespace")["metadata"]["name"] == Settings.model_fields["pod_namespace"].default
     )

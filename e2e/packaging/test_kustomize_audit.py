@@ -22,7 +22,7 @@ ACCOUNT = "blue-workload-variant-autoscaler-controller-manager"
 def entry(
     right: Right, *, account: str = ACCOUNT, decision: str = "allow", at_seconds: float = START, code: int = 200
 ) -> str:
-    """Return a line as the API server writes it."""
+    """Return a line of the audit log in the API server's format."""
     resource, _, subresource = right.resource.partition("/")
     received = dt.datetime.fromtimestamp(at_seconds, dt.UTC).isoformat()
     return json.dumps(
@@ -45,7 +45,7 @@ def entry(
 
 
 def kept(folder: Path, lines: Iterable[str], *, run: str = "run") -> Path:
-    """Write a log as it is kept of one control plane."""
+    """Write the log of one control plane as ``keep`` saves it."""
     directory = folder / run
     directory.mkdir()
     (directory / "audit.log").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -101,7 +101,7 @@ def test_a_refusal_is_named_unless_it_was_meant(tmp_path: Path):
 
 
 def test_a_terminating_namespace_is_no_refusal(tmp_path: Path):
-    """The server forbids to create in it, whatever the rights."""
+    """The server forbids every account to create objects in such a namespace."""
     kept(tmp_path, [entry(Right("", "events", "create"), code=403)])
     assert report(tmp_path, whole=False) == []
 

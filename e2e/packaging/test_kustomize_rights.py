@@ -49,7 +49,7 @@ def shipped() -> list[Body]:
 
 
 def granted(items: list[Body]) -> set[Right]:
-    """Return what the controller may do, without telling namespaces apart."""
+    """Return the rights of the controller, without telling namespaces apart."""
     return rights_of(f"{PREFIX}controller-manager", items) or rights_of("controller-manager", items)
 
 
@@ -106,7 +106,7 @@ def test_every_request_of_the_source_is_known():
 
 
 def test_the_controller_may_do_what_it_asks_for_and_nothing_else(shipped: list[Body]):
-    """Rule by rule, verb by verb."""
+    """Granted and needed rights are equal, rule by rule and verb by verb."""
     assert granted(shipped) == asked()
 
 

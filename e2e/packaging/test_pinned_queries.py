@@ -32,7 +32,7 @@ OURS = re.compile(r"\b(?:wva|inferno)_[a-z_]+[a-z]\b")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "charts").rglob("*.md")])
 PIN = {"job", "namespace"}
 QUERY = re.compile(r"exported_namespace|variant_name|[\[(]")
-"""What a query within a line has. Without it, it is the name of a series: ``wva_cycles_total{result="error"}``."""
+"""Finds a query within a line. Other texts only name a series: ``wva_cycles_total{result="error"}``."""
 
 Found = tuple[str, str]  # what kind of place it is, and the expression
 
@@ -89,7 +89,7 @@ def is_dashboard(item: Body) -> bool:
 
 
 def of_dashboard(document: dict[str, Any]) -> Iterator[str]:
-    """Yield what a dashboard asks, the values of its choices included."""
+    """Yield the queries of a dashboard, including those for the values of its choices."""
     variables = document["templating"]["list"]
     values = {"__rate_interval": "1m"} | {
         variable["name"]: variable["query"] if variable["type"] == "textbox" else "chosen" for variable in variables
@@ -118,7 +118,7 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def rendered() -> Iterator[tuple[str, Body]]:
-    """Yield every object that users apply, by what it comes from."""
+    """Yield every object that users apply, with the name of its source."""
     all_of_it = merged(
         nested("actuator", "keda"),
         nested("observability.alerts.enabled", True),
@@ -150,7 +150,7 @@ def of_pages() -> Iterator[Found]:
 
 
 def test_every_query_of_what_users_apply_names_the_target():
-    """Rules, triggers and dashboards, of the chart and of kustomize."""
+    """Rules, triggers and dashboards of the chart and of kustomize name the target."""
     found = [(name, place, text) for name, item in rendered() for place, text in expressions(item)]
     assert {place for _, place, _ in found} == {"rule", "trigger", "dashboard"}
     assert [(name, place, text) for name, place, text in found if loose(text)] == []

@@ -1,4 +1,4 @@
-"""The samples as a user finds them: valid, about the same two variants, and accepted by what reads them."""
+"""The samples are valid, are about the same two variants, and are accepted by their readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of manifests finds what the API server would refuse, in Kubernetes' kinds as in others."""
+"""The schema check finds the errors that the API server would refuse, in Kubernetes' kinds and in custom kinds."""
 
 from __future__ import annotations
 
@@ -110,5 +110,5 @@ def test_a_field_that_the_oldest_kubernetes_does_not_have():
 
 
 def test_the_oldest_kubernetes_is_the_one_that_is_promised():
-    """The page about installing tells users what they need."""
+    """The page about installing names the oldest version that the tests check."""
     assert f"| Kubernetes {OLDEST} or newer," in INSTALL.read_text(encoding="utf-8")

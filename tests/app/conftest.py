@@ -1,4 +1,4 @@
-"""The stage of the component tests."""
+"""The fixture ``stage`` of these tests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from tests.app.stage import ControllerStage
 
 @pytest.fixture
 async def stage(tmp_path, monkeypatch):
-    """Return the world around a controller, listening."""
+    """Return a started stage."""
     async with ControllerStage(tmp_path, monkeypatch).open() as opened:
         yield opened

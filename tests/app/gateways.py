@@ -1,4 +1,4 @@
-"""An endpoint picker's metrics on 127.0.0.1, and the pool that leads there."""
+"""A fake endpoint picker on 127.0.0.1, and a pool that refers to it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def install_pools(stage):
 
 
 def pool(stage, port, *, labels=None, namespace="ns", name="pool", picker="epp"):
-    """Put a pool in front of a Deployment, its picker's Service and a Ready pod of the picker on 127.0.0.1."""
+    """Create a pool, the Service of its picker, and a Ready pod of the picker on 127.0.0.1."""
     store = stage.api.store
     store.create(
         POOLS,
@@ -64,10 +64,10 @@ def pool(stage, port, *, labels=None, namespace="ns", name="pool", picker="epp")
 
 
 class FakePicker:
-    """An endpoint picker's metrics: how many requests wait, unless ``answer`` says something else to a request."""
+    """An endpoint picker that serves the number of waiting requests as a metric, or calls ``answer`` if that is set."""
 
     def __init__(self):
-        """Nothing waits."""
+        """Start without waiting requests."""
         self.waiting = 0
         self.port = 0
         self.answer = None

@@ -1,7 +1,7 @@
-"""A whole controller process in front of an embedded API server and Prometheus: real HTTP, the machine's clock.
+"""A whole controller process with an embedded API server and an embedded Prometheus, over HTTP and in real time.
 
-Nothing here waits for a fixed time: ``until`` looks again and again and fails at a deadline that a working controller
-never reaches.
+Tests do not sleep for a fixed time: ``until`` repeats a check, and fails after a time that a working controller never
+needs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DEADLINE_SECONDS = 60.0
 
 
 async def until(check: Callable[[], Any], *, seconds: float = DEADLINE_SECONDS) -> Any:
-    """Return the first true value of ``check``; fail when there is none in time."""
+    """Return the first true value of ``check``. Fails after ``seconds``."""
     limit = time.monotonic() + seconds
     while not (value := check()):
         assert time.monotonic() < limit, f"not true within {seconds} s"
@@ -46,11 +46,11 @@ async def until(check: Callable[[], Any], *, seconds: float = DEADLINE_SECONDS) 
 
 
 class ControllerStage:
-    """The world around one controller; verbs write straight into the embedded store."""
+    """The cluster around one controller. Its methods write directly into the embedded store."""
 
     def __init__(self, tmp_path, monkeypatch):
         """Prepare the servers; ``open`` starts them."""
-        # A query is tried as often as ever, without seconds of pauses: those are tested with the client.
+        # Retries without long pauses. The tests of the client cover the pauses.
         monkeypatch.setattr("wva.prometheus.client._RETRY_PAUSES_SECONDS", (0.01, 0.02, 0.04))
         self.api = EmbeddedApiServer(
             [kind_from_definition(definition())],
@@ -67,7 +67,7 @@ class ControllerStage:
 
     @asynccontextmanager
     async def open(self):
-        """Listen."""
+        """Start the servers."""
         async with self.api, self.prometheus:
             self.prometheus.scraper.discover(self._targets)
             path = self.api.kubeconfig(self._folder / "kubeconfig")
@@ -76,9 +76,10 @@ class ControllerStage:
 
     @asynccontextmanager
     async def controller(self, *, interval="1h", config_map=None, **environment):
-        """Run the controller around the body; it must end with status 0 when asked to, unless it ended before.
+        """Run the controller around the body.
 
-        ``interval`` None leaves it to the main ConfigMap, which the process was started with as ``config_map``.
+        It must stop with status 0, or have lost its Lease. If ``interval`` is None, the main ConfigMap decides.
+        ``config_map`` is its data at the start of the process.
         """
         given = {
             "PROMETHEUS_BASE_URL": self.prometheus.url,
@@ -104,7 +105,7 @@ class ControllerStage:
                     status = await task
         assert status == 0 or self.metric("wva_leader") == 0
 
-    # --- verbs -------------------------------------------------------------------------------------------------------
+    # --- changes -----------------------------------------------------------------------------------------------------
 
     def deployment(self, name="d", *, replicas=1):
         """Create a Deployment whose pods are Ready at once."""
@@ -163,7 +164,7 @@ class ControllerStage:
         self.workloads.finish_loading()
         self.workloads.sync()
 
-    # --- what can be seen --------------------------------------------------------------------------------------------
+    # --- observations ------------------------------------------------------------------------------------------------
 
     def status(self, name="va"):
         """Return the status of a VariantAutoscaling."""
@@ -183,7 +184,7 @@ class ControllerStage:
         return self.status(name).get("desiredOptimizedAlloc", {}).get("numReplicas")
 
     def series(self, metric="wva_desired_replicas"):
-        """Return value by variant, as a scrape would read them."""
+        """Return the values by variant, as a scrape reads them."""
         found = {}
         for family in self.instruments.registry.collect():
             for sample in family.samples:
@@ -192,11 +193,11 @@ class ControllerStage:
         return found
 
     def page(self):
-        """Return the exposition."""
+        """Return the metrics page."""
         return generate_latest(self.instruments.registry).decode()
 
     def metric(self, name, **labels):
-        """Return one of the controller's own metrics; 0 when it was never touched."""
+        """Return a metric of the controller, 0 if it was never set."""
         return self.instruments.registry.get_sample_value(name, labels) or 0
 
     def decision(self, name="va"):

@@ -1,4 +1,4 @@
-"""Numbers stay within what the scaler of the target can reach."""
+"""The numbers stay within the bounds of the scaler of the target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def hpa(stage, *, maximum):
 
 
 async def test_the_number_of_a_target_is_kept_within_its_hpa(stage):
-    """More replicas than the HPA allows, or fewer, would never be reached."""
+    """WVA publishes no number above the maximum of the HPA, because the HPA would not follow it."""
     stage.deployment(replicas=6)
     stage.va()
     hpa(stage, maximum=4)
@@ -26,7 +26,7 @@ async def test_the_number_of_a_target_is_kept_within_its_hpa(stage):
 
 
 async def test_a_scaler_that_comes_later_counts_from_the_next_cycle(stage):
-    """No restart."""
+    """WVA follows the bounds of an HPA that is created while it runs."""
     stage.deployment(replicas=1)
     stage.va()
     await stage.scrape()
@@ -37,7 +37,7 @@ async def test_a_scaler_that_comes_later_counts_from_the_next_cycle(stage):
 
 
 async def test_an_annotation_narrows(stage):
-    """The VA says less than the cluster would allow."""
+    """The maximum in an annotation of the VA limits the number."""
     stage.deployment(replicas=6)
     stage.va()
     stage.patch_va({"metadata": {"annotations": {"wva.llmd.ai/max-replicas": "5"}}})
@@ -46,7 +46,7 @@ async def test_an_annotation_narrows(stage):
 
 
 async def test_an_annotation_that_is_no_number_is_told(stage):
-    """In the condition about configuration; the number goes on without it."""
+    """The condition ConfigurationValid reports it, and the number ignores it."""
     stage.deployment(replicas=6)
     stage.va()
     stage.patch_va({"metadata": {"annotations": {"wva.llmd.ai/max-replicas": "few"}}})
@@ -57,7 +57,7 @@ async def test_an_annotation_that_is_no_number_is_told(stage):
 
 
 async def test_the_maximum_is_shown_beside_the_number(stage):
-    """As it is in the caches at the scrape, with the reason of the number."""
+    """The maximum is read from the caches at each scrape. The reason of the number is a series, too."""
     stage.deployment(replicas=6)
     stage.va()
     hpa(stage, maximum=4)

@@ -1,4 +1,4 @@
-"""ConfigMaps while the process runs: what is right applies at once, what is wrong is told and changes nothing."""
+"""ConfigMaps that change while the process runs: valid values apply at once, invalid ones are reported and ignored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BROKEN = {"default": "kvCacheThreshold: [nonsense\n"}
 
 
 async def test_a_broken_saturation_config_is_told_in_three_places(stage):
-    """A Warning event on the ConfigMap, a condition on the variants, a gauge; and True again once it is fixed."""
+    """An event on the ConfigMap, a condition of the variant and a gauge report it, until the ConfigMap is fixed."""
     stage.deployment()
     stage.va()
     stage.config_map(SATURATION, GOOD)
@@ -34,7 +34,7 @@ async def test_a_broken_saturation_config_is_told_in_three_places(stage):
 
 
 async def test_the_last_good_thresholds_stay_in_force(stage):
-    """A typing error must not move the thresholds of a whole cluster."""
+    """A broken ConfigMap does not change the thresholds."""
     stage.deployment(replicas=2)
     stage.va()
     stage.load["d"] = (0.5, 0)
@@ -50,7 +50,7 @@ async def test_the_last_good_thresholds_stay_in_force(stage):
 
 
 async def test_thresholds_apply_with_the_next_cycle(stage):
-    """No restart: a new threshold is obeyed as soon as it is there."""
+    """New thresholds apply without a restart."""
     stage.deployment(replicas=2)
     stage.va()
     await stage.scrape()
@@ -62,7 +62,7 @@ async def test_thresholds_apply_with_the_next_cycle(stage):
 
 
 async def test_a_deleted_saturation_config_brings_back_the_shipped_thresholds(stage):
-    """Deleting is a way to undo."""
+    """After the ConfigMap is deleted, the shipped thresholds are in force."""
     stage.deployment(replicas=2)
     stage.va()
     stage.load["d"] = (0.75, 0)
@@ -76,7 +76,7 @@ async def test_a_deleted_saturation_config_brings_back_the_shipped_thresholds(st
 
 
 async def test_a_broken_override_concerns_its_own_model_only(stage):
-    """A variant of another model says nothing about it."""
+    """The condition is set only on variants of the model that the entry names."""
     for name in ("a", "b"):
         stage.deployment(name)
         stage.va(name, target=name)
@@ -91,7 +91,7 @@ async def test_a_broken_override_concerns_its_own_model_only(stage):
 
 
 async def test_a_new_interval_applies_while_the_loop_waits(stage):
-    """Nobody waits for the old hour to pass."""
+    """A shorter interval applies at once, not after the old interval has passed."""
     stage.config_map(MAIN, {"GLOBAL_OPT_INTERVAL": "1h"})
     async with stage.controller(interval=None):
         await until(lambda: stage.metric("wva_cycles_total", result="success") == 1)
@@ -100,7 +100,7 @@ async def test_a_new_interval_applies_while_the_loop_waits(stage):
 
 
 async def test_a_bad_interval_leaves_the_old_one(stage):
-    """It is told on the ConfigMap, and the loop goes on as before."""
+    """An event on the ConfigMap reports the bad value, and the old interval stays in force."""
     stage.config_map(MAIN, {"GLOBAL_OPT_INTERVAL": "20ms"})
     async with stage.controller(interval=None, config_map={"GLOBAL_OPT_INTERVAL": "20ms"}):
         await stage.cycles(1)
@@ -112,7 +112,7 @@ async def test_a_bad_interval_leaves_the_old_one(stage):
 
 
 async def test_a_config_map_that_is_not_ours_is_ignored(stage):
-    """Others may live in the same namespace."""
+    """WVA ignores other ConfigMaps in its namespace."""
     async with stage.controller():
         await until(lambda: stage.metric("wva_leader"))
         stage.config_map("kube-root-ca.crt", BROKEN)
@@ -121,7 +121,7 @@ async def test_a_config_map_that_is_not_ours_is_ignored(stage):
 
 
 async def test_freshness_limits_in_the_wrong_order_are_told(stage):
-    """Both old limits stay, since nobody knows which of the two was meant."""
+    """Both old limits stay in force, because WVA cannot know which of the two is wrong."""
     stage.config_map(MAIN, {"PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD": "45s"})
     async with stage.controller():
         await until(lambda: stage.metric("wva_leader"))

@@ -1,4 +1,4 @@
-"""Names of Leases, and settings with which nobody could ever lead."""
+"""The names of Leases, and settings with which no process could become leader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def settings(**environment):
 
 
 def test_without_an_instance_the_lease_has_the_name_of_the_original():
-    """A rolling update from v0.5.1 competes for the same Lease."""
+    """It is the Lease of v0.5.1, so old and new processes compete for it during a rolling update."""
     assert lease_name(settings()) == "72dd1cf1.llm-d.ai"
 
 
@@ -35,7 +35,7 @@ def test_without_an_instance_the_lease_has_the_name_of_the_original():
     ],
 )
 def test_an_instance_has_a_lease_of_its_own(instance, name):
-    """Its name tells whose it is; what a name may not hold is told apart by a hash."""
+    """The name begins with the instance. A hash is added if characters had to be replaced."""
     assert lease_name(settings(CONTROLLER_INSTANCE=instance)) == name
 
 
@@ -44,7 +44,7 @@ def test_an_instance_has_a_lease_of_its_own(instance, name):
 @example(("a.b", "a-b"))
 @example(("blue", ""))
 def test_two_instances_never_share_a_lease(instances):
-    """Every name is one that the API server takes."""
+    """Different instances have different names, and each name is valid in Kubernetes."""
     names = [lease_name(settings(CONTROLLER_INSTANCE=instance)) for instance in instances]
     assert (names[0] == names[1]) == (instances[0] == instances[1])
     for name in names:
@@ -54,7 +54,7 @@ def test_two_instances_never_share_a_lease(instances):
 
 @pytest.mark.parametrize("environment", [{}, {"CONTROLLER_INSTANCE": "blue"}, {"LEADER_ELECTION_ID": "a.b-c"}])
 def test_settings_that_work_have_no_problems(environment):
-    """Nothing is said."""
+    """Valid settings give no problem."""
     assert election_problems(settings(**environment)) == []
 
 
@@ -71,12 +71,12 @@ def test_settings_that_work_have_no_problems(environment):
     ],
 )
 def test_settings_that_cannot_work_are_named(environment, words):
-    """One sentence with key, value and what was expected."""
+    """The problem names the setting and its value."""
     (problem,) = election_problems(settings(**environment))
     assert all(word in problem for word in words)
 
 
 def test_without_election_its_settings_do_not_matter():
-    """Only the instance does, as it also is a label."""
+    """Without election only the instance is checked, because it is also a label."""
     assert election_problems(settings(LEADER_ELECT="false", LEADER_ELECTION_ID="Big")) == []
     assert election_problems(settings(LEADER_ELECT="false", CONTROLLER_INSTANCE="no label")) != []

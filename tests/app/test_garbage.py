@@ -1,4 +1,4 @@
-"""When cyclic garbage is looked for: after a cycle of decisions, at once, and in full every few hours."""
+"""Garbage collection: a small search after each cycle of decisions, and a full one from time to time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from wva import slices
 
 
 class Knot:
-    """Something that refers to itself."""
+    """An object that refers to itself."""
 
     def __init__(self):
-        """Tie it."""
+        """Refer to itself."""
         self.itself = self
 
 
@@ -27,7 +27,10 @@ def _thawed():
 
 
 def test_no_search_of_everything_falls_into_the_body():
-    """However many objects the body makes; the former thresholds are back afterwards, also after an error."""
+    """The body causes no full search, however many objects it creates.
+
+    The old thresholds return afterwards, even after an error.
+    """
     before, seen = gc.get_threshold(), []
     gc.callbacks.append(lambda phase, info: seen.append(info["generation"]) if phase == "start" else None)
     try:
@@ -44,7 +47,7 @@ def test_no_search_of_everything_falls_into_the_body():
 
 
 def test_what_is_left_is_searched_once_and_set_aside(monkeypatch):
-    """Garbage of the body is gone after it; garbage of what was set aside goes with the search of everything."""
+    """Garbage of the body is freed after it. Objects that survive are freed by the next full search."""
     monkeypatch.setattr(slices, "EVERYTHING_EVERY", 3)
     monkeypatch.setattr(slices, "_cycles", count(1))
     with slices.searched_afterwards():

@@ -1,4 +1,4 @@
-"""Two controllers beside each other in one cluster: each has its own variants, and none has two owners."""
+"""Several controllers in one cluster: each has its own variants, and no variant has two owners."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def labelled(stage, name, instance):
 
 
 async def test_each_instance_has_its_own_variants_and_its_own_lease(stage):
-    """Two instances and one without, in one namespace, all of them leading."""
+    """Two controllers with an instance and one without all lead in one namespace."""
     for name in ("a", "b", "c"):
         stage.deployment(name)
         stage.va(name, target=name)
@@ -59,7 +59,7 @@ async def test_each_instance_has_its_own_variants_and_its_own_lease(stage):
 
 
 async def test_a_relabelled_variant_is_handed_over_with_its_number(stage):
-    """The new owner begins with the number in the status, not with what exists, and it alone publishes."""
+    """The new owner begins with the number in the status, and it alone publishes."""
     stage.deployment("a", replicas=2)
     stage.va("a", target="a")
     created = int(time.time())
@@ -69,7 +69,7 @@ async def test_a_relabelled_variant_is_handed_over_with_its_number(stage):
         beside(stage, CONTROLLER_INSTANCE="green") as green,
     ):
         await until(lambda: stage.number("a") == 2 and stage.app.idle)
-        await until(lambda: time.time() > created + 1)  # a number as old as the Deployment says nothing
+        await until(lambda: time.time() > created + 1)  # WVA ignores a number that is not newer than the Deployment
         stage.app.ledger.record([replace(stage.decision("a"), desired=3)])
         await until(lambda: stage.number("a") == 3)
         seen = []
@@ -84,7 +84,7 @@ async def test_a_relabelled_variant_is_handed_over_with_its_number(stage):
 
 
 async def test_an_instance_takes_over_from_a_controller_without_one(stage):
-    """Labelling a variant is all that it takes; the other one lets go as soon as it sees the claim."""
+    """When a variant is labelled, the old controller stops publishing it and the instance takes it."""
     stage.deployment("a")
     stage.va("a", target="a")
     async with stage.controller(), beside(stage, CONTROLLER_INSTANCE="blue") as blue:
@@ -98,7 +98,7 @@ async def test_an_instance_takes_over_from_a_controller_without_one(stage):
 
 @pytest.mark.parametrize("instance", ["", "blue"])
 async def test_two_of_equal_rank_do_not_fight(stage, instance):
-    """Whoever has the variant keeps it; the other publishes nothing, writes no status, and says so."""
+    """The owner keeps the variant. The other controller publishes nothing, writes no status, and posts an event."""
     stage.deployment("a")
     stage.va("a", target="a")
     if instance:
@@ -120,7 +120,7 @@ async def test_two_of_equal_rank_do_not_fight(stage, instance):
 
 
 async def test_a_claim_that_nobody_renews_runs_out(stage):
-    """A controller that was uninstalled leaves its variants to the next one."""
+    """When a controller is uninstalled, the next one takes its variants."""
     stage.deployment("a")
     stage.va("a", target="a")
     async with stage.controller(POD_NAMESPACE="ns"):

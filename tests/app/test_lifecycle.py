@@ -31,7 +31,7 @@ ELECTED = {
 
 
 def holder(stage):
-    """Return who holds the Lease, empty when nobody does."""
+    """Return the holder of the Lease, empty if there is none."""
     lease = stage.api.store.find(LEASES, LEASE)
     return "" if lease is None else lease["spec"].get("holderIdentity") or ""
 
@@ -43,7 +43,7 @@ async def fetch(port, path):
 
 
 async def test_the_endpoints_answer(stage):
-    """Probes and metrics are there as soon as the process works."""
+    """The process serves both probes and the metrics."""
     stage.deployment()
     stage.va()
     async with stage.controller():
@@ -56,7 +56,7 @@ async def test_the_endpoints_answer(stage):
 
 
 async def test_no_series_of_the_page_tells_when_it_was_created(stage):
-    """Neither the output nor the controller's own counters have a ``_created`` series."""
+    """The page has no ``_created`` series."""
     stage.deployment()
     stage.va()
     async with stage.controller():
@@ -65,7 +65,7 @@ async def test_no_series_of_the_page_tells_when_it_was_created(stage):
 
 
 async def test_readiness_names_the_cache_that_is_missing(stage):
-    """``kubectl describe pod`` shows the reason; liveness is not affected."""
+    """The probe names the cache that is not filled and why. Liveness is not affected."""
     stage.api.faults.answer(403, times=None, match=matching(verb="list", resource="pods"))
     async with stage.controller():
         await until(lambda: stage.app.probe_port)
@@ -81,7 +81,7 @@ async def test_readiness_names_the_cache_that_is_missing(stage):
 
 
 async def test_readiness_names_prometheus_while_it_does_not_answer(stage):
-    """The leader says so, and is ready again when the answers are back."""
+    """The leader is not ready while Prometheus fails, and ready again afterwards."""
     stage.deployment()
     stage.va()
     stage.prometheus.faults.status = 503
@@ -93,7 +93,7 @@ async def test_readiness_names_prometheus_while_it_does_not_answer(stage):
 
 
 async def test_a_missing_definition_is_waited_for(stage):
-    """Without the CRD the process says so in readiness and goes on waiting; nothing crashes."""
+    """Without the CRD the process is not ready, and waits for it."""
     stage.api.faults.answer(404, times=None, match=matching(resource="variantautoscalings.llmd.ai"))
     async with stage.controller() as task:
         await until(lambda: any("variantautoscalings.llmd.ai not synced" in line for line in stage.app.not_ready()))
@@ -103,7 +103,7 @@ async def test_a_missing_definition_is_waited_for(stage):
 
 
 async def test_stop_releases_the_lease(stage):
-    """The next process need not wait for it to run out."""
+    """The process releases its Lease when it stops, so the next one can lead at once."""
     stage.deployment()
     stage.va()
     async with stage.controller(**ELECTED) as task:
@@ -117,14 +117,14 @@ async def test_stop_releases_the_lease(stage):
 
 
 async def test_taking_the_lease_is_an_event_on_it(stage):
-    """Who leads since when can be read with kubectl."""
+    """The process posts an event on the Lease when it becomes leader."""
     async with stage.controller(LEADER_ELECT="true"):
         (event,) = await until(lambda: stage.events("LeaderElection"))
         assert event["involvedObject"]["kind"] == "Lease"
 
 
 async def test_stop_sends_the_events_that_wait(stage):
-    """What happened last is what people look for."""
+    """The process posts its waiting events before it ends."""
     stage.deployment(replicas=2)
     stage.va()
     stage.load["d"] = (0.95, 9)
@@ -139,7 +139,7 @@ async def test_stop_sends_the_events_that_wait(stage):
 
 
 async def test_nothing_is_written_past_the_deadline_of_the_lease(stage):
-    """Another process may lead by then, though this one has not noticed yet."""
+    """After the deadline another process may lead, so this one writes nothing more."""
     stage.deployment(replicas=2)
     stage.va()
     slow = {"LEADER_ELECTION_LEASE_DURATION": "60s", "LEADER_ELECTION_RENEW_DEADLINE": "50s"}
@@ -161,7 +161,7 @@ async def test_nothing_is_written_past_the_deadline_of_the_lease(stage):
 
 
 async def test_stop_without_a_lease_is_quick(stage):
-    """Also while caches are missing, long before anything works."""
+    """The process stops quickly even while its caches are not filled."""
     stage.api.faults.delay(60, times=None, match=matching(verb="list", resource="pods"))
     async with stage.controller() as task:
         await until(lambda: stage.app.probe_port)
@@ -173,7 +173,7 @@ async def test_stop_without_a_lease_is_quick(stage):
 
 
 async def test_leaving_is_an_event_on_the_lease(stage):
-    """It is posted before the Lease is let go, while this process still may write."""
+    """The process posts the event before it releases the Lease."""
     async with stage.controller(**ELECTED) as task:
         await until(lambda: stage.metric("wva_leader"))
         stage.stop.set()
@@ -183,7 +183,7 @@ async def test_leaving_is_an_event_on_the_lease(stage):
 
 
 async def test_a_released_lease_is_taken_at_once(stage):
-    """The watch of the Lease wakes the standby: it does not wait for its next look, ten seconds later."""
+    """A standby watches the Lease, and takes it at once when it is released."""
     stage.deployment()
     stage.va()
     spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z"}
@@ -197,7 +197,7 @@ async def test_a_released_lease_is_taken_at_once(stage):
 
 @pytest.mark.parametrize(("verb", "said"), [("list", "optional_kind_absent"), ("watch", "optional_kind_refused")])
 async def test_a_watch_of_the_lease_that_is_denied_is_said_once_and_polled_instead(stage, verb, said):
-    """The roles of an older installation may lack it; election works as before, and readiness does not suffer."""
+    """Roles of an older installation may lack this right. The process logs it once, is ready, and polls the Lease."""
     stage.api.faults.answer(403, times=None, match=matching(verb=verb, resource=LEASES))
     spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z"}
     stage.api.store.create(LEASES, {"metadata": {"name": LEASE.name, "namespace": SYSTEM}, "spec": spec})
@@ -212,7 +212,7 @@ async def test_a_watch_of_the_lease_that_is_denied_is_said_once_and_polled_inste
 
 
 async def test_a_standby_is_ready_and_silent(stage):
-    """While somebody else holds the Lease there are no series and no writes, but the process is ready to take over."""
+    """A standby publishes no series and writes nothing, but is ready to take over."""
     stage.deployment()
     stage.va()
     spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z"}
@@ -228,7 +228,7 @@ async def test_a_standby_is_ready_and_silent(stage):
 
 
 async def test_losing_the_lease_ends_the_process_with_status_1(stage):
-    """The container starts clean; the log says who took the Lease."""
+    """The process ends, and the log names the new holder."""
     stage.deployment()
     stage.va()
     with capture_logs() as lines:
@@ -246,7 +246,7 @@ async def test_losing_the_lease_ends_the_process_with_status_1(stage):
 
 
 async def test_an_object_that_cannot_be_read_does_not_stop_the_rest(stage):
-    """It is counted and left out; everything else goes on over the same stream."""
+    """WVA counts and skips an object that it cannot decode, and goes on with the others."""
     for name in ("bad", "good"):
         stage.deployment(name)
         stage.va(name, target=name)
@@ -259,7 +259,7 @@ async def test_an_object_that_cannot_be_read_does_not_stop_the_rest(stage):
 
 
 async def test_a_variant_deleted_while_prometheus_is_asked_does_not_come_back(stage):
-    """Its decision is thrown away, so that no series appears for something that is gone."""
+    """WVA drops the decision about a variant that was deleted during the cycle."""
     for name in ("a", "b"):
         stage.deployment(name)
         stage.va(name, target=name)
@@ -279,7 +279,7 @@ async def test_a_variant_deleted_while_prometheus_is_asked_does_not_come_back(st
 
 
 async def test_changes_of_the_number_are_events_on_the_variant(stage):
-    """Who asks ``kubectl describe`` sees old number, new number and why."""
+    """The event has the old number, the new number and the reason."""
     stage.deployment(replicas=2)
     stage.va()
     stage.load["d"] = (0.95, 9)
@@ -294,7 +294,7 @@ async def test_changes_of_the_number_are_events_on_the_variant(stage):
 
 
 async def test_a_hold_is_a_warning_event(stage):
-    """Whatever keeps a variant from being scaled is visible on it."""
+    """A hold is a Warning event on the variant, with its reason."""
     stage.deployment()
     stage.va()
     stage.prometheus.faults.status = 503
@@ -306,7 +306,7 @@ async def test_a_hold_is_a_warning_event(stage):
 
 @pytest.mark.parametrize("setting", ["METRICS_BIND_ADDRESS", "HEALTH_PROBE_BIND_ADDRESS"])
 async def test_a_server_can_be_switched_off(stage, setting):
-    """Address 0 listens nowhere."""
+    """With the address 0 a server does not listen."""
     async with stage.controller(**{setting: "0"}):
         await until(lambda: stage.metric("wva_leader"))
         ports = {"METRICS_BIND_ADDRESS": stage.app.metrics_port, "HEALTH_PROBE_BIND_ADDRESS": stage.app.probe_port}
@@ -314,7 +314,7 @@ async def test_a_server_can_be_switched_off(stage, setting):
 
 
 async def test_cycles_are_recorded_for_replay(stage, tmp_path):
-    """With a folder given every cycle leaves a file."""
+    """With RECORD_DIR each cycle writes a file."""
     stage.deployment()
     stage.va()
     folder = tmp_path / "recordings"
@@ -324,7 +324,7 @@ async def test_cycles_are_recorded_for_replay(stage, tmp_path):
 
 
 async def test_the_process_hears_when_every_cache_is_filled(stage, monkeypatch):
-    """Before anything is decided: the garbage collector need not look at the caches from then on."""
+    """The callback is called once, when all caches are filled."""
     heard = []
     make = stage_module.Application
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""The main ConfigMap of a running controller: every live setting seen in what the controller does."""
+"""The main ConfigMap of a running controller: live settings apply, all others are rejected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CACHE = "PROMETHEUS_METRICS_CACHE_"
 
 @pytest.fixture
 def lines():
-    """Let the log write JSON for the test; return a function that gives the lines since it was last called."""
+    """Log JSON during the test, and return a function that returns the lines since its last call."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     stream = io.StringIO()
@@ -43,19 +43,19 @@ def lines():
 
 
 def start(stage, **data):
-    """Create the ConfigMap and return what starts the controller with it."""
+    """Create the ConfigMap, and return the arguments that start the controller with it."""
     stage.config_map(MAIN, data)
     return {"interval": None, "config_map": data}
 
 
 async def taken(stage):
-    """Wait until the controller has seen the ConfigMap as it is now."""
+    """Wait until the controller has seen the current ConfigMap."""
     version = stage.api.store.get("configmaps", Key(SYSTEM, MAIN))["metadata"]["resourceVersion"]
     await until(lambda: int(stage.app.cache_versions()["configmaps"] or 0) >= int(version))
 
 
 async def test_a_new_interval_changes_the_pace(stage, lines):
-    """From one cycle an hour to fifty a second, and back; both are logged."""
+    """A shorter interval starts cycles at once, and is logged. A longer one stops them."""
     async with stage.controller(**start(stage, GLOBAL_OPT_INTERVAL="1h")):
         await stage.cycles(1)
         lines()
@@ -73,7 +73,7 @@ async def test_a_new_interval_changes_the_pace(stage, lines):
 
 @pytest.mark.parametrize(("before", "after"), [({}, {"LOG_LEVEL": "debug"}), ({"V": "2"}, {"V": "4"})])
 async def test_the_log_level_changes_what_is_logged(stage, lines, before, after):
-    """Lines of the chattier level appear at once, and go again."""
+    """A new log level applies at once, in both directions."""
     data = {"GLOBAL_OPT_INTERVAL": "1h"}
     async with stage.controller(**start(stage, **data, **before)):
         await stage.cycles(1)
@@ -87,14 +87,14 @@ async def test_the_log_level_changes_what_is_logged(stage, lines, before, after)
 
 
 def said_debug(lines):
-    """Tell whether a debug line reaches the log now."""
+    """Return whether the log has debug lines now."""
     lines()
     log.get("test").debug("said")
     return [line["event"] for line in lines()] == ["said"]
 
 
 async def test_new_age_limits_change_the_verdict_on_a_sample(stage):
-    """A sample of now is fresh, then too old to act on, then fresh again."""
+    """Under new limits the same sample is fresh, stale, missing, and fresh again."""
     stage.deployment()
     stage.va()
     await stage.scrape()
@@ -112,7 +112,7 @@ async def test_new_age_limits_change_the_verdict_on_a_sample(stage):
 
 
 async def test_the_cache_follows_its_keys(stage):
-    """A TTL lets cycles use answers again, and switching the cache off asks in each of them."""
+    """With a TTL cycles use the cache, and with the cache off they do not."""
     stage.deployment()
     stage.va()
     await stage.scrape()
@@ -131,7 +131,10 @@ async def test_the_cache_follows_its_keys(stage):
 
 
 async def test_a_change_that_needs_a_restart_is_rejected(stage, lines):
-    """A Warning event with old and new value, an error line, the running value stays, the rest applies."""
+    """WVA reports it in an event and in the log, keeps the running value, and applies the other changes.
+
+    Secrets are hidden.
+    """
     stage.va()
     async with stage.controller(**start(stage, WATCH_NAMESPACE="ns", GLOBAL_OPT_INTERVAL="1h")):
         await stage.cycles(1)
@@ -151,7 +154,7 @@ async def test_a_change_that_needs_a_restart_is_rejected(stage, lines):
 
 
 async def test_the_same_content_is_not_rejected_twice(stage):
-    """Neither by an edit of something else nor by an update that changes nothing."""
+    """Further edits of the ConfigMap do not repeat the event."""
     async with stage.controller(**start(stage, WATCH_NAMESPACE="ns", GLOBAL_OPT_INTERVAL="1h")):
         await until(lambda: stage.metric("wva_leader"))
         stage.config_map(MAIN, {"WATCH_NAMESPACE": "other", "GLOBAL_OPT_INTERVAL": "1h"})
@@ -167,7 +170,7 @@ async def test_the_same_content_is_not_rejected_twice(stage):
 
 
 async def test_what_is_not_in_force_is_counted_as_long_as_it_stands(stage):
-    """A bad value and a change that needs a restart; put right or deleted they are none any more."""
+    """The metric counts bad values and changes that need a restart, until they are corrected or deleted."""
 
     def counted():
         return stage.metric("wva_config_invalid_entries", config_map=MAIN)
@@ -185,7 +188,7 @@ async def test_what_is_not_in_force_is_counted_as_long_as_it_stands(stage):
 
 
 async def test_an_environment_that_disagrees_is_no_change(stage):
-    """The stage gives the URL by environment: a ConfigMap with another one, there since the start, is left alone."""
+    """The environment sets the URL, so the URL in the ConfigMap does not count and causes no event."""
     async with stage.controller(**start(stage, **{URL: "https://elsewhere", "GLOBAL_OPT_INTERVAL": "1h"})):
         await until(lambda: stage.metric("wva_leader"))
         stage.config_map(MAIN, {URL: "https://elsewhere", "GLOBAL_OPT_INTERVAL": "2h"})
@@ -195,7 +198,7 @@ async def test_an_environment_that_disagrees_is_no_change(stage):
 
 
 async def test_a_deleted_config_map_leaves_everything_as_it_was(stage, lines):
-    """An event and a line say so; the live settings of a new one apply again."""
+    """WVA keeps its settings, posts an event and logs it. A new ConfigMap applies again."""
     async with stage.controller(**start(stage, GLOBAL_OPT_INTERVAL="20ms")):
         await stage.cycles(1)
         stage.api.store.delete("configmaps", Key(SYSTEM, MAIN))
@@ -207,7 +210,7 @@ async def test_a_deleted_config_map_leaves_everything_as_it_was(stage, lines):
 
 
 async def test_a_config_map_that_went_while_the_process_started_is_told(stage, lines):
-    """It was read, and is not there when the caches have synced."""
+    """WVA logs that the ConfigMap was deleted between the first read and the sync of the caches."""
     async with stage.controller(interval=None, config_map={"GLOBAL_OPT_INTERVAL": "20ms"}):
         await stage.cycles(1)
         assert "main_config_map_gone" in [line["event"] for line in lines()]
@@ -215,7 +218,7 @@ async def test_a_config_map_that_went_while_the_process_started_is_told(stage, l
 
 
 async def test_a_standby_follows_the_config_map_too(stage, lines):
-    """Its log level is its own, whoever leads; the event is left to the leader."""
+    """A standby applies live settings, but posts no event."""
     lease = {"metadata": {"name": "72dd1cf1.llm-d.ai", "namespace": SYSTEM}, "spec": held_by_another()}
     stage.api.store.create("leases.coordination.k8s.io", lease)
     data = {"WATCH_NAMESPACE": "ns", "GLOBAL_OPT_INTERVAL": "1h"}
@@ -230,7 +233,7 @@ async def test_a_standby_follows_the_config_map_too(stage, lines):
 
 @pytest.mark.parametrize("elect", ["true", "false"])
 async def test_a_value_that_was_bad_at_the_start_has_its_event_once(stage, elect):
-    """Though the ConfigMap is first seen before anybody leads."""
+    """The process sees the ConfigMap before it leads, and posts the event afterwards."""
     async with stage.controller(**start(stage, GLOBAL_OPT_INTERVAL="20ms", V="many"), LEADER_ELECT=elect):
         (event,) = await until(lambda: stage.events("InvalidConfiguration"))
         assert "V='many'" in event["message"]
@@ -239,7 +242,7 @@ async def test_a_value_that_was_bad_at_the_start_has_its_event_once(stage, elect
 
 
 async def test_what_was_changed_before_anybody_led_has_its_event(stage):
-    """Between the first read and the take-over."""
+    """The ConfigMap changes between the first read and the election, and WVA posts the event afterwards."""
     data = {"WATCH_NAMESPACE": "ns", "GLOBAL_OPT_INTERVAL": "1h"}
     stage.config_map(MAIN, {**data, "WATCH_NAMESPACE": "other"})
     async with stage.controller(interval=None, config_map=data, LEADER_ELECT="true"):
@@ -249,7 +252,7 @@ async def test_what_was_changed_before_anybody_led_has_its_event(stage):
 
 
 def held_by_another():
-    """Return the spec of a Lease that somebody holds for an hour."""
+    """Return the spec of a Lease that another process holds for an hour."""
     now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
     return {"holderIdentity": "another", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now}
 

@@ -1,4 +1,4 @@
-"""Older HPA manifests ask for inferno_*; the switch comes by every source."""
+"""The ``inferno_*`` aliases for older HPA manifests. Environment and ConfigMap can switch them on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEY = "WVA_INFERNO_METRIC_ALIASES"
 
 @pytest.mark.parametrize("source", ["environment", "configmap"])
 async def test_the_aliases_stand_on_the_page_of_a_whole_controller(stage, source):
-    """With the same numbers as the originals."""
+    """The aliases have the same values as the originals."""
     stage.deployment(replicas=2)
     stage.va()
     given = {KEY: "true"}
@@ -25,7 +25,7 @@ async def test_the_aliases_stand_on_the_page_of_a_whole_controller(stage, source
 
 
 async def test_without_the_switch_there_are_none(stage):
-    """By default."""
+    """By default there are no aliases."""
     stage.deployment()
     stage.va()
     async with stage.controller():

@@ -1,4 +1,4 @@
-"""The cache of Prometheus' answers in the running process: its keys are live, and what they say can be seen."""
+"""The cache of Prometheus' answers in the running process: its settings are live, and metrics show its use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def busy(stage):
 
 
 async def test_without_a_ttl_every_cycle_asks(stage):
-    """The interval alone says how often."""
+    """Without a TTL each cycle queries Prometheus."""
     await busy(stage)
     async with stage.controller(interval="20ms"):
         await until(lambda: stage.metric("wva_cycles_total", result="success") >= 1)
@@ -33,7 +33,7 @@ async def test_without_a_ttl_every_cycle_asks(stage):
 
 
 async def test_within_a_ttl_cycles_share_an_answer_and_decide_on(stage):
-    """One round of queries for many cycles; the number stays measured."""
+    """Many cycles use one round of queries, and the number stays measured."""
     await busy(stage)
     async with stage.controller(interval="20ms", **{TTL: "1h", "PROMETHEUS_METRICS_CACHE_STALE_THRESHOLD": "5m"}):
         await until(lambda: stage.metric("wva_prometheus_cache_lookups_total", result="hit") >= 5)
@@ -43,7 +43,7 @@ async def test_within_a_ttl_cycles_share_an_answer_and_decide_on(stage):
 
 
 async def test_a_new_replica_is_seen_within_the_ttl(stage):
-    """The kept answer does not hide it."""
+    """WVA queries Prometheus again when a replica is added."""
     await busy(stage)
     async with stage.controller(interval="20ms", **{TTL: "1h"}):
         await until(lambda: stage.metric("wva_prometheus_cache_lookups_total", result="hit") >= 1)
@@ -53,7 +53,7 @@ async def test_a_new_replica_is_seen_within_the_ttl(stage):
 
 
 async def test_the_config_map_switches_it_off_while_the_process_runs(stage):
-    """The next cycle asks, and each one after it."""
+    """Each cycle queries Prometheus after the cache was switched off."""
     await busy(stage)
     stage.config_map(MAIN, {"GLOBAL_OPT_INTERVAL": "20ms", TTL: "1h"})
     async with stage.controller(interval=None, config_map={"GLOBAL_OPT_INTERVAL": "20ms", TTL: "1h"}):
@@ -64,7 +64,7 @@ async def test_the_config_map_switches_it_off_while_the_process_runs(stage):
 
 
 async def test_a_new_interval_asks_at_once_within_the_ttl(stage):
-    """An operator who shortens the interval in an incident does not wait for a TTL to pass."""
+    """A new interval causes a round of queries at once, although the TTL has not passed."""
     await busy(stage)
     old, new = {"GLOBAL_OPT_INTERVAL": "1h", TTL: "1h"}, {"GLOBAL_OPT_INTERVAL": "20ms", TTL: "1h"}
     stage.config_map(MAIN, old)
@@ -78,7 +78,7 @@ async def test_a_new_interval_asks_at_once_within_the_ttl(stage):
 
 
 async def test_answers_are_fetched_between_cycles(stage):
-    """An hour between cycles, and yet Prometheus' going away is on the readiness page in a moment."""
+    """With a fetch interval WVA queries Prometheus between cycles, so readiness soon shows an outage."""
     await busy(stage)
     async with stage.controller(interval="1h", **{TTL: "1h", FETCH: "30ms"}):
         await until(lambda: asked(stage) >= 3 * ROUND)

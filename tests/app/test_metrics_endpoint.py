@@ -1,4 +1,4 @@
-"""The metrics of a whole process: behind TLS and the API server's word, on a leader and on a standby."""
+"""The metrics endpoint of a whole process: TLS and reviews by the API server, on a leader and on a standby."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECURE = {"METRICS_SECURE": "true"}
 
 @pytest.fixture
 def scraper(stage):
-    """Let one user read the metrics and nothing else of that kind; return his token."""
+    """Let one user read ``/metrics`` and ``/debug/config``, and return the user's token."""
 
     def authorize(user, attributes):
         return user.name == "scraper" if attributes.path in {"/metrics", "/debug/config"} else True
@@ -27,7 +27,7 @@ def scraper(stage):
 
 @pytest.fixture
 async def session():
-    """Return an HTTP client that believes whoever answers."""
+    """Return an HTTP client that does not verify certificates."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as made:
         yield made
 
@@ -40,7 +40,7 @@ async def scrape(stage, session, token="", *, path="/metrics", scheme="https"):
 
 
 async def test_who_may_read_reads(stage, session, scraper):
-    """The API server decides; the numbers are there for those whom it allows."""
+    """Only the user that the API server allows gets the pages."""
     stage.deployment()
     stage.va()
     async with stage.controller(**SECURE):
@@ -56,7 +56,7 @@ async def test_who_may_read_reads(stage, session, scraper):
 
 
 async def test_a_standby_asks_for_reviews_though_it_may_not_write(stage, session, scraper):
-    """It serves its own metrics, and no series about variants."""
+    """A standby serves its own metrics, without series of variants."""
     stage.deployment()
     stage.va()
     spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z"}
@@ -71,7 +71,7 @@ async def test_a_standby_asks_for_reviews_though_it_may_not_write(stage, session
 
 
 async def test_an_api_server_that_cannot_answer_keeps_everybody_new_out(stage, session, scraper):
-    """500 while it fails; afterwards the same token is let in."""
+    """The answer is 500 while reviews fail, and 200 afterwards."""
     async with stage.controller(**SECURE):
         await until(lambda: stage.app.metrics_port)
         stage.api.faults.answer(403, times=None, match=matching(resource="tokenreviews.authentication.k8s.io"))
@@ -81,7 +81,7 @@ async def test_an_api_server_that_cannot_answer_keeps_everybody_new_out(stage, s
 
 
 async def test_without_protection_the_start_says_so(stage, session):
-    """A warning and a metric; the metrics are there for everybody, the configuration for nobody."""
+    """A warning and a metric say so. All clients can read the metrics, but the configuration page does not exist."""
     with capture_logs() as lines:
         async with stage.controller():
             await until(lambda: stage.app.metrics_port)

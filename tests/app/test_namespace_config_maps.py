@@ -1,4 +1,4 @@
-"""ConfigMaps of namespaces with the whole controller: they count as soon as they may, and no longer."""
+"""ConfigMaps of namespaces in a whole process: when they are in force, and when not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def threshold(stage, namespace="ns"):
 
 
 def local_map(stage, data, *, name=SATURATION, namespace="ns"):
-    """Create a ConfigMap in a namespace of others, or replace its data; None deletes it."""
+    """Create a ConfigMap in a namespace of users, or replace its data. If ``data`` is None, delete it."""
     key = Key(namespace, name)
     old = stage.api.store.find("configmaps", key)
     if data is None:
@@ -35,19 +35,22 @@ def local_map(stage, data, *, name=SATURATION, namespace="ns"):
 
 
 def relabel(stage, *, enabled=None, excluded=None, namespace="ns"):
-    """Set or remove label and annotation of a namespace."""
+    """Set or remove the label and the annotation of a namespace."""
     metadata = {"labels": {CONFIG_ENABLED_LABEL: enabled}, "annotations": {EXCLUDE_ANNOTATION: excluded}}
     stage.api.store.patch("namespaces", Key("", namespace), Patch(body={"metadata": metadata}))
 
 
 def state(stage, type_):
-    """Return the status of a condition, empty while it is not there."""
+    """Return the status of a condition, empty if it is not set."""
     conditions = stage.status().get("conditions", [])
     return next((entry["status"] for entry in conditions if entry["type"] == type_), "")
 
 
 async def test_a_local_override_decides_whether_it_came_before_the_variant_or_after(stage):
-    """Before: it waits for the variant. After: at once. Deleted: the global thresholds are back."""
+    """A local ConfigMap is in force while its namespace has a variant.
+
+    When it is deleted, the global thresholds return.
+    """
     stage.deployment(replicas=2)
     await stage.scrape()
     local_map(stage, TIGHT)
@@ -65,7 +68,7 @@ async def test_a_local_override_decides_whether_it_came_before_the_variant_or_af
 
 
 async def test_label_and_annotation_are_followed(stage):
-    """Opted in without a variant; the annotation beats label and variant."""
+    """The label puts it in force without a variant. The annotation has precedence over label and variant."""
     local_map(stage, TIGHT)
     async with stage.controller():
         await until(lambda: stage.metric("wva_leader") and stage.app.idle)
@@ -77,13 +80,13 @@ async def test_label_and_annotation_are_followed(stage):
         relabel(stage, enabled="true", excluded="true")
         await until(lambda: threshold(stage) == 0.8)
         relabel(stage)
-        await until(lambda: threshold(stage) == 0.4)  # for the sake of the variant
+        await until(lambda: threshold(stage) == 0.4)  # because the namespace has a variant
         stage.delete_va()
         await until(lambda: threshold(stage) == 0.8)
 
 
 async def test_a_broken_local_entry_concerns_the_variants_of_its_namespace(stage):
-    """Condition, event and gauge name the ConfigMap of the namespace."""
+    """Condition, event and gauge name the local ConfigMap."""
     stage.deployment()
     stage.va()
     local_map(stage, BROKEN)
@@ -99,7 +102,10 @@ async def test_a_broken_local_entry_concerns_the_variants_of_its_namespace(stage
 
 
 async def test_the_name_of_an_older_guide_gives_way_to_the_canonical_one(stage):
-    """And takes over again when that is deleted; both are told."""
+    """The ConfigMap with the old name is in force only while the canonical one does not exist.
+
+    Events report both changes.
+    """
     stage.config_map(ALIAS, TIGHT)
     async with stage.controller():
         await until(lambda: threshold(stage) == 0.4)
@@ -115,7 +121,7 @@ async def test_the_name_of_an_older_guide_gives_way_to_the_canonical_one(stage):
 
 
 async def test_a_process_for_one_namespace_asks_for_nothing_beyond_it(stage):
-    """Its local ConfigMaps count whatever label and annotation say, which it does not even read."""
+    """Its local ConfigMaps are always in force. It does not read label and annotation of the namespace."""
     relabel(stage, excluded="true")
     local_map(stage, TIGHT)
     async with stage.controller(WATCH_NAMESPACE="ns"):
@@ -126,7 +132,7 @@ async def test_a_process_for_one_namespace_asks_for_nothing_beyond_it(stage):
 
 @pytest.mark.parametrize("resource", ["namespaces", "configmaps"])
 async def test_without_permission_there_is_no_local_configuration_and_nobody_waits(stage, resource):
-    """A missing rule for the whole cluster is no reason to decide nothing."""
+    """WVA decides and is ready even if it may not list namespaces or ConfigMaps of the cluster."""
     stage.deployment()
     stage.va()
     local_map(stage, TIGHT)
@@ -138,10 +144,10 @@ async def test_without_permission_there_is_no_local_configuration_and_nobody_wai
 
 
 async def test_scale_to_zero_and_queueing_follow_their_config_maps(stage):
-    """Global and local, canonical and not, without a restart."""
+    """Changes of these ConfigMaps apply without a restart."""
     model = ModelKey("ns", MODEL)
     async with stage.controller(WVA_SCALE_TO_ZERO="true"):
-        policy = lambda: stage.app.configuration.policy  # noqa: E731 - it changes
+        policy = lambda: stage.app.configuration.policy  # noqa: E731 - the policy is replaced at each change
         await until(lambda: policy().scale_to_zero_for(model).enabled)
         stage.config_map("model-scale-to-zero-config", {"default": "enable_scale_to_zero: false"})
         await until(lambda: not policy().scale_to_zero_for(model).enabled)
@@ -154,7 +160,7 @@ async def test_scale_to_zero_and_queueing_follow_their_config_maps(stage):
 
 
 async def test_the_variants_of_an_excluded_namespace_are_left_alone(stage):
-    """Series and decisions end with the annotation and come back without it; an event says why."""
+    """WVA publishes and writes nothing for them while the annotation is set. An event gives the reason."""
     stage.deployment(replicas=2)
     stage.va()
     await stage.scrape()
@@ -174,7 +180,7 @@ async def test_the_variants_of_an_excluded_namespace_are_left_alone(stage):
 
 
 async def test_the_only_namespace_that_is_watched_cannot_be_excluded(stage):
-    """The annotation is for controllers of the whole cluster."""
+    """The annotation has no effect on a controller for one namespace."""
     relabel(stage, excluded="true")
     stage.deployment()
     stage.va()
@@ -183,7 +189,7 @@ async def test_the_only_namespace_that_is_watched_cannot_be_excluded(stage):
 
 
 async def test_configuration_that_makes_decisions_fail_is_out_of_force_until_it_changes(stage, monkeypatch):
-    """Condition, event and metric say so; the namespace follows the global configuration meanwhile."""
+    """Condition, event and metric report it. Meanwhile the global configuration is in force in this namespace."""
     original = pipeline.terms
 
     def broken(model, need, *rest):

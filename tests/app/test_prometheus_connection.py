@@ -1,4 +1,4 @@
-"""The running process and a Prometheus that demands a client certificate and a token, from the ConfigMap alone."""
+"""The running process with a Prometheus that demands a client certificate and a token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wva.sim.prometheus import EmbeddedPrometheus
 
 
 class ConnectionFiles:
-    """An authority, and the files of the connection."""
+    """A certificate authority, and the files of the connection."""
 
     def __init__(self, folder):
         """Write the first files."""
@@ -28,13 +28,13 @@ class ConnectionFiles:
         (self.folder / "token").write_text(text)
 
     def pair(self):
-        """Replace the client's certificate and key, one after the other."""
+        """Replace certificate and key of the client, one after the other."""
         issued = self.authority.issue_cert("controller@example.com")
         issued.cert_chain_pems[0].write_to_path(self.folder / "tls.crt")
         issued.private_key_pem.write_to_path(self.folder / "tls.key")
 
     def server(self):
-        """Return the TLS of a server that demands certificates of this authority."""
+        """Return the TLS context of a server that demands client certificates of this authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.authority.issue_cert("127.0.0.1").configure_cert(context)
         self.authority.configure_trust(context)
@@ -63,7 +63,7 @@ async def identities(tmp_path):
 
 @pytest.fixture
 async def secure(identities, tmp_path, monkeypatch):
-    """Return a world whose Prometheus demands both, with a variant that reports."""
+    """Return a stage whose Prometheus demands certificate and token, with one variant."""
     stage = ControllerStage(tmp_path, monkeypatch)
     stage.prometheus = EmbeddedPrometheus(now=time.time, tls=identities.server(), token="first")
     async with stage.open():
@@ -74,12 +74,12 @@ async def secure(identities, tmp_path, monkeypatch):
 
 
 def measured(stage):
-    """Tell whether the last decision rests on measurements."""
+    """Return whether the last decision uses measurements."""
     return stage.decision() is not None and stage.decision().source.value == "measured"
 
 
 async def test_decisions_go_on_through_every_rotation(secure, identities):
-    """Pair and token change under the process; no query fails for it."""
+    """Certificate and token change while the process runs, and no query fails."""
     configured = identities.settings(secure.prometheus.url)
     async with secure.controller(interval=None, config_map=configured, PROMETHEUS_BASE_URL=""):
         await until(lambda: measured(secure))
@@ -97,7 +97,7 @@ async def test_decisions_go_on_through_every_rotation(secure, identities):
 
 
 async def test_a_token_that_is_refused_holds_the_number_and_is_told_without_it(secure, identities):
-    """Somebody revoked it: the number stays, readiness and condition say so, and nobody learns the token."""
+    """WVA keeps the number. Condition and readiness report the error without the token."""
     configured = identities.settings(secure.prometheus.url)
     async with secure.controller(interval=None, config_map=configured, PROMETHEUS_BASE_URL=""):
         await until(lambda: measured(secure))

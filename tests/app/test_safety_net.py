@@ -1,4 +1,4 @@
-"""The safety net of the configuration guide, seen from outside: series, status, events and log of a whole process."""
+"""The safety net of the configuration guide in a whole process: its series, status, events and log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ACTIVATED = "Safety net activated: emitted fallback metrics"
 
 
 def source(stage):
-    """Return where the number of the variant is said to come from."""
+    """Return the source of the variant's number, from its series."""
     found = [
         sample.labels["source"]
         for family in stage.instruments.registry.collect()
@@ -25,7 +25,7 @@ def source(stage):
 
 
 async def test_without_history_the_replicas_that_exist_stand(stage):
-    """Prometheus does not answer and nothing was ever decided: current = desired, which does nothing."""
+    """If Prometheus fails and there is no earlier number, WVA publishes the current replicas."""
     stage.deployment(replicas=3)
     stage.va()
     stage.prometheus.faults.status = 503
@@ -42,10 +42,10 @@ async def test_without_history_the_replicas_that_exist_stand(stage):
 
 
 async def test_with_history_the_last_number_stands_until_measurements_are_back(stage):
-    """The number of the status outlives restart and outage, with one event when that begins and one when it ends."""
+    """WVA keeps the number of the status through restart and outage. One event tells the begin, and one the end."""
     stage.deployment(replicas=2)
     stage.va()
-    later = format_time(time.time() + 60)  # a number as old as the Deployment says nothing
+    later = format_time(time.time() + 60)  # WVA ignores a number that is not newer than the Deployment
     decided = {"desiredOptimizedAlloc": {"accelerator": "H100", "numReplicas": 5, "lastRunTime": later}}
     stage.api.store.patch_status(VARIANTS, Key("ns", "va"), decided)
     stage.prometheus.faults.status = 503
@@ -53,7 +53,7 @@ async def test_with_history_the_last_number_stands_until_measurements_are_back(s
         async with stage.controller(interval="20ms"):
             await until(lambda: stage.told("OptimizationReady") == ("False", "PrometheusError"))
             assert (stage.series(), stage.number(), source(stage)) == ({"va": 5}, 5, "previous-desired")
-            stage.prometheus.faults.clear()  # it answers, and knows nothing yet: another reason, the same outage
+            stage.prometheus.faults.clear()  # it answers without samples: another reason, but no new event
             await until(lambda: stage.told("OptimizationReady") == ("False", "MetricsMissing"))
             assert stage.series() == {"va": 5}
             await stage.scrape()
@@ -67,7 +67,7 @@ async def test_with_history_the_last_number_stands_until_measurements_are_back(s
 
 
 async def test_a_workload_started_while_nothing_is_measured_is_not_stopped(stage):
-    """Its 0 was of the time when it was at zero; from the moment it runs its own replicas are published."""
+    """When a workload at zero is started during an outage, WVA publishes its current replicas, not 0."""
     stage.deployment(replicas=0)
     stage.va()
     stage.prometheus.faults.status = 503
@@ -81,7 +81,7 @@ async def test_a_workload_started_while_nothing_is_measured_is_not_stopped(stage
 
 
 async def test_cycles_that_fail_as_a_whole_show_in_the_probe_and_the_condition(stage, monkeypatch):
-    """After three of them, by name and cause, until the next good cycle; the probe of liveness goes on answering."""
+    """After several failed cycles readiness and condition name the cause, until a cycle succeeds. Liveness goes on."""
     stage.deployment(replicas=2)
     stage.va()
     await stage.scrape()

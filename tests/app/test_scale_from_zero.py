@@ -1,4 +1,4 @@
-"""From zero and nothing else: a request waits at the gateway, and the cheapest variant is started."""
+"""Scale from zero: a request waits at the gateway, and WVA starts the cheapest variant."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ async def gateway():
 
 
 def replicas(stage, name="d"):
-    """Return what the Deployment asks for."""
+    """Return ``spec.replicas`` of the Deployment."""
     return stage.api.store.get(DEPLOYMENTS, Key("ns", name))["spec"]["replicas"]
 
 
 async def test_a_waiting_request_starts_the_model(stage, gateway):
-    """Deployment, series and status change; the pool's definition came while the controller was running."""
+    """WVA changes Deployment, series and status, although the CRD of the pools came after its start."""
     stage.deployment(replicas=0)
     stage.va()
     gateway.waiting = 3
@@ -38,7 +38,7 @@ async def test_a_waiting_request_starts_the_model(stage, gateway):
 
 
 async def test_nothing_is_started_without_a_request(stage, gateway):
-    """The gateway is asked again and again, and says zero."""
+    """WVA starts nothing while the gateway reports no waiting request."""
     install_pools(stage)
     stage.deployment(replicas=0)
     stage.va()
@@ -51,7 +51,7 @@ async def test_nothing_is_started_without_a_request(stage, gateway):
 
 
 async def test_a_start_that_fails_is_a_condition_an_event_and_a_series(stage, gateway):
-    """Until the next attempt succeeds."""
+    """They report the failure until an attempt succeeds."""
     install_pools(stage)
     stage.deployment(replicas=0)
     stage.va()
@@ -72,7 +72,7 @@ async def test_a_start_that_fails_is_a_condition_an_event_and_a_series(stage, ga
 
 
 async def test_at_zero_concurrency_the_gateway_is_left_alone(stage, gateway):
-    """Nobody is asked and nothing is written, so the rights for it may be left out; the cycles go on."""
+    """With concurrency 0 WVA neither queries the gateway nor starts a variant."""
     install_pools(stage)
     stage.deployment(replicas=0)
     stage.va()
@@ -85,7 +85,7 @@ async def test_at_zero_concurrency_the_gateway_is_left_alone(stage, gateway):
 
 
 async def test_only_the_cheapest_is_started(stage, gateway):
-    """Its siblings stay at zero."""
+    """The other variants of the model stay at zero."""
     install_pools(stage)
     for name in ("dear", "cheap"):
         stage.deployment(name, replicas=0)
@@ -108,7 +108,7 @@ async def test_only_the_cheapest_is_started(stage, gateway):
 
 
 async def test_two_pools_over_one_model_start_one_variant(stage, gateway):
-    """Each pool has a picker and a variant of its own, and requests wait at both."""
+    """Requests wait at two pools of one model, and WVA starts only the cheapest variant."""
     install_pools(stage)
     for name, cost in (("dear", "40.0"), ("cheap", "20.0")):
         stage.deployment(name, replicas=0)
@@ -127,7 +127,7 @@ async def test_two_pools_over_one_model_start_one_variant(stage, gateway):
 
 
 async def test_a_cycle_does_not_take_the_start_back(stage, gateway):
-    """However often it decides while the caches catch up."""
+    """Cycles after the start keep the number."""
     install_pools(stage)
     stage.deployment(replicas=0)
     stage.va()

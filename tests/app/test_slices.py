@@ -1,4 +1,4 @@
-"""Long work beside the event loop."""
+"""Long work that does not block the event loop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def turns_during(work):
 
 
 async def test_a_slice_that_is_used_up_ends_with_the_turn_of_the_others():
-    """And one that is not used up goes on at once."""
+    """Work rests when its slice is used up, and only then."""
 
     async def long():
         slices = Slices(0.005)
@@ -53,7 +53,7 @@ async def test_a_slice_that_is_used_up_ends_with_the_turn_of_the_others():
 
 
 async def test_only_large_work_is_done_in_a_thread():
-    """With what it returns and raises."""
+    """Small work runs in the loop's own thread. An exception of a thread is raised to the caller."""
     here = threading.get_ident()
     assert await beside(SMALL, threading.get_ident) == here
     assert await beside(SMALL + 1, threading.get_ident) != here
@@ -62,12 +62,12 @@ async def test_only_large_work_is_done_in_a_thread():
 
 
 async def test_the_loop_runs_while_a_thread_works():
-    """Many times in a tenth of a second."""
+    """Other tasks run while a thread works."""
     assert await turns_during(beside(SMALL + 1, lambda: burn(0.1))) > 5
 
 
 async def test_what_is_costly_to_free_is_freed_in_slices():
-    """Others have their turn in between, and nothing is left."""
+    """Other tasks run while ``forget`` frees many objects."""
 
     class Costly:
         def __del__(self):

@@ -1,4 +1,4 @@
-"""When the API server is written to: with news only, again after a conflict, never for what is gone."""
+"""When WVA patches a status: only for news, again after a conflict, never for a deleted object."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STATUS_PATCH = matching(verb="patch", resource=VARIANTS, subresource="status")
 
 
 async def test_nothing_new_is_not_written(stage):
-    """Cycles that decide the same again cost the API server nothing."""
+    """Cycles that decide the same again send no patch."""
     stage.deployment(replicas=2)
     stage.va()
     await stage.scrape()
@@ -28,7 +28,7 @@ async def test_nothing_new_is_not_written(stage):
 
 
 async def test_a_new_number_is_written(stage):
-    """Load beyond the thresholds becomes a number in the status and in the series."""
+    """Load above the thresholds changes the number in the status and in the series."""
     stage.deployment(replicas=2)
     stage.va()
     stage.load["d"] = (0.95, 9)
@@ -41,7 +41,7 @@ async def test_a_new_number_is_written(stage):
 
 
 async def test_two_numbers_in_a_row_do_not_conflict(stage):
-    """The answer to the first patch is known before the watch tells of it, so the second builds on it."""
+    """The second patch builds on the answer to the first, although the watch is late."""
     stage.deployment(replicas=2)
     stage.va()
     async with stage.controller():
@@ -55,7 +55,7 @@ async def test_two_numbers_in_a_row_do_not_conflict(stage):
 
 
 async def test_the_first_decision_does_not_conflict_with_the_held_number(stage):
-    """A start writes at most two patches, and none of them is refused."""
+    """A start sends at most two patches, and neither of them conflicts."""
     stage.deployment(replicas=2)
     stage.va()
     await stage.scrape()
@@ -66,7 +66,7 @@ async def test_the_first_decision_does_not_conflict_with_the_held_number(stage):
 
 
 async def test_a_conflict_is_tried_again_with_the_fresh_object(stage):
-    """The patch names the version it was computed from; when the cache catches up it goes through."""
+    """The patch names the version that it was computed from. It succeeds when the cache has the new version."""
     stage.deployment(replicas=2)
     stage.va()
     async with stage.controller():
@@ -83,7 +83,7 @@ async def test_a_conflict_is_tried_again_with_the_fresh_object(stage):
 
 @pytest.mark.parametrize("status", [409, 429, 500, 503])
 async def test_a_refused_patch_is_tried_again(stage, status):
-    """Whatever the API server objects to for now."""
+    """WVA retries after each of these statuses."""
     stage.deployment(replicas=2)
     stage.va()
     stage.api.faults.answer(status, times=2, match=STATUS_PATCH)
@@ -95,7 +95,7 @@ async def test_a_refused_patch_is_tried_again(stage, status):
 
 
 async def test_a_lost_connection_is_tried_again(stage):
-    """No answer at all is one more reason to try again."""
+    """WVA retries when the connection breaks."""
     stage.deployment(replicas=2)
     stage.va()
     stage.api.faults.drop(times=1, match=STATUS_PATCH)
@@ -105,13 +105,13 @@ async def test_a_lost_connection_is_tried_again(stage):
 
 
 def _at_rest(stage):
-    """Tell whether the cache has seen the last write, nothing is going on, and no retry is waiting."""
+    """Return whether the cache has the last write, nothing is running, and no retry is waiting."""
     seen = int(stage.app.cache_versions()[VARIANTS]) >= stage.api.store.last_version(VARIANTS)
     return seen and stage.app.idle and stage.app.variants.queue.retries(Key("ns", "va")) == 0
 
 
 async def test_a_variant_deleted_before_its_patch_is_no_error(stage):
-    """404 means that there is nothing to write to."""
+    """A 404 to a patch is not an error: the variant was deleted."""
     stage.deployment()
     stage.va()
     async with stage.controller():
@@ -129,7 +129,7 @@ async def test_a_variant_deleted_before_its_patch_is_no_error(stage):
 
 
 async def test_one_variant_that_cannot_be_written_does_not_stop_the_others(stage):
-    """A key that fails waits alone."""
+    """WVA writes the other variants while it retries one."""
     for name in ("bad", "good"):
         stage.deployment(name)
     stage.va("bad", target="bad")

@@ -1,4 +1,4 @@
-"""Every loop of the process may raise: it is started again, and the process goes on."""
+"""WVA starts each loop again that raises an exception, and the process goes on."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def breaking(monkeypatch, kind, times):
 
 @pytest.mark.parametrize("name", LOOPS)
 async def test_a_loop_that_raises_is_started_again(stage, monkeypatch, name):
-    """It is counted, and everything works."""
+    """The restarts are counted, and afterwards everything works."""
     breaking(monkeypatch, LOOPS[name], 3)
     stage.deployment()
     stage.va()
@@ -59,7 +59,7 @@ async def test_a_loop_that_raises_is_started_again(stage, monkeypatch, name):
 
 
 async def test_a_loop_that_never_comes_back_makes_the_probe_fail(stage, monkeypatch):
-    """By name; the others go on, and so does the process, until the kubelet ends it."""
+    """Liveness names the loop. The other loops go on until the kubelet restarts the process."""
     monkeypatch.setattr(supervision, "AWAY_SECONDS", 0.2)
     breaking(monkeypatch, ScaleFromZero, 10**9)
     async with stage.controller(interval="20ms") as task:

@@ -1,4 +1,4 @@
-"""StatefulSets and LeaderWorkerSets as targets of a whole controller: switched on, found by discovery, scaled."""
+"""StatefulSets and LeaderWorkerSets as targets in a whole process: switched on, found by discovery, scaled."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def gateway():
 
 @pytest.mark.parametrize("resource", [STATEFUL_SETS, LEADER_WORKER_SETS], ids=lambda each: each.kind)
 async def test_a_target_is_followed_and_started_from_zero(stage, gateway, resource):
-    """As a Deployment is: number, current replicas, the scale subresource of its own kind, and its end."""
+    """WVA treats it like a Deployment, and scales it by its own scale subresource."""
     serve_leader_worker_sets(stage)
     install_pools(stage)
     create(stage, resource)
@@ -81,7 +81,7 @@ async def test_a_target_is_followed_and_started_from_zero(stage, gateway, resour
 
 
 async def test_a_kind_that_is_served_later_is_found_without_a_restart(stage):
-    """Until then the variant says that the cluster does not serve it."""
+    """The target is not found until the cluster serves its kind."""
     va(stage, LEADER_WORKER_SETS)
     async with stage.controller(WVA_TARGET_KINDS="LeaderWorkerSet"):
         await until(lambda: stage.told("TargetResolved") == ("False", "TargetNotFound"))
@@ -92,7 +92,7 @@ async def test_a_kind_that_is_served_later_is_found_without_a_restart(stage):
 
 
 async def test_what_is_not_switched_on_is_not_asked_for(stage):
-    """Neither a list nor a watch, so no right is needed for it."""
+    """WVA does not list kinds that are switched off, so it needs no right for them."""
     serve_leader_worker_sets(stage)
     stage.deployment()
     stage.va()

@@ -1,4 +1,4 @@
-"""Variants and their Deployments come and go in any order: the status follows at once, not with the next cycle."""
+"""Variants and their Deployments come and go in any order. The status follows at once, not with the next cycle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wva.api.meta import Key
 
 
 async def test_a_variant_may_come_before_its_deployment(stage):
-    """It says that the target is missing, and is taken up as soon as the Deployment appears."""
+    """The variant is not ready until its Deployment exists."""
     async with stage.controller():
         stage.va()
         await until(lambda: stage.told("Ready") == ("False", "DeploymentNotFound"))
@@ -22,7 +22,7 @@ async def test_a_variant_may_come_before_its_deployment(stage):
 
 
 async def test_a_deleted_deployment_is_told_at_once(stage):
-    """Not ready, not resolved, no allocation, no series; the VariantAutoscaling stays."""
+    """The variant is not ready, and loses its allocation and series."""
     stage.deployment(replicas=2)
     stage.va()
     async with stage.controller():
@@ -36,7 +36,7 @@ async def test_a_deleted_deployment_is_told_at_once(stage):
 
 
 async def test_a_missing_target_is_a_condition_an_event_and_a_series(stage):
-    """With one reason in all three; when the Deployment is back the series is gone, and so is what it left behind."""
+    """All three have the same reason. When the Deployment is back, the variant is ready and the series is gone."""
     stage.deployment(replicas=2)
     stage.va()
     async with stage.controller():
@@ -59,7 +59,7 @@ async def test_a_missing_target_is_a_condition_an_event_and_a_series(stage):
 
 
 async def test_a_recreated_deployment_resumes(stage):
-    """Ready again, with the replicas of the new Deployment."""
+    """The variant is ready again, and its number is that of the new Deployment."""
     stage.deployment(replicas=2)
     stage.va()
     async with stage.controller():
@@ -73,7 +73,7 @@ async def test_a_recreated_deployment_resumes(stage):
 
 
 async def test_a_deployment_replaced_within_an_instant_begins_anew(stage):
-    """However fast: neither the ledger nor the status carries the number over to the new Deployment."""
+    """The number of the old Deployment does not carry over to the new one."""
     stage.deployment(replicas=4)
     stage.va()
     async with stage.controller():
@@ -85,7 +85,7 @@ async def test_a_deployment_replaced_within_an_instant_begins_anew(stage):
 
 
 async def test_a_restart_keeps_the_number_of_the_status(stage):
-    """The first number after a start is the one published last, also before Prometheus was read."""
+    """After a start WVA first publishes the number of the status."""
     stage.deployment(replicas=2)
     stage.va()
     status = {"desiredOptimizedAlloc": {"accelerator": "H100", "numReplicas": 6}}
@@ -95,7 +95,7 @@ async def test_a_restart_keeps_the_number_of_the_status(stage):
 
 
 async def test_two_variants_on_one_deployment_are_both_refused(stage):
-    """Each names the other; when one is deleted the other resumes."""
+    """The condition of each names the other. When one is deleted, the other is accepted."""
     stage.deployment()
     stage.va("one")
     async with stage.controller():
@@ -115,7 +115,7 @@ async def test_two_variants_on_one_deployment_are_both_refused(stage):
 
 
 async def test_an_empty_target_name_is_reported_and_never_looked_up(stage):
-    """An empty name in a GET would list the whole collection: the caches are asked instead."""
+    """WVA sends no GET for an empty name, because that would list all Deployments."""
     stage.va(target="")
     async with stage.controller():
         await until(lambda: stage.told("Ready") == ("False", "DeploymentNotFound"))
@@ -125,7 +125,7 @@ async def test_an_empty_target_name_is_reported_and_never_looked_up(stage):
 
 
 async def test_a_kind_that_cannot_be_scaled_is_reported(stage):
-    """Only Deployments are supported; the message says so."""
+    """By default only Deployments are supported, and the message says so."""
     stage.deployment()
     stage.va(kind="StatefulSet")
     async with stage.controller():
@@ -135,7 +135,7 @@ async def test_a_kind_that_cannot_be_scaled_is_reported(stage):
 
 
 async def test_correcting_the_target_name_resolves_it(stage):
-    """An edit of the spec is an event like any other."""
+    """When the target name in the spec is corrected, the variant becomes ready."""
     stage.deployment("right")
     stage.va(target="wrong")
     async with stage.controller():
@@ -145,7 +145,7 @@ async def test_correcting_the_target_name_resolves_it(stage):
 
 
 async def test_leaving_a_contested_target_frees_the_other(stage):
-    """The old claimants of a target are looked at when one of them turns to another."""
+    """When one of two variants gets another target, both are accepted."""
     stage.deployment("a")
     stage.deployment("b")
     stage.va("one", target="a")
@@ -159,7 +159,7 @@ async def test_leaving_a_contested_target_frees_the_other(stage):
 
 
 async def test_a_deleted_variant_leaves_no_series(stage):
-    """Gone with the next scrape."""
+    """The next scrape has no series of a deleted variant."""
     stage.deployment()
     stage.va()
     async with stage.controller():
@@ -172,7 +172,7 @@ async def test_a_deleted_variant_leaves_no_series(stage):
 
 
 async def test_another_accelerator_label_leaves_one_series(stage):
-    """The loop publishes the new one; the old one is gone with the same scrape."""
+    """When the label changes, only the series with the new accelerator is left."""
     stage.deployment()
     stage.va(accelerator="A100")
     await stage.scrape()
@@ -187,7 +187,7 @@ async def test_another_accelerator_label_leaves_one_series(stage):
 
 @pytest.mark.parametrize("broken", ["no samples", "Prometheus down"])
 async def test_ready_does_not_wait_for_metrics(stage, broken):
-    """The target exists and the variant is accepted; metrics have a condition of their own."""
+    """A variant is ready as soon as it is accepted. Metrics have a condition of their own."""
     stage.deployment(replicas=2)
     stage.va()
     stage.prometheus.faults.status = 503 if broken == "Prometheus down" else None
@@ -198,7 +198,7 @@ async def test_ready_does_not_wait_for_metrics(stage, broken):
 
 
 async def test_a_foreign_instance_is_left_alone(stage):
-    """With an instance of its own the process takes only variants labelled for it, and follows the label."""
+    """A controller with an instance takes only the variants with its label, and follows changes of the label."""
     stage.deployment("a")
     stage.deployment("b")
     stage.va("mine", target="a")

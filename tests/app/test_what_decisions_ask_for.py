@@ -1,4 +1,4 @@
-"""What is collected follows the configuration: requests for scaling to zero, GPUs for the limiter, engines for V2."""
+"""The configuration decides which queries a cycle sends."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ANALYZERS = {
 
 
 def queries(stage, name):
-    """Return how many queries of a name were answered."""
+    """Return how many queries with this name succeeded."""
     return stage.metric("wva_prometheus_queries_total", query=name, result="success")
 
 
 async def test_nothing_more_is_asked_for_the_percentage_analyzer(stage):
-    """Four queries: the two signals and their times."""
+    """The percentage analyzer needs neither the request counts nor the queries for the other analyzers."""
     stage.config_map(SATURATION, {"default": "analyzerName: percentage"})
     stage.deployment()
     stage.va()
@@ -40,7 +40,7 @@ async def test_nothing_more_is_asked_for_the_percentage_analyzer(stage):
 
 
 async def test_requests_are_counted_once_a_model_may_go_to_zero(stage):
-    """From the next cycle on, without a restart."""
+    """When scale to zero is switched on, the next cycle queries the request counts."""
     stage.deployment()
     stage.va()
     await stage.scrape()
@@ -51,7 +51,7 @@ async def test_requests_are_counted_once_a_model_may_go_to_zero(stage):
 
 
 async def test_engines_are_asked_once_the_token_analyzer_is_chosen(stage):
-    """Both of its queries."""
+    """When the token analyzer is chosen, the next cycle sends its two queries."""
     stage.deployment()
     stage.va()
     await stage.scrape()
@@ -63,7 +63,7 @@ async def test_engines_are_asked_once_the_token_analyzer_is_chosen(stage):
 
 
 async def test_engines_are_asked_what_they_counted_by_default(stage):
-    """And about the scheduler's queue; the means and rates of the other analyzers are not asked for."""
+    """The demand analyzer queries the engine counters and the scheduler's queue, and not the engine signals."""
     stage.deployment()
     stage.va()
     await stage.scrape()
@@ -75,14 +75,17 @@ async def test_engines_are_asked_what_they_counted_by_default(stage):
 
 
 def test_the_page_counts_the_queries_of_each_analyzer():
-    """With scale to zero and without."""
+    """The table has each analyzer with and without scale to zero."""
     assert sorted((analyzer, to_zero) for analyzer, to_zero, _ in COUNTS) == sorted(
         (analyzer, to_zero) for analyzer in ANALYZERS for to_zero in ("on", "off")
     )
 
 
 def test_the_formula_is_that_of_the_table():
-    """In the README and on the page: what every cycle sends, what the engines take and what scale to zero takes."""
+    """README and page have the numbers of the table.
+
+    These are the base, the addition for engines and the one for scale to zero.
+    """
     count = {(analyzer, to_zero): int(text) for analyzer, to_zero, text in COUNTS}
     base = count["percentage", "off"]
     engines, zero = count["token", "off"] - base, count["percentage", "on"] - base
@@ -96,7 +99,7 @@ def test_the_formula_is_that_of_the_table():
 
 @pytest.mark.parametrize(("analyzer", "to_zero", "count"), COUNTS)
 async def test_a_cycle_sends_as_many_queries_as_the_page_says(stage, analyzer, to_zero, count):
-    """Two models in one namespace take as many as one."""
+    """Two models in one namespace need as many queries as one."""
     name, hybrid = ANALYZERS[analyzer]
     for variant in ("one", "two"):
         stage.deployment(variant)

@@ -1,4 +1,4 @@
-"""The controller needs nothing of the simulator: it starts where `wva.sim` cannot be imported."""
+"""The controller runs without the simulator: all its modules can be imported without `wva.sim`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ for command in COMMANDS:
 
 
 def test_every_module_of_the_controller_is_imported_and_its_commands_answer():
-    """In a process of its own, in which `wva.sim` is blocked."""
+    """A separate process blocks `wva.sim`, imports all other modules, and runs each command with ``--help``."""
     command = [sys.executable, "-c", CODE]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603 - our own code
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""The world of the attacks, listening."""
+"""Fixtures of the attacks: an open world, and the log settings of the real process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def world(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _logs_of_production():
-    """Write log lines as the process does; tracebacks with the values of all variables take a second each."""
+    """Write log lines as the real process does; structlog's default tracebacks take a second each."""
     log.configure(level="info", encoding="json")
     yield
     structlog.reset_defaults()

@@ -1,4 +1,4 @@
-"""Attacks, one row each, and what must hold during every one of them.
+"""Runs an attack on the controller and checks that the victim does not notice it.
 
 To write a row, put an ``Attack`` into the list of a test file and run it with ``survive``::
 
@@ -6,38 +6,39 @@ To write a row, put an ``Attack`` into the list of a test file and run it with `
         Attack(
             "paused_replicas_of_400_digits",
             before=lambda world: world.scaled_object(annotations={PAUSED_REPLICAS_ANNOTATION: "9" * 400}),
-            shows=Condition("ConfigurationValid", "False", contains="paused-replicas"),
+            shows=ExpectedCondition("ConfigurationValid", "False", contains="paused-replicas"),
         ),
         Attack(
             "a_deployment_that_asks_for_minus_one_replica",
             during=lambda world: world.twist(DEPLOYMENTS, "bad", lambda value: value["spec"].update(replicas=-1)),
-            shows=Number(1),
+            shows=ExpectedNumber(1),
         ),
     ]
 
     @pytest.mark.parametrize("attack", ATTACKS, ids=str)
     async def test_the_victim_does_not_notice(world, attack):
-        \"\"\"Its number, its series and its freshness stay right.\"\"\"
+        \"\"\"The victim's number and series stay right and fresh.\"\"\"
         await survive(world, attack)
 
-The name says what the attack does. ``before`` runs when both variants exist and before the controller starts,
-``during`` while it runs and once the victim has its first number; both get the ``AttackWorld`` and may be coroutine
-functions, and ``during`` may take as long as the attack needs. ``shows`` is what the hostile side must say in the end:
-one of ``ExpectedCondition``, ``ExpectedEvent``, ``ExpectedNumber``, ``Says``, or several of them.
+The name says what the attack does. ``before`` runs when both variants exist and before the controller starts.
+``during`` runs once the victim has its first number. Both get the ``AttackWorld`` and may be coroutine functions;
+``during`` may take as long as the attack needs. ``shows`` lists the effects on the tenant that the test waits for:
+one of ``ExpectedCondition``, ``ExpectedEvent``, ``ExpectedNumber``, ``Says``, or a tuple of them.
 
-The rest of an ``Attack`` is the stage it needs: ``environment`` of the controller, ``bad=False`` for a tenant that
-builds its own variants in ``before``, ``gateway=True`` for a victim at zero behind a gateway, which must be started
-while the attack lasts. ``setting`` patches limits of the controller, such as time-outs, so that a row takes less than a
-second: ``setting={"wva.prometheus.client.QUERY_TIMEOUT_SECONDS": 0.3}``. ``world.meddle`` changes what Prometheus
-answers.
+The other fields of an ``Attack`` set the stage: ``environment`` of the controller, ``bad=False`` for a tenant that
+builds its own variants in ``before``, ``gateway=True`` for a model of the victim at zero behind a gateway, which the
+controller must start during the attack. ``setting`` patches limits of the controller, such as time-outs, so that a row
+takes less than a second: ``setting={"wva.prometheus.client.QUERY_TIMEOUT_SECONDS": 0.3}``. ``world.meddle`` changes
+the answers of Prometheus.
 
-What ``survive`` asserts is the same for all rows, and is looked at every 10 ms while the controller runs: the victim
-has the right number in ledger, status and on the page of metrics, also after its load has changed; its conditions are
-True; cycles succeed and their time moves on; the process lives and its probes answer 200 over HTTP; the event loop lags
-at most 250 ms; memory does not grow beyond a limit. All that is broken is in the one AssertionError at the end.
+``survive`` asserts the same for all rows, and checks it every 10 ms while the controller runs: the victim has the right
+number in ledger, status and on the page of metrics, also after its load has changed; its conditions are True; cycles
+succeed and their time moves on; the process lives and its probes answer 200 over HTTP; the event loop lags at most
+250 ms; memory does not grow beyond a limit. One AssertionError at the end lists all faults.
 
-If only the lag was too long, the attack is made again on a new world, up to twice: what a tenant sends costs the same
-every time, and what the machine did meanwhile happens once. A single piece of work has its 250 ms the first time.
+If only the lag was too long, ``survive`` repeats the attack on a new world, up to twice: a lag that the attack causes
+comes back, and one that the machine causes does not. A callback of the controller that takes more than 250 ms fails
+the test at once.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ from wva.model.variant import VariantKey
 
 MAX_LAG_SECONDS = 0.25
 TIMES = 3
-"""How often an attack is made at most, as long as only the lag was too long."""
+"""How often an attack runs at most, if each time only the lag was too long."""
 MAX_GROWTH_MIB = 150
 MIB = 1024**2
 CYCLES = 3
@@ -72,7 +73,7 @@ CYCLES = 3
 
 PATIENCE_SECONDS = 10.0
 _QUICK = {"wva.scale_from_zero.starts.VISIBLE_SECONDS": 0.1, "wva.scale_from_zero.starts.SETTLE_SECONDS": 0.01}
-"""The Prometheus of the tests does not scrape the controller, so a start from zero would wait for that in vain."""
+"""The Prometheus of the tests does not scrape the controller, so a start from zero never sees its own number there."""
 
 _PROBE_SECONDS = 5.0
 _LOOK_OUTSIDE_SECONDS = 0.1
@@ -136,7 +137,7 @@ class ExpectedNumber:
 
 @dataclass(frozen=True)
 class Says:
-    """Any other thing that must become true; the text says what."""
+    """Any other check that must become true; ``what`` describes it in the error."""
 
     what: str
     check: Callable[[AttackWorld], Any] = field(repr=False)
@@ -153,7 +154,7 @@ def nothing(world: AttackWorld) -> None:
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack; the module says how to write one."""
+    """One attack; the docstring of this module says how to write one."""
 
     name: str
     before: Callable[[AttackWorld], Any] = field(default=nothing, repr=False, kw_only=True)
@@ -167,7 +168,7 @@ class Attack:
     growth_mib: int = field(default=MAX_GROWTH_MIB, kw_only=True)
 
     def __str__(self) -> str:
-        """Return the name, for the ids of tests."""
+        """Return the name; pytest uses it as the id of the test."""
         return self.name
 
 
@@ -183,7 +184,7 @@ class _Watch:
         self._last_cycle = 0.0
 
     def look(self) -> None:
-        """Look from inside: ledger, status, conditions. Before ``allowed`` is set, nothing counts as wrong."""
+        """Check ledger, status and conditions. Before ``allowed`` is set, nothing counts as wrong."""
         if not self.allowed:
             return
         if self.task is not None and self.task.done():
@@ -202,7 +203,7 @@ class _Watch:
             self.faults[f"the victim is limited: {limited['reason']}"] += 1
 
     async def look_outside(self) -> None:
-        """Look from outside until cancelled: probes and metrics over HTTP, as kubelet and Prometheus do."""
+        """Read probes and metrics over HTTP until cancelled, as kubelet and Prometheus do."""
         timeout = aiohttp.ClientTimeout(total=_PROBE_SECONDS)
         connector = aiohttp.TCPConnector(ssl=False)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
@@ -266,7 +267,7 @@ class _Watch:
         self.allowed = set()
 
     async def turns(self, number: int) -> None:
-        """Wait until the victim has its number everywhere; from then on any other number is wrong."""
+        """Wait until ledger, status and conditions show this number; from then on any other number is a fault."""
         if self.allowed:
             self.allowed = {*self.allowed, number}
         await self._until(f"the victim gets {number}", lambda: self._settled(number))
@@ -282,7 +283,7 @@ class _Watch:
         )
 
     async def cycles(self, more: int) -> None:
-        """Wait for some more cycles, and check that their times are recent."""
+        """Wait for this many more cycles, and check that the time of the last cycle moves on."""
         began, goal = time.time(), self._world.cycle_count() + more
         await self._until(f"{more} more cycles succeed", lambda: self._world.cycle_count() >= goal)
         if self._world.metric("wva_last_cycle_timestamp_seconds") < began:
@@ -302,7 +303,7 @@ class _Watch:
         await self._until("the victim's model at zero is started", lambda: wanted() == 1)
 
     async def hears(self, shows: Any) -> None:
-        """Wait until the hostile side shows what the attack must cause."""
+        """Wait until everything in ``shows`` is true."""
         for one in shows if isinstance(shows, tuple) else (shows,):
             await self._until(f"the tenant is told: {one}", lambda one=one: one(self._world))
 
@@ -320,7 +321,7 @@ async def survive(world: AttackWorld, attack: Attack) -> None:
 
 
 async def _broken(world: AttackWorld, attack: Attack) -> tuple[list[str], list[str]]:
-    """Return what was wrong, and apart from it whether the event loop lagged."""
+    """Return the faults, and separately a fault if the event loop lagged."""
     for name, value in {**_QUICK, **attack.setting}.items():
         world.set(name, value)
     world.victim()
@@ -335,7 +336,7 @@ async def _broken(world: AttackWorld, attack: Attack) -> tuple[list[str], list[s
         await stack.enter_async_context(meter.running(watch.look))
         try:
             await _run(world, attack, watch, gateway)
-        except Exception as error:  # noqa: BLE001 - how it ended is one of the things to be told
+        except Exception as error:  # noqa: BLE001 - the report contains it
             ended = f"{type(error).__name__}: {error}"
     broken = [f"{fault} ({count} looks)" for fault, count in watch.faults.items()]
     broken += [ended] if ended else []
@@ -380,7 +381,7 @@ async def _do(step: Callable[[AttackWorld], Any], world: AttackWorld) -> None:
 
 @asynccontextmanager
 async def sleeping_model(world: AttackWorld) -> AsyncIterator[FakePicker]:
-    """Put a model at zero and its gateway beside the victim; no request waits there at first."""
+    """Add a model at zero and its gateway to the victim's namespace; no request waits there at first."""
     gateway = FakePicker()
 
     async def answer(_: web.Request) -> web.Response:

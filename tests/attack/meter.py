@@ -1,15 +1,15 @@
 """Measures the controller inside the process of the test: the lag of the event loop, and memory.
 
-The embedded servers and the test itself share the event loop with the controller, and a machine that runs other tests
-stops all of them now and then. Neither may count. So
+The embedded servers and the test itself share the event loop with the controller, and other tests on the machine delay
+all of them now and then. The meter must count neither as the controller's fault:
 
-- work counts as the controller's if its callback was scheduled from a task of the controller (``as_controller``);
-- a callback counts with the CPU time of this thread, not with the time on the wall;
-- beside that, a look every 10 ms shows how late the loop comes around. A look counts as late only as far as the process
-  used CPU meanwhile: also a thread that keeps the interpreter's lock makes the loop wait. What the servers and the test
-  did in that time is taken off, up to twice over, for a thread that shares the lock fairly makes them take that long.
-  So is garbage collection, whose cost is that of the objects of all tests, and the time in which the thread of the loop
-  was ready and waited for a core: another thread may use CPU meanwhile without keeping the loop from anything.
+- A callback counts as the controller's if a task of the controller scheduled it (``as_controller``).
+- A callback counts with the CPU time of its thread, not with wall time.
+- Every 10 ms the meter also looks how late the loop is. A look is late only by as much CPU time as the process used
+  meanwhile: a thread that keeps the interpreter's lock makes the loop wait, too. The meter subtracts the time of the
+  servers and of the test, up to twice their CPU time, because a thread that shares the lock fairly doubles it. It also
+  subtracts garbage collection, whose cost depends on the objects of all tests, and the time in which the loop's thread
+  waited for a core, because another thread that runs meanwhile does not delay the loop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _controlled: ContextVar[bool] = ContextVar("controlled", default=False)
 
 @contextmanager
 def as_controller():
-    """Count tasks that the body starts, and all that come from them, as the controller's."""
+    """Count the tasks that the body starts, and all tasks that these start, as the controller's."""
     token = _controlled.set(True)
     try:
         yield
@@ -48,7 +48,7 @@ def resident_bytes():
 
 
 def waited_for_a_core():
-    """Return the seconds in which this thread was ready to run and had no core; 0 where the kernel does not tell."""
+    """Return how long this thread was ready to run but had no core, in seconds; 0 if the kernel does not tell."""
     try:
         return int(_SCHEDULED.read_text(encoding="ascii").split()[1]) / 1e9
     except OSError:
@@ -56,9 +56,9 @@ def waited_for_a_core():
 
 
 class Meter:
-    """What was measured: ``piece`` is the longest callback of the controller, ``lag`` the latest look, in seconds.
+    """The measurements: ``piece`` is the longest callback of the controller, ``lag`` the greatest delay, in seconds.
 
-    ``what`` names the longest callback; ``grown_bytes`` is by how much memory has grown at most.
+    ``what`` names the longest callback; ``grown_bytes`` is the greatest growth of memory.
     """
 
     def __init__(self):
@@ -68,7 +68,7 @@ class Meter:
         self.grown_bytes = 0
         self._others_wall = self._others_cpu = 0.0
         self._collecting = self._collecting_here = 0.0
-        """In all threads, and in the one of the loop: a callback's own time has the latter in it, never the former."""
+        """Seconds in all threads, and in the loop's thread alone; only the latter are part of a callback's time."""
         self._collection_began = 0.0
         self._thread = threading.get_ident()
 
@@ -114,14 +114,14 @@ class Meter:
                 self._collecting_here += seconds
 
     def _clocks(self):
-        """Return the time on the wall and the CPU time of the process, without those of garbage collection.
+        """Return wall time and CPU time of the process, both without garbage collection.
 
-        The time on the wall is also without that for which this thread waited for a core.
+        The wall time is also without the time for which this thread waited for a core.
         """
         return time.monotonic() - self._collecting - waited_for_a_core(), time.process_time() - self._collecting
 
     def _not_others(self):
-        """Return the same clocks without the time of the servers and of the test."""
+        """Return the same clocks without the time that the servers and the test used."""
         wall, cpu = self._clocks()
         return wall - self._others_wall, cpu - self._others_cpu
 
@@ -137,7 +137,7 @@ class Meter:
 
 
 def _named(handle):
-    """Return what a callback was: the coroutine of its task if it is a step of one."""
+    """Return the name of a callback: its coroutine if the callback is a step of a task."""
     owner = getattr(handle._callback, "__self__", None)
     coroutine = owner.get_coro() if isinstance(owner, asyncio.Task) else None
     return getattr(coroutine, "__qualname__", None) or repr(handle._callback)

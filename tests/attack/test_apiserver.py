@@ -1,4 +1,4 @@
-"""An API server, or one of several, that is behind, refuses, repeats itself or is full of a tenant's large objects."""
+"""The API server lags, refuses, repeats old events, or holds a tenant's large objects."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NODES = "nodes"
 
 
 def bound(world, maximum):
-    """Change the victim's largest number of replicas."""
+    """Change the maximum of the victim's HPA."""
     world.patch(HPAS, "hpa", {"spec": {"maxReplicas": maximum}}, namespace=VICTIM)
 
 
 def seen(world, resource):
-    """Return the version of a kind that the controller has reached."""
+    """Return the version of a kind that the controller's cache has reached."""
     return int(world.app.cache_versions().get(resource) or 0)
 
 
@@ -36,7 +36,7 @@ async def told(world, resource):
 
 
 async def listed_again(world, *resources, by=1):
-    """End all watches with a 410 and wait until lists of these kinds have been asked for."""
+    """End all watches with a 410 and wait until the controller has listed these kinds again."""
     count = {resource: world.api.requests.count("list", resource=resource) for resource in resources}
     world.api.faults.expire_watches()
     for resource, before in count.items():
@@ -45,11 +45,11 @@ async def listed_again(world, *resources, by=1):
         )
 
 
-# --- behind ----------------------------------------------------------------------------------------------------------
+# --- lagging ---------------------------------------------------------------------------------------------------------
 
 
 async def a_lagging_list(world):
-    """Let the lists after a 410 come from a server that knows a smaller maximum, and that has no watches."""
+    """Answer the lists after a 410 from a server that still has the smaller maximum, and refuse all watches."""
     bound(world, 2)
     await told(world, HPAS)
     world.api.faults.lag()
@@ -61,7 +61,7 @@ async def a_lagging_list(world):
 
 
 async def a_server_that_never_catches_up(world):
-    """Let the API server refuse lists at a known version for ever."""
+    """Let the API server refuse every list that asks for a known version."""
     world.api.faults.lag()
     world.many(VARIANTS, "bad", 3)
     await told(world, VARIANTS)
@@ -69,7 +69,7 @@ async def a_server_that_never_catches_up(world):
 
 
 async def lists_without_the_victim(world):
-    """Let the lists after a 410 come from a server that has just started and has nothing in its cache."""
+    """Answer the lists after a 410 from a server that has just started with an empty cache."""
     cached = world.api.faults._cached
     cached.stop()
     cached._stopped = {}
@@ -80,7 +80,7 @@ async def lists_without_the_victim(world):
 
 
 async def an_old_event(world):
-    """Send states of the victim's HPA, variant and Deployment from before once more."""
+    """Send earlier states of the victim's HPA, variant and Deployment once more."""
     for resource, name, change in (
         (HPAS, "hpa", lambda value: value["spec"].update(maxReplicas=1)),
         (VARIANTS, "va", lambda value: value["spec"].update(modelID="another")),
@@ -97,7 +97,7 @@ async def an_old_event(world):
 
 
 async def an_old_deletion(world):
-    """Send deletions of predecessors of the victim's objects."""
+    """Send deletions of objects that had the names of the victim's objects before."""
     for resource, name in ((HPAS, "hpa"), (VARIANTS, "va"), (DEPLOYMENTS, "d")):
         collection = world.api.store.collection(resource)
         old = clone(collection.get(Key(VICTIM, name)).object)
@@ -119,7 +119,7 @@ def excluded(world):
 
 
 def refusals(resource, status, *, times=1):
-    """Return an attack: the watches end, and the API server refuses the next lists of a kind."""
+    """Return an attack that ends the watches and lets the API server refuse the next lists of a kind."""
 
     async def during(world):
         world.api.faults.answer(status, times=times, match=matching(verb="list", resource=resource))
@@ -156,24 +156,24 @@ def watched_number(number, attack):
 
 
 def bounded_tenant(status):
-    """Return the parts of an attack that refuses the HPAs while one of them keeps the tenant at three."""
+    """Return an attack that refuses to list HPAs, one of which keeps the tenant at three replicas."""
     during, shows = watched_number(3, refusals(HPAS, status))
     return {"before": lambda world: world.hpa(minimum=3), "during": during, "shows": shows}
 
 
 async def refused_watches(world):
-    """Refuse every watch for a moment, those of optional kinds and the others."""
+    """Refuse every watch for half a second."""
     world.api.faults.answer(403, times=20, match=matching(verb="watch"))
     world.api.faults.end_watches()
     await asyncio.sleep(0.5)
     world.api.faults.clear()
 
 
-# --- ill -------------------------------------------------------------------------------------------------------------
+# --- broken ----------------------------------------------------------------------------------------------------------
 
 
 def lists_answered(**answer):
-    """Return an attack: the watches end, and the API server gives other answers to some lists."""
+    """Return an attack that ends the watches and gives this answer to some lists."""
 
     async def during(world):
         world.api.faults.answer(**answer, times=12, match=matching(verb="list"))
@@ -205,11 +205,11 @@ async def dropped_lists(world):
     await asyncio.sleep(0.3)
 
 
-# --- full ------------------------------------------------------------------------------------------------------------
+# --- large -----------------------------------------------------------------------------------------------------------
 
 
 def large(world, *, count=25, resource=DEPLOYMENTS):
-    """Store objects of a megabyte and a half; the server in this process takes several times that memory."""
+    """Store objects of 1.5 MB each; the embedded server takes several times that memory."""
     text = "x" * (3 * MIB // 2)
     world.many(resource, "bad", count, lambda value, _: value["metadata"].setdefault("annotations", {}).update(a=text))
 
@@ -229,7 +229,7 @@ async def burst(world):
 
 
 def second_look(value):
-    """Create an object that needs the slow way of decoding, and has very much content."""
+    """Twist an object so that the fast decoder refuses it, and make it very large."""
     value["metadata"]["labels"] = None
     value["spec"]["junk"] = [[]] * 600_000
 

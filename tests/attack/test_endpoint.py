@@ -20,11 +20,11 @@ SECURE = {"METRICS_SECURE": "true"}
 MANY = 300
 MAX_LOG_CHARACTERS = 20_000
 FEW = 40
-"""Reviews that all of an attack may cause beside those of the scraper."""
+"""How many reviews a whole attack may cause."""
 
 
 class Peer:
-    """A client that reaches the port, with tokens of a user without rights."""
+    """A client that reaches the port of the metrics and has tokens of a user without rights."""
 
     def __init__(self, world):
         """Attack this world."""
@@ -40,7 +40,7 @@ class Peer:
         return self.world.api.access.issue(User(name, **more), audiences=(), lifetime_seconds=3600)[0]
 
     async def ask(self, requests):
-        """Send requests (method, path, headers), some at a time, and count the answers by status."""
+        """Send requests (method, path, headers), four at a time, and count the answers by status."""
         waiting, statuses = iter(requests), {}
 
         async def send(session):
@@ -57,7 +57,7 @@ class Peer:
         return statuses
 
     async def send(self, *pieces, connections=1):
-        """Open connections without TLS, send bytes and leave them open for a moment."""
+        """Open connections, send bytes without TLS, and close the connections half a second later."""
         opened = []
         for _ in range(connections):
             with contextlib.suppress(OSError):
@@ -77,13 +77,13 @@ def bearer(token):
 
 
 def reviews(world):
-    """Return how many reviews of both kinds the API server had to answer."""
+    """Return how many token reviews and access reviews the API server has answered."""
     requests = world.api.requests
     return sum(requests.count("create", resource=resource) for resource in (TOKEN_REVIEWS, ACCESS_REVIEWS))
 
 
 def row(name, attack, *, cost=FEW, **more):
-    """Return an attack that begins when the scraper has access; it must cost few reviews and log lines."""
+    """Return an attack that begins when the scraper has access; it may cause few reviews and few log lines."""
 
     async def during(world):
         await until(lambda: world.metric("wva_endpoint_requests_total", server="metrics", code="200"))
@@ -115,23 +115,23 @@ async def refused_paths(peer):
 
 
 async def refused_methods(peer):
-    """Ask for pages that exist by all methods."""
+    """Ask for a page that exists with all methods."""
     headers, methods = bearer(peer.token()), cycle(("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "GET"))
     await peer.ask((method, "/metrics", headers) for method in islice(methods, MANY))
 
 
 async def made_up_tokens(peer):
-    """Send a new token that does not exist each time."""
+    """Send a different token each time; none of them exists."""
     await peer.ask(("GET", "/metrics", bearer(f"made-up-{number}")) for number in range(MANY))
 
 
 async def long_tokens(peer):
-    """Send made-up tokens as long as they may be."""
+    """Send made-up tokens of the greatest allowed length."""
     await peer.ask(("GET", "/metrics", bearer(f"{number}-" + "x" * 12_000)) for number in range(MANY))
 
 
 async def many_valid_tokens(peer):
-    """Send a new valid token of one user each time, each with an id of its own."""
+    """Send a different valid token of one user each time; each token has its own id."""
     key = "authentication.kubernetes.io/credential-id"
     tokens = [peer.token(extra={key: (f"JTI={number}",)}) for number in range(MANY)]
     await peer.ask(("GET", "/metrics", bearer(token)) for token in tokens)
@@ -144,7 +144,7 @@ async def many_users(peer):
 
 
 async def control_characters(peer):
-    """Ask, as a user, for paths with terminal control codes and line breaks."""
+    """Ask for paths with terminal control codes and line breaks, as a user whose name has them too."""
     headers = bearer(peer.token("evil\n\x1b[2J" * 100))
     await peer.ask(("GET", f"/%0a%1b%5b2J{number}" * 100, headers) for number in range(MANY))
 
@@ -169,7 +169,7 @@ async def failing_reviews(peer):
 
 
 async def no_tls(peer):
-    """Send what is no TLS on many connections."""
+    """Send plain text on many connections that expect TLS."""
     await peer.send(b"GET /metrics HTTP/1.1\r\n\r\n", b"\x00" * 1000, connections=60)
 
 
@@ -179,7 +179,7 @@ async def silent_connections(peer):
 
 
 async def huge_headers(peer):
-    """Send headers beyond their limits."""
+    """Send headers that are longer than the limit."""
     await peer.ask(("GET", "/metrics", {"X": "y" * 60_000}) for _ in range(50))
 
 
@@ -209,5 +209,5 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_the_scraper_does_not_notice(world, attack):
-    """The scraper reads the victim's number every time, though the attack comes from the same address."""
+    """The scraper reads the victim's number every time, although the attack comes from the same address."""
     await survive(world, attack)

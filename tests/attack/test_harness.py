@@ -1,4 +1,4 @@
-"""The harness notices a controller that is broken on purpose: such a controller does not survive an attack."""
+"""The harness reports a controller that a test breaks on purpose."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def keep_the_lock():
 
 
 def with_every_record(act):
-    """Return settings that call ``act`` in the publishing of every cycle."""
+    """Return settings that call ``act`` whenever the controller records its decisions."""
 
     def record(ledger, decisions):
         act()
@@ -50,7 +50,7 @@ def once(act):
 
 
 def hoard():
-    """Hold much memory until the next look at it."""
+    """Allocate 256 MB and free them after 0.1 s."""
     much = bytearray(b"x") * 2**28
     asyncio.get_running_loop().call_later(0.1, much.clear)
 
@@ -61,12 +61,12 @@ def fail():
 
 
 async def spoil(world):
-    """Break Prometheus for both tenants."""
+    """Let Prometheus refuse all queries."""
     world.prometheus.faults.status = 400
 
 
 def squeeze(world):
-    """Ask for more replicas of the victim."""
+    """Raise the minimum of the victim's HPA to 4."""
     world.patch(HPAS, "hpa", {"spec": {"minReplicas": 4}}, namespace=VICTIM)
 
 
@@ -92,7 +92,7 @@ BROKEN = [
 
 @pytest.mark.parametrize(("attack", "complaint"), BROKEN, ids=[attack.name for attack, _ in BROKEN])
 async def test_what_is_broken_is_noticed(world, monkeypatch, attack, complaint):
-    """The error of the harness names what is broken."""
+    """The error of the harness names the fault."""
     monkeypatch.setattr("tests.attack.harness.PATIENCE_SECONDS", 4.0)
     with pytest.raises(AssertionError, match=complaint):
         await survive(world, attack)
@@ -126,12 +126,12 @@ QUIET = [
 
 @pytest.mark.parametrize("attack", QUIET, ids=str)
 async def test_what_is_healthy_survives(world, attack):
-    """The work of the test and of the servers does not count as work of the controller."""
+    """The harness does not count the work of the test and of the servers as the controller's."""
     await survive(world, attack)
 
 
 def test_a_thread_that_waits_for_a_core_is_told_from_one_that_works():
-    """If two threads want one core, each waits for half of the time."""
+    """Two busy threads share one core; the meter counts the time that this thread waits for it."""
     allowed, core = os.sched_getaffinity(0), min(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {core})
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"])

@@ -1,4 +1,4 @@
-"""A tenant whose objects, pods and pages claim to belong to the victim, or to the controller."""
+"""A tenant's objects, pods and pages claim to belong to the victim or to the controller."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def uid(world, resource, deployment="d"):
 
 
 def owned_by(world, resource, deployment="d"):
-    """Return a change that makes an object of the victim's the controller of another object."""
+    """Return a change that writes a workload of the victim into an object as its controller."""
     kind = {DEPLOYMENTS: "Deployment", REPLICA_SETS: "ReplicaSet"}[resource]
     owner = {"apiVersion": "apps/v1", "kind": kind, "name": deployment, "uid": uid(world, resource, deployment)}
 
@@ -52,7 +52,7 @@ def owned_by(world, resource, deployment="d"):
 
 
 def steal(world, resource, change=None, *, count=1, usage=0.99):
-    """Create tenant pods that name the victim as their controller and report that they are full."""
+    """Create tenant pods that name the victim's workload as their controller and report a full cache."""
     owned = owned_by(world, resource)
 
     def make(value, number):
@@ -76,13 +76,13 @@ def steal(world, resource, change=None, *, count=1, usage=0.99):
 
 
 def unready(value, _number):
-    """Let a pod be new and not Ready."""
+    """Mark a pod as new and not Ready."""
     value["metadata"]["creationTimestamp"] = format_time(time.time())
     value["status"] = {"phase": "Pending", "conditions": [{"type": "Ready", "status": "False"}]}
 
 
 def unschedulable(value, _number):
-    """Let the scheduler find no node for a pod, since long ago."""
+    """Mark a pod as unschedulable for years."""
     since = "2020-01-01T00:00:00Z"
     refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since}
     value["metadata"]["creationTimestamp"] = since
@@ -91,7 +91,7 @@ def unschedulable(value, _number):
 
 
 async def come_and_go(world):
-    """Create pods with a copied owner and delete them, again and again."""
+    """Create pods with a copied owner and delete them again, twenty times."""
     for number in range(20):
         steal_more(world, f"wave-{number}")
         await asyncio.sleep(0.02)
@@ -106,7 +106,7 @@ def steal_more(world, prefix):
 
 
 def says_it_is(**labels):
-    """Return a step that lets the tenant's pod report with labels of another pod."""
+    """Return a step that lets the tenant's pod report samples with the labels of the victim's pod."""
 
     def act(world):
         (pod,) = world.pods("d", namespace=VICTIM)[:1]
@@ -120,7 +120,7 @@ def says_it_is(**labels):
 
 
 def same_names(world):
-    """Give the tenant a Deployment, pods, a variant and an HPA with the victim's names, all of them full."""
+    """Give the tenant a Deployment, a variant and an HPA with the victim's names, and full pods."""
     world.workload("d", replicas=2)
     world.variant("va", target="d")
     world.hpa("hpa", target="d", minimum=4, maximum=4)
@@ -128,7 +128,7 @@ def same_names(world):
 
 
 def numbers_of(name, namespace, value):
-    """Return the numbers that a page can claim WVA has published."""
+    """Return a page with forged published numbers of a variant, in every way a page can label them."""
     own = f'variant_name="{name}",accelerator_type="H100"'
     return "".join(
         f"wva_desired_replicas{{{own},{more}}} {value}\n"
@@ -143,7 +143,7 @@ def numbers_of(name, namespace, value):
 
 
 def forges(value):
-    """Return a step that lets the tenant's pod expose numbers of the victim's variants."""
+    """Return a step that lets the tenant's pod expose forged numbers of the victim's variants."""
 
     def act(world):
         lines = "".join(numbers_of(name, VICTIM, value) for name in ("va", SLEEPER))
@@ -162,7 +162,7 @@ async def forge_and_scrape(world):
 
 
 def noting(seen):
-    """Return a ``wait_visible`` that notes its result."""
+    """Return a ``wait_visible`` that appends its results to ``seen``."""
 
     async def wait(*arguments, **rest):
         seen.append(await _wait_visible(*arguments, **rest))
@@ -172,7 +172,7 @@ def noting(seen):
 
 
 def tenants_pool(world):
-    """Put a pool of the tenant in front of pods that have the labels of the victim's model at zero."""
+    """Create a pool of the tenant whose selector has the labels of the victim's model at zero."""
     world.api.store.create(
         POOLS,
         {
@@ -183,20 +183,20 @@ def tenants_pool(world):
 
 
 def scales_the_victims(world):
-    """Let scalers of the tenant name the victim's Deployment; a scaler scales in its own namespace only."""
+    """Let scalers of the tenant name the victim's Deployment; a scaler acts in its own namespace only."""
     world.hpa("hpa", target="d", minimum=4, maximum=4)
     world.scaled_object("so", target="d", annotations={"autoscaling.keda.sh/paused-replicas": "0"}, minReplicaCount=0)
 
 
 def claims_the_victims_target(world):
-    """Let a variant of the tenant name the victim's Deployment, and every way to write a namespace into it."""
+    """Create tenant variants whose target names the victim's Deployment, with and without its namespace."""
     world.variant("thief", target="d")
     world.variant("path", target=f"../{VICTIM}/d")
     world.variant("slash", target=f"{VICTIM}/d")
 
 
 def claimed_by_another(world):
-    """Say in the tenant's status that another controller decides on everything."""
+    """Write into the tenant's status that another controller has claimed the variant."""
     now = format_time(time.time())
     claimed = {"type": "Claimed", "status": "True", "reason": "Claimed", "message": "kube-system/another"}
     allocation = {"accelerator": "H100", "numReplicas": 1, "lastRunTime": now}
@@ -282,12 +282,12 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_the_victim_does_not_notice(world, attack):
-    """The attacker has no say in whose a pod, a series or a scaler is."""
+    """The controller takes no pod, series or scaler of the tenant for the victim's."""
     await survive(world, attack)
 
 
 def shipped_queries():
-    """Return what KEDA and prometheus-adapter ask about one variant, by file; the samples are those of users."""
+    """Return the queries of KEDA and prometheus-adapter about one variant, from the files in deploy/samples."""
     variant = 'exported_namespace="models",variant_name="chat-a100"'
     queries = {}
     for path in sorted(SAMPLES.glob("prometheus-adapter-values*.yaml")):
@@ -301,7 +301,7 @@ def shipped_queries():
 
 @pytest.mark.parametrize("query", shipped_queries().values(), ids=shipped_queries().keys())
 async def test_forged_series_change_nothing_that_a_scaler_reads(query):
-    """The controller says 2, and a page of a tenant says 1000, in every way in which a page can say it."""
+    """The controller publishes 2 and a tenant's page claims 1000; the query of each shipped scaler returns 2."""
     own = "".join(
         f'{metric}{{variant_name="chat-a100",namespace="models",accelerator_type="A100"}} 2\n' for metric in PUBLISHED
     )

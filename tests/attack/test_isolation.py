@@ -42,7 +42,7 @@ HELD = (
 
 
 def of_tenant(*args):
-    """Tell whether a call is about the tenant: an argument, or a part of it, names the namespace."""
+    """Tell whether an argument of a call, or a part of one, names the tenant's namespace."""
     return any(_concerns(arg) for arg in args)
 
 
@@ -59,7 +59,7 @@ def _concerns(value):
 
 
 def raising(where, name, about=of_tenant):
-    """Return a step of an attack that makes a function or method raise when it is about the tenant."""
+    """Return a step that makes a function or method raise when a call is about the tenant."""
 
     def step(world):
         original = getattr(where, name)
@@ -75,12 +75,12 @@ def raising(where, name, about=of_tenant):
 
 
 def series_of_tenant(_self, _query, series):
-    """Tell whether a series is about the tenant."""
+    """Tell whether a series has the tenant's namespace."""
     return series.metric.get("namespace") == TENANT
 
 
 def fault(name, where, function, **rest):
-    """Return an attack with a fault from the victim's second number on, and the condition that it must cause."""
+    """Return an attack that makes a function raise once the victim has its number; it shows ``HELD`` by default."""
     return Attack(
         name, during=raising(where, function, rest.pop("about", of_tenant)), shows=rest.pop("shows", HELD), **rest
     )
@@ -111,7 +111,7 @@ FAULTS = [
 
 
 def poison(world):
-    """Let the decoder of answers raise on the tenant's part of them."""
+    """Make the decoder of Prometheus answers raise when an answer has a sample of the tenant."""
     original = client.decode_vector
 
     def broken(body, **rest):
@@ -123,7 +123,7 @@ def poison(world):
 
 
 def claims_of_tenant(_self, va, _now):
-    """Tell whether a variant is the tenant's."""
+    """Tell whether a variant belongs to the tenant."""
     return va.metadata.namespace == TENANT
 
 
@@ -173,7 +173,7 @@ async def test_a_fault_about_one_model_is_that_model_s(world, attack):
 
 
 def from_the_start(name, *steps, **rest):
-    """Return an attack whose faults are there before the controller starts."""
+    """Return an attack whose faults exist before the controller starts."""
 
     def before(world):
         for step in steps:
@@ -183,12 +183,12 @@ def from_the_start(name, *steps, **rest):
 
 
 def local_map(world):
-    """Give the tenant thresholds of its own, which are valid."""
+    """Give the tenant's namespace valid thresholds of its own."""
     world.tenant_map(SATURATION, {"default": "kvCacheThreshold: 0.77\nkvSpareTrigger: 0.1\n"})
 
 
 def with_the_local_map(model, *_rest):
-    """Tell whether the controller uses the tenant's own thresholds."""
+    """Tell whether the controller uses the thresholds of ``local_map`` for the model."""
     return model.policy.kv_cache_threshold == 0.77
 
 
@@ -216,12 +216,12 @@ FROM_THE_START = [
 
 @pytest.mark.parametrize("attack", FROM_THE_START, ids=str)
 async def test_a_fault_that_is_there_first_is_that_model_s_as_well(world, attack):
-    """The same holds if the tenant's model has no earlier number."""
+    """A fault about the tenant's model harms only that model, also if the model has no number yet."""
     await survive(world, attack)
 
 
 def ending(kind, *, is_bad=lambda _loop: True, times=2):
-    """Return a step that makes each loop of a kind raise at its first turns."""
+    """Return a step that makes each loop of a kind raise in its first turns."""
 
     def step(world):
         original, turns = kind.run, {}
@@ -239,22 +239,22 @@ def ending(kind, *, is_bad=lambda _loop: True, times=2):
 
 
 def restarted(name, times=2):
-    """Return a check that the counter of restarts of a loop has this value."""
+    """Return a check that the controller has restarted a loop this many times."""
     return Says(f"{name} was started again", lambda world: world.metric("wva_loop_restarts_total", loop=name) == times)
 
 
 def informer_of(name):
-    """Return a test that tells the informer of one kind from the others."""
+    """Return a predicate that is true for the informer of one kind."""
     return lambda informer: informer.resource.name == name
 
 
 def changed_by_tenant(_self, obj):
-    """Tell whether a watch event is about the tenant's object."""
+    """Tell whether a watch event is about an object of the tenant."""
     return obj.metadata.namespace == TENANT
 
 
 async def churn(world):
-    """Make the watch raise at each change of the tenant's objects, and change them again and again."""
+    """Make the cache raise at each change of the tenant's objects, and change the Deployment ten times."""
     raising(Store, "upsert", changed_by_tenant)(world)
     world.set("wva.kube.backoff.Backoff.next", lambda *_, **__: 0.02)
     for number in range(10):
@@ -290,5 +290,5 @@ LOOPS = [
 
 @pytest.mark.parametrize("attack", LOOPS, ids=str)
 async def test_a_loop_that_raises_is_started_again(world, attack):
-    """The process lives, and the victim's first number is right."""
+    """The controller restarts a loop that raises, and the victim keeps its right number."""
     await survive(world, attack)

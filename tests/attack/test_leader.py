@@ -1,4 +1,4 @@
-"""A leader that is killed, with the default times of the election."""
+"""A standby replaces a leader that is killed, with the default times of the election."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wva.config import Given, load
 @pytest.mark.parametrize("crash_seconds", [100.0, 100.7, 101.9])
 @pytest.mark.parametrize(("watches", "limit_seconds"), [(True, 15.0), (False, 17.5)], ids=["watching", "polling"])
 def test_a_leader_that_is_killed_is_replaced(watches, limit_seconds, crash_seconds):
-    """Within 15 s of its death, and of one more look without the right to watch the Lease; never two at a time."""
+    """The standby leads within 15 s of the kill, or 17.5 s if it may not watch the Lease."""
     world = LeaseWorld(_durations(load(Given({}, {}, {})).settings))
     try:
         leader, standby = world.start(), world.start(offset=1e6)

@@ -1,4 +1,4 @@
-"""False metrics: from the tenant's servers, and in Prometheus answers about the tenant's pods."""
+"""The tenant's servers report false metrics, and Prometheus answers contain false series about the tenant's pods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.attack.world import TENANT, VICTIM, lie, page
 
 
 def reports(make):
-    """Let the tenant's pod serve a page: a text, or a function of the pod that returns one."""
+    """Let the tenant's pod serve a page: a text, or a function that gets the pod and returns a text."""
     return lambda world: world.pages.update({(TENANT, "bad"): make if callable(make) else lambda _: make})
 
 
@@ -32,7 +32,7 @@ def says(make):
 
 
 def asks_for_times(query):
-    """Tell whether a query asks for times of samples."""
+    """Tell whether a query asks for the times of samples."""
     return "timestamp(" in query
 
 

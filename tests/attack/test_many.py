@@ -1,4 +1,4 @@
-"""A tenant who writes very many objects: each of them costs little."""
+"""A tenant creates very many objects; each of them costs the controller little."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def come_and_go(world):
 
 
 async def sleepers(world):
-    """Put many variants at zero behind a hundred pools whose picker always reports waiting requests."""
+    """Put 150 variants at zero behind a hundred pools whose picker always reports a waiting request."""
 
     async def answer(_):
         return web.Response(text=f'{QUEUE}{{target_model_name="org/unknown"}} 1\n')
@@ -40,7 +40,7 @@ async def sleepers(world):
 
 
 def annotated(resource, name):
-    """Create objects with as many annotations as Kubernetes takes."""
+    """Create 25 objects, each with about as many annotations as Kubernetes allows."""
 
     def change(value, number):
         text = chr(97 + number % 26) * 250_000
@@ -50,7 +50,7 @@ def annotated(resource, name):
 
 
 def little_is_kept(world):
-    """Tell whether the caches keep next to nothing of the annotations."""
+    """Tell whether the caches keep less than 100,000 characters of annotations."""
     stores = world.app._informers.stores
     objects = [
         *stores.targets.pods.list(),
@@ -60,7 +60,7 @@ def little_is_kept(world):
 
 
 def slow_events(world):
-    """Let each of fifty variants cause an event, in a namespace where each event takes a second to post."""
+    """Let fifty variants cause an event each; the API server takes a second for each event of the tenant."""
     world.many_variants(50)
     for number in range(50):
         annotations = {"wva.llmd.ai/max-replicas": "few"}
@@ -70,7 +70,7 @@ def slow_events(world):
 
 
 def told_of(world, name):
-    """Tell whether there is an event about a variant."""
+    """Tell whether the controller has recorded an event about a variant."""
     return any(event["involvedObject"]["name"] == name for event in world.api.store.list("events"))
 
 
@@ -137,5 +137,5 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_the_victim_does_not_notice(world, attack):
-    """This holds however many objects the tenant has."""
+    """The tenant's many objects change nothing for the victim."""
     await survive(world, attack)

@@ -1,4 +1,4 @@
-"""Impossible numbers, and texts that are no numbers: in objects, ConfigMaps, and pages of metrics and of pickers."""
+"""Objects, ConfigMaps, and pages of pods and pickers contain impossible numbers, or texts that are no numbers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ REFUSED = "expected a whole number from 0 to 2,147,483,647; in force: "
 
 
 def invalid(contains):
-    """Return the condition that names the value that is not in force."""
+    """Return the ConfigurationValid condition that reports the refused value."""
     return ExpectedCondition("ConfigurationValid", "False", "InvalidConfiguration", contains=contains)
 
 
 def within_range(world):
-    """Tell whether the tenant's number is a possible number of replicas and its series has the same number."""
+    """Tell whether the tenant's number is a possible number of replicas."""
     decision = world.decision_of()
     return decision is not None and 0 <= decision.desired <= MAX_REPLICAS
 
@@ -39,12 +39,12 @@ FLOODED = Says("the flood is answered", lambda world: 1 < world.decision_of().de
 
 
 def paused(text):
-    """Return what lets KEDA pause the tenant's target at a text."""
+    """Return a step that writes a text as KEDA's paused replicas of the tenant's target."""
     return lambda world: world.scaled_object(annotations={PAUSED_REPLICAS_ANNOTATION: text})
 
 
 def annotated(**annotations):
-    """Return what annotates the tenant's variant with texts, and gives its target an HPA."""
+    """Return a step that annotates the tenant's variant with bounds, and gives its target an HPA."""
 
     def before(world):
         world.hpa()
@@ -56,7 +56,7 @@ def annotated(**annotations):
 
 
 def forced_hpa(**spec):
-    """Return what stores an HPA past validation."""
+    """Return a step that stores an HPA without validation."""
 
     def before(world):
         world.hpa()
@@ -66,7 +66,7 @@ def forced_hpa(**spec):
 
 
 def forced_scaled_object(**spec):
-    """Return what stores a ScaledObject past validation."""
+    """Return a step that stores a ScaledObject without validation."""
 
     def before(world):
         world.scaled_object()
@@ -76,7 +76,7 @@ def forced_scaled_object(**spec):
 
 
 def deployed(replicas):
-    """Return what lets the tenant's Deployment say that it has so many replicas."""
+    """Return a step that writes this many replicas into spec and status of the tenant's Deployment."""
 
     def change(value):
         value["spec"].update(replicas=replicas)
@@ -86,7 +86,7 @@ def deployed(replicas):
 
 
 def status_of(number):
-    """Return what writes a number into the status of the tenant's variant."""
+    """Return a step that writes a number into the status of the tenant's variant."""
     allocation = {"accelerator": "H100", "numReplicas": number, "lastRunTime": "2099-01-01T00:00:00Z"}
     return lambda world: world.twist(
         VARIANTS, "bad", lambda value: value.setdefault("status", {}).update(desiredOptimizedAlloc=allocation)
@@ -94,7 +94,7 @@ def status_of(number):
 
 
 def thresholds(text, *, waiting=1):
-    """Return what gives the tenant's namespace thresholds of its own, and load enough to compare with them."""
+    """Return a step that gives the tenant's namespace its own thresholds, and its pod some load."""
 
     def before(world):
         world.pages[TENANT, "bad"] = lambda _: page(usage=0.4, waiting=waiting)
@@ -105,7 +105,7 @@ def thresholds(text, *, waiting=1):
 
 
 def reports(**amounts):
-    """Return what lets the tenant's pod report amounts, where it may go to zero."""
+    """Return a step that lets the tenant's pod report these amounts, and allows its model to go to zero."""
 
     def before(world):
         world.pages[TENANT, "bad"] = lambda _: page(**amounts)
@@ -115,7 +115,7 @@ def reports(**amounts):
 
 
 def container(args=(), gpus=None):
-    """Return what builds the tenant's Deployment with arguments or GPUs."""
+    """Return a step that sets the arguments and GPUs of the tenant's container."""
 
     def before(world):
         one = {"name": "vllm", "image": "vllm", "args": list(args)}
@@ -127,7 +127,7 @@ def container(args=(), gpus=None):
 
 
 def picker(line):
-    """Return what puts a variant at zero behind a picker that answers with a line."""
+    """Return a step that puts a variant at zero behind a picker that answers with one line."""
 
     async def before(world):
         async def answer(_):
@@ -139,7 +139,7 @@ def picker(line):
 
 
 def flood(rate):
-    """Return what lets the tenant's model have known performance, no maximum, and so many requests per second."""
+    """Return a step that gives the tenant's model a known performance, no maximum, and ``rate`` requests per second."""
     signals = {
         "running": 4,
         "waiting": 0,
@@ -285,5 +285,5 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_no_number_of_the_tenant_is_the_victims(world, attack):
-    """The victim's number, series and conditions stay right; a condition tells the tenant which number is refused."""
+    """The victim's number, series and conditions stay right; a condition tells the tenant which number WVA refuses."""
     await survive(world, attack)

@@ -1,4 +1,4 @@
-"""Objects of a tenant that no honest controller writes, and objects that change all the time."""
+"""A tenant writes objects that no honest controller writes, and changes objects all the time."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def allocation(**fields):
 
 
 def forged(**fields):
-    """Write a number into the status before the controller starts."""
+    """Return a step that writes a number into the status."""
     return lambda world: world.twist(VARIANTS, "bad", lambda value: value.update(status=allocation(**fields)))
 
 
 def forged_again_and_again(**fields):
-    """Write a number into the status whenever a cycle has ended."""
+    """Return an attack that writes a number into the status after each of four cycles."""
 
     async def during(world):
         for _ in range(4):
@@ -56,7 +56,7 @@ def claimed(world):
 
 
 def at(text):
-    """Write a time into every field that takes one."""
+    """Return a step that writes a time into every field that takes one."""
 
     def before(world):
         pod = world.pods()[0]
@@ -73,7 +73,7 @@ def at(text):
 
 
 def metadata(**fields):
-    """Write fields into the metadata of all the tenant's objects."""
+    """Return a step that writes fields into the metadata of the tenant's objects."""
 
     def before(world):
         for resource, name in ((VARIANTS, "bad"), (DEPLOYMENTS, "bad"), ("pods", world.pods()[0])):
@@ -83,7 +83,7 @@ def metadata(**fields):
 
 
 def ten_thousand_conditions(world):
-    """Give a pod ten thousand conditions before the one that counts."""
+    """Put ten thousand conditions before those of a pod."""
     many = [{"type": f"T{number}", "status": "True"} for number in range(10_000)]
     pod = world.pods()[0]
     world.twist("pods", pod, lambda value: value["status"].update(conditions=many + value["status"]["conditions"]))
@@ -118,7 +118,7 @@ async def recreated(world):
 
 
 async def recreated_with_another_model(world):
-    """Create the variant again and again, each time for another model."""
+    """Create the variant thirty times, each time with another model."""
     for number in range(30):
         world.api.store.delete(VARIANTS, Key(TENANT, "bad"))
         world.variant("bad", model=f"org/{number}")
@@ -127,7 +127,7 @@ async def recreated_with_another_model(world):
 
 
 async def recreated_namespace(world):
-    """Delete the namespace with all that is in it, and build everything again."""
+    """Delete the namespace with everything in it and build it again, three times."""
     for _ in range(3):
         world.api.store.delete("namespaces", Key("", TENANT))
         await asyncio.sleep(0.05)
@@ -138,7 +138,7 @@ async def recreated_namespace(world):
 
 
 async def excluded_and_not(world):
-    """Set and remove the annotation of the namespace fifty times."""
+    """Set and remove the exclude annotation of the namespace, 51 times in all."""
     for number in range(51):
         annotation = {"wva.llmd.ai/exclude": "true" if number % 2 else None}
         world.patch("namespaces", TENANT, {"metadata": {"annotations": annotation}}, namespace="")
@@ -146,7 +146,7 @@ async def excluded_and_not(world):
 
 
 async def never_gone(world):
-    """Delete everything while finalizers keep it."""
+    """Delete objects whose finalizers never go away."""
     for resource, name in ((VARIANTS, "bad"), (DEPLOYMENTS, "bad"), ("pods", world.pods()[0])):
         world.patch(resource, name, {"metadata": {"finalizers": ["evil.example/never"]}})
         world.api.store.delete(resource, Key(TENANT, name))
@@ -154,14 +154,14 @@ async def never_gone(world):
 
 
 async def zero_and_one(world):
-    """Scale the Deployment to zero and back forty times."""
+    """Scale the Deployment to zero and back, 41 times in all."""
     for number in range(41):
         world.api.store.patch_scale(DEPLOYMENTS, Key(TENANT, "bad"), (number + 1) % 2)
         await asyncio.sleep(0.01)
 
 
 def at_each_other(world):
-    """Let HPAs scale each other, and the variant."""
+    """Create HPAs whose targets are an HPA and the variant."""
     world.hpa("one")
     for name, kind, target in (("one", "HorizontalPodAutoscaler", "two"), ("two", "VariantAutoscaling", "bad")):
         body = {

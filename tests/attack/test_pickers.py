@@ -1,4 +1,4 @@
-"""A tenant's endpoint pickers answer badly; meanwhile the controller must start a model of the victim from zero."""
+"""A tenant's endpoint pickers give bad answers while the controller must start a model of the victim from zero."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def text(page, **options):
 
 
 def raw(data, *, pause_seconds=None):
-    """Return an answer of bytes that are no HTTP of aiohttp's; with a pause they are sent again and again."""
+    """Return a picker that writes these bytes to the connection, once or every ``pause_seconds``."""
 
     async def answer(request):
         transport = request.transport
@@ -42,7 +42,7 @@ def raw(data, *, pause_seconds=None):
 
 
 def streamed(piece, *, pause_seconds):
-    """Return a picker whose answer goes on for ever, piece by piece."""
+    """Return a picker whose answer never ends and comes piece by piece."""
 
     async def answer(request):
         response = web.StreamResponse()
@@ -56,27 +56,27 @@ def streamed(piece, *, pause_seconds):
 
 
 async def redirect(request):
-    """Send the client around in circles."""
+    """Redirect the client to the same address."""
     raise web.HTTPFound(str(request.url))
 
 
 def line(model, value=1):
-    """Return one series of a picker."""
+    """Return one series of a picker's page."""
     return f'{QUEUE}{{target_model_name="{model}"}} {value}\n'
 
 
 def picker(answer, **options):
-    """Put the tenant's model at zero behind such a picker."""
+    """Return a step that puts the tenant's model at zero behind this picker."""
     return lambda world: world.picker(answer, **options)
 
 
 def started(world):
-    """Tell whether the tenant's model was started."""
+    """Tell whether the controller has started the tenant's model."""
     return world.api.store.get(DEPLOYMENTS, Key(TENANT, "zero"))["spec"]["replicas"] >= 1
 
 
 def running(world):
-    """Tell whether the victim's running model was left alone."""
+    """Tell whether the victim's running Deployment still has two replicas."""
     return world.api.store.get(DEPLOYMENTS, Key(VICTIM, "d"))["spec"]["replicas"] == 2
 
 
@@ -84,7 +84,7 @@ BOMB = gzip.compress(b"# a\n" * 4_000_000)
 
 
 async def bomb(_):
-    """Send 16 MB as a few kilobytes."""
+    """Answer with a few kilobytes of gzip that unpack to 16 MB."""
     return web.Response(body=BOMB, headers={"Content-Encoding": "gzip"})
 
 

@@ -1,7 +1,7 @@
-"""Answers of Prometheus: what a tenant's samples can do to the answers that it shares, and a history that is too short.
+"""A tenant's samples spoil Prometheus answers that it shares with the victim, and a history that is too short.
 
-The tenant's share in an answer is what the meddler adds or breaks; it acts on all queries that are about the tenant's
-namespace, so that a query about the victim alone is answered as it should be.
+The meddler adds to the answers of all queries that name the tenant's namespace, or breaks them. Prometheus answers a
+query about the victim alone as usual.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HELD = ExpectedCondition("MetricsAvailable", "False", "PrometheusError")
 
 
 def about_tenant(query):
-    """Tell whether a query is about the tenant, perhaps among others."""
+    """Tell whether a query names the tenant's namespace, alone or with others."""
     found = re.search(r'namespace=~"([^"]*)"', query)
     return found is not None and TENANT in found[1].split("|")
 
@@ -42,7 +42,7 @@ def answers(reply):
 
 
 def adds(data):
-    """Return a change that puts series, as bytes of JSON, before those of the right answer."""
+    """Return a reply that puts these series (JSON, as bytes) before those of the right answer."""
 
     def reply(_, answer):
         head, result, tail = json.dumps(answer).encode().partition(b'"result": [')
@@ -52,42 +52,42 @@ def adds(data):
 
 
 def tells(name):
-    """Return a change that adds two megabytes of warnings or infos to the right answer."""
+    """Return a reply that adds two megabytes of warnings or infos to the right answer."""
     return lambda _, answer: answer | {name: ["the store of the tenant is away"] * 50_000}
 
 
 def always(body, status=200):
-    """Return a change that gives the same answer to every query."""
+    """Return a reply that is the same for every query."""
     return lambda _, __: web.Response(body=body, status=status, content_type="application/json")
 
 
 def vector(series):
-    """Return the body of an answer with these series, as bytes of JSON."""
+    """Return the body of an answer with these series, as JSON bytes."""
     return b'{"status":"success","data":{"resultType":"vector","result":[' + series + b"]}}"
 
 
 def own(labels):
-    """Return a series of the tenant with these labels, as bytes of JSON."""
+    """Return a series of the tenant with these labels, as JSON bytes."""
     return b'{"metric":{"namespace":"tenant",' + labels + b'},"value":[1,"0.5"]}'
 
 
 def labels_of(count, size):
-    """Return a series with so many labels of this size."""
+    """Return a series with ``count`` labels of this size."""
     return own(b",".join(b'"label%d":"%s"' % (number, b"x" * size) for number in range(count)))
 
 
 def many(count, labels):
-    """Return so many series."""
+    """Return ``count`` series."""
     return b",".join(own(labels(number)) for number in range(count))
 
 
 def error(kind, text):
-    """Return the body of an error as Prometheus writes it."""
+    """Return the body of an error in the format of Prometheus."""
     return json.dumps({"status": "error", "errorType": kind, "error": text}).encode()
 
 
 async def hang(*_):
-    """Never answer."""
+    """Do not answer for a minute."""
     await asyncio.sleep(60)
 
 
@@ -97,7 +97,7 @@ def hang_up(*_):
 
 
 class Flap:
-    """Fails every other time."""
+    """A reply that is broken every other time."""
 
     def __init__(self):
         """Begin with a right answer."""
@@ -148,7 +148,7 @@ SPOILED = [
 
 @pytest.mark.parametrize("attack", SPOILED, ids=str)
 async def test_only_the_namespace_that_spoils_an_answer_is_held(world, attack):
-    """The controller holds the tenant's namespace, and not the victim, though both share every query."""
+    """The controller holds the tenant's model but not the victim's, although both share every query."""
     await survive(world, attack)
 
 
@@ -170,7 +170,7 @@ def may_go_to_zero(world):
 
 
 def two_hundred_periods(world):
-    """Let two hundred models of the tenant have a retention period each, and let counting requests take a while."""
+    """Give two hundred models of the tenant a retention period each, and slow down the queries that count requests."""
     world.many_variants(200)
     models = world.api.store.list(VARIANTS)
     for number, value in enumerate(each for each in models if each["metadata"]["name"].startswith("x-")):
@@ -206,5 +206,5 @@ COUNTED = [
 
 @pytest.mark.parametrize("attack", COUNTED, ids=str)
 async def test_the_victim_does_not_notice(world, attack):
-    """Without history, or without an answer, the controller does not take the victim to zero."""
+    """Without history, or without an answer, the controller does not scale the victim to zero."""
     await survive(world, attack)

@@ -1,4 +1,4 @@
-"""Nothing that a tenant sends takes more than its share: sizes are capped, parsers are linear, long work is sliced."""
+"""A tenant's large objects do not delay the controller: WVA caps sizes, parses in linear time and slices long work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KIB = 1024
 
 
 def args(*words):
-    """Give the tenant's containers these arguments."""
+    """Return a step that sets the arguments of the tenant's container."""
 
     def change(world):
         world.twist(DEPLOYMENTS, "bad", lambda value: containers(value)[0].update(args=list(words)))
@@ -38,7 +38,7 @@ def invalid(contains):
 
 
 def entries(make, count, *, name=SATURATION):
-    """Write a ConfigMap of about 950 KiB in all."""
+    """Return a step that writes a ConfigMap of about 950 KiB with ``count`` entries."""
     size = 950 * KIB // count - 16
 
     def write(world):
@@ -48,22 +48,22 @@ def entries(make, count, *, name=SATURATION):
 
 
 def nested(size):
-    """Return lists in lists."""
+    """Return YAML with lists inside lists."""
     return "x: " + "[" * (size // 2 - 2) + "]" * (size // 2 - 2)
 
 
 def flat(size):
-    """Return a list of single values."""
+    """Return YAML with one long list."""
     return "x: [" + "a," * (size // 2 - 3) + "]"
 
 
 def named(size):
-    """Return fields that do not exist."""
+    """Return YAML with fields that WVA does not know."""
     return "\n".join(f"f{number}: x" for number in range(size // 9))
 
 
 def deep(size):
-    """Return mappings in mappings, by indentation."""
+    """Return YAML with mappings inside mappings, by indentation."""
     return "\n".join(" " * depth + "a:" for depth in range(int((2 * size) ** 0.5) - 3))
 
 
@@ -81,7 +81,7 @@ def paged(body, **headers):
 
 
 async def silent(_):
-    """Keep the connection open and send nothing."""
+    """Keep the connection open and send nothing for an hour."""
     await asyncio.sleep(3600)
 
 
@@ -92,7 +92,7 @@ async def silent_pods(world):
 
 
 def picker(answer):
-    """Put the tenant's model at zero behind such a picker."""
+    """Return a step that puts the tenant's model at zero behind this picker."""
     return lambda world: world.picker(answer)
 
 
@@ -102,33 +102,33 @@ def unreadable(contains):
 
 
 def variables(world):
-    """Give a container 30,000 environment variables, all with the one name that the controller reads."""
+    """Give a container 30,000 environment variables with the same name, one that the controller reads."""
     env = [{"name": "VLLM_USE_V1", "value": "0" * 20} for _ in range(30_000)]
     world.twist(DEPLOYMENTS, "bad", lambda value: containers(value)[0].update(env=env))
 
 
 def many_containers(world):
-    """Give the template 10,000 containers with a GPU each."""
+    """Give the pod template 10,000 containers with a GPU each."""
     limits = {"limits": {"nvidia.com/gpu": "1"}}
     many = [{"name": f"c{number}", "image": "x", "resources": limits} for number in range(10_000)]
     world.twist(DEPLOYMENTS, "bad", lambda value: value["spec"]["template"]["spec"].update(containers=many))
 
 
 def many_conditions(world):
-    """Give the status 10,000 conditions of others."""
+    """Write 10,000 unknown conditions into the status."""
     one = {"status": "False", "reason": "r", "message": "m" * 90, "lastTransitionTime": "2026-01-01T00:00:00Z"}
     many = [{"type": f"t{number}", **one} for number in range(10_000)]
     world.twist(VARIANTS, "bad", lambda value: value["status"].update(conditions=many))
 
 
 def annotations(world):
-    """Give the variant as many annotations as an object may have."""
+    """Give the variant about as many annotations as Kubernetes allows."""
     many = {f"a/{number}": "x" * 30 for number in range(6_000)}
     world.twist(VARIANTS, "bad", lambda value: value["metadata"].update(annotations=many))
 
 
 def model_id(text):
-    """Give the variant this model."""
+    """Return a step that sets the model of the variant."""
     return lambda world: world.twist(VARIANTS, "bad", lambda value: value["spec"].update(modelID=text))
 
 

@@ -59,11 +59,11 @@ class AttackWorld(HostileStage):
         self.token = ""
 
     def set(self, name, value):
-        """Patch a limit of the controller, by its full name, as long as this world is open."""
+        """Patch a limit of the controller, by its full name, until this world closes."""
         self._monkeypatch.setattr(name, value)
 
     def protect(self):
-        """Let only the victim's scraper read the metrics; the scraper starts now. Other users are ``evil``."""
+        """Let only users not named ``evil`` read the metrics, and give the victim's scraper a token."""
         access = self.api.access
         access.tokens["controller"] = User("controller")
         path = self.api.kubeconfig(self._folder / "kubeconfig", token="controller")
@@ -93,10 +93,10 @@ class AttackWorld(HostileStage):
         self.variant(SLEEPER, namespace=VICTIM, model=SLEEPING_MODEL)
         pool(self, port, labels={"app": SLEEPER}, namespace=VICTIM)
 
-    # --- verbs ---------------------------------------------------------------------------------------------------
+    # --- the tenant ----------------------------------------------------------------------------------------------
 
     def bad(self, **variant):
-        """Create the tenant's variant with its Deployment, healthy so far."""
+        """Create the tenant's variant with its Deployment; both are healthy at first."""
         self.workload("bad")
         self.variant("bad", **variant)
 
@@ -116,7 +116,7 @@ class AttackWorld(HostileStage):
         self._sync()
 
     def variant(self, name="bad", *, namespace=TENANT, target=None, model=MODEL, annotations=None, **spec):
-        """Create a VariantAutoscaling of the Deployment of the same name."""
+        """Create a VariantAutoscaling; its target is the Deployment of the same name by default."""
         metadata = {"name": name, "namespace": namespace, "labels": {ACCELERATOR_LABEL: "H100"}}
         body = {
             "metadata": metadata | ({"annotations": annotations} if annotations else {}),
@@ -131,7 +131,7 @@ class AttackWorld(HostileStage):
         self.api.store.create(HPAS, {"metadata": {"name": name, "namespace": namespace}, "spec": spec})
 
     def scaled_object(self, name="so", *, namespace=TENANT, target="bad", annotations=None, **spec):
-        """Create a ScaledObject; the first one brings the definition of its kind."""
+        """Create a ScaledObject, and before the first one the definition of its kind."""
         if self.api.store.find(CRDS, Key("", SCALED_OBJECTS)) is None:
             self._serve_scaled_objects()
         metadata = {"name": name, "namespace": namespace} | ({"annotations": annotations} if annotations else {})
@@ -156,7 +156,7 @@ class AttackWorld(HostileStage):
     async def picker(self, answer, *, pools=1, ip="127.0.0.1", name="zero", model="org/zero"):
         """Create a variant at zero behind pools whose picker answers each request by ``await answer(request)``.
 
-        The pools are there from the first one on, also for the victim; with a gateway of the victim they are already.
+        The first call creates the definition of pools, unless the victim's gateway has created it.
         """
         app = web.Application()
         app.router.add_get("/{path:.*}", answer)
@@ -174,15 +174,15 @@ class AttackWorld(HostileStage):
         self.patch("pods", "epp-0", {"status": {"podIP": ip}}, subresource="status")
 
     def patch(self, resource, name, body, *, namespace=TENANT, subresource=""):
-        """Merge into an object as a client would."""
+        """Merge a body into an object, as a client does."""
         self.api.store.patch(resource, Key(namespace, name), Patch(body=body, subresource=subresource))
 
     def twist(self, resource, name, change, *, namespace=TENANT):
-        """Store an object of the tenant as ``change`` makes it, past schema and validation."""
+        """Change an object of the tenant with ``change`` and store it without schema and validation."""
         self.force(resource, name, change, namespace=namespace)
 
     def many(self, resource, like, count, change=None, *, prefix="x", namespace=TENANT):
-        """Store so many copies of an object, named by number, each as ``change(value, number)`` makes it."""
+        """Store ``count`` numbered copies of an object, after ``change(value, number)`` has changed each of them."""
         store = self.api.store
         spec = store.journal.kinds.get(resource)
         model = store.get(resource, Key(namespace, like))
@@ -194,7 +194,7 @@ class AttackWorld(HostileStage):
             store.journal.put(spec, Key(namespace, name), value)
 
     def many_variants(self, count, *, replicas=1):
-        """Create so many variants, each with a Deployment of its own without pods."""
+        """Create ``count`` variants, each with its own Deployment and without pods."""
         self.many(DEPLOYMENTS, "bad", count, lambda value, _: value["spec"].update(replicas=replicas))
         self.many(
             VARIANTS, "bad", count, lambda value, number: value["spec"]["scaleTargetRef"].update(name=f"x-{number:05d}")
@@ -204,7 +204,7 @@ class AttackWorld(HostileStage):
         """Return the names of the Ready pods of a Deployment."""
         return self.workloads.ready_pods(Key(namespace, deployment))
 
-    # --- what can be seen ----------------------------------------------------------------------------------------
+    # --- results -------------------------------------------------------------------------------------------------
 
     def status_of(self, name, namespace):
         """Return the status of a variant, empty when there is none."""
@@ -220,7 +220,7 @@ class AttackWorld(HostileStage):
         return self.app.ledger.get(VariantKey(namespace, name))
 
     def cycle_count(self, result="success"):
-        """Return how many cycles have ended with this result; cheap, however long the page of metrics is."""
+        """Return how many cycles have ended with this result, without reading the long page of metrics."""
         (family,) = self.instruments.cycles.collect()
         found = (
             sample.value
@@ -232,16 +232,16 @@ class AttackWorld(HostileStage):
     # --- Prometheus ----------------------------------------------------------------------------------------------
 
     def meddle(self, meddler):
-        """Let ``meddler(query, answer)`` change what Prometheus answers: it returns the answer to give.
+        """Let ``meddler(query, answer)`` replace the answers of Prometheus.
 
-        ``answer`` is the decoded JSON of the right answer. What is returned may be bytes, a response, or an object for
-        JSON; the meddler may be a coroutine function.
+        ``answer`` is the decoded JSON of the right answer. The meddler returns bytes, a response, or an object for
+        JSON; it may be a coroutine function.
         """
         self._meddler = meddler
 
     @asynccontextmanager
     async def open(self):
-        """Listen."""
+        """Open the servers, and a proxy in front of Prometheus."""
         async with super().open(), aiohttp.ClientSession() as session, AsyncExitStack() as self._stack:
             self._stack.callback(self._monkeypatch.undo)
             app = web.Application(client_max_size=64 * 1024**2)
@@ -252,7 +252,7 @@ class AttackWorld(HostileStage):
                 yield self
 
     def anew(self):
-        """Return another world like this one at its start. Patches of this world no longer apply."""
+        """Return a new world in its first state. Patches of this world no longer apply."""
         self._monkeypatch.undo()
         folder = self._folder / "anew"
         folder.mkdir()
@@ -284,6 +284,6 @@ class AttackWorld(HostileStage):
 
 
 def lie(value, *, pod, namespace=TENANT, model=MODEL, at=None, **labels):
-    """Return one series about the tenant's pod, for a meddler to put into an answer."""
+    """Return one false series about the tenant's pod, for a meddler to put into an answer."""
     metric = {"namespace": namespace, "model_name": model, "pod": pod, **labels}
     return {"metric": metric, "value": [time.time() if at is None else at, value]}

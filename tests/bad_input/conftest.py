@@ -1,4 +1,4 @@
-"""What the tests of bad input share."""
+"""Fixtures for the tests of bad input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wva import log
 
 @pytest.fixture(autouse=True)
 def logging_of_one_test():
-    """Undo what a command line set up: it writes to the stderr of its own test."""
+    """Reset the logging after each test."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -26,9 +26,10 @@ def logging_of_one_test():
 
 @pytest.fixture
 async def stage(tmp_path, monkeypatch):
-    """Return a world that can be lied about, listening, with one variant of two replicas.
+    """Return a started stage on which a test can store invalid objects, with one variant of two replicas.
 
-    The Deployment of ``proof`` is there before anything bad is: the simulated Deployment controller trusts its input.
+    The Deployment of ``proof`` is created before any invalid object, because the simulated Deployment controller trusts
+    its input.
     """
     async with HostileStage(tmp_path, monkeypatch).open() as opened:
         opened.deployment(replicas=2)
@@ -39,14 +40,14 @@ async def stage(tmp_path, monkeypatch):
 
 @pytest.fixture
 async def prometheus():
-    """Return a Prometheus that answers what the test says."""
+    """Return a Prometheus whose answers the test sets."""
     async with ScriptedPrometheus() as running:
         yield running
 
 
 @pytest.fixture
 def output():
-    """Return a function that returns everything logged so far, as the process logs it."""
+    """Return a function that returns all log lines so far."""
     lines = io.StringIO()
     with contextlib.redirect_stderr(lines):
         log.configure(level="debug", encoding="json")

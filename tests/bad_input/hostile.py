@@ -1,4 +1,4 @@
-"""A stage whose API server stores what no schema allows, and a Prometheus that answers anything."""
+"""A stage whose API server stores invalid objects, and a Prometheus whose answers a test sets."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SECRET = "eyJhbGciOiJub25lIn0.do-not-tell-anybody.c2lnbmF0dXJl"
 
 
 class HostileStage(ControllerStage):
-    """Writes past every check, and tells whether the controller still works."""
+    """Stores objects without validation, and checks that the controller still works."""
 
     def force(self, resource, name, change, *, namespace="ns"):
-        """Store an object as ``change`` makes it, past schema and validation."""
+        """Apply ``change`` to an object and store it, without schema and validation."""
         store = self.api.store
         spec, key = store.journal.kinds.get(resource), Key(namespace, name)
         old = store.find(resource, key)
@@ -37,7 +37,7 @@ class HostileStage(ControllerStage):
         return self._folder
 
     async def works(self, *, model=MODEL):
-        """Prove that loop and reconcilers live: cycles succeed, and a new variant gets its number."""
+        """Assert that the controller works: cycles succeed, and a new variant gets its number."""
         await self.cycles(2)
         self.va("proof", target="proof")
         self.patch_va({"spec": {"modelID": model}}, "proof")
@@ -45,14 +45,14 @@ class HostileStage(ControllerStage):
         await until(lambda: self.series().get("proof") == 3, seconds=5)
 
     def everything_told(self):
-        """Return all that leaves the process apart from its log: events, statuses, series, recordings."""
+        """Return all output of the process except its log: events, statuses, series, recordings."""
         told = [json.dumps([*self.api.store.list("events"), *self.api.store.list(VARIANTS)], default=str), self.page()]
         told += [path.read_text(encoding="utf-8") for path in self._folder.rglob("cycle-*.json")]
         return "".join(told)
 
 
 def series(value="0.5", *, pod, at=None, **labels):
-    """Return one series of an answer; the value is text, the labels those of a vLLM pod unless given."""
+    """Return one series of an answer, with the labels of a vLLM pod. ``value`` is text."""
     metric = {"namespace": "ns", "model_name": MODEL, "pod": pod, **labels}
     return {"metric": metric, "value": [time.time() if at is None else at, value]}
 
@@ -63,10 +63,10 @@ def vector(*entries):
 
 
 class ScriptedPrometheus:
-    """Answers every query with ``answer``: bytes, or a function of the request that returns a response."""
+    """Answers every query with ``answer``, which is bytes or a function from request to response."""
 
     def __init__(self):
-        """Answer an empty vector until told otherwise."""
+        """Answer an empty vector at first."""
         self.answer = vector()
         self.requests = []
         app = web.Application()
@@ -88,7 +88,7 @@ class ScriptedPrometheus:
         return f"http://127.0.0.1:{self._server.port}"
 
     def report(self, *, values, times=None):
-        """Answer the queries for values with one list of series, those for times with another."""
+        """Answer the queries for values and those for times with one list of series each."""
         now = time.time()
         if times is None:
             times = [{**deepcopy(entry), "value": [now, f"{now:.3f}"]} for entry in values]

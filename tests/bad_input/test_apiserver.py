@@ -1,4 +1,4 @@
-"""An API server, or what stands before it, on a bad day: nothing is lost, nothing leaks, the loop goes on."""
+"""An API server, or a proxy in front of it, with bad answers: WVA retries, leaks no token, and goes on deciding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGE = f"<html>Authorization: Bearer {TOKEN}</html>"
     ids=lambda fault: f"{fault['status']}{'-text' if 'text' in fault else ''}",
 )
 async def test_a_refused_status_is_written_when_it_can_be(stage, fault):
-    """The number is published meanwhile; the status follows by itself."""
+    """WVA publishes the number meanwhile, and writes the status later."""
     stage.api.faults.answer(**fault, times=3, match=STATUS_PATCHES)
     async with stage.controller(interval="20ms"):
         await until(lambda: stage.series() == {"va": 2})
@@ -38,7 +38,7 @@ async def test_a_refused_status_is_written_when_it_can_be(stage, fault):
 
 
 async def test_refused_events_do_not_stop_anything(stage):
-    """They are counted as failed; decisions and statuses do not wait for them."""
+    """They are counted as failed, and decisions and statuses go on."""
     stage.api.faults.answer(403, times=None, match=matching(verb="create", resource="events"))
     async with stage.controller(interval="20ms"):
         await until(lambda: stage.metric("wva_events_recorded_total", result="failed"))
@@ -46,7 +46,7 @@ async def test_refused_events_do_not_stop_anything(stage):
 
 
 async def test_a_forbidden_lease_is_waited_for(stage):
-    """Without the Lease nothing is written and nothing published; the process lives and tries again."""
+    """Without the Lease WVA writes and publishes nothing, and tries again."""
     stage.api.faults.answer(403, times=2, match=matching(resource="leases.coordination.k8s.io"))
     times = {"LEADER_ELECTION_LEASE_DURATION": "1s", "LEADER_ELECTION_RENEW_DEADLINE": "500ms"}
     async with stage.controller(
@@ -61,7 +61,7 @@ async def test_a_forbidden_lease_is_waited_for(stage):
 
 @pytest.mark.parametrize("status", [500, 429, 403, 401, 200])
 async def test_watches_and_lists_that_get_error_pages_come_back(stage, output, status):
-    """Every kind is followed in the end; a page that repeats the request does not put the token into the log."""
+    """WVA follows all kinds afterwards. An error page with the token in it does not put the token into the log."""
     stage.api.kubeconfig(stage.folder / "kubeconfig", token=TOKEN)
     stage.api.faults.answer(status, times=3, text=PAGE + "\xff", match=matching(verb="list"))
     stage.api.faults.answer(status, times=3, text=PAGE, match=matching(verb="watch"))
@@ -76,7 +76,7 @@ async def test_watches_and_lists_that_get_error_pages_come_back(stage, output, s
 
 
 async def test_objects_of_broken_bytes_arrive_late_and_stop_nobody(stage):
-    """They are counted; watches of all kinds go on."""
+    """WVA counts objects that it cannot decode, and goes on watching."""
     async with stage.controller(interval="20ms"):
         await until(lambda: stage.number() == 2)
         for resource in (VARIANTS, "deployments.apps", "pods", "replicasets.apps"):
@@ -91,7 +91,7 @@ async def test_objects_of_broken_bytes_arrive_late_and_stop_nobody(stage):
 
 
 async def test_the_token_is_sent_and_never_told(stage, output):
-    """Masked in refusals, absent from everything else."""
+    """The token is masked in error texts, and appears nowhere else."""
     stage.api.kubeconfig(stage.folder / "kubeconfig", token=TOKEN)
     stage.api.faults.answer(401, times=2, text=PAGE, match=STATUS_PATCHES)
     async with stage.controller(interval="20ms"):

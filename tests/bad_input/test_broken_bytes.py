@@ -1,4 +1,4 @@
-"""Bytes that are no text or nest without end: one object is left out, the stream and the process go on."""
+"""Bytes that are not UTF-8, or JSON that is nested too deeply: WVA skips the object, and the stream goes on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_a_watch_survives_an_object_of_broken_bytes(kind, broken):
 @pytest.mark.looptime
 @pytest.mark.parametrize("line", [b'{"type":"\xff","object":{}}', b'{"type":"ADDED","object":' + DEEP + b"}", DEEP])
 async def test_a_watch_survives_a_line_of_broken_bytes(line):
-    """Such a line is counted like any other that is no event."""
+    """The line is counted as undecodable."""
     played = await play(ScriptedClient(lists=[pods()], streams=[[line, event("ADDED", "a", "11")]]))
     assert Upserted(pod("a", "11")) in played.changes
     assert played.metric("wva_undecodable_objects_total") == 1
@@ -41,14 +41,14 @@ async def test_a_watch_survives_a_line_of_broken_bytes(line):
 
 @pytest.mark.looptime
 async def test_an_error_event_of_broken_bytes_is_an_error():
-    """It ends the request like any error, and the next list brings what there is."""
+    """The informer lists again, as after any error event."""
     line = b'{"type":"ERROR","object":{"message":"\xff"}}'
     played = await play(ScriptedClient(lists=[pods(), pods(pod("a", "11"), version="11")], streams=[[line]]))
     assert played.changes[1].items == (pod("a", "11"),)
 
 
 def test_a_list_leaves_out_the_item_of_broken_bytes():
-    """The other items of the list are there."""
+    """The list has its other items."""
     listed = decoded_list(PODS, b'{"items":[' + NOT_TEXT + b',{"metadata":{"name":"a"}}]}')
     assert [item.metadata.name for item in listed.items] == ["a"]
     assert listed.undecodable == 1
@@ -56,7 +56,7 @@ def test_a_list_leaves_out_the_item_of_broken_bytes():
 
 @pytest.mark.parametrize("body", [NOT_TEXT, ENDLESS])
 def test_one_class_of_error_for_every_fault(body):
-    """Code that decodes a body has to catch one class of exception only."""
+    """The decoder raises the same class of exception for every fault."""
     with pytest.raises(msgspec.DecodeError):
         DEPLOYMENTS.decode(body)
     with pytest.raises(msgspec.DecodeError):
@@ -65,7 +65,7 @@ def test_one_class_of_error_for_every_fault(body):
 
 @pytest.mark.parametrize("body", [b"[" * 900 + b"9" * 400 + b"]" * 900, b'{"metadata":{"generation":"' + b"x" * 9999])
 def test_the_error_is_told_in_short(body):
-    """The decoder's own words name the way to the fault, however long it is."""
+    """The text of the error is short even if the path to the fault is long."""
     with pytest.raises(msgspec.DecodeError) as caught:
         DEPLOYMENTS.decode(body)
     assert len(str(caught.value)) < 400
@@ -73,13 +73,13 @@ def test_the_error_is_told_in_short(body):
 
 @pytest.mark.parametrize("body", [b'{"message":"\xff"}', DEEP, b"\xff\xfe", b""])
 def test_a_refusal_of_broken_bytes_is_still_a_refusal(body):
-    """The status alone says what is known; building the error does not fail."""
+    """The error has the status, though its body cannot be decoded."""
     assert from_status(403, body, attempted="GET /x").status == 403
 
 
 @pytest.mark.parametrize("body", [b'{"status":"\xff"}', DEEP, b'{"status":"success","data":' + DEEP + b"}"])
 def test_an_answer_of_prometheus_in_broken_bytes_is_malformed(body):
-    """One error class for the collector as well."""
+    """The decoder raises PrometheusError with the kind MALFORMED, and a short text."""
     with pytest.raises(PrometheusError) as caught:
         at_once(decode_vector(body))
     assert caught.value.kind is ErrorKind.MALFORMED

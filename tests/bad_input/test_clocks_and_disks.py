@@ -1,4 +1,4 @@
-"""Times that cannot be and disks that cannot be written."""
+"""Impossible times, and disks that cannot be written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wva.model.memory import VariantMemory
 
 @pytest.mark.parametrize("source", ["status", "pods", "memory"])
 def test_a_change_that_started_in_the_future_ends_as_one_that_started_now(source):
-    """Otherwise the replicas that are missing would count as on their way for years."""
+    """Otherwise the missing replicas would count as starting for years."""
     later = NOW + 1e9
     unsettled = variant(
         replicas=2,
@@ -26,7 +26,7 @@ def test_a_change_that_started_in_the_future_ends_as_one_that_started_now(source
 
 @pytest.mark.parametrize("time", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00+23:59", "yesterday", "", "\uff11\uff19"])
 async def test_times_of_a_status_that_cannot_be_move_nothing(stage, time):
-    """Neither the time of a condition nor that of the last run."""
+    """An impossible time of a condition or of the last run does not change the number."""
     condition = {"type": "Progressing", "status": "True", "reason": "x", "message": "", "lastTransitionTime": time}
     allocation = {"accelerator": "H100", "numReplicas": 2, "lastRunTime": time}
     status = {"conditions": [condition], "desiredOptimizedAlloc": allocation}
@@ -38,7 +38,10 @@ async def test_times_of_a_status_that_cannot_be_move_nothing(stage, time):
 
 
 async def test_recordings_that_cannot_be_written_stop_nothing(stage, output):
-    """A file where the directory should be; every failure is a line in the log."""
+    """The recording directory cannot be created, because its parent is a file.
+
+    WVA logs each failure, and goes on deciding.
+    """
     place = stage.folder / "a-file"
     place.write_text("", encoding="utf-8")
     async with stage.controller(interval="20ms", RECORD_DIR=str(place / "recordings")):

@@ -1,4 +1,7 @@
-"""Wrong command lines: one line on stderr, status 2 for a wrong flag, 1 for what could never work; no traceback."""
+"""Wrong command lines: one line on stderr and no traceback.
+
+The status is 2 for a usage error, and 1 for unusable settings.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ URL = "PROMETHEUS_BASE_URL"
 
 
 def refused(capsys, *words):
-    """Return the one line that a usage error prints."""
+    """Return the line that a usage error prints."""
     with pytest.raises(SystemExit) as exit_:
         main(list(words))
     assert exit_.value.code == 2
@@ -38,7 +41,7 @@ def refused(capsys, *words):
     ],
 )
 def test_an_unknown_flag_names_the_nearest(capsys, words, nearest):
-    """The nearest flag of the sub-command it was given to."""
+    """The message suggests the most similar flag of the sub-command."""
     assert f"(did you mean {nearest}?)" in refused(capsys, *words)
 
 
@@ -49,16 +52,16 @@ def test_a_flag_like_no_other_points_to_the_help(capsys, words):
 
 
 def test_control_characters_of_a_flag_do_not_reach_the_terminal(capsys):
-    """Neither a second line nor an escape sequence."""
+    """The message is one line without control characters."""
     line = refused(capsys, "run", "--lead\ner-elect\x1b[31m\x07")
     assert line.removesuffix("\n").isprintable()
 
 
 class _Nothing(BaseHTTPRequestHandler):
-    """A cluster without any object."""
+    """An API server without objects."""
 
     def do_GET(self):
-        """Say that there is no such thing."""
+        """Answer 404."""
         body = b'{"kind": "Status", "reason": "NotFound", "code": 404}'
         self.send_response(404)
         self.send_header("Content-Type", "application/json")
@@ -67,12 +70,12 @@ class _Nothing(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_):
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def nowhere(monkeypatch, tmp_path):
-    """Return the environment of a process without settings; its cluster has no ConfigMap."""
+    """Set an environment without settings, with a cluster that has no ConfigMap."""
     for name in (URL, "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HEALTH_PROBE_BIND_ADDRESS", "0")
@@ -94,7 +97,7 @@ def nowhere(monkeypatch, tmp_path):
 
 
 def ended(capsys):
-    """Run the controller, which must end at once with status 1, and return its lines that are no log."""
+    """Run the controller, assert that it ends with status 1, and return its lines on stderr that are not log lines."""
     assert main(["run"]) == 1
     err = capsys.readouterr().err
     assert "tell-nobody-of-this" not in err
@@ -104,7 +107,7 @@ def ended(capsys):
 
 @pytest.mark.usefixtures("nowhere")
 def test_a_missing_url_is_one_line(capsys):
-    """It names the key and both places."""
+    """The line names the setting, and the environment and ConfigMap where it can be set."""
     (line,) = ended(capsys)
     assert URL in line
     assert "environment" in line
@@ -125,14 +128,14 @@ def test_a_missing_url_is_one_line(capsys):
     ],
 )
 def test_a_url_that_cannot_work_is_named_without_its_secret(nowhere, capsys, url, said):
-    """The process does not start with it, and says what it expected."""
+    """The process ends, and the message names the fault."""
     nowhere.setenv(URL, url)
     lines = ended(capsys)
     assert any(said in line for line in lines)
 
 
 def test_a_token_that_is_no_header_is_not_shown(nowhere, capsys):
-    """A line end in a token would end the header."""
+    """A token with a line break is refused, because it could add a header."""
     nowhere.setenv(URL, "https://prometheus")
     nowhere.setenv("PROMETHEUS_BEARER_TOKEN", "tell-nobody-of-this\r\nX-Evil: 1")
     assert any("PROMETHEUS_BEARER_TOKEN (hidden)" in line for line in ended(capsys))
@@ -140,7 +143,7 @@ def test_a_token_that_is_no_header_is_not_shown(nowhere, capsys):
 
 @pytest.mark.parametrize("content", [b"", b"[", b"{}", b"\xff\xfe", b"[" * 100_000, b"null", b'{"now":"x"}'])
 def test_a_file_that_is_no_recording_is_refused(capsys, tmp_path, content):
-    """One line and status 1."""
+    """``wva decide`` prints one line and ends with status 1."""
     path = tmp_path / "recording.json"
     path.write_bytes(content)
     assert main(["decide", str(path)]) == 1

@@ -36,7 +36,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
 async def test_a_broken_default_leaves_the_last_good_one(stage, text):
-    """A Warning event on the ConfigMap, a condition on the variant, the old thresholds; mended by an edit."""
+    """An event and a condition report it, and the old thresholds stay in force until it is corrected."""
     stage.config_map(SATURATION, {"default": "kvCacheThreshold: 0.3\nkvSpareTrigger: 0.05"})
     await stage.scrape()
     async with stage.controller(interval="20ms"):
@@ -55,7 +55,7 @@ async def test_a_broken_default_leaves_the_last_good_one(stage, text):
 
 
 async def test_tens_of_thousands_of_bad_entries_are_told_in_short(stage, output):
-    """The loop does not drown in them, nor the log, nor the status."""
+    """Status and log stay short, and WVA goes on deciding."""
     async with stage.controller(interval="20ms"):
         await until(lambda: stage.number() == 2)
         stage.config_map(SATURATION, {f"k{number}": "x" for number in range(20_000)})
@@ -67,7 +67,7 @@ async def test_tens_of_thousands_of_bad_entries_are_told_in_short(stage, output)
 
 @pytest.mark.parametrize("interval", ["0", "-5s", "soon", "", "1d", "9" * 300 + "s", "x" * 900_000, "1m\n"])
 async def test_a_broken_interval_leaves_a_valid_one(stage, interval):
-    """The loop neither stops nor runs wild."""
+    """The interval in force stays positive, and cycles go on."""
     async with stage.controller(interval=None, config_map={"GLOBAL_OPT_INTERVAL": "20ms"}):
         stage.config_map(MAIN, {"GLOBAL_OPT_INTERVAL": "20ms"})
         await until(lambda: stage.number() == 2)
@@ -81,7 +81,7 @@ async def test_a_broken_interval_leaves_a_valid_one(stage, interval):
 
 @pytest.mark.parametrize("interval", ["1ns", "1us", "100us"])
 async def test_an_interval_of_next_to_nothing_starves_nobody(stage, interval):
-    """Even without variants, when no cycle waits for anything: watches and probes get their turn."""
+    """Watches and probes still run, even if cycles have nothing to wait for."""
     stage.delete_va()
     async with stage.controller(interval=interval):
         await stage.cycles(3)
@@ -90,7 +90,7 @@ async def test_an_interval_of_next_to_nothing_starves_nobody(stage, interval):
 
 
 async def test_a_config_map_without_data_is_an_empty_one(stage):
-    """Binary data is not read; what is no text does not decode, and the last good state stays."""
+    """If its data cannot be decoded, the last good state stays in force. Without data, the defaults are in force."""
     stage.config_map(SATURATION, {"default": "kvCacheThreshold: 0.3\nkvSpareTrigger: 0.05"})
     async with stage.controller(interval="20ms"):
         await until(lambda: stage.number() == 2)
@@ -106,7 +106,7 @@ async def test_a_config_map_without_data_is_an_empty_one(stage):
 
 @pytest.mark.parametrize("filler", ["[", "{", "? ", "&a ", "- ", " ", "#", "---\n", "a: b\n", "\t", "!!x ", "'"])
 def test_no_text_takes_long_to_refuse(filler):
-    """As much of it as a ConfigMap can hold takes no longer than a sixteenth of it sixteen times, with room."""
+    """Sixteen times the text takes less than 64 times as long."""
 
     def parse(size):
         parse_saturation({f"k{number}": filler * (size // len(filler)) for number in range(15)})

@@ -23,22 +23,22 @@ async def picker():
 
 
 def replicas(stage, namespace="ns"):
-    """Return what the Deployment of the stage asks for."""
+    """Return ``spec.replicas`` of the stage's Deployment."""
     return stage.api.store.get(DEPLOYMENTS, Key(namespace, "d"))["spec"]["replicas"]
 
 
 async def refuse(_):
-    """Answer 401 with a secret in it."""
+    """Answer 401, with a secret in the text."""
     return web.Response(status=401, text=SECRET)
 
 
 async def page(_):
-    """Answer the login page of some proxy."""
+    """Answer with the login page of a proxy."""
     return web.Response(text=f"<!DOCTYPE html><html><body>{SECRET}</body></html>", content_type="text/html")
 
 
 async def flood(request):
-    """Answer 100 MB that would be metrics."""
+    """Answer with 100 MB of comments."""
     response = web.StreamResponse()
     await response.prepare(request)
     for _ in range(100):
@@ -47,17 +47,17 @@ async def flood(request):
 
 
 async def never(_):
-    """Keep the connection and say nothing."""
+    """Do not answer."""
     await asyncio.sleep(3600)
 
 
 async def garble(_):
-    """Answer the right metric with a value that is none."""
+    """Answer the right metric with an invalid value."""
     return web.Response(text=WAITING.replace(" 1\n", f" 1{SECRET}\n"))
 
 
 async def move(_):
-    """Send the token elsewhere."""
+    """Redirect to another address."""
     return web.Response(status=307, headers={"Location": "http://127.0.0.1:1/metrics"})
 
 
@@ -73,7 +73,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize(("answer", "words"), ANSWERS.values(), ids=ANSWERS.keys())
 async def test_a_picker_that_answers_nonsense_is_named(stage, picker, output, answer, words):
-    """On the variant behind it, which stays at zero; others are decided on, and it starts once the picker is right."""
+    """The variant behind it stays at zero and names the fault. It starts when the picker answers correctly."""
     install_pools(stage)
     stage.scale("d", 0)
     pool(stage, picker.port)
@@ -118,7 +118,7 @@ async def test_a_pool_with_an_empty_selector_claims_nobody(stage, picker):
 
 
 async def test_two_pools_of_one_name_are_two(stage, picker):
-    """In two namespaces, with the same labels, services and variants: the queue of one starts nothing of the other."""
+    """Two namespaces have equal pools, labels and variants. A queue starts only the variant of its own namespace."""
     other = FakePicker()
     install_pools(stage)
     stage.scale("d", 0)

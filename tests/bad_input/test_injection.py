@@ -1,6 +1,6 @@
-"""Text that a tenant controls stays text, wherever it goes: PromQL, URLs, log lines, labels, events, conditions.
+"""Text of a tenant is never interpreted, in PromQL, URLs, log lines, labels, events and conditions.
 
-A tenant writes VariantAutoscalings and ConfigMaps past every schema, and what his pods report.
+The tenant controls VariantAutoscalings and ConfigMaps, and the series of the pods.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ EVENT_CHARACTERS = 1024
 
 @pytest.fixture(params=ATTACKS.values(), ids=ATTACKS.keys())
 def attack(request):
-    """Return text of a tenant."""
+    """Return a text of a tenant."""
     return request.param
 
 
@@ -54,7 +54,7 @@ def pods(stage):
 
 
 async def queries(prometheus, stage):
-    """Return every PromQL text that was asked while two cycles passed."""
+    """Return all PromQL queries of two cycles."""
     asked = []
     answer = prometheus.answer
 
@@ -68,7 +68,7 @@ async def queries(prometheus, stage):
 
 
 def selectors(expression):
-    """Return the matchers (value by label) of every selector of a query, however deep it stands."""
+    """Return the matchers (value by label) of every selector of a query, nested ones included."""
     if isinstance(expression, promql_parser.VectorSelector):
         return [{matcher.name: matcher.value for matcher in expression.matchers.matchers}]
     inner = [getattr(expression, name, None) for name in ("expr", "vector_selector", "lhs", "rhs")]
@@ -90,13 +90,13 @@ async def test_text_of_a_tenant_stays_text_everywhere(stage, prometheus, output,
     async with stage.controller(interval="20ms", PROMETHEUS_BASE_URL=prometheus.url, RECORD_DIR=str(recordings)):
         await until(lambda: stage.told("MetricsAvailable"))
         asked = await queries(prometheus, stage)
-        await until(lambda: stage.api.store.list("events"))  # they are written after the statuses
+        await until(lambda: stage.api.store.list("events"))  # WVA posts events after it writes the statuses
         page, status, events = stage.page(), stage.status(), stage.api.store.list("events")
     assert asked
     for query in asked:
         for found in selectors(promql_parser.parse(query)):
             assert found.pop("namespace") == "ns"
-            assert found.pop("finished_reason", "abort") == "abort"  # a word of our own query
+            assert found.pop("finished_reason", "abort") == "abort"  # WVA's own query contains this matcher
             assert set(found.values()) <= {"", model}
     _assert_page(page, attack)
     _assert_lines(output())
@@ -105,7 +105,7 @@ async def test_text_of_a_tenant_stays_text_everywhere(stage, prometheus, output,
 
 
 def _assert_page(page, attack):
-    """Prove that the exposition parses, and that the text of the tenant is one label value of one series."""
+    """Assert that the metrics page can be parsed, and that the text is one label value of one series."""
     found = [
         sample
         for family in text_string_to_metric_families(page)
@@ -118,7 +118,7 @@ def _assert_page(page, attack):
 
 
 def _assert_lines(text):
-    """Prove that each line is one event of ours, of a bounded size."""
+    """Assert that each log line is valid JSON of limited length."""
     for line in text.splitlines():
         assert line.isprintable()
         assert len(line) < 2 * MOST_CHARACTERS
@@ -126,7 +126,7 @@ def _assert_lines(text):
 
 
 def assert_told(messages, *, most):
-    """Prove that messages for people are one printable line each, of a bounded size."""
+    """Assert that each message is one printable line of limited length."""
     assert messages
     for message in messages:
         assert message.isprintable()
@@ -134,7 +134,7 @@ def assert_told(messages, *, most):
 
 
 async def test_the_console_form_of_the_log_shows_no_raw_text(stage, capsys, attack):
-    """The other form of the log; JSON escapes by itself."""
+    """The console format escapes the text, as the JSON format does."""
     log.configure(level="debug", encoding="console")
     stage.patch_va({"spec": {"modelID": attack}})
     async with stage.controller(interval="20ms"):
@@ -147,7 +147,7 @@ async def test_the_console_form_of_the_log_shows_no_raw_text(stage, capsys, atta
 
 
 async def test_names_of_a_tenant_leave_no_path(stage, attack):
-    """A target that is called like another path is looked up by name, and names nothing."""
+    """WVA sends no request for a target whose name looks like a path."""
     stage.force(VARIANTS, "va", lambda value: value["spec"]["scaleTargetRef"].update(name=attack))
     async with stage.controller(interval="20ms"):
         await until(lambda: stage.told("Ready") == ("False", "DeploymentNotFound"))
@@ -159,7 +159,7 @@ async def test_names_of_a_tenant_leave_no_path(stage, attack):
 
 @pytest.mark.parametrize("kind", [DEPLOYMENTS, VARIANTS])
 async def test_a_name_that_is_none_does_not_reach_another_object(stage, kind):
-    """What the schema would forbid is escaped in the path it is patched under."""
+    """WVA escapes invalid names in the path of a request."""
     odd = "../../kube-system/x?force=true#"
     for resource in (DEPLOYMENTS, VARIANTS):
         origin = stage.api.store.list(resource)[0]

@@ -1,4 +1,4 @@
-"""WVA works on, whatever value it logs, and whatever is wrong with the stream that it logs to."""
+"""WVA goes on deciding with any value in the log, and with a log stream that fails."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from wva import log
 
 
 class Full(io.StringIO):
-    """A stream on a disk that is full."""
+    """A stream whose disk is full."""
 
     def write(self, _):
-        """Refuse."""
+        """Raise an error."""
         raise OSError(28, "No space left on device")
 
 
@@ -28,7 +28,7 @@ def closed():
 
 @pytest.mark.parametrize("stream", [Full, closed])
 async def test_a_log_that_cannot_be_written_stops_nothing(stage, stream):
-    """The numbers matter more than the lines about them."""
+    """WVA goes on deciding when it cannot log."""
     with contextlib.redirect_stderr(stream()):
         log.configure(level="debug", encoding="json")
     async with stage.controller(interval="20ms"):
@@ -39,7 +39,7 @@ async def test_a_log_that_cannot_be_written_stops_nothing(stage, stream):
 @pytest.mark.parametrize("encoding", ["json", "console"])
 @pytest.mark.parametrize("model", ["a\nlevel=error forged", "\x1b[2J\x07bell", "x" * 100_000])
 async def test_no_text_of_a_user_forges_a_line(stage, encoding, model):
-    """Each line is one event of ours; control characters and floods stay inside or out."""
+    """Each line is printable and of limited length, and none is forged."""
     lines = io.StringIO()
     with contextlib.redirect_stderr(lines):
         log.configure(level="debug", encoding=encoding)

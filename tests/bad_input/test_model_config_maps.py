@@ -1,4 +1,4 @@
-"""Names, parameters and classes that WVA cannot use: only the variants of their model name the fault."""
+"""Names, parameters and service classes that WVA cannot use: only the variants of their model report the fault."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def profile(alpha="7.0", beta="0.03", batch="256", model=MODEL):
 
 
 async def named(stage, name, words):
-    """Wait until the variant names what is wrong; a variant of another model does not, and is decided on."""
+    """Wait until the variant reports the fault.
+
+    Assert that a variant of another model does not, and gets its number.
+    """
     await until(lambda: stage.told("ConfigurationValid") == INVALID)
     assert stage.message("ConfigurationValid").startswith(f"ConfigMap {SYSTEM}/{name}: {words}")
     assert "; in force: " in stage.message("ConfigurationValid")
@@ -46,7 +49,7 @@ NAMES = {
 
 @pytest.mark.parametrize(("config_map", "text", "words"), NAMES.values(), ids=NAMES.keys())
 async def test_an_unknown_name_is_named(stage, config_map, text, words):
-    """With the names that there are; the entry of a model concerns that model."""
+    """The message lists the valid names. The entry of a model affects that model only."""
     async with stage.controller(interval="20ms"):
         stage.config_map(config_map, {"x": f"model_id: {MODEL}\nnamespace: ns\n{text}\n"})
         await named(stage, config_map, words)
@@ -55,7 +58,7 @@ async def test_an_unknown_name_is_named(stage, config_map, text, words):
 
 
 async def test_an_unknown_analyzer_leaves_the_rest_of_its_entry(stage):
-    """The percentage analyzer decides, with the thresholds beside the name."""
+    """WVA uses the percentage analyzer, with the thresholds of the entry."""
     async with stage.controller(interval="20ms"):
         stage.config_map(SATURATION, {"default": "analyzerName: oracle\nkvCacheThreshold: 0.3\nkvSpareTrigger: 0.05"})
         await until(lambda: stage.told("ConfigurationValid") == INVALID)
@@ -80,7 +83,7 @@ UNUSABLE = {
 
 @pytest.mark.parametrize(("wrong", "words"), UNUSABLE.values(), ids=UNUSABLE.keys())
 async def test_parameters_that_no_engine_has_are_named(stage, wrong, words):
-    """NaN, negative, or such that a queue has no state that means anything; the last good ones stay."""
+    """WVA rejects parameters such as NaN and negative numbers, and the last good ones stay in force."""
     async with stage.controller(interval="20ms"):
         stage.config_map(PROFILES, {"bad": profile()})
         await until(lambda: stage.app.configuration.policy.profiles)
@@ -95,7 +98,7 @@ CLASS = "name: Premium\npriority: 1\ndata:\n"
 
 
 async def test_a_service_class_for_a_model_that_does_not_exist_waits_for_it(stage):
-    """No variant is concerned, so none is told; it counts as soon as there is one."""
+    """No variant reports a fault, and the class applies when a variant of its model appears."""
     text = f"{CLASS}  - model: org/nowhere\n    slo-tpot: 24\n    slo-ttft: 500\n"
     async with stage.controller(interval="20ms"):
         stage.config_map(CLASSES, {"premium.yaml": text})
@@ -110,7 +113,7 @@ async def test_a_service_class_for_a_model_that_does_not_exist_waits_for_it(stag
 
 
 async def test_a_service_class_with_an_objective_that_is_none_is_named(stage):
-    """On the variants of its model."""
+    """The variants of its model report the invalid objective."""
     text = f"{CLASS}  - model: {MODEL}\n    slo-tpot: soon\n"
     async with stage.controller(interval="20ms"):
         stage.config_map(CLASSES, {"premium.yaml": text})
@@ -119,7 +122,7 @@ async def test_a_service_class_with_an_objective_that_is_none_is_named(stage):
 
 @pytest.mark.parametrize("cost", ["-40", ".nan", "1e30", "much"])
 async def test_an_absurd_cost_of_an_accelerator_is_named(stage, cost):
-    """It may be any variant's."""
+    """The variant reports an invalid cost in the ConfigMap."""
     async with stage.controller(interval="20ms"):
         stage.config_map(COSTS, {"H100": f"cost: {cost}"})
         await until(lambda: stage.told("ConfigurationValid") == INVALID)

@@ -1,4 +1,4 @@
-"""Objects that no schema allows: their number stays, other variants are not affected, WVA goes on deciding."""
+"""Invalid objects: their number stays, other variants are not affected, WVA goes on deciding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def settled(stage):
 
 @pytest.mark.parametrize("model", NAMES, ids=lambda name: repr(name[:12]))
 async def test_any_model_id_is_carried_and_never_interpreted(stage, model):
-    """It enters no query; the variant keeps its number and the cycle succeeds."""
+    """The number stays and the cycles succeed, whatever the model ID."""
     stage.patch_va({"spec": {"modelID": model}})
     async with stage.controller(interval="20ms", RECORD_DIR=str(stage.folder / "recordings")):
         await settled(stage)
@@ -40,12 +40,12 @@ async def test_any_model_id_is_carried_and_never_interpreted(stage, model):
 
 
 def spec_of(**fields):
-    """Return a change of the spec."""
+    """Return a function that changes the spec."""
     return lambda value: value["spec"].update(fields)
 
 
 def status_of(**fields):
-    """Return a change of the status."""
+    """Return a function that changes the status."""
     return lambda value: value.setdefault("status", {}).update(fields)
 
 
@@ -55,7 +55,7 @@ ABSURD = [-1, -(2**40), 2**31, 10**18, 10**30, 10**400, "3", 2.5, True, None, []
 @pytest.mark.parametrize("number", ABSURD, ids=lambda number: repr(number)[:12])
 @pytest.mark.parametrize("place", ["spec", "replicas", "readyReplicas"])
 async def test_absurd_replicas_of_a_deployment_move_nothing(stage, place, number):
-    """Neither the number of this variant nor that of any other."""
+    """They change no number, neither of this variant nor of others."""
     change = spec_of(replicas=number) if place == "spec" else status_of(**{place: number})
     async with stage.controller(interval="10ms", RECORD_DIR=str(stage.folder / "recordings")):
         await settled(stage)
@@ -68,7 +68,7 @@ async def test_absurd_replicas_of_a_deployment_move_nothing(stage, place, number
 
 @pytest.mark.parametrize("number", [-3, 0, 10**30, 10**400], ids=["negative", "zero", "huge", "endless"])
 async def test_an_absurd_number_in_the_status_is_not_resumed(stage, number):
-    """A restart takes the replicas that exist instead; never 0 for a running workload."""
+    """After a restart WVA publishes the current replicas instead."""
     stage.force(VARIANTS, "va", status_of(desiredOptimizedAlloc={"accelerator": "H100", "numReplicas": number}))
     async with stage.controller(interval="10ms"):
         await until(lambda: stage.series() == {"va": 2})
@@ -102,7 +102,10 @@ NULLS = [
 
 @pytest.mark.parametrize(("resource", "name", "change"), NULLS)
 async def test_nulls_and_wrong_types_leave_the_number(stage, resource, name, change):
-    """What does not decode is the last good state; what does is harmless."""
+    """WVA keeps the last good state of an object that it cannot decode.
+
+    Other invalid fields do not change the number.
+    """
     async with stage.controller(interval="10ms"):
         await settled(stage)
         stage.force(resource, name, change)
@@ -129,7 +132,7 @@ def pods_of(stage):
     ],
 )
 async def test_pods_with_broken_owners_are_nobodys(stage, owners):
-    """A pod that owns itself, or whose owner has no uid, is no replica of ours and stops nothing."""
+    """A pod with invalid owners counts as no replica, and WVA goes on deciding."""
     async with stage.controller(interval="10ms"):
         await settled(stage)
         for resource in (PODS, REPLICA_SETS):
@@ -141,7 +144,7 @@ async def test_pods_with_broken_owners_are_nobodys(stage, owners):
 
 @pytest.mark.parametrize("namespace", ["Not A Label", 'a"} or {b=~".*', "a|b", "x" * 300, "..", "ns/../kube-system"])
 async def test_a_namespace_that_is_none_is_held_and_not_asked_for(stage, namespace):
-    """Its variant keeps what it has; the namespace enters no query."""
+    """A variant in an invalid namespace keeps its number, and the namespace is in no query."""
     for resource, name in ((DEPLOYMENTS, "d"), (VARIANTS, "va")):
         origin = stage.api.store.get(resource, Key("ns", name))
         stage.force(
@@ -160,7 +163,7 @@ async def test_a_namespace_that_is_none_is_held_and_not_asked_for(stage, namespa
 
 
 async def test_the_name_of_another_variant_is_no_target(stage):
-    """Neither with its own kind nor as a Deployment that does not exist."""
+    """A variant cannot have another variant as its target."""
     stage.va("parasite", target="va", kind="VariantAutoscaling")
     stage.va("lost", target="parasite")
     async with stage.controller(interval="10ms"):
@@ -170,7 +173,7 @@ async def test_the_name_of_another_variant_is_no_target(stage):
 
 
 async def test_a_variant_without_spec_says_that_it_names_no_target(stage):
-    """A null is an absent field: it cannot be scaled, says so, and resumes with its spec."""
+    """Without a spec the variant is not ready. When the spec is back, the variant gets its number again."""
     async with stage.controller(interval="10ms"):
         await settled(stage)
         spec = stage.api.store.get(VARIANTS, Key("ns", "va"))["spec"]

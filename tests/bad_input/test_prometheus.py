@@ -1,4 +1,4 @@
-"""A Prometheus that lies, babbles, drips or leaks: nothing it says moves the number, and the loop goes on."""
+"""A Prometheus with bad answers: WVA keeps the number, leaks no token, and goes on deciding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wva.prometheus import client
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    """Give a query less time than in production, so that a test need not wait for it."""
+    """Shorten the time limit of a query."""
     monkeypatch.setattr(client, "QUERY_TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr(client, "_RETRY_PAUSES_SECONDS", (0.01,))
 
@@ -33,7 +33,7 @@ def controller(stage, prometheus, **environment):
 
 
 async def held(stage):
-    """Prove that the number stays, with a reason, and that the loop works."""
+    """Assert that the number stays, that the condition says why, and that cycles succeed."""
     await until(lambda: stage.told("MetricsAvailable") is not None)
     await stage.works()
     assert stage.series()["va"] == 2
@@ -42,7 +42,7 @@ async def held(stage):
 
 
 def replying(status, body, **headers):
-    """Return an answer with a status."""
+    """Return an answer with this status and body."""
 
     async def answer(_):
         return web.Response(status=status, body=body, headers=headers)
@@ -71,7 +71,7 @@ BODIES = {
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 async def test_an_answer_that_is_none_holds_the_number(stage, prometheus, output, body):
-    """Whatever a 200 carries; the token is in nothing that leaves the process."""
+    """An invalid answer with status 200 does not change the number. The token is in no output."""
     prometheus.answer = body
     async with controller(stage, prometheus):
         await held(stage)
@@ -79,7 +79,7 @@ async def test_an_answer_that_is_none_holds_the_number(stage, prometheus, output
 
 
 def assert_untold(stage, output):
-    """Prove that no part of the token that would be of use is told anywhere."""
+    """Assert that neither half of the token is in the output."""
     told = stage.everything_told() + output()
     assert SECRET[:12] not in told
     assert SECRET[-12:] not in told
@@ -98,7 +98,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("answer", REFUSALS.values(), ids=REFUSALS.keys())
 async def test_a_refusal_that_repeats_the_token_does_not_spread_it(stage, prometheus, output, answer):
-    """Not even when the message is cut in the middle of it."""
+    """The token is masked even if the text of the error is cut within it."""
     prometheus.answer = answer
     async with controller(stage, prometheus):
         await held(stage)
@@ -107,7 +107,7 @@ async def test_a_refusal_that_repeats_the_token_does_not_spread_it(stage, promet
 
 
 async def drip(request):
-    """Send a byte now and then, for ever."""
+    """Send a byte from time to time, for ever."""
     response = web.StreamResponse()
     await response.prepare(request)
     while True:
@@ -116,7 +116,7 @@ async def drip(request):
 
 
 async def flood(request):
-    """Send more than any answer has, as fast as it goes."""
+    """Send 100 MB."""
     response = web.StreamResponse()
     await response.prepare(request)
     piece = b" " * 1_000_000
@@ -126,7 +126,7 @@ async def flood(request):
 
 
 async def hang_up(request):
-    """Say nothing and close."""
+    """Close the connection without an answer."""
     request.transport.abort()
     return web.Response()
 
@@ -146,7 +146,7 @@ def pods(stage):
 
 
 async def test_the_stage_scales_on_good_data(stage, prometheus):
-    """The other tests here prove nothing if good samples moved nothing."""
+    """Good samples do change the number. Otherwise the other tests here would prove nothing."""
     prometheus.report(values=[series("0.95", pod=pod) for pod in pods(stage)])
     async with controller(stage, prometheus):
         await until(lambda: stage.series().get("va") == 3)
@@ -157,7 +157,7 @@ BAD_VALUES = ["NaN", "+Inf", "-Inf", "-0.5", "1.5", "1e400", "", "abc", "0x1p-2"
 
 @pytest.mark.parametrize("value", BAD_VALUES, ids=lambda value: value[:8] or "empty")
 async def test_a_sample_that_is_no_measurement_is_classified_and_moves_nothing(stage, prometheus, value):
-    """Counted as invalid, told, never acted on."""
+    """WVA counts an invalid sample, and does not use it."""
     prometheus.report(values=[series(value, pod=pod) for pod in pods(stage)])
     async with controller(stage, prometheus):
         await until(lambda: stage.metric("wva_samples_total", signal="kv_cache_usage", state="invalid"))
@@ -166,7 +166,7 @@ async def test_a_sample_that_is_no_measurement_is_classified_and_moves_nothing(s
 
 
 async def test_one_bad_replica_keeps_the_others_from_shrinking(stage, prometheus):
-    """Idle as they are, the model may be busy where it cannot be seen."""
+    """The model does not shrink, because the replica with the invalid sample may be busy."""
     first, second = pods(stage)
     prometheus.report(values=[series("0.0", pod=first), series("NaN", pod=second)])
     async with controller(stage, prometheus):
@@ -176,7 +176,7 @@ async def test_one_bad_replica_keeps_the_others_from_shrinking(stage, prometheus
 
 
 def lies(stage):
-    """Return answers by name that would move the number if they were believed."""
+    """Return false answers by name. Each of them would change the number if WVA believed it."""
     names, now = pods(stage), time.time()
     loads = [series("0.95", pod=pod) for pod in names]
     future = [series(f"{now + 3600:.3f}", pod=pod) for pod in names]
@@ -201,7 +201,7 @@ LIES += ["other-model", "huge-labels", "no-labels", "histogram"]
 
 @pytest.mark.parametrize("name", LIES)
 async def test_a_lie_moves_nothing(stage, prometheus, monkeypatch, output, name):
-    """No growth on samples that are not of our Ready pods, of now and unambiguous."""
+    """WVA uses only samples of its own Ready pods that are recent and unambiguous."""
     monkeypatch.setattr(client, "QUERY_TIMEOUT_SECONDS", 5.0)
     prometheus.report(**lies(stage)[name])
     async with controller(stage, prometheus):
@@ -212,7 +212,7 @@ async def test_a_lie_moves_nothing(stage, prometheus, monkeypatch, output, name)
 
 
 async def test_a_hundred_thousand_series_are_counted_and_forgotten(stage, prometheus, monkeypatch):
-    """They are not ours; ours among them count."""
+    """WVA counts and ignores series of unknown pods, and uses those of its own pods."""
     monkeypatch.setattr(client, "QUERY_TIMEOUT_SECONDS", 10.0)
     loads = [series("0.95", pod=pod) for pod in pods(stage)]
     body = vector(*loads, *(series("0.5", pod=f"foreign-{number}") for number in range(100_000)))

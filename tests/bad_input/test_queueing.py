@@ -1,4 +1,4 @@
-"""Bad performance parameters in a whole run: real controller, embedded world, virtual time."""
+"""Bad performance parameters in a simulated cluster with virtual time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def profile(alpha="7.0", beta="0.03", batch="256", accelerator="H100"):
 
 
 async def run(profiles, *, variants=("h100",), minutes=4):
-    """Return the world after some minutes of load under the queueing analyzer."""
+    """Return the world after some minutes of load with the queueing analyzer."""
     scenario = WorldScenario(
         "bad-parameters",
         "parameters as nobody should write them",
@@ -50,7 +50,7 @@ def status_of(world, name):
 
 
 def told(world, type_, name="h100"):
-    """Return a condition of a variant: status, reason, message; None without one."""
+    """Return status, reason and message of a condition, None without the condition."""
     found = [each for each in status_of(world, name)["conditions"] if each["type"] == type_]
     return (found[0]["status"], found[0]["reason"], found[0]["message"]) if found else None
 
@@ -62,7 +62,7 @@ def number(world, name):
 
 @pytest.mark.timeout(300)
 async def test_one_variant_without_usable_parameters_stops_no_other():
-    """It keeps its number, and the other one of the model is decided on; the condition names the entry."""
+    """It keeps its number, and the other variant of the model is decided on. The condition names the entry."""
     profiles = {"bad": profile(beta="1e6"), "good": profile(accelerator="A100")}
     world = await run(profiles, variants=("h100", "a100"))
     for name in ("h100", "a100"):
@@ -78,7 +78,7 @@ async def test_one_variant_without_usable_parameters_stops_no_other():
     ("batch", "words"), [(1, "a replica of h100 takes 0.1893 "), (100_000, "a replica of h100 takes 17.84 ")]
 )
 async def test_any_batch_up_to_the_largest_is_sized(batch, words):
-    """Eight cycles with it are over long before the test's time is; the load is sized with it."""
+    """The analyzer uses the smallest and the largest batch, and is fast enough with both."""
     world = await run({"h100": profile(batch=str(batch), beta="0.0003")})
     status, _, message = told(world, "OptimizationReady")
     assert (status, told(world, "ConfigurationValid")) == ("True", None)

@@ -1,4 +1,4 @@
-"""Any text as flag, duration, boolean or setting: a value or a problem, never an exception, and never a secret told."""
+"""Any text as flag, duration, boolean or setting gives a value or a problem, never an exception. No secret is shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECRET = "hunter2"
 
 @given(DURATION | st.text(max_size=40))
 def test_a_duration_is_a_finite_number_or_refused(text):
-    """As in Go, which ends at 292 years."""
+    """Like in Go, no duration is longer than 292 years."""
     seconds = 0.0
     with contextlib.suppress(ValueError):
         seconds = parse_duration(text)
@@ -44,7 +44,7 @@ def test_a_duration_is_a_finite_number_or_refused(text):
 
 @given(st.text(max_size=12) | st.sampled_from(sorted(BOOLEANS)))
 def test_a_boolean_is_true_false_or_refused(text):
-    """An unknown word is no silent false."""
+    """Unknown words are refused."""
     try:
         value = parse_bool(text)
     except ValueError:
@@ -55,7 +55,7 @@ def test_a_boolean_is_true_false_or_refused(text):
 
 @given(st.lists(WORDS, max_size=6))
 def test_a_command_line_is_flags_or_a_usage_error(words):
-    """Status 2 and one line; help is not asked for here. What is accepted are texts for settings."""
+    """A usage error has status 2 and one line. Accepted flags are texts for settings."""
     assume(not {"-h", "--help"} & set(words))
     errors, flags, status = io.StringIO(), {}, 0
     with contextlib.redirect_stderr(errors):
@@ -76,7 +76,7 @@ def test_a_command_line_is_flags_or_a_usage_error(words):
     st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=8), TEXTS, max_size=6),
 )
 def test_any_sources_give_usable_settings(flags, environment, config_map):
-    """Every value is one that its field allows, every problem is one short line, the limits are in order."""
+    """Every value is valid, every problem is one short line, and the age limits are in order."""
     flags = {name: text for name, text in flags.items() if FIELDS[name].flags}
     sources = Given(flags, environment, config_map)
     result = load(sources)
@@ -87,7 +87,7 @@ def test_any_sources_give_usable_settings(flags, environment, config_map):
     assert settings.pod_namespace
     assert len(describe(result)) == len(FIELDS)
     lines = [str(problem) for problem in result.problems] + fatal_problems(result, sources)
-    assert all(len(line) < 2000 for line in lines)  # a character may need ten to be shown
+    assert all(len(line) < 2000 for line in lines)  # an escaped character can have ten characters
     assert len(unknown_keys(config_map)) <= 10
     assert len(summary(static_changes({}, config_map))) < 1000
 
@@ -96,7 +96,7 @@ def test_any_sources_give_usable_settings(flags, environment, config_map):
     st.sampled_from(["PROMETHEUS_BEARER_TOKEN", "EPP_METRIC_READER_BEARER_TOKEN"]), st.text(max_size=10), st.booleans()
 )
 def test_a_token_is_told_nowhere(key, around, in_environment):
-    """Whether it can be used or not, and wherever it comes from."""
+    """No output contains the token, whether it is valid or not, and wherever it is set."""
     text = f"{around}{SECRET}{around}"
     given_ = {key: text}
     sources = Given({}, given_ if in_environment else {}, {} if in_environment else given_)

@@ -1,4 +1,4 @@
-"""A namespace's own ConfigMaps concern that namespace: whatever a tenant writes there, others keep what they had."""
+"""The ConfigMaps of a namespace affect that namespace only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GLOBAL = {"default": "kvCacheThreshold: 0.7\nqueueLengthThreshold: 9\n"}
 
 
 def configuration(*, admitted=True):
-    """Return a configuration with global thresholds; the tenant's namespace counts if ``admitted``."""
+    """Return a configuration with global thresholds. The tenant's ConfigMaps are in force if ``admitted``."""
     given_ = Given({}, {"PROMETHEUS_BASE_URL": "https://p", "POD_NAMESPACE": OWN}, {})
     live = LiveConfiguration(load(given_).settings, given_, refusal=lambda _: "" if admitted else "not opted in")
     live.apply(Key(OWN, SATURATION), GLOBAL)
@@ -25,14 +25,14 @@ def configuration(*, admitted=True):
 
 
 def seen(policy, models):
-    """Return all that a policy says of some models."""
+    """Return all settings of a policy for some models."""
     return [
         (policy.saturation_for(model), policy.scale_to_zero_for(model), policy.queueing_for(model)) for model in models
     ]
 
 
 def switches(policy):
-    """Return what a policy says of everybody."""
+    """Return the settings of a policy that are the same for all models."""
     return policy.compatibility, policy.enable_limiter, policy.limited_mode, policy.unknown_inventory, policy.solver
 
 
@@ -48,7 +48,7 @@ ATTACKS = {
 @pytest.mark.parametrize("key", ["default", "x"])
 @pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS.keys())
 def test_an_entry_of_a_tenant_stays_in_his_namespace(key, text):
-    """Also when it names another namespace, or a switch that is for all."""
+    """An entry that names another namespace or a global switch has no effect there."""
     live = configuration()
     before = seen(live.policy, VICTIMS), switches(live.policy)
     live.apply(Key("tenant", SATURATION), {key: text})
@@ -92,7 +92,7 @@ ENTRIES = st.dictionaries(st.sampled_from(["default", "a", "b", "victim"]), st.l
 @settings(deadline=None)
 @given(st.sampled_from([SATURATION, TO_ZERO]), ENTRIES)
 def test_no_config_map_of_a_tenant_moves_another(name, entries):
-    """Whatever stands in it, broken or not."""
+    """Valid and invalid entries of a tenant do not change the settings of other namespaces."""
     live = configuration()
     before = seen(live.policy, VICTIMS), switches(live.policy)
     live.apply(Key("tenant", name), entries)

@@ -1,4 +1,4 @@
-"""What variants and nodes say that is not so: named on the variant, and everything else goes on."""
+"""Wrong values in variants and nodes: the variant reports them, and WVA goes on deciding."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COST = "expected a number above 0 and up to 1,000,000,000; in force: "
     ],
 )
 async def test_a_cost_that_is_not_meant_is_named(stage, cost, shown, in_force):
-    """The variant is decided on with what is in force, and so are others; mended by an edit."""
+    """WVA decides with the cost in force, and reports the fault until it is corrected."""
     async with stage.controller(interval="20ms"):
         stage.force(VARIANTS, "va", lambda value: value["spec"].update(variantCost=cost))
         await until(lambda: stage.told("ConfigurationValid") == ("False", "InvalidConfiguration"))
@@ -40,7 +40,7 @@ async def test_a_cost_that_is_not_meant_is_named(stage, cost, shown, in_force):
 
 
 async def test_an_absent_cost_is_the_default(stage):
-    """The API server writes it into the object, where everybody sees it; one that did not would change nothing."""
+    """The API server writes the default into the object. Without it WVA uses the same default."""
     stage.va("written", target="proof")
     assert stage.api.store.get(VARIANTS, Key("ns", "written"))["spec"]["variantCost"] == "10.0"
     stage.delete_va("written")
@@ -51,7 +51,7 @@ async def test_an_absent_cost_is_the_default(stage):
 
 
 def node(stage, name="node", *, labels, gpus="8", resource=GPU):
-    """Put a Ready node."""
+    """Store a Ready node."""
     stage.force(
         "nodes",
         name,
@@ -64,7 +64,7 @@ def node(stage, name="node", *, labels, gpus="8", resource=GPU):
 
 
 async def test_an_accelerator_unknown_to_the_inventory_is_named(stage):
-    """With those there are; the variant keeps its number although it is saturated, and the other one grows."""
+    """The message lists the known accelerators. The variant does not grow, and other variants do."""
     node(stage, labels={f"{GPU}.product": "NVIDIA-A100-PCIE-80GB"})
     stage.force(VARIANTS, "va", lambda value: value["spec"].update(modelID="org/other"))
     stage.va("good", target="proof", accelerator="A100")
@@ -110,7 +110,7 @@ LIES = {
 
 @pytest.mark.parametrize(("lie", "words"), LIES.values(), ids=LIES.keys())
 async def test_a_node_whose_labels_lie_is_named(stage, lie, words):
-    """On the variants of its accelerator; what it can allocate is in force, and it is mended by an edit."""
+    """The variants of its accelerator report it. The allocatable GPUs of the node count, not its label."""
     node(stage, "honest", labels={f"{GPU}.product": "NVIDIA-H100-80GB-HBM3"}, gpus="1")
     node(stage, "liar", **lie)
     async with stage.controller(interval="20ms", **LIMITED):
@@ -123,7 +123,7 @@ async def test_a_node_whose_labels_lie_is_named(stage, lie, words):
 
 
 async def test_a_replica_on_a_node_of_another_product_is_named(stage):
-    """The product says another model than the variant: one of them lies, and in force is the node."""
+    """The label of the node differs from the accelerator of the variant, and the label of the node is in force."""
     node(stage, "a100", labels={f"{GPU}.product": "NVIDIA-A100-PCIE-80GB"})
     node(stage, "h100", labels={f"{GPU}.product": "NVIDIA-H100-80GB-HBM3"})
     for pod in stage.api.store.list("pods"):
@@ -138,12 +138,12 @@ async def test_a_replica_on_a_node_of_another_product_is_named(stage):
 
 
 def occupy(pod):
-    """Let a pod take a GPU of a node."""
+    """Let the pod use a GPU of node a100."""
     pod["spec"] = {"nodeName": "a100", "containers": [{"name": "c", "resources": {"limits": {GPU: "1"}}}]}
 
 
 async def test_without_a_limit_nobody_asks_what_nodes_say(stage):
-    """No condition for what is of no consequence."""
+    """Without the GPU limit the variant reports no fault of a node."""
     node(stage, labels={f"{GPU}.product": "NVIDIA-"})
     async with stage.controller(interval="20ms"):
         await stage.works()

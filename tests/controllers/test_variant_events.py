@@ -1,4 +1,4 @@
-"""Which changes in the caches wake which VariantAutoscalings, and which do not."""
+"""Which changes in the caches enqueue which VariantAutoscalings."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from wva.sim.world.clock import VirtualClock
 
 
 class FakeClient:
-    """Notes the patches; raises ``error`` instead when there is one."""
+    """Records the patches, or raises ``error`` if it is set."""
 
     def __init__(self, stores):
-        """Accept everything; answer with what is in the cache."""
+        """Accept every patch, and answer with the object of the cache."""
         self.stores = stores
         self.patches = []
         self.error = None
 
     async def patch(self, _, key, body, *, subresource=""):
-        """Note a patch."""
+        """Record a patch."""
         assert subresource == "status"
         self.patches.append((key, body))
         if self.error is not None:
@@ -41,26 +41,26 @@ class FakeClient:
 
 
 class NoProblems:
-    """A configuration without fault."""
+    """A configuration without problems."""
 
     def problem_for(self, _):
-        """Return that nothing is wrong."""
+        """Return no problem."""
         return ""
 
 
 class NoTroubles:
-    """Nothing stands in the way of a variant."""
+    """Troubles of a cluster that has none."""
 
     def gateway(self, _namespace, _labels):
-        """Return that the gateways are in order."""
+        """Return no trouble of the gateways."""
         return UNTROUBLED
 
     def inventory(self, _accelerator, _pods):
-        """Return that the GPUs are in order."""
+        """Return no trouble of the GPUs."""
         return UNTROUBLED
 
     def start(self, _key):
-        """Return that a start is possible."""
+        """Return no trouble of a start."""
         return UNTROUBLED
 
 
@@ -105,12 +105,12 @@ class VariantEventScene:
 
 @pytest.fixture
 def scene():
-    """Return a scene that takes every VariantAutoscaling."""
+    """Return a scene whose controller has no instance."""
     return VariantEventScene()
 
 
 async def test_a_new_or_changed_variant_is_looked_at(scene):
-    """Each event of its own wakes it."""
+    """A variant is enqueued when it is created or changed."""
     scene.cluster.va("a", target="x")
     assert await scene.woken() == {"a"}
     scene.cluster.va("a", target="x", model_id="other")
@@ -118,7 +118,7 @@ async def test_a_new_or_changed_variant_is_looked_at(scene):
 
 
 async def test_a_newcomer_wakes_those_that_claim_the_same_target(scene):
-    """They are in conflict from now on, and were not before."""
+    """A new variant enqueues the variants with the same target, because they are in conflict now."""
     scene.cluster.va("a", target="x")
     scene.cluster.va("b", target="y")
     await scene.woken()
@@ -127,7 +127,7 @@ async def test_a_newcomer_wakes_those_that_claim_the_same_target(scene):
 
 
 async def test_a_deleted_variant_wakes_its_rivals(scene):
-    """The conflict may be over."""
+    """A deleted variant enqueues the variants with the same target, because the conflict may be over."""
     scene.cluster.va("a", target="x")
     gone = scene.cluster.va("b", target="x")
     await scene.woken()
@@ -136,7 +136,7 @@ async def test_a_deleted_variant_wakes_its_rivals(scene):
 
 
 async def test_a_change_of_target_wakes_the_old_and_the_new_rivals(scene):
-    """One conflict may end with it, another begin."""
+    """The change may end one conflict and begin another."""
     scene.cluster.va("a", target="x")
     scene.cluster.va("b", target="y")
     scene.cluster.va("c", target="x")
@@ -146,7 +146,10 @@ async def test_a_change_of_target_wakes_the_old_and_the_new_rivals(scene):
 
 
 async def test_a_status_change_of_a_rival_wakes_nobody_else(scene):
-    """Otherwise two in conflict would wake each other for ever."""
+    """A status change enqueues only its own variant.
+
+    Otherwise two variants in conflict would enqueue each other for ever.
+    """
     scene.cluster.va("a", target="x")
     scene.cluster.va("b", target="x")
     await scene.woken()
@@ -155,7 +158,10 @@ async def test_a_status_change_of_a_rival_wakes_nobody_else(scene):
 
 
 async def test_a_deployment_wakes_its_variants_when_it_comes_goes_or_leaves_zero(scene):
-    """Coming, going and the step between zero and some are what a status can depend on."""
+    """A Deployment enqueues its variants when it is created, replaced or deleted.
+
+    It also does so when it goes to zero or leaves zero.
+    """
     scene.cluster.va("a", target="x")
     scene.cluster.va("b", target="y")
     await scene.woken()
@@ -172,7 +178,7 @@ async def test_a_deployment_wakes_its_variants_when_it_comes_goes_or_leaves_zero
 
 
 async def test_a_deployment_that_only_scales_wakes_nobody(scene):
-    """The series read the cache; the number is the loop's business."""
+    """The series read the replicas from the cache, and the next cycle decides the number."""
     scene.cluster.va("a", target="x")
     scene.cluster.deployment("x", replicas=1, uid="1")
     await scene.woken()
@@ -181,7 +187,7 @@ async def test_a_deployment_that_only_scales_wakes_nobody(scene):
 
 
 async def test_a_deployment_asked_to_go_counts_as_gone(scene):
-    """Its deletionTimestamp is news, although it is still there."""
+    """A deletionTimestamp enqueues the variants, although the Deployment still exists."""
     scene.cluster.va("a", target="x")
     scene.cluster.deployment("x", uid="1")
     await scene.woken()
@@ -190,7 +196,7 @@ async def test_a_deployment_asked_to_go_counts_as_gone(scene):
 
 
 async def test_a_deployment_of_another_namespace_wakes_nobody(scene):
-    """Targets are looked up in the namespace of the variant."""
+    """A variant's target is in the namespace of the variant."""
     scene.cluster.va("a", target="x")
     await scene.woken()
     scene.cluster.deployment("x", namespace="elsewhere")
@@ -198,7 +204,7 @@ async def test_a_deployment_of_another_namespace_wakes_nobody(scene):
 
 
 async def test_a_changed_decision_wakes_its_variant(scene):
-    """The loop decided, the reconciler writes."""
+    """A decision enqueues its variant if it differs from the last one."""
     scene.ledger.record([decision()])
     assert await scene.woken() == {"va"}
     scene.ledger.record([decision()])
@@ -206,7 +212,7 @@ async def test_a_changed_decision_wakes_its_variant(scene):
 
 
 async def test_enqueue_all_looks_at_every_variant(scene):
-    """After a change of configuration."""
+    """``enqueue_all`` enqueues every variant of the cache."""
     scene.cluster.va("a", target="x")
     scene.cluster.va("b", target="y")
     await scene.woken()
@@ -215,14 +221,14 @@ async def test_enqueue_all_looks_at_every_variant(scene):
 
 
 async def test_a_reconciled_variant_is_looked_at_again_for_its_heartbeat(scene):
-    """Ten minutes later, whatever happens; one that is gone is done with."""
+    """A variant is reconciled again after ten minutes. A deleted variant is not."""
     scene.cluster.variant()
     assert await scene.controller.reconcile(Key("ns", "va")) == After(600.0)
     assert await scene.controller.reconcile(Key("ns", "gone")) == Done()
 
 
 async def test_a_conflict_is_counted_and_raised(scene):
-    """The worker tries again; 404 means that there is nothing to write to any more."""
+    """The controller raises a failed patch so that the worker tries again. It does not raise a 404."""
     scene.cluster.variant()
     key = Key("ns", "va")
     for error, result in ((Conflict(409, "Conflict", ""), "conflict"), (Unavailable(503, "", ""), "error")):
@@ -241,7 +247,7 @@ async def test_a_conflict_is_counted_and_raised(scene):
 
 
 async def test_a_workload_started_by_somebody_else_is_not_published_as_zero(scene):
-    """Until a cycle has looked at it the replicas that exist stand, also when no cycle can."""
+    """When a user starts the workload, its current replicas are published until a cycle decides."""
     scene.cluster.variant(pods=0)
     uid = scene.cluster.deployments.get(Key("ns", "d-va")).metadata.uid
     await scene.controller.reconcile(Key("ns", "va"))
@@ -253,7 +259,7 @@ async def test_a_workload_started_by_somebody_else_is_not_published_as_zero(scen
 
 
 async def test_a_variant_being_deleted_is_dropped(scene):
-    """Its series go when deletion is asked for, not when it is over, and nothing is written to it."""
+    """The ledger drops a variant as soon as its deletion is requested, and nothing is written to it."""
     scene.cluster.variant()
     await scene.controller.reconcile(Key("ns", "va"))
     assert scene.ledger.get(VariantKey("ns", "va")) is not None
@@ -265,7 +271,7 @@ async def test_a_variant_being_deleted_is_dropped(scene):
 
 
 async def test_known_means_that_there_is_a_target_to_scale(scene):
-    """Gone, contested or without a Deployment is not known; neither is another instance's."""
+    """A variant is known if it has a target that it does not share, and belongs to this controller."""
     key = VariantKey("ns", "va")
     assert not scene.controller.known(key)
     scene.cluster.va("va", target="d-va")
@@ -280,7 +286,10 @@ async def test_known_means_that_there_is_a_target_to_scale(scene):
 
 
 async def test_current_replicas_are_those_that_exist(scene):
-    """Those asked for while the status is empty; what is left while scaling to zero; None without a target."""
+    """They are ``status.replicas`` of the target, or ``spec.replicas`` while the status has none.
+
+    Without a target they are None.
+    """
     key = VariantKey("ns", "va")
     assert scene.controller.current_replicas(key) is None
     scene.cluster.va("va", target="x")
@@ -298,7 +307,7 @@ async def test_current_replicas_are_those_that_exist(scene):
 
 
 async def test_a_contested_variant_keeps_its_series(scene):
-    """The workload is still there; its last number stays while the conflict lasts."""
+    """A variant keeps its last number while a conflict lasts."""
     scene.cluster.variant(pods=2)
     await scene.controller.reconcile(Key("ns", "va"))
     scene.cluster.va("rival", target="d-va")
@@ -307,7 +316,7 @@ async def test_a_contested_variant_keeps_its_series(scene):
 
 
 async def test_a_contested_variant_does_not_boast_of_its_metrics(scene):
-    """Its last decision was about another state of things: the conditions speak of the conflict only."""
+    """During a conflict the conditions tell of the conflict, and not of the last decision."""
     scene.cluster.variant()
     scene.ledger.record([decision()])
     scene.cluster.va("rival", target="d-va")
@@ -320,7 +329,7 @@ async def test_a_contested_variant_does_not_boast_of_its_metrics(scene):
 
 
 async def test_the_answer_to_our_own_patch_wakes_nobody_and_what_others_write_does(scene):
-    """Every status that is written would be looked at twice."""
+    """The answer to WVA's own patch is put into the cache without enqueueing the variant."""
     scene.cluster.deployment("x", replicas=2)
     va = scene.cluster.va("a", target="x", metadata={"resourceVersion": "899"})
     await scene.controller.reconcile(Key("ns", "a"))

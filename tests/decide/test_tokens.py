@@ -166,7 +166,7 @@ def test_of_a_variant_that_nobody_knows_nothing_is_made_up():
 
 
 def test_a_record_without_capacity_borrows_from_a_sibling_with_the_same_engine():
-    """As a record may come from an engine whose arguments say 0."""
+    """Such a record comes from an engine whose arguments give no capacity."""
     record = CapacityRecord(VariantKey("ns", "b"), "A100", 1, 0, 0, LearnedFrom.LIVE, NOW, VllmParameters())
     given = variant("b", replicas=0, parameters=VllmParameters())
     live = variant("a", replicas=1, parameters=VllmParameters())
@@ -313,7 +313,7 @@ def test_the_model_lends_its_mean_request_to_a_replica_that_finished_none():
 
 @pytest.mark.parametrize("lacking", ["prompt", "answer"])
 def test_half_a_mean_request_is_none(lacking):
-    """Both lengths come from the same finished requests."""
+    """The analyzer uses the mean lengths only if it has both."""
     request = (None, 50) if lacking == "prompt" else (100, None)
     found = capacity(report(pod(kv=0.1, queue=2, request=request)))
     assert found.demand == 1_600
@@ -424,13 +424,13 @@ def test_before_any_replica_serves_those_on_their_way_have_to_do():
 
 
 def test_thresholds_of_zero_turn_their_half_off():
-    """As in the recorded cases."""
+    """The recorded cases do the same."""
     found = capacity(report(pod(kv=0.9)), scale_up_threshold=0.0, scale_down_boundary=0.0)
     assert (found.required, found.spare) == (0, 0)
 
 
 def test_capacity_of_a_variant_without_supply_is_not_divided_by():
-    """Utilization of nothing is 0."""
+    """Without supply the utilization is 0."""
     found = capacity(report(pod("b-0", kv=0.4)), report(replicas=0))
     assert [one.utilization for one in found.variants] == [0, 0.5]
 

@@ -1,16 +1,16 @@
-"""The commands of the documentation: where they stand, who runs each of them, and how.
+"""Finds the commands in the pages of the documentation, and runs them.
 
-A command that a reader types stands in a fenced ``sh`` block. The line before the block tells who runs it:
+A command for the reader is in a fenced ``sh`` block. The line before the block says which test runs it:
 
 - no such line: tests/docs/test_commands.py runs the block, without a cluster and without the network
 - ``<!-- cluster -->``: e2e/test_pages.py runs it on a real control plane, or the test that OWN_TEST names
-- ``<!-- ci -->``: the line stands in .ci/run as it is
-- ``<!-- yours -->``: the reader sets these variables to what is theirs; the test sets them to what is its own
+- ``<!-- ci -->``: .ci/run contains the line unchanged
+- ``<!-- yours -->``: the reader sets these variables to their own values, and the test to its own
 - ``*Not run: REASON.*``: no test runs it; the reader sees this line and the reason
 
-``<!-- commands: cluster -->`` on a page says ``cluster`` for each of its blocks that has no line of its own.
-``<!-- output -->`` before a ``text`` block says that the block above it writes exactly this.
-``<!-- then: NAME -->`` between blocks names something that happens by itself on a real cluster and is done by the test.
+``<!-- commands: cluster -->`` on a page marks each of its blocks without such a line as ``cluster``.
+``<!-- output -->`` before a ``text`` block says that the block above it writes this text.
+``<!-- then: NAME -->`` between blocks names an event that happens by itself on a real cluster; the test causes it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ PAGES: Final = tuple(
 )
 """Every page with commands that a reader may copy."""
 OWN_TEST: Final = {"docs/install.md": "e2e/test_install_page.py", "docs/backtest.md": "e2e/test_backtest.py"}
-"""Pages whose commands need a test of their own. e2e/test_pages.py runs all others that need a cluster."""
+"""Pages with their own test. e2e/test_pages.py runs all other pages that need a cluster."""
 INSTALLING: Final = ("docs/kustomize.md", "charts/workload-variant-autoscaler/README.md")
-"""Pages that install the controller: their commands begin with a cluster that does not have it."""
+"""Pages that install the controller: their commands need a cluster without it."""
 _SHOWN: Final = ("deploy", "charts", "docs")
 """The folders of the repository that commands read."""
 
@@ -57,7 +57,7 @@ _OTHER_LANGUAGES: Final = {"", "text", "yaml", "json", "promql", "python"}
 
 @dataclass(frozen=True, slots=True)
 class PageStep:
-    """One thing that happens on a page. ``text`` is the block, or the name of an event; ``line`` counts from 1."""
+    """One step of a page. ``text`` is the block, or the name of an event; ``line`` counts from 1."""
 
     kind: Kind
     text: str
@@ -66,11 +66,11 @@ class PageStep:
 
 
 class CommandFailedError(Exception):
-    """A block of a page did not end with status 0; the text is the block and what it wrote."""
+    """A block of a page failed, or wrote other text than the page shows; the message has the block and its output."""
 
 
 def steps_of(text: str) -> Iterator[PageStep]:
-    """Yield the steps in the text of a page, in order."""
+    """Yield the steps of a page's text, in order."""
     usual: Kind = "cluster" if "\n<!-- commands: cluster -->\n" in text else "here"
     for found in _FENCE.finditer(text):
         line = text.count("\n", 0, found.end()) + 1
@@ -89,7 +89,7 @@ def steps(page: str) -> Iterator[PageStep]:
 
 
 def of_kind(page: str, *kinds: Kind) -> list[PageStep]:
-    """Return the steps of a page that are of some kinds."""
+    """Return the steps of a page that have one of these kinds."""
     return [step for step in steps(page) if step.kind in kinds]
 
 
@@ -111,7 +111,7 @@ def complaints(text: str) -> Iterator[str]:
 
 
 def runs_of(page: str, kind: Kind) -> Iterator[tuple[str, str]]:
-    """Yield each block of a kind with what it writes, as far as the page says that; otherwise with an empty text."""
+    """Yield each block of a kind with the output that the page shows for it; "" if the page shows none."""
     everything = [*steps(page), None]
     for step, after in pairwise(everything):
         if step is not None and step.kind == kind:
@@ -124,7 +124,7 @@ def variables(text: str) -> set[str]:
 
 
 def workspace(folder: Path) -> Path:
-    """Make a folder in which a command finds what it reads of the repository, and may write."""
+    """Create a folder where commands can write and find the folders of the repository that they read."""
     folder.mkdir()
     for name in _SHOWN:
         (folder / name).symlink_to(ROOT / name)
@@ -139,9 +139,9 @@ def run_page(
     yours: Mapping[str, str] | None = None,
     events: Mapping[str, Callable[[], None]] | None = None,
 ) -> list[str]:
-    """Run the blocks of a page that are for a cluster, from top to bottom, and return what each wrote.
+    """Run the ``cluster`` blocks of a page from top to bottom, and return the output of each.
 
-    ``yours`` replaces the reader's variables, and must name exactly those; ``events`` must have each event of the page.
+    ``yours`` has a value for each of the reader's variables; ``events`` must have each event of the page.
     Raises CommandFailedError.
     """
     written: list[str] = []
@@ -156,7 +156,7 @@ def run_page(
 
 
 def run(text: str, environment: Mapping[str, str], *, directory: Path, expected: str = "") -> str:
-    """Run a block in a folder and return what it wrote on standard output, which must have the expected text in it.
+    """Run a block in a folder and return its standard output, which must contain the expected text.
 
     Raises CommandFailedError.
     """

@@ -34,7 +34,7 @@ def by_demand(policy):
 
 
 def compared(recordings, other=same_policy):
-    """Yield kind, recorded decision, present decision and rule for each decision of older recordings."""
+    """Yield kind, recorded decision, present decision and rule for each decision of recordings."""
     for pair in under(repeat(recordings), other):
         then = {decision.key: decision for decision in pair.then}
         for now in pair.other:
@@ -60,7 +60,7 @@ def demand_table():
 
 
 def examples_table():
-    """Return each kind of the samples with why it is there, and one decision of it."""
+    """Return each kind of difference with its reason and one decision as an example."""
     first = {}
     for name in samples.NAMES:
         for kind, then, now, rule in _of_sample(name, same_policy):

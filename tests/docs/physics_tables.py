@@ -1,4 +1,4 @@
-"""The tables of docs/physics.md: accelerators, models, and the engine beside published measurements."""
+"""The tables of docs/physics.md: accelerators, models, and simulated engines next to published measurements."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ PAIRS = (
     ("A100", "Llama-3.1-70B", 4, Precision.BF16),
     ("MI300X", "Llama-3.1-70B", 1, Precision.BF16),
 )
-"""GPU, model, GPUs of a replica and precision, as scenarios combine them."""
+"""GPU, model, number of GPUs per replica and precision, in the combinations of the scenarios."""
 
 CARRYING = (PAIRS[0], PAIRS[1], PAIRS[2], PAIRS[3], PAIRS[5], PAIRS[6])
-"""Those of PAIRS whose capacity is shown."""
+"""The pairs in the tables of capacity and of the KV cache."""
 
 USAGES = (0.1, 0.2, 0.3, 0.5, 0.7)
-"""Shares of the KV cache in use in the table of what it tells."""
+"""Used shares of the KV cache, the columns of its table."""
 
 COVERED = ("H100", "A100", "L40S", "MI300X")
-"""The GPUs that are listed even where nothing was measured."""
+"""The GPUs that the table lists even without measurements."""
 
 SIZES_OF_MODELS = {"8B": (6, 9), "70B": (60, 80)}
-"""Billions of parameters at least and at most, by what models of this size are called."""
+"""Least and most billions of parameters, by name of the size."""
 
 SIZES = ((512, 256), (1155, 211))
 """Tokens of prompt and answer in the table of capacities."""
@@ -71,12 +71,12 @@ def share(error):
 
 @cache
 def error(measurement):
-    """Return what the engine gives over what was measured, less 1."""
+    """Return the relative error of the simulation of a measurement."""
     return simulated(measurement) / measurement.value - 1
 
 
 def gpus_table():
-    """Return the numbers of each GPU: those of data sheets, then the fitted ones."""
+    """Return the numbers of each GPU: first those of its data sheet, then the fitted ones."""
     rows = [
         (
             name,
@@ -153,7 +153,7 @@ def _measured(setup):
 
 
 def engines_table():
-    """Return what the derivation gives for the pairs that scenarios use."""
+    """Return the derived engine parameters of PAIRS."""
     rows = []
     for pair in PAIRS:
         engine = _engine(pair)
@@ -183,7 +183,7 @@ def engines_table():
 
 
 def capacities_table():
-    """Return what one replica carries, in requests per second, for each of SIZES."""
+    """Return the capacity of one replica in requests per second, for each of SIZES."""
     rows = []
     for pair in CARRYING:
         carried = [
@@ -195,7 +195,7 @@ def capacities_table():
 
 
 def kv_cache_table():
-    """Return at which share of the most it serves a replica shows a KV cache usage, and the time per token there."""
+    """Return, for each KV cache usage, the rate at which a replica shows it, as a share of its highest rate."""
     rows = []
     for title, engine in (*((_setup(*pair), _engine(pair)) for pair in CARRYING), *_presets()):
         most = saturation(engine).requests_per_second
@@ -238,7 +238,7 @@ def errors_table():
 
 
 def pairs_table():
-    """Return for each GPU and size of a model what was measured, by whom, and the mean error of the engine here."""
+    """Return the measurements of each GPU and size of model, their sources, and the mean error of the simulation."""
     groups = {(gpu, size): [] for gpu in COVERED for size in SIZES_OF_MODELS}
     for each in (*CURRENT, *EARLIER_LATENCIES, *EARLIER_RATES):
         billions = MODELS[each.setup.model].parameters / 1e9
@@ -292,7 +292,7 @@ def _load(load):
 
 
 def current_table():
-    """Return each measurement of the V1 engine beside what the engine here gives."""
+    """Return each measurement of the V1 engine next to the simulated number."""
     rows = []
     for each in CURRENT:
         title, factor, unit = UNITS[each.figure]
@@ -328,12 +328,12 @@ def _by_lengths(measurements, known):
 
 
 def earlier_latencies_table():
-    """Return the latency of single requests on the V0 engine, with the error here."""
+    """Return the latency of single requests on the V0 engine, with the error of the simulation."""
     return _by_lengths(EARLIER_LATENCIES, LENGTHS)
 
 
 def earlier_batches_table():
-    """Return the latency of eight requests on the V0 engine, with the error here."""
+    """Return the latency of eight requests on the V0 engine, with the error of the simulation."""
     rows = [
         (
             f"[{_measured(each.setup)}]({SOURCES[each.source]})",
@@ -348,7 +348,7 @@ def earlier_batches_table():
 
 
 def earlier_rates_table():
-    """Return the most requests per second on the V0 engine, with the error here."""
+    """Return the highest rate of requests on the V0 engine, with the error of the simulation."""
     return _by_lengths(EARLIER_RATES, RUSH_LENGTHS)
 
 

@@ -1,4 +1,4 @@
-"""The tables of the documentation as the code has them; ``python -m tests.docs.rendering`` rewrites the pages."""
+"""Renders the tables of the documentation from the code; ``python -m tests.docs.rendering`` rewrites the pages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def settings_table():
 
 
 def settings_rows(model):
-    """Return the cells of the rows."""
+    """Return the cells of the table's rows."""
     rows = []
     for each in declarations(model).values():
         flags = "<br>".join(f"`{'-' if len(flag) == 1 else '--'}{flag}`" for flag in each.flags) or "-"
@@ -75,7 +75,7 @@ def _default(value):
 
 
 def config_maps_table():
-    """Return one row per kind of ConfigMap: its names, and whether a namespace may have one."""
+    """Return one row per kind of ConfigMap: its names, and whether WVA reads it in other namespaces too."""
     settings = {each.default: each.key for each in declarations(Settings).values() if each.default}
     rows = [
         (
@@ -91,9 +91,9 @@ def config_maps_table():
 
 
 def entry_table(fields, *, base=None, more=()):
-    """Return one row per field of an entry; ``base`` has the values of fields that no entry gives."""
+    """Return one row per field of an entry; ``base`` has the defaults of the fields."""
     declared = [each for model in fields for each in declarations(model).values()]
-    if issubclass(fields[0], ModelFields):  # the fields that select the models of an entry come last
+    if issubclass(fields[0], ModelFields):  # fields that select the models of an entry come last
         declared.sort(key=lambda each: each.attribute in ModelFields.model_fields)
     rows = [(f"`{each.key}`", _unset(each, base), each.meaning) for each in declared]
     return table(("Field", "Default", "Meaning"), [*rows, *more])
@@ -139,13 +139,13 @@ def own_metrics_table():
 
 
 def queries_table():
-    """Return one row per query that is sent in every cycle."""
+    """Return one row per query that WVA sends in every cycle."""
     rows = [(f"`{query.name}`", _query(query.text)) for query in (make(["ns"]) for make in ESSENTIAL_QUERIES.values())]
     return table(("Query", "PromQL"), rows)
 
 
 def signals_table():
-    """Return one row per expression of the queries that are sent for some analyzers only."""
+    """Return one row per expression of the queries that WVA sends for some analyzers only."""
     rows = []
     for query in (make(["ns"]) for make in ANALYZER_QUERIES.values()):
         found = re.findall(r'label_replace\((.*?), "signal", "(\w+)", "", ""\)', query.text)
@@ -175,7 +175,7 @@ def rights_table():
 
 
 def obstacles_table():
-    """Return one row per reason why a variant is not scaled."""
+    """Return one row per reason why WVA does not scale a variant."""
     rows = [
         (f"`{each.reason}`", each.meaning, f"`{each.condition}` is {each.status}", f"`{each.event}`")
         for each in OBSTACLES
@@ -234,7 +234,7 @@ def status_table():
 
 
 def names_table():
-    """Return the names of the kind."""
+    """Return the names of the custom resource's kind."""
     spec = definition()["spec"]
     names = spec["names"]
     rows = [
@@ -260,7 +260,7 @@ def columns_table():
 
 
 def kinds_table():
-    """Return one row per kind of traffic: what it is, and the arguments with their defaults."""
+    """Return one row per kind of traffic: a description, and the arguments with their defaults."""
     rows = []
     for name, kind in KINDS.items():
         what = getattr(kind, "func", kind).__doc__.splitlines()[0].removeprefix("Return ").rstrip(".")
@@ -274,12 +274,12 @@ def kinds_table():
 
 
 def _number(value):
-    """Return a number with three digits, or all those before the point."""
+    """Return a number with three significant digits, or as a whole number from 100 on."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def traces_table():
-    """Return one row per published statistic of a trace, beside that of the traffic."""
+    """Return one row per published statistic of a trace, next to that of the generated traffic."""
     rows = [
         (
             f"`{each.trace}`",
@@ -330,7 +330,7 @@ TABLES = {
 
 
 def rendered(text, tables):
-    """Return a page with the tables between their markers as the code has them."""
+    """Return a page in which the tables between markers are rendered from the code."""
     for name, render in tables.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         assert pattern.search(text), f"the page has no place for the table {name}"

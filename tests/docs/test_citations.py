@@ -1,4 +1,4 @@
-"""A page that code, a manifest or another page cites exists, and so does the heading."""
+"""Every page that code, a manifest or another page cites exists, and so does the cited heading."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def missing(page, anchor):
 
 
 def wrong_in_code(text):
-    """Return the citations of a text of code that lead nowhere: paths below docs, and bare names of pages."""
+    """Return the wrong citations in a text of code: paths below docs, and bare names of pages."""
     wrong = [word for path, anchor in PATH.findall(text) for word in missing(ROOT / path, anchor)]
     known = {page.name for page in PAGES} | OTHERS
     return wrong + [f"{name} is no page" for name in NAME.findall(PATH.sub("", text)) if name not in known]
 
 
 def wrong_links(page):
-    """Return the links of a page that lead nowhere."""
+    """Return the broken links of a page."""
     links = LINK.findall(page.read_text(encoding="utf-8"))
     targets = [(page if not path else (page.parent / path).resolve(), anchor) for path, anchor in links]
     return [word for target, anchor in targets for word in missing(target, anchor)]
@@ -74,7 +74,7 @@ def test_every_link_of_a_page_leads_somewhere(page):
 
 
 def test_a_citation_that_leads_nowhere_is_found():
-    """Wrong names of pages and headings are found, also without a folder."""
+    """The check finds wrong names of pages and headings, also without a folder."""
     assert wrong_in_code("see docs/nowhere.md") == ["docs/nowhere.md does not exist"]
     assert wrong_in_code("see docs/decisions.md#nothing.") == ["docs/decisions.md has no heading #nothing"]
     assert wrong_in_code("(nowhere.md 2.1)") == ["nowhere.md is no page"]

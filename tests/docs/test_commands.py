@@ -1,4 +1,4 @@
-"""Each command of README and docs is run by a test, or the page says next to it that it is not, and why."""
+"""A test runs each command of README and docs, or the page says next to the command why not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 @pytest.mark.parametrize("page", PAGES)
 def test_no_command_is_hidden(page):
-    """A command that is indented, under another name or in a block of output would not run."""
+    """No command is indented, in a block of another language, or in a block of output."""
     assert list(complaints((ROOT / page).read_text(encoding="utf-8"))) == []
 
 
@@ -47,7 +47,7 @@ def test_the_commands_of_a_page_run(page, tmp_path):
 
 @pytest.mark.parametrize("test", [*OWN_TEST.values(), "e2e/test_pages.py"])
 def test_what_needs_a_cluster_has_its_end_to_end_test(test):
-    """The end-to-end tests take the commands from the text of the pages."""
+    """The end-to-end tests run the commands from the text of the pages."""
     tree = ast.parse((ROOT / test).read_text(encoding="utf-8"))
     called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     assert "run_page" in called
@@ -56,13 +56,13 @@ def test_what_needs_a_cluster_has_its_end_to_end_test(test):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if of_kind(page, "ci")])
 def test_what_ci_runs_stands_there(page):
-    """Each command that is marked ``ci`` is a line of .ci/run."""
+    """Each command with the mark ``ci`` is a line of .ci/run."""
     for step in of_kind(page, "ci"):
         assert f"\n{step.text}" in CI
 
 
 def test_a_page_that_promises_every_command_names_the_exceptions():
-    """A page with a block that no test runs must not claim that all are run."""
+    """A page with a block that no test runs does not claim that tests run every command."""
     for page in PAGES:
         if of_kind(page, "not run"):
             text = (ROOT / page).read_text(encoding="utf-8")
@@ -73,20 +73,20 @@ def test_a_page_that_promises_every_command_names_the_exceptions():
 
 
 def test_a_command_that_fails_is_found(tmp_path):
-    """The test fails even if the failing command stands in the middle of a block."""
+    """A block fails even if the failing command is not its last one."""
     with pytest.raises(CommandFailedError, match="exit code 1"):
         run("false\ntrue\n", dict(os.environ), directory=tmp_path)
 
 
 def test_a_command_that_writes_something_else_is_found(tmp_path):
-    """The test fails if a command does not write the output that the page shows."""
+    """A block fails if it does not write the output that the page shows."""
     assert run("echo one\n", dict(os.environ), directory=tmp_path, expected="one\n") == "one\n"
     with pytest.raises(CommandFailedError, match="expected to write\ntwo"):
         run("echo one\n", dict(os.environ), directory=tmp_path, expected="two\n")
 
 
 def test_the_text_below_a_block_is_what_it_writes():
-    """The text below a block is compared with its output where a comment says so."""
+    """A text block with the mark ``output`` belongs to the command above it."""
     ((_, expected),) = [pair for pair in runs_of("docs/demo.md", "here") if pair[1]]
     assert "llama-a100 1 -> 2" in expected
 
@@ -104,7 +104,7 @@ def test_the_text_below_a_block_is_what_it_writes():
     ],
 )
 def test_who_runs_a_block_stands_before_it(text, kinds):
-    """The comment stands in the line before the block, or before a blank line."""
+    """The mark is in the line before the block, or before a blank line."""
     assert [step.kind for step in steps_of(text)] == kinds
 
 
@@ -127,7 +127,7 @@ def test_a_hidden_command_is_found(text):
 
 
 def test_every_page_is_walked():
-    """PAGES has every page of the repository."""
+    """PAGES contains every page of the repository."""
     found = {str(path.relative_to(ROOT)) for name in ("docs", "charts") for path in (ROOT / name).rglob("*.md")}
     assert found | {"README.md", "CHANGELOG.md", "CONTRIBUTING.md"} == set(PAGES)
     assert {step.kind for page in PAGES for step in steps(page)} >= {"here", "cluster", "yours", "not run"}

@@ -1,4 +1,4 @@
-"""The page of the ConfigMaps: names, fields, defaults and examples are those of the code."""
+"""The page about ConfigMaps has the names, fields and defaults of the code, and valid examples."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def test_the_examples_are_accepted_without_a_word(title):
 
 
 def test_the_label_and_the_annotation_are_named_as_they_are():
-    """The page has the names of the code, so that a copied label takes effect."""
+    """The page has the label and the annotation of the code, so a copied one takes effect."""
     assert f'`{CONFIG_ENABLED_LABEL}: "true"`' in PAGE
     assert f'`{EXCLUDE_ANNOTATION}: "true"`' in PAGE
 
 
 def test_the_cluster_role_names_every_config_map_of_namespaces():
-    """The ClusterRole has the default names. An operator who chooses others must add them."""
+    """The ClusterRole has the default names. An operator who chooses other names must add them."""
     (rule,) = [
         rule
         for document in yaml.safe_load_all(ROLE)

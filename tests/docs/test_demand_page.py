@@ -1,4 +1,4 @@
-"""The page of the demand analyzer: its examples are what the code computes, and its names are those of the code."""
+"""The page about the demand analyzer has examples that the code computes, and the names of the code."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def marked(name):
 
 
 def rows(first):
-    """Return the cells of the table whose first column has this heading, below its head."""
+    """Return the cells of the table whose first column has this heading, without the heading."""
     table = re.search(rf"^\| {re.escape(first)} \|.*?\n\|[-|]+\n(.*?)\n\n", PAGE, re.DOTALL | re.MULTILINE)[1]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
 
 
 def counted(finished, at):
-    """Return the counters of an engine that matter here."""
+    """Return the counters of an engine, of which only the time and the finished requests are set."""
     return EngineCounters(
         **dict.fromkeys(EngineCounters.__struct_fields__, 0.0)
         | {
@@ -69,14 +69,14 @@ def test_the_arrivals_of_the_example():
 
 
 def test_the_rates_of_the_example():
-    """The rates follow from Little's law."""
+    """The engine model gives the rates of the example."""
     engine = EngineModel(0.0199, 0.0001, 0.01, 200.0, 1.0, 256.0, 256.0, "sequences")
     told = [(float(batch), rate) for batch, rate in rows("Answers in progress")]
     assert [rate for _, rate in told] == [f"{engine.rate(batch):.3g}" for batch, _ in told]
 
 
 def test_what_is_kept_in_the_example():
-    """The example has bursts of five minutes every 20 minutes, seen three times."""
+    """WVA keeps the example's demand after bursts of five minutes every 20 minutes, seen three times."""
     levels = ()
     for second in range(0, 2 * 1200 + 300, 15):
         levels = warm.seen(levels, 20.0 if second % 1200 < 300 else 1.0, now=float(second), shortest=180.0)
@@ -92,7 +92,7 @@ def test_what_is_kept_in_the_example():
 
 
 def test_the_limits_and_targets_are_those_of_the_code():
-    """The page names limits as decisions do, and targets in seconds."""
+    """The page names the limits as decisions do, and the targets of the code."""
     limits = {row[0].strip("`") for row in rows("Limit")}
     assert limits == {"KV cache", "sequences", "time between tokens", "time to first token"}
     assert float(marked("between")) == BETWEEN_TOKENS

@@ -1,4 +1,4 @@
-"""The page about the embedded servers: its lists of missing and known features are those of the code."""
+"""The page about the embedded servers lists the missing and the known features of the code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFUSED = re.search(r"```text\n(.*?)```", PAGE, re.DOTALL)[1].splitlines()
 
 
 def test_the_differences_are_those_of_the_contract():
-    """The page has each expectation that real servers are not tested with, and the reason in the contract."""
+    """The page has each expectation that real servers are not tested with, and its reason."""
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, re.MULTILINE))
     assert rows == {each.name: each.embedded_only for each in EXPECTATIONS if each.embedded_only}
 
@@ -33,7 +33,7 @@ def test_the_known_part_of_promql_is_the_one_of_the_code(row, known):
 
 @pytest.mark.parametrize("query", REFUSED)
 def test_a_query_that_the_page_calls_refused_is_refused(query):
-    """The server refuses the query with an error that says that it is not supported."""
+    """The server refuses the query with the error "not supported"."""
     with pytest.raises(BadQueryError, match="not supported"):
         parse(query)
 

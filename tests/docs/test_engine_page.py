@@ -1,4 +1,4 @@
-"""The page about the engine: its steps, files and names are those of the code, and each word stands for one thing."""
+"""The page about the engine has the steps, files and names of the code, and one meaning for each word."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ NAMED = (
 
 
 def rows(first):
-    """Return the cells of the table whose first column has this heading, below its head."""
+    """Return the cells of the table whose first column has this heading, without the heading."""
     table = re.search(rf"^\| {re.escape(first)} \|.*?\n\|[-|]+\n(.*?)\n\n", PAGE, re.DOTALL | re.MULTILINE)[1]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
 
 
 def test_the_steps_are_those_of_the_pipeline():
-    """The page has the steps in their order, each with the module from which the pipeline takes it."""
+    """The page has the steps in order, each with the module that the pipeline imports it from."""
     source = (ROOT / "wva/decide/pipeline.py").read_text(encoding="utf-8")
     assert [row[0] for row in rows("Step")] == re.findall(r"# (\d \w+):", source)
     for _, module, *_ in rows("Step"):
@@ -57,7 +57,7 @@ def test_every_file_of_the_page_exists(path):
 
 
 def test_each_word_stands_for_one_thing():
-    """In the two tables of words no word and no name of the code comes twice."""
+    """No word and no name of the code occurs twice in the two tables of words."""
     words = [row[0] for name in ("State", "Word") for row in rows(name)]
     codes = [row[2] for name in ("State", "Word") for row in rows(name) if row[2]]
     assert len(set(words)) == len(words)

@@ -1,4 +1,4 @@
-"""The guides: their examples are valid, and what they say about defaults and mistakes is what the code does."""
+"""The guides have valid examples, and describe defaults and mistakes as the code treats them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_defaults_of_the_guide_to_thresholds_are_those_in_force():
 
 
 def test_the_mistakes_of_the_guide_to_thresholds_are_answered_as_it_says():
-    """Each entry is rejected with the words next to it."""
+    """WVA rejects each wrong entry with the words that the guide shows next to it."""
     rows = re.findall(r"^\| `(\w+: [^`]+)` \| `([^`]+)` \|", SATURATION, re.MULTILINE)
     assert len(rows) == 4
     for entry, words in rows:
@@ -63,7 +63,7 @@ def test_the_mistakes_of_the_guide_to_thresholds_are_answered_as_it_says():
 
 
 def test_a_misspelled_field_is_a_warning():
-    """A misspelled field is a warning and no error."""
+    """A misspelled field is not an error."""
     outcome = applied({"default": "kvSpareTriger: 0.2"})
     assert outcome.problems == ()
 

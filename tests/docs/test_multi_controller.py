@@ -1,4 +1,4 @@
-"""The page about several controllers says what the code does."""
+"""The page about several controllers agrees with the code."""
 
 from __future__ import annotations
 

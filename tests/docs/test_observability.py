@@ -27,7 +27,7 @@ OF_PROCESSES = {"process_cpu_seconds_total": OF_THE_TARGET, "process_resident_me
 
 
 def ours():
-    """Return the labels of every series of ours after a scrape, by name, from the tables of the page."""
+    """Return the labels of each of WVA's series after a scrape, by name, from the tables of docs/metrics.md."""
     found = {}
     for name, kind, labels in re.findall(r"^\| `(wva_\w+)` \| (\w+) \| ([^|]*) \|", METRICS, re.MULTILINE):
         own = set() if labels == "-" else set(labels.split(", "))
@@ -39,7 +39,7 @@ def ours():
 
 
 def theirs():
-    """Return the names of vLLM's series that the page knows."""
+    """Return the names of vLLM's series in docs/metrics.md."""
     named = set(re.findall(r"vllm:\w+", METRICS))
     histograms = {name.removesuffix("_sum") for name in named if name.endswith("_sum")}
     return named | {f"{name}_bucket" for name in histograms}
@@ -50,7 +50,7 @@ KNOWN = ours() | OF_PROCESSES | dict.fromkeys(theirs(), VLLM_LABELS)
 
 
 def expressions():
-    """Yield the place and the text of each expression of rules and dashboards, with variables filled in."""
+    """Yield the place and the text of each expression of rules and dashboards, with variables replaced."""
     for name, rule in ALERTS.items():
         yield name, rule["expr"]
     for name, document in sorted(DASHBOARDS.items()):
@@ -75,7 +75,7 @@ def selectors(node):
 
 
 def aggregations(node):
-    """Return the labels of each aggregation below a node, with the selectors that it is about."""
+    """Return the labels of each aggregation below a node, with the selectors inside the aggregation."""
     found = []
     if isinstance(node, promql_parser.AggregateExpr) and node.modifier is not None:
         found.append((set(node.modifier.labels), selectors(node)))
@@ -89,7 +89,7 @@ def aggregations(node):
     ("place", "text"), EXPRESSIONS, ids=[f"{place} {n}" for n, (place, _) in enumerate(EXPRESSIONS)]
 )
 def test_every_metric_is_known_with_its_labels(place, text):
-    """Each series and label of an expression is on the page of metrics, so that a renamed one fails here."""
+    """Each series and label of an expression is in docs/metrics.md."""
     tree = promql_parser.parse(text)
     assert selectors(tree), place
     for selector in selectors(tree):
@@ -101,14 +101,14 @@ def test_every_metric_is_known_with_its_labels(place, text):
 
 
 def test_the_page_of_metrics_is_read():
-    """The reader of the page finds its tables and its queries."""
+    """``KNOWN`` contains the tables and the queries of docs/metrics.md."""
     assert KNOWN["wva_desired_reason"] == {"variant_name", "exported_namespace", "reason", "held"} | OF_THE_TARGET
     assert "le" in KNOWN["wva_cycle_duration_seconds_bucket"]
     assert "vllm:kv_cache_usage_perc" in KNOWN
 
 
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert():
-    """Alerts and runbooks have the same names, and an alert's address is the path of its runbook."""
+    """Alerts and runbooks have the same names, and each alert links its runbook."""
     assert sorted(RUNBOOKS) == sorted(ALERTS)
     for name, rule in ALERTS.items():
         assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{name}.md"
@@ -117,7 +117,7 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert():
 
 @pytest.mark.parametrize("name", sorted(RUNBOOKS))
 def test_a_runbook_says_what_to_do(name):
-    """A runbook has a meaning, places to look, actions and an end. All names in it exist."""
+    """A runbook has its four sections, and all metrics and pages in it exist."""
     headings = re.findall(r"^## (.*)", RUNBOOKS[name], re.MULTILINE)
     assert headings == ["What it means for users", "Look", "Do", "When it ends"]
     families = KNOWN.keys() | {series.removesuffix("_bucket") for series in KNOWN}
@@ -127,7 +127,7 @@ def test_a_runbook_says_what_to_do(name):
 
 
 def test_every_alert_says_what_it_is():
-    """Every alert has severity, summary and description."""
+    """Every alert has severity, summary, description and duration."""
     for rule in ALERTS.values():
         assert rule["labels"]["severity"] in {"critical", "warning"}
         assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
@@ -135,13 +135,13 @@ def test_every_alert_says_what_it_is():
 
 
 def test_the_table_of_alerts_is_current():
-    """The table has each alert with its runbook, severity and time."""
+    """The table has each alert with its runbook, severity and duration."""
     rows = re.findall(r"^\| \[(\w+)\]\(runbooks/(\w+)\.md\) \| (\w+) \| [^|]+ \| (\w+) \|", PAGE, re.MULTILINE)
     assert rows == [(name, name, rule["labels"]["severity"], rule["for"]) for name, rule in ALERTS.items()]
 
 
 def test_the_table_of_dashboards_is_current():
-    """The table has each file, and the choices that it offers."""
+    """The table has each dashboard file with its variables."""
     rows = dict(re.findall(r"^\| `(\w+)\.json` \| [^|]+ \| ([^|]+) \|", PAGE, re.MULTILINE))
     offered = {
         name: ", ".join(
@@ -154,13 +154,13 @@ def test_the_table_of_dashboards_is_current():
 
 
 def test_the_reasons_in_the_rules_exist():
-    """Every reason in the rules exists: an alert on any other reason would never fire."""
+    """Every reason in the rules exists; otherwise the alert never fires."""
     named = set(re.findall(r'reason="(\w+)"', "".join(rule["expr"] for rule in RULES)))
     assert named
     assert named <= {reason.value for reason in Reason}
 
 
 def test_the_reasons_of_a_hold_are_in_the_runbook():
-    """The runbook has all reasons but the one that passes by itself within a cycle."""
+    """The runbook has all reasons of a hold except NotDecided, which lasts one cycle at most."""
     rows = set(re.findall(r"^\| `(\w+)` \|", RUNBOOKS["WVADataHeldTooLong"], re.MULTILINE))
     assert rows == {reason.value for reason in HOLD_REASONS} - {Reason.NOT_DECIDED.value}

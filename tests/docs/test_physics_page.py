@@ -1,4 +1,4 @@
-"""The figures about the engine in the prose of docs/physics.md."""
+"""The numbers about the engine in the prose of docs/physics.md are those of the simulation."""
 
 import re
 
@@ -21,7 +21,7 @@ def test_independent_check():
 
 
 def test_first_tokens_of_cached_prompts():
-    """The page says by how much the first tokens come too early."""
+    """The page says how many milliseconds too early the simulated first tokens come."""
     missing = [
         1000 * (each.value - simulated(each)) for each in CURRENT if each.figure == "ttft" and each.source == "blis"
     ]

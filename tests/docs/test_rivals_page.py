@@ -1,4 +1,4 @@
-"""The page of rivals has every policy with its default target, and no others."""
+"""The page about rivals has every policy with its default target, and no other policies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_every_policy_has_its_row():
 
 
 def test_the_targets_are_the_defaults():
-    """The page has the default targets of the code. A policy without a target has none."""
+    """The page has the default targets of the code, and no target for a policy without one."""
     by_ending = {load.value: target for load, target in DEFAULT_TARGETS.items()} | {"kpa": CONCURRENCY}
     for name, target in ROWS.items():
         parts = name.removesuffix("-cheapest").split("-")

@@ -1,4 +1,4 @@
-"""docs/scorecard.md is what `wva bench quality` wrote of a suite: no scenario is missing, and nothing was edited."""
+"""docs/scorecard.md is the unedited output of `wva bench quality` for a whole suite."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def test_every_scenario_of_the_suite_is_there(text):
 
 
 def test_what_is_the_same_on_every_page_is_there(text):
-    """The page says how to read it, and what the simulation leaves out."""
+    """The page has the background that `wva bench quality` writes for every suite."""
     assert "\n".join(markdown.background()) in text, AGAIN

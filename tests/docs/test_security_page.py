@@ -11,11 +11,11 @@ from tests.docs.rendering import DOCS
 
 PAGE = (DOCS / "security.md").read_text()
 REFERENCE = re.compile(r"`([a-z0-9_/]+\.py)::([a-z0-9_]+)(?:\[([a-z0-9_]+)\])?`")
-"""A file, a test, and perhaps one row of the test, by its name."""
+"""A file, a test, and optionally the name of one row of the test."""
 
 
 def claims(text):
-    """Return the rows of every table with a column of tests, without their headers."""
+    """Return the rows of every table with a column "Held by", without the headings."""
     found, held = [], False
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
@@ -33,7 +33,7 @@ CLAIMS = claims(PAGE)
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim[0][:40])
 def test_a_claim_is_held_by_tests_that_exist(claim):
-    """A claim fails here if one of its tests was renamed or removed."""
+    """Each claim names tests, and all of them exist."""
     references = REFERENCE.findall(claim[-1])
     assert references
     assert REFERENCE.sub("", claim[-1]).strip(", ") == ""
@@ -46,13 +46,13 @@ def test_a_claim_is_held_by_tests_that_exist(claim):
 
 
 def test_every_actor_has_claims():
-    """Each actor has a table of claims: no test would check claims in prose."""
+    """Each actor has a table of claims, because no test can check claims in prose."""
     sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)[2:]
     assert len(sections) >= 7
     assert all(claims(section) for section in sections), [section.splitlines()[0] for section in sections]
 
 
 def test_a_row_without_a_test_would_be_found():
-    """The reader of the tables finds a row that names no test."""
+    """``claims`` returns a row that names no test."""
     (claim,) = claims("| He cannot | Held by |\n|---|---|\n| fly | hope |\n")
     assert claim == ["fly", "hope"]

@@ -1,4 +1,4 @@
-"""What the pages say about settings in prose: keys, flags and log texts that exist."""
+"""The keys, flags and log texts in the prose of the pages exist."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ KEYS = {key for field in declarations(Settings).values() for key in field.keys}
 FLAGS = {f"--{flag}" for field in declarations(Settings).values() for flag in field.flags}
 PREFIXES = ("PROMETHEUS_", "WVA_", "LEADER_", "METRICS_", "WEBHOOK_", "GLOBAL_", "EPP_", "EXPERIMENTAL_", "LOG_")
 NOT_OURS = {"WVA_VECTORS"}
-"""Variables of the tests; those of the real control plane begin with WVA_E2E."""
+"""Variables of the tests. Those of the end-to-end tests start with WVA_E2E."""
 INSTALL_SCRIPT = set(
     re.findall(
         r"^([A-Z][A-Z0-9_]+) ", (ROOT / "deploy" / "lib" / "settings.sh").read_text(encoding="utf-8"), re.MULTILINE
     )
 )
-"""Variables of deploy/install.sh; e2e/packaging holds their own page to them."""
+"""Variables of deploy/install.sh; e2e/packaging checks them against their own page."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_key_in_the_text_exists(page):
-    """Every word in capitals that begins like a setting is the name of a setting."""
+    """Every word in capitals that starts like a setting is the key of a setting."""
     words = set(re.findall(r"`([A-Z][A-Z0-9_]+)(?:=[^`]*)?`", page.read_text(encoding="utf-8")))
     named = {word for word in words if word.startswith(PREFIXES) and not word.endswith("_")}
     assert {word for word in named - KEYS - NOT_OURS - INSTALL_SCRIPT if not word.startswith("WVA_E2E")} == set()
@@ -50,7 +50,7 @@ def test_every_flag_in_the_text_of_the_configuration_exists():
 
 
 def test_every_log_text_of_the_configuration_is_written_somewhere():
-    """Each quoted log text stands in the code, because operators search the logs for it."""
+    """The code contains each quoted log text, because operators search the logs for it."""
     section = (DOCS / "configuration.md").read_text(encoding="utf-8").split("## Changes while the process runs")[1]
     texts = re.findall(r'^"(Updated [^"]+)"', section, re.MULTILINE)
     folder = ROOT / "wva" / "config"
@@ -74,7 +74,7 @@ OF_THE_ORIGINAL = {
 
 
 def test_a_cache_default_that_is_not_the_original_one_has_its_reason_on_the_page():
-    """One sentence of the section has the key and its former default. All other defaults are the original ones."""
+    """The page explains each default of the cache that differs from the original's."""
     section = (DOCS / "configuration.md").read_text(encoding="utf-8").split("## The cache of answers")[1]
     ours = {key: field.default for field in declarations(Settings).values() for key in field.keys}
     others = {key for key, default in OF_THE_ORIGINAL.items() if ours[key] != default}

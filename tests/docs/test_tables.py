@@ -9,6 +9,6 @@ from tests.docs.rendering import DOCS, TABLES, rendered
 
 @pytest.mark.parametrize("name", sorted(TABLES))
 def test_the_tables_of_a_page_are_current(name):
-    """Every flag, key and metric has its row with today's default and meaning, and there is no row without one."""
+    """The page has exactly the tables that the code renders."""
     text = (DOCS / name).read_text()
     assert rendered(text, TABLES[name]) == text, "run python -m tests.docs.rendering"

@@ -1,4 +1,4 @@
-"""The table of questions on the page for developers: each named place exists, and is the only answer."""
+"""The table of questions in docs/development.md names the one module that answers each question."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_there_are_ten():
 
 @pytest.mark.parametrize(("question", "place", "mark"), ROWS, ids=[row[1] for row in ROWS])
 def test_the_place_exists_and_is_the_only_one(question, place, mark):
-    """The code that answers the question is in this module of the controller and in no other."""
+    """Exactly one module of the controller contains the code that answers the question."""
     assert question
     assert (ROOT / place).exists()
     modules = [path.relative_to(ROOT) for path in (ROOT / "wva").rglob("*.py")]

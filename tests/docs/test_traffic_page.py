@@ -1,4 +1,4 @@
-"""The page of traffic: its code runs, and its file is read."""
+"""The code of the page about traffic runs, and WVA reads the page's file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(code):
 
 
 def test_the_file_of_the_page_is_read(tmp_path, monkeypatch, capsys):
-    """The page's file has the groups and prefixes of the text. The code below prints statistics of a file."""
+    """The page's file has the groups and prefixes of the text, and the page's code prints statistics of a file."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "requests.csv").write_text(FILE, encoding="utf-8")
     traffic = csv_file.read_csv(tmp_path / "requests.csv")
@@ -38,7 +38,7 @@ def test_the_file_of_the_page_is_read(tmp_path, monkeypatch, capsys):
 
 
 def test_the_columns_of_the_page_are_those_that_are_read():
-    """The page has each column with its other names."""
+    """The page has each column with its alternative name."""
     rows = re.findall(r"^\| `(\w+)` \| (?:`(\w+)`)? ?\| ", PAGE, re.MULTILINE)
     named = {name: other for name, other in rows if "_tokens" in name or name in {"seconds", "group"}}
     expected = {names[0]: (names[1] if len(names) > 1 else "") for names in csv_file.COLUMNS.values()}
@@ -53,7 +53,7 @@ def test_the_limits_of_the_page_are_those_in_force():
 
 
 def test_the_kind_of_the_page_is_as_it_says():
-    """The page's kind has the mean rate, the crowd in the middle, and half of the prompt tokens in common."""
+    """The page's kind has the mean rate, the peak and the share of common prompt tokens of the text."""
     traffic = run(BLOCKS[2])["office_hours"](1)
     found = statistics(traffic)
     assert found.rate == pytest.approx(6.0, rel=0.02)

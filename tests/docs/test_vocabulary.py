@@ -29,7 +29,7 @@ CONDITIONS = (DOCS / "conditions.md").read_text()
 
 
 def _section(title):
-    """Return the text of one section of the page of conditions."""
+    """Return the text of one section of docs/conditions.md."""
     return re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", CONDITIONS, re.DOTALL | re.MULTILINE)[1]
 
 
@@ -40,7 +40,7 @@ def _first_cells(title):
 
 
 def test_every_condition_type_is_described_and_exists():
-    """The first column of the table is the vocabulary of condition types."""
+    """The first column of the table has exactly the condition types of the code."""
     assert _first_cells("Conditions") == {type_.value for type_ in ConditionType}
 
 
@@ -52,13 +52,13 @@ def test_every_reason_of_a_decision_is_described_and_exists():
 
 
 def test_every_reason_of_the_target_is_described():
-    """TargetResolved and Ready use one vocabulary."""
+    """The section on conditions has every reason of the conditions about the target."""
     described = set(re.findall(r"`([A-Za-z]+)`", _section("Conditions")))
     assert {reason.value for reason in TargetReason} <= described
 
 
 def test_every_event_is_described_and_exists():
-    """The event constants of the code, and those of leader election and configuration."""
+    """The page has exactly the events of the code."""
     events = {getattr(announce, name) for name in vars(announce) if name.endswith("_EVENT")}
     of_obstacles = {obstacle.event for obstacle in OBSTACLES}
     assert _first_cells("Events") == (events | OTHER_EVENTS) - of_obstacles
@@ -68,13 +68,13 @@ def test_every_event_is_described_and_exists():
 
 
 def test_every_source_of_a_number_is_described():
-    """The values of wva_desired_source."""
+    """docs/metrics.md has every value of wva_desired_source."""
     text = (DOCS / "metrics.md").read_text()
     assert all(source.value in text for source in Source)
 
 
 def test_the_role_of_a_scraper_is_called_as_it_is_installed():
-    """The page has the installed name: the overlays put a prefix before the name in deploy/rbac."""
+    """docs/metrics.md names the installed role, with the prefix that the overlays add."""
     role = yaml.safe_load((ROOT / "deploy" / "rbac" / "metrics_reader_role.yaml").read_text(encoding="utf-8"))
     overlay = yaml.safe_load((ROOT / "deploy" / "base" / "manager" / "kustomization.yaml").read_text(encoding="utf-8"))
     named = set(re.findall(r"--clusterrole=(\S*metrics-reader)", (DOCS / "metrics.md").read_text(encoding="utf-8")))
@@ -82,7 +82,7 @@ def test_the_role_of_a_scraper_is_called_as_it_is_installed():
 
 
 def test_every_command_that_the_pages_name_exists():
-    """``wva NAME`` in README and docs is a command, with flags that it has."""
+    """Each ``wva NAME`` in README and docs is an existing command."""
     parser = build_parser()
     (commands,) = [action for action in parser._actions if action.dest == "command"]
     pages = [ROOT / "README.md", *sorted(Path(DOCS).glob("*.md"))]
@@ -92,7 +92,7 @@ def test_every_command_that_the_pages_name_exists():
 
 
 def test_the_commands_on_the_first_screen_are_those_that_ci_runs():
-    """The README's test command stands in .ci/run as it is."""
+    """.ci/run contains the README's test command unchanged."""
     readme = (ROOT / "README.md").read_text()
     command = "python3 -m venv .venv && .venv/bin/pip install tox && .venv/bin/tox"
     assert command in readme.split("\n## ")[0]

@@ -1,7 +1,7 @@
 """Fuzzing that follows coverage: ``python -m tests.fuzz [TARGET ...] [--seconds 60] [--parallel 2]``.
 
-Each target runs in a process of its own. What it has found is kept in ``build/fuzz/TARGET`` for the next run. An input
-that fails is named at the end; put it into ``tests/fuzz/corpus/TARGET`` with the change that mends it.
+Each target runs in its own process and keeps the inputs that reach new code in ``build/fuzz/TARGET`` for the next run.
+The end of the output names an input that fails; put it into ``tests/fuzz/corpus/TARGET`` with the change that mends it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tests.fuzz.harness import TARGETS, inputs, unavailable
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "fuzz"
 GRACE_SECONDS = 120
-"""For the imports, for the inputs that are there already, and for the last input."""
+"""Extra time for the imports, for the inputs of the corpus, and for the last input."""
 
 _RUNS = re.compile(r"^(?:Done|#)\s*(\d+)", re.MULTILINE)
 _TOLD_LINES = 40
 
 
 def fuzz(name, options, seconds):
-    """Run one target; return how many inputs it tried, and the end of its output if it failed, else an empty text."""
+    """Run one target; return how many inputs it tried, and the end of its output if it failed, else ""."""
     work = WORK / name
     work.mkdir(parents=True, exist_ok=True)
     before = set(work.iterdir())
@@ -67,7 +67,7 @@ def run(names, seconds, parallel):
 
 
 def minimize(name):
-    """Add to the corpus of a target what past runs have found and what reaches new code; return the exit code."""
+    """Add the inputs of past runs that reach new code to the corpus of a target; return the exit code."""
     before = len(inputs(name))
     engine = [sys.executable, "-m", "tests.fuzz.engine", name, str(WORK / name)]
     done = subprocess.run([*engine, "-merge=1", "-use_counters=0"], cwd=ROOT, check=False)  # noqa: S603 - ourselves
@@ -76,7 +76,7 @@ def minimize(name):
 
 
 def main():
-    """Fuzz as the arguments say; without atheris say so, which is a failure unless ``WVA_E2E_UNAVAILABLE`` is skip."""
+    """Fuzz the targets; without atheris print so, and fail unless ``WVA_E2E_UNAVAILABLE`` is skip."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.splitlines()[0])
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"default: all of {', '.join(TARGETS)}")
     parser.add_argument("--seconds", type=int, default=60)

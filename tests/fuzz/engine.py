@@ -1,6 +1,6 @@
-"""One target under atheris: ``python -m tests.fuzz.engine TARGET WORK [libFuzzer's options]``.
+"""Fuzzes one target with atheris: ``python -m tests.fuzz.engine TARGET WORK [libFuzzer's options]``.
 
-Inputs that reach something new are kept in WORK, and an input that fails is left there as ``crash-...``.
+WORK keeps the inputs that reach new code, and an input that fails as ``crash-...``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tests.fuzz import harness
 from tests.fuzz.mutation import mutated
 
 SLOWNESS = 10.0
-"""Code that counts its own branches is that much slower, at worst."""
+"""Instrumented code is at most this many times slower."""
 
 INSTRUMENTED = ["wva", "prometheus_client"]
 
 
 def main():
-    """Fuzz until libFuzzer's options end it; never returns."""
+    """Fuzz until libFuzzer ends the process."""
     name, work, *options = sys.argv[1:]
     harness.be_quiet()
     with atheris.instrument_imports(include=INSTRUMENTED):
@@ -38,7 +38,7 @@ def main():
         return mutated(data, most=most, seed=seed, words=words, flip=atheris.Mutate)
 
     arguments = [
-        str(again),  # a merge starts itself by its first argument
+        str(again),  # libFuzzer starts a merge through its first argument
         f"-dict={dictionary}",
         f"-max_len={getattr(module, 'MOST_BYTES', harness.MOST_BYTES)}",
         f"-artifact_prefix={work}/",
@@ -48,7 +48,7 @@ def main():
         *options,
     ]
     folders = [str(kept), str(harness.CORPUS / name)]
-    # libFuzzer writes into the first folder; when it merges, that is where the others are merged into.
+    # libFuzzer writes new inputs into the first folder, and merges the other folders into it.
     arguments += reversed(folders) if "-merge=1" in options else folders
     atheris.Setup(
         arguments, lambda data: harness.play(module, data, slowness=SLOWNESS) and None, custom_mutator=mutator

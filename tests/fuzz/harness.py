@@ -1,7 +1,7 @@
-"""What every target is: a module in ``targets`` with ``words`` and ``check``, and a folder of inputs in ``corpus``.
+"""Runs targets. A target is a module in ``targets`` with ``words`` and ``check``, and a folder of inputs in ``corpus``.
 
-``check`` takes any bytes and tells whether they were taken for what they should be. It fails with AssertionError when
-the result is not what its decoder promises, and lets every exception pass that the decoder does not declare.
+``check`` gets any bytes and tells whether the decoder accepts them. It raises AssertionError if the result breaks a
+promise of the decoder, and does not catch exceptions that the decoder does not declare.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ FOLDER = Path(__file__).parent
 CORPUS = FOLDER / "corpus"
 TARGETS = tuple(sorted(path.stem for path in (FOLDER / "targets").glob("*.py")))
 MOST_BYTES = 64 * 1024
-"""The largest input, unless a target says another: as large as an entry of a ConfigMap or a command line may be."""
+"""The largest input by default: WVA allows an entry of a ConfigMap or a command line this size."""
 
 LONGEST_SECONDS = 0.25
-"""The event loop never waits longer for one piece of work."""
+"""The longest time that one piece of work may keep the event loop."""
 
 
 def target(name):
@@ -31,9 +31,9 @@ def target(name):
 
 
 def play(module, data, *, slowness=1.0):
-    """Check one input, also for its time; ``slowness`` is how many times slower the code runs than usual.
+    """Check one input and its time; ``slowness`` is how many times slower the code runs than usual.
 
-    Garbage collection does not count: it looks through the objects of all tests.
+    Garbage collection is off, because its time depends on the objects of all tests.
     """
     gc.disable()
     try:
@@ -47,13 +47,13 @@ def play(module, data, *, slowness=1.0):
 
 
 def short(*texts, most=1_000):
-    """Assert that a message for users stays readable."""
+    """Assert that no text is longer than a message for users may be."""
     for text in texts:
         assert len(str(text)) <= most
 
 
 def be_quiet():
-    """Log next to nothing: messages about such inputs would fill a disk."""
+    """Log critical messages only: messages about such inputs would fill a disk."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 

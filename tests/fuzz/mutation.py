@@ -1,8 +1,8 @@
-"""Changes of an input that random flips of bytes would hardly ever make.
+"""Changes inputs in ways that random flips of bytes hardly ever reach.
 
-Most inputs are JSON, with texts of other grammars inside. A change picks a node of the document and puts an extreme in
-its place, moves another node there, drops it, doubles it, renames it, or changes the text that it is. A text is changed
-by words of the grammar and by repetition, which shows what takes more than its share of time.
+Most inputs are JSON with texts of other grammars inside. A change picks a node of the document and replaces it by an
+extreme or by a copy of another node, removes it, repeats it, renames it, or changes its text. A text gets words of the
+grammar, or a piece of it is repeated, which finds code that takes too long.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ EXTREMES = (
     [[]],
     {"": ""},
 )
-"""What a number, a text or a part of a document should not be, or only just may be."""
+"""Values that are invalid, or just valid, for a number, a text or a part of a document."""
 
 _MOST_NODES = 2_000
 _RANDOM_BYTES = 0.3
 
 
 def mutated(data, *, most, seed, words, flip):
-    """Return another input of at most ``most`` bytes; ``flip`` changes bytes at random, given bytes and a size."""
+    """Return a changed input of at most ``most`` bytes; ``flip(data, size)`` changes bytes at random."""
     chance = Random(seed)
     if chance.random() < _RANDOM_BYTES:
         return flip(data, most)

@@ -1,7 +1,7 @@
-"""Strategies: documents of the right shape with wrong parts. A struct's own annotations say what the shape is.
+"""Strategies that draw documents with the shape of a struct, and with some wrong parts.
 
-A field may be absent, null, of another type or extreme. Most parts are right, or nothing behind the first wrong one
-would ever be read.
+A field may be absent, null, of another type or extreme. Most parts are right, because a decoder stops at the first
+wrong part.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ TEXT = st.one_of(WORDS, WORDS, st.text(max_size=8))
 WHOLE = st.one_of(st.integers(0, 9), st.integers(-(2**70), 2**70))
 NUMBER = st.one_of(st.integers(0, 9), st.floats(allow_nan=False, allow_infinity=False))
 _WRONG = 12
-"""One in so many parts is anything at all."""
+"""One in this many parts is anything."""
 
 
 def shaped(kind):
-    """Return documents in the shape of a type, as JSON knows them."""
+    """Return a strategy for documents in the shape of a type."""
     return _of(msgspec.inspect.type_info(kind))
 
 
 @st.composite
 def _perhaps(draw, right):
-    """Draw the right value most of the time."""
+    """Draw from ``right`` most of the time, and otherwise anything."""
     return draw(ANYTHING if draw(st.integers(1, _WRONG)) == 1 else right)
 
 

@@ -1,4 +1,4 @@
-"""The runner of the targets, and its changes of inputs; no test fuzzes anything."""
+"""The fuzz runner and its mutation of inputs; no test here fuzzes anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.fuzz.mutation import mutated
 
 @pytest.mark.parametrize(("unavailable", "status"), [("skip", 0), ("fail", 1)])
 def test_without_atheris_the_command_says_that_nothing_was_fuzzed(monkeypatch, capsys, unavailable, status):
-    """The command fails, unless a setting allows to leave out what is not installed."""
+    """Without atheris the command fails, unless ``WVA_E2E_UNAVAILABLE`` is skip."""
     monkeypatch.setitem(sys.modules, "atheris", None)
     monkeypatch.setattr(sys, "argv", ["fuzz"])
     monkeypatch.setenv("WVA_E2E_UNAVAILABLE", unavailable)
@@ -25,7 +25,7 @@ def test_without_atheris_the_command_says_that_nothing_was_fuzzed(monkeypatch, c
 
 
 def test_ci_repeats_the_last_line_and_no_line_of_tox(monkeypatch, capsys):
-    """Tox also begins its own lines with the name of the environment."""
+    """The pattern in ``.ci/run`` matches the runner's last line, not the lines of tox. Both start with "fuzz:"."""
     (pattern,) = re.findall(r"^grep -hE '(.*)' fuzz$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     monkeypatch.setattr("tests.fuzz.__main__.fuzz", lambda *_: (1_000, ""))
     assert run(["texts", "gateway"], 60, 2) == 0
@@ -47,11 +47,11 @@ def test_an_input_that_takes_too_long_fails():
     """The check measures the CPU time of the thread, so a busy machine changes nothing."""
 
     class QuadraticTarget:
-        """A target whose time depends on the square of the size."""
+        """A target whose time grows with the square of the size."""
 
         @staticmethod
         def check(data):
-            """Take a long time."""
+            """Loop once per pair of bytes."""
             return sum(1 for _ in data for _ in data)
 
     play(QuadraticTarget, b"x" * 10)
@@ -61,7 +61,7 @@ def test_an_input_that_takes_too_long_fails():
 
 @given(st.sampled_from(TARGETS), st.data(), st.integers(0, 2**32), st.sampled_from([100, 10_000]))
 def test_a_changed_input_fits_and_depends_on_the_seed_alone(name, data, seed, most):
-    """JSON, text or broken bytes never make the change itself fail."""
+    """The mutation accepts JSON, text and broken bytes, and gives the same result for the same seed."""
     path = data.draw(st.sampled_from(inputs(name)))
     first, again = (
         mutated(path.read_bytes(), most=most, seed=seed, words=["word"], flip=lambda given, size: given[:size])

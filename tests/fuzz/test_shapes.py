@@ -1,4 +1,4 @@
-"""The promises of the fuzz targets, for documents of nearly the right shape, which hypothesis draws."""
+"""The fuzz targets hold their promises for documents of nearly the right shape, which hypothesis draws."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wva.scale_from_zero.gateway import QUEUE_SIZE_METRIC
 
 @pytest.fixture(autouse=True)
 def quiet():
-    """Log next to nothing."""
+    """Log critical messages only."""
     be_quiet()
 
 
@@ -46,7 +46,7 @@ bodies = st.one_of(
 
 @given(bodies)
 def test_bodies_of_the_api_server(body):
-    """Objects of every kind, lists, events and refusals."""
+    """WVA reads objects of every kind, lists, events and refusals as its decoders promise."""
     play(kubernetes, written(body))
 
 
@@ -56,7 +56,7 @@ def test_bodies_of_the_api_server(body):
     st.lists(TEXT, max_size=2),
 )
 def test_answers_of_prometheus(result, kind, warnings):
-    """InstantSeries with any labels, values and times."""
+    """WVA reads series with any labels, values and times as its decoder promises."""
     answer = {"status": "success", "data": {"resultType": kind, "result": result}, "warnings": warnings}
     play(prometheus, written(answer))
 
@@ -74,7 +74,7 @@ pages = st.lists(lines.map(lambda line: f"{line[0]}{{{line[1]}}} {line[2]}{line[
 
 @given(pages)
 def test_pages_of_endpoint_pickers(page):
-    """Lines of the metric and of others, with values of every size."""
+    """WVA reads pages with the queue metric and others, and with values of every size."""
     play(gateway, page.encode("utf-8", "replace"))
 
 
@@ -113,13 +113,13 @@ maps = st.dictionaries(st.sampled_from(["default", "m", "a", "b"]), entries, max
 
 @given(st.lists(maps, min_size=1, max_size=2))
 def test_config_maps(steps):
-    """Entries with the fields of every kind and any values, one ConfigMap after the other, and decisions on them."""
+    """WVA decides with ConfigMaps of every kind whose entries have known fields and any values."""
     play(config_maps, written(steps))
 
 
 @given(st.dictionaries(st.sampled_from(settings.KEYS), TEXT | scalars, max_size=6))
 def test_settings(data):
-    """The main ConfigMap."""
+    """WVA reads any values in the main ConfigMap."""
     play(settings, written(data))
 
 
@@ -128,7 +128,7 @@ words = st.sampled_from([word for word in vllm_arguments.words() if word.startsw
 
 @given(st.lists(st.one_of(words, st.tuples(words, scalars).map("=".join), scalars), max_size=8), st.booleans())
 def test_arguments_of_vllm(command, in_a_shell):
-    """In any order, with values or without, as words or in a script."""
+    """WVA reads vLLM's arguments in any order, with values or without, as words or in a script."""
     play(vllm_arguments, " ".join(command).encode("utf-8", "replace") if in_a_shell else written(command))
 
 
@@ -142,7 +142,7 @@ def test_arguments_of_vllm(command, in_a_shell):
     | st.text(max_size=20)
 )
 def test_texts_of_one_value(text):
-    """Numbers with units, times, tokens and addresses."""
+    """WVA reads numbers with units, times, tokens and addresses."""
     play(texts, text.encode("utf-8", "replace"))
 
 
@@ -151,7 +151,7 @@ def test_texts_of_one_value(text):
     st.lists(st.tuples(st.integers(0), st.sampled_from(EXTREMES)), max_size=2),
 )
 def test_recordings(recording, changes):
-    """A cycle as it can be drawn, with up to two parts replaced by extremes."""
+    """WVA reads a recording in which up to two parts are extremes."""
     document = json.loads(msgspec.json.encode(recording))
     for position, extreme in changes:
         places = list(_places(document))

@@ -1,4 +1,4 @@
-"""Recorded queues as WVA's values: v051 has the parameterisation of v0.5.1, v080 the one that can be estimated."""
+"""Recorded queues as WVA's values: v051 has the known parameters of v0.5.1, v080 those that can be estimated."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def queue(case: Case) -> BoundedQueue:
 
 
 def better(tested: str) -> Verdict:
-    """Return the verdict on cases whose recorded latencies cannot be true; ``tested`` is where ours are tested.
+    """Return the verdict on cases whose recorded latencies cannot be true; ``tested`` names the test of WVA's.
 
-    For requests without a prompt the original subtracts a prefill time that it never added. Where service times do not
-    depend on the batch it divides 0 by 0.
+    For requests without a prompt the original subtracts a prefill time that it never added. If service times do not
+    depend on the batch, it divides 0 by 0.
     """
 
     def verdict(case: Case) -> Better | None:

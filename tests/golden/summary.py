@@ -1,7 +1,7 @@
-"""Prints how many recorded cases have run and how many cycles were drawn, also if several processes ran the tests.
+"""Prints how many recorded cases ran and how many cycles were drawn, also if several processes ran the tests.
 
-``tests/conftest.py`` takes these hooks: with pytest-xdist the process that prints collects nothing, so it reads no
-``conftest.py`` further down.
+``tests/conftest.py`` imports these hooks: with pytest-xdist the process that prints collects no tests, so it does not
+read a ``conftest.py`` in a subfolder.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _DRAWN = "drawn_cycles"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take over the counts of one process of pytest-xdist; without that plugin this hook is not called."""
+    """Add the counts of one process of pytest-xdist; pytest calls this hook only with that plugin."""
     GENERATED.update(getattr(node, "workeroutput", {}).get(_DRAWN, {}))
     for title, (run, better, partly) in getattr(node, "workeroutput", {}).get(_KEY, {}).items():
         total = tally_of(title)
         total.run += run
-        total.better |= Counter(better)  # every process finds the same ones
+        total.better |= Counter(better)  # every process finds the same cases
         total.partly += Counter(partly)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand over the counts of this process, if it is one of several."""
+    """Send the counts of this process to the main one, if pytest-xdist runs several."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
         output[_DRAWN] = dict(GENERATED)
@@ -38,7 +38,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how many cases of each file were run, what is better here, and how many cycles were drawn."""
+    """Print how many cases of each file ran, which WVA does better, and how many cycles were drawn."""
     if TALLIES:
         terminalreporter.section("recorded cases")
     for title, count in sorted(TALLIES.items()):

@@ -1,4 +1,4 @@
-"""Recorded systems of accelerators, models, classes and servers as our values."""
+"""Builds systems of accelerators, models, classes and servers from the recording."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def system_of(rows: Case) -> System:
 
 
 def server_of(row: Case) -> OriginalServer:
-    """Return a recorded server; without a class it is of the class Free."""
+    """Return a recorded server; its class is Free by default."""
     current, load = row["currentAlloc"], row["currentAlloc"]["load"]
     return OriginalServer(
         row["name"],

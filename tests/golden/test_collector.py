@@ -1,10 +1,10 @@
 """Recorded collections of the original: the same pods map to the same variants with the same values.
 
-The recording answers one query per model and signal; an adapter turns those answers into answers to our grouped queries
-by adding the labels ``namespace`` and ``model_name`` and a recent time. Recorded pods carry no readiness: the adapter
-makes them Ready. Values are compared in the compatibility reading (a missing or invalid signal counts as 0, a pod
-without any signal is no replica), except that a KV usage above 1, which the original passed on, must be invalid.
-What the engines tell is compared likewise.
+The recording answers one query per model and signal; an adapter turns those answers into answers to WVA's grouped
+queries by adding the labels ``namespace`` and ``model_name`` and a recent time. Recorded pods have no readiness: the
+adapter makes them Ready. The tests compare values as the original read them: a missing or invalid signal counts as 0,
+and a pod without any signal is no replica. A KV usage above 1, which the original accepted, must be invalid. The tests
+compare the signals of the engines in the same way.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ ENGINES = {
     "vllm:prefix_cache_hits": EngineSignal.PREFIX_HIT_RATE,
 }
 LARGEST_CACHE_TOKENS = 10**15
-"""The original multiplied whatever it read, up to the largest integer; nothing near that is a cache."""
+"""No real cache is larger. The original multiplied any numbers that it read, up to the largest integer."""
 METRICS = {"vllm:kv_cache_usage_perc": "kv_cache_usage", "vllm:num_requests_waiting": "queue_length"}
 
 
 def _cluster(case):
-    """Return the caches of a case. A Deployment that the original did not track is one that does not exist."""
+    """Return the caches of a case. A Deployment that the original did not track does not exist in them."""
     cluster = CachedCluster()
     namespace = case["namespace"]
     owned = {pod["deployment"] for pod in case["pods"] if pod["owner"] == "deployment"}
@@ -122,7 +122,7 @@ async def _collect(case):
 
 
 def _asks_nobody(case):
-    """Tell whether a failing query is one that WVA would not send, because it has no variant for it."""
+    """Tell whether a failing query is one that WVA does not send, because it has no variant."""
     targets = {va["deployment"] for va in case["variant_autoscalings"]}
     failing = any(
         answer.get("error") and any(metric in answer["query"] for metric in METRICS) for answer in case["prometheus"]
@@ -135,7 +135,7 @@ def _asks_nobody(case):
 
 @pytest.mark.parametrize("case", parameters("collector", section=SECTION, better=_asks_nobody))
 async def test_replicas_are_those_of_the_original(case):
-    """Mapping, KV usage, queue length, accelerator and cost of every replica; a failing query is a failure."""
+    """The replicas and their values are those of the original; a failing query is a failure."""
     tally("collector", SECTION).run += 1
     snapshot = await _collect(case)
     assert bool(snapshot.failures) == case["expected_error"]
@@ -163,7 +163,7 @@ async def test_replicas_are_those_of_the_original(case):
 
 
 def _compare_engine(replica, expected):
-    """Compare values that the original took for 0 when it did not know them; WVA needs the KV usage for its time."""
+    """Compare the engine's values, 0 for an unknown one; without a KV usage WVA has no time for them."""
     engine = replica.engine
     if replica.kv_usage.state is SampleState.MISSING:
         assert engine.kv_capacity_tokens.fresh_value is None
@@ -185,7 +185,7 @@ def _compare_engine(replica, expected):
 
 
 def _request_count_verdict(case):
-    """Tell a period that is rounded up, and an answer that is no number: the original took it for no request at all."""
+    """Tell whether WVA rounds the period up, or treats a NaN as unknown where the original counted no requests."""
     if window_of(parse_duration(case["retention"])).seconds != parse_duration(case["retention"]):
         tested = "collect/test_request_counts.py::test_a_retention_period_is_rounded_up_to_a_window"
         return Better("retention periods share a few windows", tested)
@@ -196,7 +196,7 @@ def _request_count_verdict(case):
 
 @pytest.mark.parametrize("case", parameters("collector", section=COUNT_SECTION, better=_request_count_verdict))
 async def test_finished_requests_are_counted_like_the_original(case):
-    """Over the same time, and unknown without an answer."""
+    """WVA counts the finished requests over the same time; without an answer the count is unknown."""
     tally("collector", COUNT_SECTION).run += 1
     model, retention = ModelKey("ns", "m"), parse_duration(case["retention"])
     asked = []
@@ -221,7 +221,7 @@ async def test_finished_requests_are_counted_like_the_original(case):
 
 @pytest.mark.parametrize("case", parameters("collector", section=QUEUE_SECTION))
 def test_the_scheduler_queue_is_that_of_the_original(case):
-    """Both amounts are compared as the original read them: 0 for no number, none if both are missing."""
+    """Size and bytes of the queue are those of the original, which read 0 for an unknown number."""
     tally("collector", QUEUE_SECTION).run += 1
     model = ModelKey("ns", case["model"])
     found = [series_of({"namespace": "ns", "signal": "timestamp", "target_model_name": case["model"]}, str(NOW - 5))]

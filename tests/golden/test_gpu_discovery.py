@@ -1,8 +1,8 @@
-"""Recorded GPU discovery: capacity by node and product, and what pods take of it.
+"""Recorded GPU discovery: WVA finds the same capacity by node and product, and the same use by pods.
 
-Ours leaves out nodes that take no new pods and counts limits as requests; the recorded cases have no Ready condition,
-and their cordoned nodes count, so they are fed to the functions below the choice of nodes. The selector is the API
-server's business: the embedded one answers it here.
+WVA leaves out nodes that accept no new pods. The recorded nodes have no Ready condition, and the original counts
+cordoned nodes, so the tests call the functions that run after the choice of nodes. The API server evaluates selectors:
+here the embedded one does.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def wire_node(row):
 
 
 def foreign_vendor(row):
-    """Tell pods with GPUs of a vendor that their node does not have; the original adds them to the node's product."""
+    """Tell whether pods use GPUs that their node does not have; the original counts them as the node's product."""
     labels = {node["name"]: node["labels"] for node in row["nodes"] or []}
     running = (pod for pod in row["pods"] or [] if pod["phase"] not in {"Succeeded", "Failed"})
     for pod in running:
@@ -61,7 +61,7 @@ def foreign_vendor(row):
 
 @pytest.mark.parametrize("row", parameters("pipeline", section="gpu_discovery", better=foreign_vendor))
 def test_gpus_are_found_like_the_original(row):
-    """Per node and product what is there, per product what is taken; a selector that is none finds nothing."""
+    """Capacity and use of GPUs are those of the original; an invalid selector is an error."""
     tally("pipeline", "gpu_discovery").run += 1
     if row["expected_error"]:
         with pytest.raises(errors.ServedError):
@@ -80,7 +80,7 @@ def test_gpus_are_found_like_the_original(row):
     "row", parameters("pipeline", section="gpu_discovery", better=foreign_vendor, aspect=ASPECT, recorded=False)
 )
 def test_what_the_node_has_not_is_not_taken_from_it(row):
-    """The nodes have what was recorded, and only pods with GPUs of the node's vendor take any of it."""
+    """Only pods with GPUs of the node's vendor take any of its recorded capacity."""
     tally("pipeline", ASPECT).run += 1
     capacity, usage = found_in(row)
     assert capacity == recorded_capacity(row)
@@ -99,7 +99,7 @@ def own(requests, resources):
 
 
 def recorded_capacity(row):
-    """Return GPUs by node and short name of the product."""
+    """Return GPUs by node and normalized name of the product."""
     return {
         node: {normalize_accelerator(product): found["count"] for product, found in products.items()}
         for node, products in (row["expected_capacity"] or {}).items()
@@ -107,7 +107,7 @@ def recorded_capacity(row):
 
 
 def found_in(row):
-    """Return GPUs by node and product, and the used ones by product."""
+    """Return GPUs by node and product, and the used GPUs by product."""
     chosen = select(NODES, labels=row["env_WVA_NODE_SELECTOR"])
     pods = Store()
     pods.add_index(NODE_INDEX, node_index)

@@ -1,7 +1,7 @@
 """Small recorded behaviours of the original: texts, ages, ConfigMap entries.
 
-Two rules differ on purpose in ConfigMap entries. The original judged an entry before its defaults were applied; ours
-are compared with the recorded column ``accepted_if_defaults_applied_first``. And ours additionally refuses NaN.
+Two rules for ConfigMap entries differ on purpose. The original judged an entry before it applied the defaults; the
+tests compare WVA with the recorded column ``accepted_if_defaults_applied_first``. And WVA also refuses NaN.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_no_series_of_the_original_is_left_unasked(section):
 
 @pytest.mark.parametrize("example", worked_examples("promql"), ids=lambda example: example["id"])
 def test_worked_example(example):
-    """Escaping, and durations as PromQL has them."""
+    """WVA escapes label values and writes PromQL durations as in the example."""
     tally_of("engine_vectors.json.gz promql").run += 1
     if "params" in example:
         assert f"model_name={quote(example['params']['modelID'])}" in example["expected"]
@@ -59,21 +59,21 @@ def test_worked_example(example):
 
 
 def test_answers_are_not_kept_by_model():
-    """The original kept answers by model, as the summary says; WVA keeps them by chunk of namespaces."""
+    """The original cached answers by model; WVA caches them by query and namespaces."""
     kept = Better("answers are kept by query", "collect/test_answer_cache.py::test_another_namespace_is_asked_for")
     assert parameters("misc", section="cache_key", better=lambda _: kept) == []
 
 
 @pytest.mark.parametrize("row", _rows("escape_promql"))
 def test_label_values_are_escaped_like_the_original(row):
-    """Backslashes, then quotes; line ends as well, which PromQL refuses and the original left."""
+    """WVA escapes backslashes and quotes like the original, and line ends, too, which PromQL refuses."""
     tally("misc", "escape_promql").run += 1
     assert quote(row["in"]) == f'"{row["expected"]}"'.replace("\n", "\\n")
 
 
 @pytest.mark.parametrize("row", _rows("format_prometheus_duration"))
 def test_durations_are_written_like_the_original(row):
-    """From nanoseconds, and from the Go text that means them."""
+    """WVA writes the same duration from nanoseconds and from a Go text."""
     tally("misc", "format_prometheus_duration").run += 1
     assert format_promql_duration(row["nanoseconds"] / 1e9) == row["expected"]
     assert format_promql_duration(parse_duration(row["go_duration"])) == row["expected"]
@@ -81,14 +81,14 @@ def test_durations_are_written_like_the_original(row):
 
 @pytest.mark.parametrize("row", _rows("freshness_status_default_thresholds"))
 def test_ages_are_classified_like_the_original(row):
-    """The words for the ages are those of the original."""
+    """WVA calls an age fresh, stale or missing where the original did."""
     tally("misc", "freshness_status_default_thresholds").run += 1
     assert ORIGINAL_FRESHNESS[Freshness().classify(row["age_seconds"])] == row["expected"]
 
 
 @pytest.mark.parametrize("row", _rows("validate_retention_period"))
 def test_retention_periods_are_accepted_like_the_original(row):
-    """Both accept a positive Go duration and nothing else."""
+    """WVA and the original accept positive Go durations only."""
     tally("misc", "validate_retention_period").run += 1
     if row["expected_error"]:
         with pytest.raises(ValueError, match=r"duration|unit|above zero"):
@@ -98,7 +98,7 @@ def test_retention_periods_are_accepted_like_the_original(row):
 
 
 def _refused_by_us_alone(row):
-    """Tell which of WVA's own rules refuses an entry or a part of it, judged by its text."""
+    """Tell which of WVA's own rules refuses an entry or a part of it."""
     parsed = yaml.safe_load(row["yaml"]) if row["parsed"] is not None else None
     if not isinstance(parsed, dict):
         return None
@@ -112,7 +112,7 @@ def _refused_by_us_alone(row):
 
 @pytest.mark.parametrize("row", _rows("saturation_config_entry", _refused_by_us_alone))
 def test_entries_are_accepted_like_the_original_with_defaults_first(row):
-    """The numbers of the fields that an entry gives are also those that the original read."""
+    """WVA accepts the same entries, and reads the same numbers from them."""
     tally("misc", "saturation_config_entry").run += 1
     is_override = row["parsed"] is not None and row["parsed"]["model_id"] != ""
     config = parse_saturation({"override" if is_override else "default": row["yaml"]})

@@ -1,4 +1,4 @@
-"""The stages after the analyzer in compatibility mode: enforcer, limiter and what they count with, case by case."""
+"""Enforcer, limiter and their inputs give the recorded results in compatibility mode."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wva.model.variant import ModelKey, Variant
 
 NAME = "pipeline"
 UNKNOWN_COST = 10.0
-"""What the original took a replica to cost of which it knew nothing; here every variant has a cost."""
+"""The cost that the original assumed for a replica without one; in WVA every variant has a cost."""
 
 
 def entries(case: Case) -> list[dict]:
@@ -46,7 +46,7 @@ def positive(text: object) -> bool:
 
 
 def better(case: Case) -> Better | None:
-    """Tell where our reading of the ConfigMap differs, judged by its text."""
+    """Tell whether WVA reads the ConfigMap differently on purpose."""
     if any(entry.get("namespace") for entry in entries(case)):
         return Better(
             "the namespace of an entry is obeyed",
@@ -62,7 +62,7 @@ def better(case: Case) -> Better | None:
 
 @pytest.mark.parametrize("case", parameters(NAME, section="enforcer", better=better))
 def test_recorded_enforcer(case):
-    """Targets, whether they were changed, whether requests were asked for, and over how long."""
+    """Targets, whether they change, whether requests are counted, and over what time, are as recorded."""
     tally(NAME, "enforcer").run += 1
     settings = Settings()
     live = LiveConfiguration(settings)
@@ -82,7 +82,7 @@ def test_recorded_enforcer(case):
 
 
 def claim_of(row: Case, accelerator: str) -> tuple[Decision, Variant]:
-    """Return a recorded decision as the limiter takes it."""
+    """Return a recorded decision as the limiter's input."""
     given = variant(row["variant"], accelerator=accelerator, gpus_per_replica=row["gpus_per_replica"], cost=row["cost"])
     draft = unchanged(standing(given), "")
     wanted = replace(
@@ -92,14 +92,14 @@ def claim_of(row: Case, accelerator: str) -> tuple[Decision, Variant]:
 
 
 def grant_of(decision: Decision, given: Variant) -> tuple[int, int, bool, str]:
-    """Return a limited decision in the words of the recording: target, GPUs that it takes, limited or not, and why."""
+    """Return a limited decision as recorded: target, additional GPUs, whether it is limited, and why."""
     gpus = max(0, decision.desired - decision.current) * max(1, given.gpus_per_replica)
     return decision.desired, gpus, bool(decision.limits), decision.steps[-1].reason
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="greedy_single_pool"))
 def test_recorded_allocation_from_one_pool(case):
-    """The test compares how many GPUs each variant gets, and how many are left."""
+    """Each variant gets the recorded number of GPUs, and the recorded number is left."""
     tally(NAME, "greedy_single_pool").run += 1
     free = {"pool": case["pool"]}
     claims = [claim_of(row, "pool") for row in case["decisions"]]
@@ -112,7 +112,7 @@ def test_recorded_allocation_from_one_pool(case):
 
 @pytest.mark.parametrize("case", parameters(NAME, section="limiter"))
 def test_recorded_limiter(case):
-    """Limit, used and available by type, and the grants with their words; without an inventory nothing changes."""
+    """Limits, used and available GPUs by type, and the grants are as recorded; without an inventory nothing changes."""
     tally(NAME, "limiter").run += 1
     if case["discovery_error"]:
         assert [row["target"] for row in case["expected"]] == [row["target"] for row in case["decisions"]]
@@ -140,13 +140,13 @@ def test_recorded_limiter(case):
 
 @pytest.mark.parametrize("case", parameters(NAME, section="normalize_accelerator_name"))
 def test_recorded_product_name(case):
-    """Short names of products."""
+    """The normalized names of GPU products are as recorded."""
     tally(NAME, "normalize_accelerator_name").run += 1
     assert normalize_accelerator(case["in"]) == case["expected"]
 
 
 def limits_only(case: Case) -> Better | None:
-    """Tell templates with limits and no requests: Kubernetes fills the requests in, so WVA counts them."""
+    """Tell whether a template has limits: Kubernetes fills in missing requests from them, so WVA counts limits."""
     limits = any(limits for limits in case.get("container_limits") or [])
     tested = "collect/test_variants.py::test_gpus_are_summed_over_containers_and_vendors"
     return Better("limits count as requests", tested) if limits else None
@@ -154,7 +154,7 @@ def limits_only(case: Case) -> Better | None:
 
 @pytest.mark.parametrize("case", parameters(NAME, section="gpus_per_replica", better=limits_only))
 def test_recorded_gpus_per_replica(case):
-    """The sum of the requests over containers and vendors, at least 1."""
+    """The GPUs of a replica are the sum over containers and vendors, and at least 1."""
     tally(NAME, "gpus_per_replica").run += 1
     containers = [Container(resources=ResourceRequirements(requests, {})) for requests in case["container_requests"]]
     template = PodTemplate(spec=TemplateSpec(tuple(containers)))

@@ -1,4 +1,4 @@
-"""The steady state equals an independent float64 evaluation to 1e-9, and the original's within its float32 noise."""
+"""The steady state equals an independent float64 evaluation to 1e-9, and the original's up to its float32 errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BETTER = better("golden/test_queue.py::test_what_is_better_here_is_the_sum_over_
 
 
 def recorded_words(found: Performance) -> dict[str, float]:
-    """Return a performance in the words of the recording."""
+    """Return a performance with the names of the recording."""
     return {
         "throughput": found.throughput,
         "avg_resp_time": (found.wait + found.service),
@@ -32,7 +32,7 @@ def recorded_words(found: Performance) -> dict[str, float]:
 
 
 def room(response: float, output_tokens: float) -> dict[str, float]:
-    """Return what the original's single precision costs, per value, on top of a relative 2e-4."""
+    """Return the absolute error of the original's single precision per value, on top of a relative 2e-4."""
     return {
         "avg_wait_time": 1e-4 * response,
         "ttft": 1e-4 * response,
@@ -43,21 +43,21 @@ def room(response: float, output_tokens: float) -> dict[str, float]:
 
 @pytest.mark.parametrize("case", parameters(NAME, section="v051", better=BETTER))
 def test_known_parameters(case):
-    """Steady state with alpha, beta, gamma and delta."""
+    """The steady state with alpha, beta, gamma and delta is as recorded."""
     tally(NAME, "v051").run += 1
     check(case)
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="v080", better=BETTER))
 def test_estimated_parameters(case):
-    """Steady state with alpha, beta and gamma."""
+    """The steady state with alpha, beta and gamma is as recorded."""
     tally(NAME, "v080").run += 1
     check(case)
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="v051", better=BETTER, aspect=ASPECT, recorded=False))
 def test_what_is_better_here_is_the_sum_over_all_states(case):
-    """Where the recorded latencies cannot be true, the test adds up the states one by one and compares."""
+    """Where the recorded latencies cannot be true, WVA's equal the sum over all states."""
     tally(NAME, ASPECT).run += 1
     (found,) = perform([queue(case)], [case["rate_rps"]])
     assert found is not None
@@ -73,7 +73,7 @@ def test_what_is_better_here_is_the_sum_over_all_states(case):
 
 
 def check(case: Case) -> None:
-    """Compare one case. What the original refused is refused, except a replica for one request: a proper chain."""
+    """Compare one case; WVA refuses what the original refused, except a queue with room for a single request."""
     (found,) = perform([queue(case)], [case["rate_rps"]])
     instance = case["instance"]
     if case.get("error") and instance["max_batch_size"] + instance["max_queue_size"] != 1:

@@ -1,7 +1,8 @@
 """The compatibility arithmetic equals that of v0.5.1 on every recorded case: analysis, targets and decisions.
 
-The recording knows replicas and states of variants by name, either of which may be missing for a variant. Without any
-replica it names the current replicas as targets. The engine asks for no targets then, and the adapter below says so.
+The recording has replicas and states by the name of the variant; a variant may lack either. If no replica reports, the
+recorded targets are the current replicas. WVA's engine computes no targets then, so ``numbers`` and ``unasked`` supply
+the recorded answer.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def test_recorded_case(case):
 
 @pytest.mark.parametrize("case", worked_examples("saturation_v1"), ids=lambda case: case["id"])
 def test_worked_example(case):
-    """What an example says of analysis and targets."""
+    """Analysis and targets are those of the example."""
     tally_of("engine_vectors.json.gz saturation_v1").run += 1
     policy, model = SaturationPolicy(**case["config"]), standings(case)
     analysis = analyze(model, policy)
@@ -77,12 +78,12 @@ def _standing(name: str, state: Case, rows: list[Case]) -> VariantReadings:
 
 
 def numbers(analysis: Analysis, model: list[VariantReadings]) -> dict[str, int]:
-    """Return the targets; those of the original where no replica reports."""
+    """Return the targets; without a reporting replica the original's, which are the current replicas."""
     return targets(analysis) or {each.key.name: each.progress.current for each in model}
 
 
 def as_recorded(analysis: Analysis, model: list[VariantReadings], policy: SaturationPolicy) -> Case:
-    """Return an analysis in the words of the recording."""
+    """Return an analysis with the names of the recording."""
     pods = {each.key: each.replicas for each in model}
     return {
         "total_replicas": sum(load.pods for load in analysis.loads),
@@ -124,7 +125,7 @@ def floats(row: Case) -> Case:
 
 
 def decision(found: Decision, seen: Variant) -> Case:
-    """Return a decision in the words of the recording."""
+    """Return a decision with the names of the recording."""
     return {
         "variant": found.key.name,
         "action": found.action.value,
@@ -140,7 +141,7 @@ def decision(found: Decision, seen: Variant) -> Case:
 
 
 def unasked(standing: VariantReadings) -> Case:
-    """Return what the original said of a variant when no replica of its model reported."""
+    """Return the original's decision on a variant of a model without any reporting replica."""
     seen = standing.progress.variant
     return {
         "variant": seen.key.name,

@@ -1,6 +1,6 @@
-"""Recorded passes of the original's scale-from-zero loop: which target it starts for which queue.
+"""Recorded passes of the original's scale-from-zero loop: WVA starts the same targets.
 
-Ours differs on purpose: a pool claims no workload if it has no selector, or if the workload is in another namespace. An
+WVA differs on purpose: a pool claims no workload if it has no selector, or if the workload is in another namespace. An
 absent apiVersion means ``apps/v1``.
 """
 
@@ -25,7 +25,7 @@ POOLS = "collect/test_pools.py"
 
 
 def on_purpose(row):
-    """Return what WVA does better on purpose."""
+    """Tell where WVA differs on purpose."""
     texts = [pod["metrics_text"] for pool in row["pools"] or [] for pod in pool.get("epp_pods") or []]
     if any('target_model_name=""' in text for text in texts):
         tested = "scale_from_zero/test_gateway_queue.py::test_queues_by_model"
@@ -56,7 +56,7 @@ def pools_of(row):
 
 
 def waiting_at(pool):
-    """Return what the recorded picker reports, by model; nothing if no picker answers."""
+    """Return the waiting requests that the recorded picker reports, by model; empty if no picker answers."""
     totals = {}
     for pod in pool.get("epp_pods") or []:
         if not pod["ready"] or pod["http_status"] != HTTP_OK or pool.get("epp_service_missing"):
@@ -87,7 +87,7 @@ def variant_at(va, deployment):
 
 @pytest.mark.parametrize("row", parameters("scale_from_zero", better=on_purpose))
 def test_the_same_targets_are_started(row):
-    """Each target gets one replica, for the queue of its own model."""
+    """WVA starts the same targets with one replica each, for the queue of their own model."""
     tally("scale_from_zero").run += 1
     deployments = {(entry["namespace"], entry["name"]): entry for entry in row["deployments"] or []}
     stores = pools_of(row)

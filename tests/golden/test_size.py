@@ -1,4 +1,4 @@
-"""Sizing equals an independent float64 search to 1e-9, and the original wherever its answer is no float32 noise."""
+"""Sizing equals an independent float64 search to 1e-9, and the original where float32 errors do not decide."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ BETTER = better("golden/test_size.py::test_what_is_better_here_meets_its_targets
 
 @pytest.mark.parametrize("case", parameters(NAME, section="v051", better=BETTER))
 def test_known_parameters(case):
-    """Highest rate with alpha, beta, gamma and delta."""
+    """The highest rate with alpha, beta, gamma and delta is as recorded."""
     tally(NAME, "v051").run += 1
     check(case)
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="v080", better=BETTER))
 def test_estimated_parameters(case):
-    """Highest rate with alpha, beta and gamma."""
+    """The highest rate with alpha, beta and gamma is as recorded."""
     tally(NAME, "v080").run += 1
     check(case)
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="v051", better=BETTER, aspect=ASPECT, recorded=False))
 def test_what_is_better_here_meets_its_targets_and_no_higher_rate_does(case):
-    """Where the recorded latencies cannot be true, WVA's are within the targets up to the rate, and not above it."""
+    """Where the recorded latencies cannot be true, WVA's rate meets the targets and a higher rate does not."""
     tally(NAME, ASPECT).run += 1
     one, target = queue(case), case["target"]
     (found,) = size([one], [OriginalTarget(**target)])
@@ -55,7 +55,7 @@ def within_targets(performance: Performance, target: Case) -> bool:
 
 
 def check(case: Case) -> None:
-    """Compare one case with the reference, and with the original if it answered from more than noise."""
+    """Compare one case with the reference, and with the original if that found a rate."""
     (found,) = size([queue(case)], [OriginalTarget(**case["target"])])
     reference = case.get("ref64")
     if reference is None:
@@ -74,7 +74,7 @@ def check(case: Case) -> None:
 
 
 def check_original(case: Case, found: Sizing) -> None:
-    """Compare with the original: its rate, or where the latency hardly depends on the rate, whether ours meets it."""
+    """Compare with the original's rate; if that is ill-conditioned, check that WVA's rate meets the targets."""
     if case["class"] == "match":
         assert found.rate == within(case["rate_star"], rel=LOOSE)
         assert found.tps_rate == within(case["rate_tps"], rel=LOOSE)

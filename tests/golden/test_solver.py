@@ -1,4 +1,4 @@
-"""The solvers choose what the original could choose, and the candidates are those of the original."""
+"""The candidates are those of the original, and the solvers choose a result that the original can reach."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME = "solver"
 
 
 def incomparable(server: OriginalServer, profile: Profile, target: OriginalTarget) -> str:
-    """Tell why the original's candidate says nothing: its batch is one, or its TPS target hides the arrivals."""
+    """Tell why the original's candidate is not comparable, for example because its batch is one; "" if it is."""
     tokens = max(server.load.output_tokens, 1)
     if profile.at_tokens == 0 and server.max_batch == 0:
         return "no tokens that the batch is for"
@@ -33,7 +33,7 @@ def incomparable(server: OriginalServer, profile: Profile, target: OriginalTarge
 
 @pytest.mark.parametrize("case", parameters(NAME))
 def test_solver(case):
-    """From the recorded candidates the result is one that the original can arrive at."""
+    """From the recorded candidates the solver reaches a result that the original can reach."""
     tally(NAME).run += 1
     system = system_of(case["system"])
     options = {
@@ -49,9 +49,9 @@ def test_solver(case):
 
 @pytest.mark.parametrize("case", parameters(NAME, aspect="end to end"))
 def test_end_to_end(case):
-    """Candidates are those of the original, and the result from them is one that it can arrive at.
+    """The candidates are those of the original, and the result from them is one that the original can reach.
 
-    A pair whose candidate in the original is noise takes the recorded one.
+    A pair whose original candidate is not comparable gets the recorded one.
     """
     count = tally(NAME, "end to end")
     count.run += 1
@@ -80,14 +80,14 @@ def test_end_to_end(case):
 
 
 def by_pair(own: Candidates, recorded: Case) -> dict[str, Allocation]:
-    """Return candidates by accelerator; that of a server without load and minimum stands for all accelerators."""
+    """Return candidates by accelerator; the one of an idle server without minimum stands for all accelerators."""
     if idle(own.server.load) and own.server.min_replicas == 0:
         return dict.fromkeys(recorded, own.allocations[0]) if own.allocations else {}
     return {each.accelerator: each for each in own.allocations}
 
 
 def noise(system: System, server: OriginalServer, name: str) -> str:
-    """Return why the recorded candidate of a pair is noise, empty if it is not."""
+    """Return why the recorded candidate of a pair is not comparable; "" if it is."""
     profile = system.profiles[server.model, name]
     return incomparable(server, profile, system.classes[server.service_class].targets[server.model])
 
@@ -98,7 +98,10 @@ def chosen(outcome: Case) -> Case:
 
 
 def check_candidate(found: Allocation, row: Case, server: OriginalServer) -> None:
-    """Compare a candidate within what single precision costs; latencies without prompt are biased in the original."""
+    """Compare a candidate up to single precision.
+
+    The original's latencies without a prompt are wrong and not compared.
+    """
     response = row["ttft"] + row["itl"] * server.load.output_tokens
     assert (found.replicas, found.batch) == (row["num_replicas"], row["max_batch"])
     assert found.cost == within(row["cost"], rel=1e-5, extra=1e-4)

@@ -1,13 +1,18 @@
-"""Complete passes of the original: the same numbers, series and conditions out of our whole path in compatibility mode.
+"""Complete passes of the original: in compatibility mode WVA gives the same numbers, series and conditions.
 
-Caches and answers of Prometheus in; collect, decide, ledger, series and status out. The recording answers one query per
-model; an adapter turns that into answers to our grouped queries (labels ``namespace`` and ``model_name``, a recent
-time), and makes the recorded pods Ready, since they carry no readiness. Not compared, because ``compatibility: v0.5``
-brings back three things only: message texts, the number of queries, series of variants at zero (ours exist, with 0),
-series of a variant that was never decided on (ours exist, with the replicas that exist), and the current replicas of a
-Deployment whose status is still empty (ours are those asked for; the original's gauge and its decision disagreed). Nor
-are compared what the original did not publish of variants without accelerator, and models for which it was not answered
-while it was for others.
+The inputs are caches and Prometheus answers; the tests run collection, decision, ledger, series and status. The
+recording answers one query per model; an adapter turns those answers into answers to WVA's grouped queries (labels
+``namespace`` and ``model_name``, a recent time), and makes the recorded pods Ready, because they have no readiness.
+
+The tests do not compare:
+
+- message texts, and the number of queries;
+- series of variants at zero: WVA publishes 0;
+- series of a variant without a decision: WVA publishes the existing replicas;
+- the current replicas of a Deployment with an empty status: WVA takes those of the spec, while the original's gauge and
+  its decision disagreed;
+- variants without accelerator, for which the original published nothing;
+- models whose query failed while those of other models were answered.
 """
 
 from __future__ import annotations
@@ -55,7 +60,7 @@ COMPARED = ("wva_current_replicas", "wva_desired_replicas", "wva_desired_ratio")
 
 
 def _better(case):
-    """Tell what ours reads differently from the ConfigMaps of a case; judged by its input alone."""
+    """Tell whether WVA reads the ConfigMaps of a case differently on purpose."""
     if "default" not in (case.get("saturation_global") or {}):
         tested = "config/test_saturation_config.py::test_no_entries_mean_the_built_in_values"
         return Better("without a default entry the built-in values hold, and the model is decided on", tested)
@@ -88,7 +93,7 @@ def _local_maps(case):
 def _failing(case):
     """Return the models for which a query fails while it answers for others; WVA's grouped queries cannot do that.
 
-    Their series are left away, and their variants are not compared.
+    The adapter leaves their series out, and the tests do not compare their variants.
     """
     failing = {_model(answer["query"]) for answer in case["prometheus"] if answer.get("error") and _signal(answer)}
     models = {(va["namespace"], va["model_id"]) for va in case["variant_autoscalings"]}
@@ -96,7 +101,7 @@ def _failing(case):
 
 
 def _not_compared(case):
-    """Return the variants that the original did not know or treated differently, as those of failing models."""
+    """Return the variants of the models for which a query fails alone."""
     failing = _failing(case)
     return {
         (va["namespace"], va["name"])
@@ -106,7 +111,7 @@ def _not_compared(case):
 
 
 def _unlabelled(case):
-    """Return the variants without accelerator, of which the original published nothing."""
+    """Return the variants without accelerator, for which the original published nothing."""
     return {(va["namespace"], va["name"]) for va in case["variant_autoscalings"] if va.get("accelerator_label") is None}
 
 
@@ -190,7 +195,7 @@ def _prometheus(case):
 
 
 def _policy(case):
-    """Return what the ConfigMaps of a case say, in compatibility mode."""
+    """Return the policy that the ConfigMaps of a case give, in compatibility mode."""
     settings = load(Given({}, {"PROMETHEUS_BASE_URL": "https://prometheus", "POD_NAMESPACE": "wva"}, {})).settings
     live = LiveConfiguration(settings, refusal=lambda _: "")
     saturation = dict(case["saturation_global"])
@@ -204,7 +209,7 @@ def _policy(case):
 
 
 def _request_counts(case, policy):
-    """Return the original's counts of finished requests; the original did not ask for requests in progress."""
+    """Return the recorded counts of finished requests; the original did not count requests in progress."""
     counts = []
     for answer in case["prometheus"]:
         if "request_success_total" not in answer["query"]:
@@ -218,7 +223,7 @@ def _request_counts(case, policy):
 
 
 def _inventory(case):
-    """Return the GPUs of the recorded nodes; None where the original could not list them."""
+    """Return the GPUs of the recorded nodes; None if the original could not list them."""
     selector = (case.get("env") or {}).get("WVA_NODE_SELECTOR", "")
     if selector:
         assert "((" in selector, "only a selector that nobody can parse is recorded"
@@ -251,7 +256,7 @@ async def _pass(case, cluster):
 
 
 def _series(ledger, cluster):
-    """Return value by (metric, namespace, variant, accelerator), as a scrape would read them."""
+    """Return the published values by (metric, namespace, variant, accelerator)."""
 
     def current(key):
         va = cluster.stores.variant_autoscalings.get(Key(key.namespace, key.name))
@@ -268,7 +273,7 @@ def _series(ledger, cluster):
 
 
 def _status_empty(case):
-    """Return the variants whose Deployment exists without any replica in its status."""
+    """Return the variants whose Deployment has no replica in its status."""
     empty = {
         (deployment["namespace"], deployment["name"])
         for deployment in case["deployments"]
@@ -283,7 +288,10 @@ def _status_empty(case):
 
 @pytest.mark.parametrize("case", parameters("tick", better=_better))
 async def test_a_pass_publishes_what_the_original_published(case):
-    """WVA publishes every series of the original with the same value and labels; its further series are safe."""
+    """WVA publishes every series of the original with the same value.
+
+    For any further series it keeps the current replicas.
+    """
     _count(case)
     cluster = _cluster(case)
     ledger = await _pass(case, cluster)
@@ -314,16 +322,16 @@ def _count(case):
 
 
 def _check_extra(key, ledger):
-    """Check that a series which the original did not have is an idle variant's, or keeps what exists."""
+    """Check that WVA keeps the current replicas of a variant for which the original had no series."""
     decision = ledger.get(VariantKey(key[1], key[2]))
     assert decision.desired == decision.current, key
 
 
 @pytest.mark.parametrize("case", parameters("tick", better=_better))
 async def test_a_pass_writes_the_status_of_the_original(case):
-    """Number, accelerator and the two conditions that the original persisted, after one reconcile.
+    """WVA writes the number, the accelerator and the two conditions that the original wrote in one reconcile.
 
-    What it did not reconcile, a variant at zero, kept the number of better days; ours says 0.
+    The original did not reconcile a variant at zero, so its old number stayed in the status; WVA writes 0.
     """
     cluster = _cluster(case)
     ledger = await _pass(case, cluster)

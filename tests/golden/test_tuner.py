@@ -1,4 +1,4 @@
-"""The Kalman filter takes the recorded steps of the original, alone and over whole sequences of cycles."""
+"""The original's Kalman filter, rebuilt in Python, takes the recorded steps, alone and in sequences of cycles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "tuner"
 
 
 def observation(env: Case) -> ObservedReplica:
-    """Return a recorded environment."""
+    """Return the observation of a recorded environment."""
     return ObservedReplica(
         0.0,
         env["lambda_rpm"] / 60,
@@ -33,7 +33,7 @@ def observation(env: Case) -> ObservedReplica:
 
 @pytest.mark.parametrize("case", parameters(NAME, section="steps"))
 def test_recorded_step(case):
-    """One update from the recorded initial state; where the original fails, ours answers with finite numbers."""
+    """One update gives the recorded state; where the original fails, the state is finite and positive."""
     tally(NAME, "steps").run += 1
     seen = observation(case["env"])
     start = IterationTime(*case["init_state"])
@@ -63,7 +63,7 @@ def as_tuple(state: IterationTime) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("case", parameters(NAME, section="sequences"))
 def test_recorded_sequence(case):
-    """Parameters, derived targets and capacities follow the original from cycle to cycle, as far as it got."""
+    """Parameters, derived targets and capacities follow the original from cycle to cycle, until it panics."""
     tally(NAME, "sequences").run += 1
     config = case["config"]
     preset = config.get("preset")
@@ -84,7 +84,7 @@ def test_recorded_sequence(case):
 
 
 def by_variant(rows: list[Case]) -> dict[str, list[ObservedReplica]]:
-    """Return the busy replicas of every variant; the first known batch size is that of all."""
+    """Return the busy replicas of every variant; all of them get the first known batch size."""
     groups: dict[str, list[ObservedReplica]] = {}
     for row in rows or []:
         batches = [each["max_batch_size"] for each in rows if each["variant"] == row["variant"]]
@@ -108,8 +108,9 @@ def next_state(
 ) -> KalmanState | None:
     """Return a variant's state after a cycle: known parameters have the default bounds, a guess has its own.
 
-    The original keeps what it had when its state cannot sustain the load of the first replica. Ours evaluates it; to
-    compare what follows, such a cycle is passed over here too, after a look at whether ours stays finite.
+    If the original's state cannot serve the load of the first replica, the original keeps its old state. The filter
+    here evaluates such a load. To compare the later cycles, the test also keeps the old state, after it has checked
+    that the new one is finite.
     """
     if state is None and preset is not None:
         state = KalmanState(IterationTime(*preset))
@@ -120,14 +121,14 @@ def next_state(
 
 
 def sustained(seen: ObservedReplica, state: IterationTime) -> bool:
-    """Tell whether the original could evaluate a load: it fails at 99.9 % of the highest rate."""
+    """Tell whether the original could evaluate a load: it fails above its highest rate."""
     queue = BoundedQueue(state, RequestSize(seen.input_tokens, seen.output_tokens), seen.batch, 10 * seen.batch)
     (sizing,) = size([queue], [OriginalTarget()])
     return seen.rate <= sizing.highest_rate
 
 
 def check_capacities(config: Case, cycle: Case, states: dict[str, KalmanState]) -> None:
-    """Compare the targets in force and what one replica carries within them."""
+    """Compare the targets in force and the capacity of one replica within them."""
     groups = by_variant(cycle["replicas"])
     traffic = ServedTraffic.mean(
         [
@@ -158,4 +159,4 @@ def check_capacities(config: Case, cycle: Case, states: dict[str, KalmanState]) 
 
 
 EXPLICIT = ([800, 40], [200, 12])
-"""Targets that the recorded configurations state."""
+"""Targets that the recorded configurations contain."""

@@ -1,8 +1,8 @@
 """The formulas of the token analyzer give the numbers of v0.5.1 on every recorded case.
 
-``Original`` chains them as v0.5.1 did: thresholds of the queue truncated, one observation per replica, waiting requests
-charged by their prompts only, one history for all namespaces and GPU counts, and 0 for what is not known. The analyzer
-proper departs from this (``tests/decide/test_tokens_departures.py``).
+``Original`` combines them as v0.5.1 did: it truncates thresholds of the queue, takes one observation per replica,
+charges waiting requests by their prompts only, keeps one history for all namespaces and GPU counts, and reads unknown
+values as 0. WVA's analyzer differs from this (``tests/decide/test_tokens_departures.py``).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ StoreKey = tuple[str, str, str]
 
 
 class Original:
-    """The analyzer of v0.5.1: its store and its history, and the order of its steps."""
+    """The analyzer of v0.5.1: its store, its history, and the order of its steps."""
 
     def __init__(self) -> None:
-        """Start without anything learned."""
+        """Start with an empty store."""
         self.store: dict[StoreKey, CapacityRecord] = {}
         self.sizes: dict[StoreKey, tuple[int, int]] = {}
         self.history: dict[str, K2History] = {}
 
     def load(self, step: Case) -> None:
-        """Take over the parameters of a Deployment, unless the variant has been seen alive."""
+        """Store the parameters of a Deployment, unless a live replica of the variant is stored."""
         key = (step["namespace"], step["model"], step["variant"])
         if key in self.store and self.store[key].learned_from is LearnedFrom.LIVE:
             return
@@ -50,7 +50,7 @@ class Original:
         )
 
     def analyze(self, step: Case) -> Case:
-        """Analyse a model and return the result in the words of the recording."""
+        """Analyze a model and return the result with the names of the recording."""
         config = step["config"]
         policy = SaturationPolicy(**{**config, "queue_length_threshold": int(config["queue_length_threshold"])})
         rows, states = step.get("replicas") or [], step.get("states") or []
@@ -82,7 +82,7 @@ class Original:
         }
 
     def replica(self, step: Case, row: Case, policy: SaturationPolicy, gpus: int) -> tuple[int, float]:
-        """Return capacity and demand of a replica, and remember it."""
+        """Return capacity and demand of a replica, and store its capacity."""
         key = (step["namespace"], step["model"], row["variant"])
         bucket = tokens.bucket_of(row["avg_output_tokens"])
         history_key = f"{step['model']}|{row['accelerator']}|{bucket}"
@@ -144,7 +144,7 @@ class Original:
         }
 
     def compatible(self, step: Case, state: Case, record: CapacityRecord | None) -> CapacityRecord | None:
-        """Return a record of the same model, accelerator and GPU count with compatible parameters; a live one first."""
+        """Return a compatible record of the same model, accelerator and GPU count; a live one first."""
         if record is None or record.parameters is None:
             return None
         wanted = unlimited(record.parameters)
@@ -161,7 +161,7 @@ class Original:
         return found[0] if found else None
 
     def stored(self) -> Case:
-        """Return the store in the words of the recording."""
+        """Return the store with the names of the recording."""
         return {
             "|".join(key): {
                 "accelerator": record.accelerator,
@@ -178,7 +178,7 @@ class Original:
 
 
 def commands(containers: list[Case]) -> list[EngineCommand]:
-    """Return the recorded containers as the reader of parameters takes them."""
+    """Return the recorded containers as WVA's reader of parameters takes them."""
     return [
         EngineCommand(
             (*(row.get("command") or ()), *(row.get("args") or ())), (row.get("env") or {}).get("VLLM_USE_V1")
@@ -188,19 +188,19 @@ def commands(containers: list[Case]) -> list[EngineCommand]:
 
 
 def unlimited(found: VllmParameters) -> VllmParameters:
-    """Return parameters as v0.5.1 compared them: it did not look at the number of sequences."""
+    """Return the parameters without the number of sequences, which v0.5.1 did not compare."""
     return replace(found, max_num_seqs=0)
 
 
 def means(rows: list[Case]) -> MeanRequest:
-    """Return the plain means over the replicas that have finished anything."""
+    """Return the plain means over the replicas that have finished any request."""
     busy = [row for row in rows if row["avg_input_tokens"] > 0 or row["avg_output_tokens"] > 0]
     keys = ("avg_input_tokens", "avg_output_tokens", "prefix_cache_hit_rate")
     return MeanRequest(*(mean([row[key] for row in busy]) for key in keys))
 
 
 def as_recorded(found: VllmParameters | None) -> Case | None:
-    """Return parameters in the words of the recording."""
+    """Return parameters with the names of the recording."""
     if found is None:
         return None
     return {
@@ -220,7 +220,7 @@ def as_recorded(found: VllmParameters | None) -> Case | None:
 
 
 def from_recorded(row: Case) -> VllmParameters:
-    """Return parameters from the words of the recording."""
+    """Return recorded parameters as WVA's value."""
     row = dict(row)
     row.pop("effective_max_batched_tokens")
     return VllmParameters(v1_engine=row.pop("is_v1_engine"), chunked_prefill=row.pop("chunked_prefill_enabled"), **row)
@@ -253,7 +253,7 @@ def test_recorded_case(case):
 
 @pytest.mark.parametrize("case", worked_examples("saturation_v2"), ids=lambda case: case["id"])
 def test_worked_example(case):
-    """The results of an example's analyses, one after the other."""
+    """The results of the example's analyses are as recorded."""
     tally_of("engine_vectors.json.gz saturation_v2").run += 1
     original, found = Original(), []
     for step in case["steps"]:
@@ -266,7 +266,7 @@ def test_worked_example(case):
 
 @pytest.mark.parametrize("case", parameters(NAME, section="estimate_capacity"))
 def test_derived_capacity(case):
-    """What the arguments of an engine let it carry."""
+    """The capacity that follows from an engine's arguments is as recorded."""
     tally(NAME, "estimate_capacity").run += 1
     given = VllmParameters(
         max_num_batched_tokens=case["effective_max_batched_tokens"],
@@ -275,7 +275,7 @@ def test_derived_capacity(case):
         v1_engine=False,
     )
     if case["effective_max_batched_tokens"] <= 0:
-        # Without a budget of its own an engine has a default here; the original's function took any number.
+        # In WVA an engine without a budget gets a default; the original's function accepted any number.
         assert case["expected"] == 0
         return
     request = MeanRequest(case["avg_input"], case["avg_output"])
@@ -284,28 +284,28 @@ def test_derived_capacity(case):
 
 @pytest.mark.parametrize("case", parameters(NAME, section="median"))
 def test_median(case):
-    """The median of an even number is rounded down."""
+    """The median is as recorded; that of an even number of values is rounded down."""
     tally(NAME, "median").run += 1
     assert tokens.median(case["values"] or []) == case["expected"]
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="output_bucket"))
 def test_output_bucket(case):
-    """Lengths of answers fall into three buckets."""
+    """The bucket of an output length is as recorded."""
     tally(NAME, "output_bucket").run += 1
     assert tokens.bucket_of(case["avg_output"]).value == case["expected"]
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="parse_vllm_args"))
 def test_parse_vllm_args(case):
-    """The twelve parameters are read as the original reads them."""
+    """WVA reads the engine's parameters as the original does."""
     tally(NAME, "parse_vllm_args").run += 1
     assert as_recorded(read_parameters(commands(case["containers"] or []))) == case["expected"]
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="params_compatible"))
 def test_params_compatible(case):
-    """Engines are compatible as in the original, which did not look at the number of sequences."""
+    """Engines are compatible as in the original, which did not compare the number of sequences."""
     tally(NAME, "params_compatible").run += 1
     one, other = (None if case[side] is None else from_recorded(case[side]) for side in ("a", "b"))
     found = one is not None and other is not None and unlimited(one).compatible(unlimited(other))

@@ -1,4 +1,4 @@
-"""For each recorded case that WVA does better, the test of the better behaviour exists."""
+"""For each recorded case that WVA does better, the named test of the better behaviour exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TESTS = Path(__file__).parent.parent
 
 
 def test_every_named_test_exists():
-    """The summary names the tests, so they must exist."""
+    """Every test that a verdict names exists."""
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         importlib.import_module(f"tests.golden.{path.stem}")
     assert BETTER_TESTS

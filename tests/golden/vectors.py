@@ -1,9 +1,9 @@
-"""Recorded cases of the original controller v0.5.1: where they are, which run, and how many did.
+"""Reads recorded cases of the original controller v0.5.1, and counts which of them run.
 
-docs/design/recorded-cases.md says what is in the files and how results are compared. The folder is that of the
-environment variable WVA_VECTORS if it is set, else ``data`` beside this file. A predicate on the input tells the cases
-that are done better here (docs/design/recorded-cases.md#cases-that-are-done-better-here). It names the test of the
-better behaviour, and such cases are counted.
+docs/design/recorded-cases.md describes the files and how the tests compare results. The folder is that of the
+environment variable WVA_VECTORS if it is set, else ``data`` beside this file. A predicate on the input selects the
+cases that WVA does better (docs/design/recorded-cases.md#cases-that-are-done-better-here) and names the test of the
+better behaviour; such cases are counted but not run.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ FOLDER = Path(os.environ.get("WVA_VECTORS") or Path(__file__).parent / "data")
 
 @dataclass(frozen=True)
 class Better:
-    """Why a recorded case is not what is wanted (its verdict is ``fix``), and the test of what is.
+    """Why WVA differs from a recorded case on purpose (the verdict ``fix``), and the test of WVA's behaviour.
 
-    The test is named as ``file::function``, the file below ``tests``.
+    The test's name is ``file::function``, with a file below ``tests``.
     """
 
     reason: str
@@ -51,9 +51,9 @@ BETTER_TESTS: set[str] = set()
 
 @dataclass
 class CaseTally:
-    """How many cases of a file and section were run, and how many record what is better here, by reason and test.
+    """How many cases of a file and section ran, and how many WVA does better, by reason and test.
 
-    ``partly`` are those of the run ones that were compared but for something that is better here.
+    ``partly`` counts the cases that ran but were compared only in part, because WVA does the rest better.
     """
 
     run: int = 0
@@ -75,11 +75,11 @@ _SAME_FORM = {
     ("scale_from_zero", "cases"): "scale_from_zero",
     ("tick", "cases"): "tick",
 }
-"""Sections that the worked examples of an area are run with."""
+"""Sections, and the areas whose worked examples run with them."""
 
 
 def tally(name: str, section: str = "cases") -> CaseTally:
-    """Return the tally of a file's section, to count what has run."""
+    """Return the tally of a file's section."""
     return tally_of(f"golden_{name}.json.gz" if section == "cases" else f"golden_{name}.json.gz {section}")
 
 
@@ -99,7 +99,7 @@ def find(name: str) -> Case | None:
 
 
 def load(name: str) -> Case:
-    """Return the content of ``golden_<name>.json.gz``; without the file the calling module is skipped."""
+    """Return the content of ``golden_<name>.json.gz``; without the file pytest skips the calling module."""
     content = find(name)
     if content is None:
         pytest.skip(f"golden_{name}.json.gz is not present in {FOLDER}", allow_module_level=True)
@@ -107,7 +107,7 @@ def load(name: str) -> Case:
 
 
 def close(found: float, expected: float) -> bool:
-    """Tell whether two numbers agree: to 1e-9, relative above 1."""
+    """Tell whether two numbers agree to 1e-9, relative above 1."""
     return abs(found - expected) <= TOLERANCE * max(1.0, abs(found), abs(expected))
 
 
@@ -119,11 +119,11 @@ def parameters(
     aspect: str | None = None,
     recorded: bool = True,
 ) -> list[Any]:
-    """Return the cases of a section as parameters; one that is skipped when the file or section is not there.
+    """Return the cases of a section as parameters; a single skipped one if the file or section does not exist.
 
-    ``better`` says of a case, judged by its input, what is done better and where that is tested; None runs it.
-    ``aspect`` counts them apart, where several tests look at the same cases. Without ``recorded`` the parameters are
-    the others: what is done better, to be tested with the inputs of the recording.
+    ``better`` returns for a case's input the reason why WVA does it better and the test of that; None runs the case.
+    ``aspect`` counts the cases separately, if several tests use the same ones. With ``recorded=False`` the parameters
+    are the cases that WVA does better, for a test with the inputs of the recording.
     """
     content = find(name)
     rows = None if content is None else _rows(content, section)
@@ -143,7 +143,7 @@ def parameters(
 
 
 def worked_examples(area: str) -> list[Case]:
-    """Return the worked examples of an area, the input spread out beside ``id`` and ``expected``."""
+    """Return the worked examples of an area: their inputs, ``id``, ``expected`` and ``golden_ref``."""
     return [
         {**(row["input"] if isinstance(row["input"], dict) else {"steps": row["input"]}), **_about(row)}
         for row in _examples()
@@ -162,7 +162,7 @@ def _examples() -> tuple[Case, ...]:
 
 
 def _further(name: str, section: str, rows: list[Case]) -> list[Case]:
-    """Return the worked examples in the form of a section that it does not have itself."""
+    """Return the worked examples that have the form of a section but are not in it."""
     area = _SAME_FORM.get((name, section))
     examples = [] if area is None else worked_examples(area)
     if area == "limiter":

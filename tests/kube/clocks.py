@@ -1,4 +1,4 @@
-"""Clocks for tests: one that is the event loop's (for looptime), one that stands still until it is moved."""
+"""Clocks for tests: one with the time of the event loop (for looptime), and one that a test advances."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ WALL_START = 1_700_000_000.0
 
 
 class LoopClock:
-    """The running loop's time; under looptime, waiting costs nothing."""
+    """The time of the running loop. Under looptime, waiting takes no real time."""
 
     def now(self) -> float:
         """Return a wall-clock time."""
@@ -33,7 +33,7 @@ class LoopClock:
 
 
 class ManualClock:
-    """A clock that only ``advance`` moves; it has nothing to do with the loop's time."""
+    """A clock that only ``advance`` moves. The loop's time does not matter to it."""
 
     def __init__(self) -> None:
         """Start at 1000 s."""
@@ -45,15 +45,15 @@ class ManualClock:
         return WALL_START + self._seconds
 
     def monotonic(self) -> float:
-        """Return the time set."""
+        """Return the current time of this clock."""
         return self._seconds
 
     async def sleep(self, seconds: float) -> None:
-        """Return when the time has been moved by ``seconds``."""
+        """Return when the clock has advanced by ``seconds``."""
         await self._alarm(seconds).wait()
 
     async def wait(self, event: asyncio.Event, timeout_seconds: float | None) -> bool:
-        """Return when the event is set or the time has been moved by ``timeout_seconds``."""
+        """Return when the event is set, or when the clock has advanced by ``timeout_seconds``."""
         alarm = asyncio.Event() if timeout_seconds is None else self._alarm(timeout_seconds)
         waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(alarm.wait())]
         try:
@@ -64,7 +64,7 @@ class ManualClock:
         return event.is_set()
 
     async def advance(self, seconds: float) -> None:
-        """Move the time, alarm by alarm, and let everybody who wakes up act."""
+        """Advance the time from alarm to alarm, and let all tasks run after each of them."""
         end = self._seconds + seconds
         await settle()
         while due := [when for when, alarm in self._sleepers if when <= end and not alarm.is_set()]:

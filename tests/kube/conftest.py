@@ -1,4 +1,4 @@
-"""A scripted HTTP server on loopback and clients connected to it through a real kubeconfig."""
+"""A scripted HTTP server on loopback, and clients that connect to it with a real kubeconfig."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 @dataclass
 class Received:
-    """What the server got."""
+    """One request that the server got."""
 
     method: str
     path: str
@@ -42,14 +42,14 @@ class FakeServer:
     received: list[Received] = field(default_factory=list)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Remember and answer."""
+        """Record the request and answer it."""
         body = await request.read()
         self.received.append(Received(request.method, request.path, dict(request.query), dict(request.headers), body))
         assert self.answer is not None
         return await self.answer(request)
 
     def say(self, body: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> None:
-        """Answer everything with this JSON (or bytes as they are)."""
+        """Answer every request with this JSON, or with these bytes."""
 
         async def answer(_: web.Request) -> web.StreamResponse:
             if isinstance(body, bytes):
@@ -152,7 +152,7 @@ Connect = Callable[..., AbstractAsyncContextManager[KubeClient]]
 
 @pytest.fixture
 def connect(instruments: Instruments) -> Connect:
-    """Return ``KubeClient.connect`` with this test's metrics and a short time-out."""
+    """Return ``KubeClient.connect`` with this test's metrics and a short time limit."""
 
     def open_client(**options: Any) -> AbstractAsyncContextManager[KubeClient]:
         return KubeClient.connect(instruments=instruments, **{"timeout_seconds": 5.0, **options})

@@ -21,10 +21,10 @@ VARIANT = ObjectReference("llmd.ai/v1alpha1", "VariantAutoscaling", "llama", "mo
 
 
 class EventServer:
-    """Keeps Events by key. ``failures`` are raised one per request; ``gate`` holds requests up."""
+    """Keeps Events by key. Each request raises one of ``failures``, and ``gate`` blocks requests."""
 
     def __init__(self):
-        """Start empty and willing."""
+        """Start without Events and without failures."""
         self.events = {}
         self.requests = []
         self.failures = []
@@ -61,10 +61,10 @@ class EventServer:
 
 
 class EventBench:
-    """Recorder, server and clock."""
+    """A recorder with its server and its clock."""
 
     def __init__(self):
-        """Build everything; ``running`` starts it."""
+        """Build the recorder. ``running`` starts it."""
         self.clock = ManualClock()
         self.server = EventServer()
         self.registry = CollectorRegistry()
@@ -81,16 +81,16 @@ class EventBench:
         )
 
     def record(self, message="said", *, ref=VARIANT, type_="Normal", reason="Reason"):
-        """Record one."""
+        """Record an Event."""
         self.recorder.event(ref, type_, reason, message)
 
     def count(self, result):
-        """Return how many Events ended like that."""
+        """Return how many Events had this result."""
         return self.registry.get_sample_value("wva_events_recorded_total", {"result": result}) or 0
 
     @asynccontextmanager
     async def running(self):
-        """Post in the background while inside."""
+        """Run the recorder during the body."""
         run = asyncio.ensure_future(self.recorder.run())
         await settle()
         try:

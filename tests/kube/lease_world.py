@@ -1,7 +1,7 @@
-"""A small world for leader election: one Lease, a network that misbehaves, processes that can be stopped and killed.
+"""A simulated world for leader election: one Lease, an unreliable network, processes that can be stopped and killed.
 
-Each process has its own event loop, whose time is the process's own monotonic clock: an offset and a rate of its own.
-A stopped process (SIGSTOP) is one whose loop is not turned, while its clock goes on. Nothing here waits for real.
+Each process has its own event loop, with the time of its own monotonic clock, which has an offset and a rate. The loop
+of a stopped process (SIGSTOP) does not run, while its clock goes on. No test waits in real time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DURATIONS = Durations(60.0, 50.0, 10.0)
 
 
 class LeaseServer:
-    """The API server as far as Leases are concerned: optimistic concurrency, and nothing is cached."""
+    """An API server for Leases, with optimistic concurrency."""
 
     def __init__(self):
         """Start without Leases."""
@@ -42,26 +42,26 @@ class LeaseServer:
         return self.leases.get(KEY)
 
     def get(self, key=KEY):
-        """Read."""
+        """Return the Lease."""
         if key not in self.leases:
             raise NotFound(404, "NotFound", "no lease")
         return self.leases[key]
 
     def create(self, body, key=KEY):
-        """Create unless it exists."""
+        """Create the Lease, unless it exists."""
         if key in self.leases:
             raise AlreadyExists(409, "AlreadyExists", "exists")
         return self._store(body, key)
 
     def update(self, body, key=KEY):
-        """Replace if the version is the current one."""
+        """Replace the Lease if the version is the current one."""
         version = body["metadata"].get("resourceVersion")
         if self.get(key).metadata.resource_version != version:
             raise Conflict(409, "Conflict", "changed")
         return self._store(body, key)
 
     def delete(self):
-        """Delete, as an administrator does."""
+        """Delete the Lease, as an administrator does."""
         self.leases.pop(KEY, None)
         self._tell(None)
 
@@ -80,7 +80,7 @@ class LeaseServer:
 
 @dataclass
 class LeaseRequest:
-    """A request on its way."""
+    """A request that was sent and is not answered yet."""
 
     process: Candidate
     execute: object
@@ -89,7 +89,7 @@ class LeaseRequest:
     executed: bool = False
 
     def deliver(self):
-        """Let the server execute the request, even if its client has stopped waiting; the answer is on its way then."""
+        """Execute the request on the server, even if its client no longer waits. The client gets no answer yet."""
         if not self.executed:
             self.executed = True
             try:
@@ -98,7 +98,7 @@ class LeaseRequest:
                 self.outcome = error
 
     def finish(self, outcome):
-        """Give the caller an answer, if it still waits for one."""
+        """Answer the client, if it still waits."""
         if not self.answer.done() and not self.process.loop.is_closed():
             if isinstance(outcome, Exception):
                 self.answer.set_exception(outcome)
@@ -108,7 +108,7 @@ class LeaseRequest:
 
 @dataclass
 class LeaseClient:
-    """What the elector talks to. ``mode`` says what becomes of requests."""
+    """The client of the elector. ``mode`` says what happens to requests."""
 
     process: Candidate
     server: LeaseServer
@@ -142,7 +142,7 @@ class LeaseClient:
 
 
 class OwnTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop that lives in the time of its process and is turned by hand."""
+    """An event loop with the time of its process. The test makes it run."""
 
     def __init__(self, clock):
         """Read the time from ``clock``."""
@@ -154,7 +154,7 @@ class OwnTimeLoop(asyncio.SelectorEventLoop):
         return self._own_clock()
 
     def settle(self):
-        """Run until everything waits for time or for an answer."""
+        """Run until every task waits for time or for an answer."""
         for _ in range(1000):
             if not self._ready and not (self._scheduled and self._scheduled[0].when() <= self.time()):
                 return
@@ -164,15 +164,15 @@ class OwnTimeLoop(asyncio.SelectorEventLoop):
 
     @property
     def next_timer(self):
-        """The process's time at which something is to happen, or None."""
+        """The time of the process at which its next timer fires, or None."""
         return min((timer.when() for timer in self._scheduled if not timer.cancelled()), default=None)
 
 
 class Candidate:
-    """A candidate with clocks of its own, whose life is acquire, hold, and the end."""
+    """A process with its own clock. It acquires the Lease and holds it until it loses it."""
 
     def __init__(self, world, identity, *, offset, rate, key):
-        """Create it; ``start`` makes it run."""
+        """Create it and its task."""
         self.world, self.offset, self.rate, self.key = world, offset, rate, key
         self.loop = OwnTimeLoop(self.monotonic)
         self.client = LeaseClient(self, world.server)
@@ -197,36 +197,36 @@ class Candidate:
 
     @property
     def wakes_at(self):
-        """The true time of this process's next timer, or None."""
+        """The true time at which the next timer of this process fires, or None."""
         timer = None if self.stopped or self.loop.is_closed() else self.loop.next_timer
         return None if timer is None else (timer - self.offset) / self.rate
 
     @property
     def may_write(self):
-        """What the process would be told if it asked now; a dead process asks nothing."""
+        """Whether the process may write now. A dead process may not."""
         return not self.loop.is_closed() and self.elector.may_write()
 
     def turn(self):
-        """Let it run as far as it gets."""
+        """Run until the process waits."""
         if not self.stopped and not self.loop.is_closed():
             self.loop.settle()
             if self.task.done() and not self.ended:
                 self.ended = self.task.result()
 
     def leave(self):
-        """Exit cleanly: stop holding, then release."""
+        """Exit cleanly: stop holding, then release the Lease."""
         self.task.cancel()
         self.loop.settle()
         self.task = self.loop.create_task(self._release())
 
     def let_go(self):
-        """Release after leadership was lost, as the process does before it exits."""
+        """Release the Lease after leadership was lost, as the process does before it exits."""
         self.client.mode = "works"
         self.task = self.loop.create_task(self.elector.release())
         self.loop.settle()
 
     def kill(self):
-        """End without any clean-up, as SIGKILL does; requests under way stay under way."""
+        """End without any clean-up, as SIGKILL does. Requests that were sent can still arrive."""
         if self.loop.is_closed():
             return
         for task in asyncio.all_tasks(self.loop):
@@ -250,10 +250,10 @@ class Candidate:
 
 
 class LeaseWorld:
-    """True time, the server and the processes."""
+    """The true time, the server and the processes."""
 
     def __init__(self, durations=DURATIONS):
-        """Start empty at time 0; ``durations`` are those of all processes."""
+        """Start without processes at time 0. All processes have these ``durations``."""
         self.time = 0.0
         self.durations = durations
         self.server = LeaseServer()
@@ -270,17 +270,17 @@ class LeaseWorld:
         return process
 
     def turn(self):
-        """Let every process run, checking after each."""
+        """Let every process run, and check the world after each of them."""
         for process in self.processes:
             process.turn()
             self.after_each_step()
 
     def advance(self, seconds):
-        """Let true time pass, from timer to timer."""
+        """Advance the true time, from timer to timer."""
         end = self.time + seconds
         self.turn()
         while due := [when for process in self.processes if (when := process.wakes_at) is not None and when <= end]:
-            # A nanosecond more, or rounding between the clocks would put a timer just out of reach.
+            # Add a nanosecond. Otherwise a timer might not fire, because of rounding between the clocks.
             self.time = max(self.time, min(due)) + 1e-9
             self.turn()
         self.time = max(self.time, end)
@@ -297,6 +297,6 @@ class LeaseWorld:
         return [process for process in self.processes if process.may_write]
 
     def close(self):
-        """Clean up."""
+        """Kill all processes."""
         for process in self.processes:
             process.kill()

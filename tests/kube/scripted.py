@@ -1,4 +1,4 @@
-"""A client that answers from a script, for the timing rules of the watch: without sockets loop time can be faked."""
+"""A client that answers from a script. It needs no sockets, so the tests of the watch can use simulated time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wva.kube.watch import Change, WatchTarget, forever
 
 
 class Highest(Random):
-    """Randomness that always answers with the upper bound, so that delays can be predicted."""
+    """A random generator that always returns the upper bound, so that delays can be predicted."""
 
     def uniform(self, a: float, b: float) -> float:
         """Return the upper bound."""
@@ -31,7 +31,7 @@ class Highest(Random):
 
 
 def pod(name: str, version: str, *, namespace: str = "demo", uid: str = "") -> Pod:
-    """Return a pod in one state."""
+    """Return a pod with this version."""
     return Pod(metadata=ObjectMeta(name=name, namespace=namespace, uid=uid, resource_version=version))
 
 
@@ -60,7 +60,7 @@ def error_event(code: int, reason: str, **status: object) -> bytes:
 
 
 class Idle:
-    """A step of a stream: silence up to the idle limit."""
+    """A step of a stream: no data until the idle limit."""
 
 
 Step = bytes | float | Exception | Idle
@@ -68,7 +68,7 @@ Step = bytes | float | Exception | Idle
 
 @dataclass
 class RecordedWatch:
-    """One recorded watch request."""
+    """One watch request."""
 
     at: float
     version: str
@@ -78,7 +78,7 @@ class RecordedWatch:
 
 @dataclass
 class ScriptedClient:
-    """Answers list and watch requests in order; when a script is used up, the request hangs and ``done`` is set."""
+    """Answers list and watch requests in order. When a script is used up, the request hangs and ``done`` is set."""
 
     lists: Sequence[ObjectList[Pod] | Exception]
     streams: Sequence[Sequence[Step]] = ()
@@ -150,7 +150,7 @@ class ScriptedClient:
 
 @dataclass
 class Played:
-    """What came out of a watch over a script."""
+    """The result of a watch over a script."""
 
     client: ScriptedClient
     changes: list[Change[Pod]]
@@ -163,7 +163,7 @@ class Played:
 
     @property
     def list_times(self) -> list[float]:
-        """When each list was asked for, in seconds."""
+        """The time of each list request, in seconds."""
         return [round(at, 3) for at, _ in self.client.listed]
 
     @property
@@ -173,11 +173,11 @@ class Played:
 
     @property
     def watch_times(self) -> list[float]:
-        """When each watch was asked for, in seconds."""
+        """The time of each watch request, in seconds."""
         return [round(watched.at, 3) for watched in self.client.watched]
 
     def metric(self, name: str, **labels: str) -> float:
-        """Return the value of an own metric of pods; 0 when it was never touched."""
+        """Return a metric of pods, 0 if it was never set."""
         value = self.target.instruments.registry.get_sample_value(name, {"resource": "pods", **labels})
         return value or 0.0
 
@@ -196,7 +196,7 @@ async def play(client: ScriptedClient, *, backoff: Backoff | None = None, **opti
     async def collect() -> None:
         async with aclosing(forever(target)) as stream:
             async for change in stream:
-                changes.append(change)  # noqa: PERF401 - the list must be readable while the stream goes on
+                changes.append(change)  # noqa: PERF401 - the list is read while the stream goes on
 
     collecting = asyncio.create_task(collect())
     done = asyncio.create_task(client.done.wait())

@@ -1,4 +1,4 @@
-"""Handlers and indexers are foreign code: what they see, and that their failures stay theirs."""
+"""Handlers and indexers of a store: what they are told, and that their exceptions affect nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wva.kube.cache import Store
 
 
 def test_handlers_of_a_list_see_the_whole_new_content() -> None:
-    """The store has the whole list before it tells the first difference, so no handler sees half a list."""
+    """The store has the whole list before it calls the first handler."""
     store: Store[Pod] = Store()
     store.replace([pod("a", "1"), pod("b", "1")], "1")
     seen: list[list[Key]] = []
@@ -25,7 +25,10 @@ def test_handlers_of_a_list_see_the_whole_new_content() -> None:
 
 
 def test_a_first_list_lets_others_run_between_its_objects_and_tells_them_when_all_are_there() -> None:
-    """A fleet has thousands; nothing reads them before the store has synced."""
+    """A first list can be long, so it is stored in steps.
+
+    Handlers are called after the last step, before the store counts as synced.
+    """
     store: Store[Pod] = Store()
     told: list[tuple[int, bool]] = []
     store.subscribe(lambda *_: told.append((len(store), store.synced.is_set())))
@@ -36,7 +39,7 @@ def test_a_first_list_lets_others_run_between_its_objects_and_tells_them_when_al
 
 
 def test_a_later_list_is_taken_in_one_go() -> None:
-    """Its steps only find what differs; what is written meanwhile is newer than the list and stays."""
+    """The steps only compare. An object that is written meanwhile is newer than the list and stays."""
     store: Store[Pod] = Store()
     store.replace([pod("a", "1"), pod("b", "1")], "1")
     told: list[tuple[Pod | None, Pod | None]] = []
@@ -50,7 +53,7 @@ def test_a_later_list_is_taken_in_one_go() -> None:
 
 
 def test_deletion_tells_the_last_stored_state() -> None:
-    """Handlers get what the store had, not what the event carried: deletions that were missed are told alike."""
+    """Handlers get the stored object, not the one of the event. So a missed deletion looks the same."""
     store: Store[Pod] = Store()
     told: list[tuple[Pod | None, Pod | None]] = []
     store.upsert(pod("a", "1"))
@@ -61,7 +64,7 @@ def test_deletion_tells_the_last_stored_state() -> None:
 
 
 def test_the_answer_to_a_write_is_taken_before_the_watch_tells_it() -> None:
-    """Handlers hear of it once: the watch's event of the same version is no news. Others may be behind still."""
+    """Handlers are called once, because the later event of the watch has the same version."""
     store: Store[Pod] = Store()
     told: list[tuple[Pod | None, Pod | None]] = []
     store.replace([pod("a", "1"), pod("b", "1")], "1")
@@ -75,7 +78,7 @@ def test_the_answer_to_a_write_is_taken_before_the_watch_tells_it() -> None:
 
 @pytest.mark.parametrize("here", [None, pod("a", "7"), pod("a", "1", uid="another"), pod("a", "5")])
 def test_the_answer_to_a_write_does_not_undo_what_the_watch_has_told(here: Pod | None) -> None:
-    """Deleted, changed again, replaced by another or told already: what is here is at least as new."""
+    """If the object was deleted, replaced or changed meanwhile, the store ignores the answer."""
     store: Store[Pod] = Store()
     store.replace([here] if here else [], "9")
     told: list[tuple[Pod | None, Pod | None]] = []
@@ -86,7 +89,7 @@ def test_the_answer_to_a_write_does_not_undo_what_the_watch_has_told(here: Pod |
 
 
 def test_object_of_the_same_name_but_another_uid_is_a_change() -> None:
-    """Deleted and created again between two lists: even with an equal version it is another object."""
+    """An object that was deleted and created again between two lists is a change, even with an equal version."""
     store: Store[Pod] = Store()
     told: list[tuple[Pod | None, Pod | None]] = []
     store.replace([pod("a", "1", uid="u1")], "1")
@@ -96,7 +99,7 @@ def test_object_of_the_same_name_but_another_uid_is_a_change() -> None:
 
 
 def test_failing_handler_disturbs_nobody() -> None:
-    """Handlers before and after a failing one are called, the store has the change, the failure is counted."""
+    """The other handlers are called, the store has the change, and the failure is counted."""
     store: Store[Pod] = Store(name="pods")
     called: list[str] = []
 
@@ -118,7 +121,7 @@ def test_failing_handler_disturbs_nobody() -> None:
 
 
 def test_failing_indexer_leaves_the_object_out_of_its_index_only() -> None:
-    """The object is stored and in the other indexes; once it is well again it is found."""
+    """The object is stored and in the other indexes. When its indexer works again, it is in that index, too."""
     store: Store[Pod] = Store()
 
     def fragile(obj: Pod) -> Iterable[str]:
@@ -168,7 +171,7 @@ def test_transform_decides_what_is_kept() -> None:
 
 
 def test_index_names_are_unique() -> None:
-    """A second index of the same name would hide the first; one that does not exist is an error, not empty."""
+    """A second index of the same name is an error, and so is a query of an unknown index."""
     store: Store[Pod] = Store()
     store.add_index("name", lambda obj: [obj.metadata.name])
     with pytest.raises(ValueError, match="exists"):
@@ -178,7 +181,7 @@ def test_index_names_are_unique() -> None:
 
 
 def test_answers_are_copies() -> None:
-    """Who changes a returned list changes nothing here."""
+    """A caller that changes a returned list does not change the store."""
     store: Store[Pod] = Store()
     store.add_index("name", lambda obj: [obj.metadata.name])
     store.upsert(pod("a", "1"))
@@ -190,7 +193,7 @@ def test_answers_are_copies() -> None:
 
 
 def test_subscribing_while_a_change_is_told() -> None:
-    """A handler may add a handler; it hears from the next change on."""
+    """A handler may add a handler, which is called from the next change on."""
     store: Store[Pod] = Store()
     late: list[Pod | None] = []
 

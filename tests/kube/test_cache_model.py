@@ -1,4 +1,4 @@
-"""The store against a dict: whatever comes in, content, indexes and the story told to handlers agree."""
+"""The store against a dict: content, indexes and calls of handlers agree after any operations."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PODS = st.builds(lambda name, version, namespace: pod(name, version, namespace=n
 
 
 def older(version: str, than: str) -> bool:
-    """Whether both are numbers and the first is smaller."""
+    """Return whether both are numbers and the first is smaller."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 
 
 def by_name(obj: Pod) -> Iterable[str]:
-    """Index by name, and pods whose name comes before "c" under "early", too; "d" has no value at all."""
+    """Index by name. Names before "c" are also under "early", and "d" is not indexed at all."""
     name = obj.metadata.name
     if name == "d":
         return []
@@ -34,15 +34,18 @@ def by_name(obj: Pod) -> Iterable[str]:
 
 
 def by_version(obj: Pod) -> Iterable[str]:
-    """Index by something that changes."""
+    """Index by the version, which changes."""
     return [obj.metadata.resource_version]
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Drives a store and a dict alike; a follower rebuilds the content from what handlers are told."""
+    """Applies the same operations to a store and a dict.
+
+    ``follow`` rebuilds the content from the calls of the handler.
+    """
 
     def __init__(self) -> None:
-        """Start empty, with one index."""
+        """Start without objects, with one index."""
         super().__init__()
         self.store: Store[Pod] = Store()
         self.store.add_index("name", by_name)
@@ -54,7 +57,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.subscribe(self.follow)
 
     def follow(self, old: Pod | None, new: Pod | None) -> None:
-        """Rebuild the content; each call must fit what was told before and what the store holds now."""
+        """Rebuild the content. Each call must fit the calls before it and the content of the store."""
         self.calls += 1
         seen = new or old
         assert seen is not None
@@ -69,7 +72,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(items=st.lists(PODS, max_size=6), version=VERSIONS)
     def replace(self, items: list[Pod], version: str) -> None:
-        """Take a list."""
+        """Apply a list."""
         before, self.model = self.model, {item.metadata.key: item for item in items}
         if not older(version, self.version):
             self.model |= {key: before[key] for key, item in self.model.items() if self.outdated(item, before)}
@@ -82,7 +85,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(obj=PODS)
     def upsert(self, obj: Pod) -> None:
-        """Take an object that was added or changed, or is told again."""
+        """Apply an added or changed object, or the same object again."""
         self.calls = 0
         outdated = self.outdated(obj, self.model)
         self.store.upsert(obj)
@@ -93,7 +96,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(obj=PODS, by_key=st.booleans())
     def delete(self, obj: Pod, by_key: bool) -> None:  # noqa: FBT001 - hypothesis passes it
-        """Lose an object, perhaps one that was never here."""
+        """Delete an object, which may be unknown."""
         self.calls = 0
         outdated = not by_key and self.outdated(obj, self.model)
         self.store.delete(obj.metadata.key if by_key else obj)
@@ -104,32 +107,32 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.late_index)
     @rule()
     def add_late_index(self) -> None:
-        """Add an index while objects are here."""
+        """Add an index to a store with objects."""
         self.store.add_index("version", by_version)
         self.late_index = True
 
     @rule(version=VERSIONS)
     def progress(self, version: str) -> None:
-        """Take a bookmark."""
+        """Apply a bookmark."""
         self.calls = 0
         self.store.progress(version)
         self.advance(version)
         assert self.calls == 0
 
     def outdated(self, obj: Pod, known: dict[Key, Pod]) -> bool:
-        """Tell whether a newer state is known."""
+        """Return whether a newer state is known."""
         old = known.get(obj.metadata.key)
         return old is not None and older(obj.metadata.resource_version, old.metadata.resource_version)
 
     def advance(self, version: str) -> None:
-        """Take a version unless it is older."""
+        """Take the version unless it is older."""
         if not older(version, self.version):
             self.version = version
         assert self.store.resource_version == self.version
 
     @invariant()
     def content_agrees(self) -> None:
-        """All views of the content are the model's."""
+        """Compare the content of the store with the model."""
         assert len(self.store) == len(self.model)
         assert self.store.keys() == sorted(self.model)
         assert self.store.list() == [self.model[key] for key in sorted(self.model)]
@@ -154,11 +157,11 @@ StoreMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=2
 
 
 class TestStore(StoreMachine.TestCase):  # type: ignore[misc,name-defined] # hypothesis builds this class at run time
-    """Runs the machine."""
+    """Runs the state machine."""
 
 
 async def test_synced_wakes_who_waits_for_it() -> None:
-    """The first list sets the event, be it empty; changes before it do not."""
+    """The first list sets the event, even if it is empty. Changes before it do not."""
     store: Store[Pod] = Store()
     waiting = asyncio.create_task(store.synced.wait())
     store.upsert(pod("a", "1"))

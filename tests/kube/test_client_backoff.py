@@ -1,4 +1,4 @@
-"""The delays between tries."""
+"""The delays between retries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wva.kube.backoff import MAX_RETRY_AFTER_SECONDS, Backoff
 
 @given(seed=st.integers(), waits=st.lists(st.floats(0, 100), max_size=30))
 def test_delays_stay_below_a_doubling_bound(seed: int, waits: list[float]) -> None:
-    """Full jitter: between 0 and base x 2^n, capped, as long as no quiet time passes."""
+    """Full jitter: each delay is between 0 and base x 2^n, with a cap, as long as no quiet time passes."""
     backoff = Backoff(random=Random(seed))
     now = 0.0
     for number, wait in enumerate(waits):
@@ -23,13 +23,13 @@ def test_delays_stay_below_a_doubling_bound(seed: int, waits: list[float]) -> No
 
 
 def test_jitter_spreads_clients() -> None:
-    """Two clients that fail together do not come back together."""
+    """Two clients that fail at the same time do not retry at the same time."""
     first, second = Backoff(random=Random(1)), Backoff(random=Random(2))
     assert [first.next(0.0) for _ in range(5)] != [second.next(0.0) for _ in range(5)]
 
 
 def test_bound_starts_over_after_quiet_time() -> None:
-    """More than ``reset_after_seconds`` after the end of the last delay, the first bound holds again."""
+    """If more than ``reset_after_seconds`` pass after the last delay, the delays start again at the first bound."""
     backoff = Backoff(base_seconds=1.0, cap_seconds=60.0, reset_after_seconds=100.0, random=Highest())
     assert [backoff.next(0.0), backoff.next(1.0), backoff.next(3.0)] == [1.0, 2.0, 4.0]
     assert backoff.next(3.0 + 4.0 + 100.0) == 8.0
@@ -37,7 +37,7 @@ def test_bound_starts_over_after_quiet_time() -> None:
 
 
 def test_reset_forgets() -> None:
-    """A caller who knows that all is well may start over."""
+    """After a reset the delays start again at the first bound."""
     backoff = Backoff(random=Highest())
     backoff.next(0.0)
     backoff.next(0.0)
@@ -46,7 +46,7 @@ def test_reset_forgets() -> None:
 
 
 def test_retry_after_is_a_minimum_with_a_limit() -> None:
-    """The server may ask for more than the back-off, up to two minutes; asking for less changes nothing."""
+    """The server can make a delay longer, up to two minutes, but not shorter."""
     backoff = Backoff(random=Highest())
     assert backoff.next(0.0, retry_after_seconds=5.0) == 5.0
     assert backoff.next(0.0, retry_after_seconds=0.1) == 1.6

@@ -1,6 +1,6 @@
-"""Which configuration is taken, and what an operator reads when none works.
+"""Which configuration the client uses, and its error when none works.
 
-Not here: the tokens (test_client_token_reload).
+The tokens are tested in test_client_token_reload.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IN_CLUSTER = "https://10.96.0.1:443"
 
 @pytest.fixture
 def in_cluster(clean_environment: pytest.MonkeyPatch, tmp_path: Path, authority: Any) -> Path:
-    """Make this process look like one in a pod."""
+    """Create a service account and the environment of a pod."""
     folder = tmp_path / "serviceaccount"
     folder.mkdir()
     (folder / "token").write_text("pod-token", encoding="utf-8")
@@ -42,7 +42,7 @@ def home_kubeconfig(tmp_path: Path, source: Path) -> None:
 
 
 async def chosen(connect: Any, **options: Any) -> str:
-    """Return the host of the configuration that was taken."""
+    """Return the host of the configuration that the client uses."""
     async with connect(**options) as client:
         host: str = client.host
         return host
@@ -59,7 +59,7 @@ async def refusal(connect: Any, **options: Any) -> str:
 
 @pytest.mark.usefixtures("in_cluster")
 async def test_kubeconfig_variable_comes_first(kubeconfig: Any, connect: Any) -> None:
-    """KUBECONFIG is meant, even in a pod."""
+    """KUBECONFIG has precedence, even in a pod."""
     kubeconfig("http://127.0.0.1:8001")
     assert await chosen(connect) == "http://127.0.0.1:8001"
 
@@ -68,7 +68,7 @@ async def test_kubeconfig_variable_comes_first(kubeconfig: Any, connect: Any) ->
 async def test_service_account_comes_before_the_home_directory(
     kubeconfig: Any, connect: Any, tmp_path: Path, clean_environment: pytest.MonkeyPatch
 ) -> None:
-    """In a pod, the pod's own account is used."""
+    """In a pod, the service account has precedence over ~/.kube/config."""
     home_kubeconfig(tmp_path, kubeconfig("http://127.0.0.1:8001"))
     clean_environment.delenv("KUBECONFIG")
     assert await chosen(connect) == IN_CLUSTER
@@ -78,7 +78,7 @@ async def test_service_account_comes_before_the_home_directory(
 async def test_named_context_needs_a_kubeconfig(
     kubeconfig: Any, connect: Any, tmp_path: Path, clean_environment: pytest.MonkeyPatch
 ) -> None:
-    """A pod's account has no contexts: who names one means the kubeconfig."""
+    """A service account has no contexts, so a named context selects the kubeconfig."""
     home_kubeconfig(tmp_path, kubeconfig("http://127.0.0.1:8001"))
     clean_environment.delenv("KUBECONFIG")
     assert await chosen(connect, context="test") == "http://127.0.0.1:8001"
@@ -87,7 +87,7 @@ async def test_named_context_needs_a_kubeconfig(
 async def test_home_directory_comes_last(
     kubeconfig: Any, connect: Any, tmp_path: Path, clean_environment: pytest.MonkeyPatch
 ) -> None:
-    """Without KUBECONFIG and outside of a pod, ~/.kube/config counts."""
+    """Without KUBECONFIG and outside of a pod, ~/.kube/config is used."""
     home_kubeconfig(tmp_path, kubeconfig("http://127.0.0.1:8001"))
     clean_environment.delenv("KUBECONFIG")
     assert await chosen(connect) == "http://127.0.0.1:8001"
@@ -96,7 +96,7 @@ async def test_home_directory_comes_last(
 async def test_pod_without_token_falls_back_to_the_home_directory(
     in_cluster: Path, kubeconfig: Any, connect: Any, tmp_path: Path, clean_environment: pytest.MonkeyPatch
 ) -> None:
-    """A pod whose token is not mounted may still have a kubeconfig."""
+    """A pod without a mounted token uses ~/.kube/config."""
     (in_cluster / "token").unlink()
     home_kubeconfig(tmp_path, kubeconfig("http://127.0.0.1:8001"))
     clean_environment.delenv("KUBECONFIG")
@@ -115,7 +115,7 @@ async def test_named_context_is_taken(kubeconfig: Any, connect: Any) -> None:
 
 
 async def test_nothing_configured(connect: Any, clean_environment: pytest.MonkeyPatch) -> None:
-    """The text names what was looked for."""
+    """The error names the places where the client looked."""
     clean_environment.setattr(credentials, "SERVICE_ACCOUNT", Path("/nonexistent"))
     text = await refusal(connect)
     assert ".kube/config does not exist" in text
@@ -142,13 +142,13 @@ async def test_missing_file_of_the_variable(connect: Any, clean_environment: pyt
     ],
 )
 async def test_broken_kubeconfig(connect: Any, kubeconfig: Any, text: str) -> None:
-    """Whatever is wrong with the file: one line, one class of error."""
+    """Every fault of the file gives one line and the same class of error."""
     kubeconfig("http://127.0.0.1:8001").write_text(text, encoding="utf-8")
     assert (await refusal(connect)).startswith("Kubernetes configuration unusable: ")
 
 
 async def test_secrets_of_a_broken_kubeconfig_are_not_told(connect: Any, kubeconfig: Any) -> None:
-    """The library quotes the entry it does not understand; our text stops before that."""
+    """The library quotes the entry that it does not understand. The error of the client leaves the quotation out."""
     path = kubeconfig("http://127.0.0.1:8001")
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     config["users"] = [{"name": "test", "token": "hunter2"}]
@@ -167,7 +167,7 @@ async def test_secrets_of_a_broken_kubeconfig_are_not_told(connect: Any, kubecon
     ],
 )
 async def test_broken_certificates(connect: Any, kubeconfig: Any, cluster: dict[str, str]) -> None:
-    """A CA that cannot be read is a matter of configuration, too."""
+    """A CA that cannot be read is a ConfigurationError, too."""
     kubeconfig("https://127.0.0.1:8001", **cluster)
     assert (await refusal(connect)).startswith("Kubernetes configuration unusable: ")
 
@@ -179,14 +179,14 @@ async def test_missing_token_file(connect: Any, kubeconfig: Any) -> None:
 
 
 async def test_failing_plug_in(connect: Any, kubeconfig: Any) -> None:
-    """An exec plug-in that cannot be run is told at the start."""
+    """An exec plug-in that cannot run is an error at the start."""
     plug_in = {"command": "/nonexistent/plug-in", "apiVersion": "client.authentication.k8s.io/v1"}
     kubeconfig("http://127.0.0.1:8001", user={"exec": plug_in})
     assert "/nonexistent/plug-in" in await refusal(connect)
 
 
 async def test_hanging_plug_in(connect: Any, clean_environment: pytest.MonkeyPatch) -> None:
-    """A source of credentials that never answers does not hang the start for ever."""
+    """The start fails after a time limit if the credentials do not come."""
 
     async def hang(*_: object) -> None:
         await asyncio.Event().wait()
@@ -206,7 +206,7 @@ async def test_untrusted_server_is_unreachable(tls_server: Any, kubeconfig: Any,
 async def test_name_in_the_certificate_can_be_given(
     tls_server: Any, kubeconfig: Any, connect: Any, authority: Any, tmp_path: Path
 ) -> None:
-    """``tls-server-name`` is what the certificate is checked for."""
+    """The client checks the certificate for the name in ``tls-server-name``."""
     authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
     kubeconfig(tls_server.url, **{"certificate-authority": "ca.crt", "tls-server-name": "other.example"})
     async with connect() as client:
@@ -215,14 +215,14 @@ async def test_name_in_the_certificate_can_be_given(
 
 
 def test_library_is_imported_late() -> None:
-    """Importing our client does not import the Kubernetes library: ``wva --help`` would pay 0.4 s for it."""
+    """Importing the client does not import the Kubernetes library, which would delay ``wva --help`` by 0.4 s."""
     code = "import sys, wva.kube.informer, wva.kube.client; print('kubernetes_asyncio' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - our own code
     assert run.stdout.strip() == "False"
 
 
 def test_finding_credentials_imports_no_model_of_the_library() -> None:
-    """They would take 38 MiB for as long as the controller runs. Who imports the library as usual gets all of it."""
+    """The models of the library would take 38 MiB of memory. A normal import of the library still gets all of it."""
     code = """
 import sys
 from wva.kube.credentials import library

@@ -1,4 +1,4 @@
-"""Every way in which a request can fail becomes one of our classes, with a text that says what was attempted."""
+"""Every failed request raises one of the client's exceptions, with a text that says what was attempted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_status_becomes_its_class(
 
 
 async def test_plain_text_of_a_load_balancer_is_an_error(server: Any, client: KubeClient) -> None:
-    """A body that is no Status ends up, shortened to one line, in the message."""
+    """A body that is no Status is in the message, shortened to one line."""
     server.say(b"upstream connect error\n" + b"x" * 1000, status=503)
     with pytest.raises(errors.Unavailable, match=r"503: upstream connect error x+\.\.\.$") as caught:
         await client.list(PODS)
@@ -63,7 +63,7 @@ async def test_plain_text_of_a_load_balancer_is_an_error(server: Any, client: Ku
 
 @pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("Fri, 31 Dec 2027 23:59:59 GMT", None), ("", None)])
 async def test_retry_after_is_read(server: Any, client: KubeClient, header: str, seconds: float | None) -> None:
-    """Seconds are taken; anything else means that nothing was asked for."""
+    """Seconds are used, and all other values are ignored."""
     server.say(status(429, "TooManyRequests"), status=429, headers={"Retry-After": header})
     with pytest.raises(errors.TooManyRequests) as caught:
         await client.list(PODS)
@@ -73,7 +73,7 @@ async def test_retry_after_is_read(server: Any, client: KubeClient, header: str,
 async def test_refused_connection_is_unreachable(
     client: KubeClient, kubeconfig: Any, connect: Any, unused_port: int, instruments: Instruments
 ) -> None:
-    """Without a listener there is no answer: the status is 0, and the request is counted with code 0."""
+    """A request without an answer has status 0, and is counted with code 0."""
     kubeconfig(f"http://127.0.0.1:{unused_port}")
     async with connect() as lonely:
         with pytest.raises(errors.Unreachable, match="GET /version") as caught:
@@ -91,7 +91,7 @@ def unused_port() -> int:
 
 
 async def test_silent_server_is_unreachable(server: Any, kubeconfig: Any, connect: Any) -> None:
-    """A call that is not answered within the time-out ends."""
+    """A request without an answer ends after the time limit."""
 
     async def hang(_: web.Request) -> web.StreamResponse:
         await asyncio.Event().wait()
@@ -105,7 +105,7 @@ async def test_silent_server_is_unreachable(server: Any, kubeconfig: Any, connec
 
 
 async def test_body_that_stalls_is_unreachable(server: Any, kubeconfig: Any, connect: Any) -> None:
-    """The time-out covers the body, too: headers alone are no answer."""
+    """The time limit includes the body."""
 
     async def stall(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -122,7 +122,7 @@ async def test_body_that_stalls_is_unreachable(server: Any, kubeconfig: Any, con
 
 
 async def test_connection_cut_in_the_body_is_unreachable(server: Any, client: KubeClient) -> None:
-    """Half an answer is none."""
+    """An incomplete body is an error."""
 
     async def cut(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "1000"})
@@ -139,7 +139,7 @@ async def test_connection_cut_in_the_body_is_unreachable(server: Any, client: Ku
 
 @pytest.mark.parametrize("body", [b"<html>login</html>", b'{"metadata":"no"}', b""])
 async def test_success_with_a_foreign_body_is_undecodable(server: Any, client: KubeClient, body: bytes) -> None:
-    """A 200 that is not what was asked for (a login page) is an error of its own for objects and lists."""
+    """A 200 with another body, such as a login page, raises Undecodable."""
     server.say(body)
     with pytest.raises(errors.Undecodable):
         await client.get(DEPLOYMENTS, KEY)
@@ -148,7 +148,7 @@ async def test_success_with_a_foreign_body_is_undecodable(server: Any, client: K
 
 
 async def test_redirects_are_not_followed(server: Any, client: KubeClient) -> None:
-    """The token is not carried to wherever a redirect points."""
+    """The client does not send its token to another address."""
     server.say(b"", status=302, headers={"Location": f"{server.url}/elsewhere"})
     with pytest.raises(errors.ApiError) as caught:
         await client.get(PODS, KEY)
@@ -157,7 +157,7 @@ async def test_redirects_are_not_followed(server: Any, client: KubeClient) -> No
 
 
 async def test_object_without_name_is_never_asked_for(server: Any, client: KubeClient) -> None:
-    """An empty name would read the collection; it is refused before anything is sent."""
+    """A GET with an empty name would list the collection, so the client refuses it."""
     with pytest.raises(ValueError, match="needs a name"):
         await client.get(PODS, Key("demo", ""))
     assert server.received == []
@@ -166,7 +166,7 @@ async def test_object_without_name_is_never_asked_for(server: Any, client: KubeC
 async def test_requests_are_counted_by_verb_resource_and_code(
     server: Any, client: KubeClient, instruments: Instruments
 ) -> None:
-    """Each request is one count."""
+    """Each request is counted once."""
     server.say(status(404, "NotFound"), status=404)
     with pytest.raises(errors.NotFound):
         await client.get(DEPLOYMENTS, KEY)

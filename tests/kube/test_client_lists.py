@@ -1,4 +1,4 @@
-"""Lists of any size: in pages that fit, and beside them the event loop goes on."""
+"""Lists of any size are read in pages, and the event loop goes on meanwhile."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ BODY_BYTES = 20_000
 
 
 class Large:
-    """A server with pods of a kilobyte, which ignores the limit for what comes from its cache."""
+    """A server with large pods. It ignores the limit of a request with resourceVersion 0."""
 
     def __init__(self, server: Any, *, objects: int, size: int = 1000) -> None:
-        """Answer lists of ``server``."""
+        """Answer the lists of ``server``."""
         self.server = server
         self.items = [
             {"metadata": {"name": f"p{number:04}", "namespace": "demo", "annotations": {"a": "x" * size}}}
@@ -43,7 +43,7 @@ class Large:
 
     @property
     def limits(self) -> list[tuple[str | None, str, str | None]]:
-        """Version, limit and place of each request."""
+        """Version, limit and continue token of each request."""
         queries = [request.query for request in self.server.received]
         return [(query.get("resourceVersion"), query["limit"], query.get("continue")) for query in queries]
 
@@ -64,7 +64,10 @@ async def test_a_list_is_read_page_by_page(server: Any, client: KubeClient, monk
 
 
 async def test_pages_that_are_too_large_are_asked_for_again_with_fewer_objects(server: Any, client: KubeClient) -> None:
-    """An answer is not read beyond what is worked on at a time; the newest state has pages on every server."""
+    """A list with resourceVersion 0 has no pages.
+
+    If it is too large, the client requests the newest state in smaller pages.
+    """
     large = Large(server, objects=100)
     listed = await client.list(PODS, resource_version="0")
     assert len(listed.items) == 100
@@ -73,14 +76,14 @@ async def test_pages_that_are_too_large_are_asked_for_again_with_fewer_objects(s
 
 
 async def test_a_version_that_must_be_reached_is_kept_when_pages_get_smaller(server: Any, client: KubeClient) -> None:
-    """Only what comes from the cache has no pages."""
+    """Only resourceVersion 0 has to be dropped, because its lists have no pages."""
     large = Large(server, objects=30)
     assert len((await client.list(PODS, resource_version="5")).items) == 30
     assert {version for version, _, place in large.limits if place is None} == {"5"}
 
 
 async def test_one_object_beyond_all_bounds_is_an_error_of_that_kind_alone(server: Any, client: KubeClient) -> None:
-    """It ends after a few requests, with the name of what is too large."""
+    """The client gives up after a few requests, and the error names the path."""
     large = Large(server, objects=1, size=BODY_BYTES)
     with pytest.raises(errors.TooLarge, match=f"GET /api/v1/pods: 200 TooLarge: more than {BODY_BYTES} bytes"):
         await client.list(PODS)
@@ -88,7 +91,7 @@ async def test_one_object_beyond_all_bounds_is_an_error_of_that_kind_alone(serve
 
 
 async def test_a_body_without_a_length_is_cut_as_well(server: Any, client: KubeClient) -> None:
-    """A proxy may send it in chunks."""
+    """The limit also holds for a chunked body."""
     sent = 0
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -109,7 +112,7 @@ async def test_a_body_without_a_length_is_cut_as_well(server: Any, client: KubeC
 async def test_a_list_whose_rest_has_expired_is_gone(
     server: Any, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The caller lists anew; half a list is none."""
+    """The caller has to list again, because half a list is of no use."""
     monkeypatch.setattr("wva.kube.client.PAGE_OBJECTS", 10)
     large = Large(server, objects=25)
 
@@ -126,7 +129,7 @@ async def test_a_list_whose_rest_has_expired_is_gone(
 async def test_objects_that_are_too_large_are_counted_and_left_out(
     server: Any, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others are there."""
+    """The list has its other objects."""
     monkeypatch.setattr(resource_module, "MAX_OBJECT_BYTES", 2000)
     large = Large(server, objects=3)
     large.items[1]["metadata"]["annotations"]["a"] = "x" * 3000
@@ -137,7 +140,7 @@ async def test_objects_that_are_too_large_are_counted_and_left_out(
 
 @pytest.mark.looptime
 async def test_a_change_that_is_too_large_keeps_what_was_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is counted, the watch goes on behind it, and only the deletion of such an object is told."""
+    """The change is counted and skipped, the object keeps its last state, and the watch goes on."""
     monkeypatch.setattr(resource_module, "MAX_OBJECT_BYTES", 2000)
     large = event("MODIFIED", "a", "12", annotations={"a": "x" * 3000})
     client = ScriptedClient(lists=[pods()], streams=[[event("ADDED", "a", "11"), large, event("ADDED", "b", "13")]])
@@ -148,7 +151,7 @@ async def test_a_change_that_is_too_large_keeps_what_was_known(monkeypatch: pyte
 
 
 async def turns(work: Any) -> int:
-    """Return how often another task had its turn while ``work`` ran."""
+    """Return how often another task ran during ``work``."""
     count = 0
 
     async def other() -> None:
@@ -168,14 +171,14 @@ async def turns(work: Any) -> int:
 async def test_others_have_their_turn_during_a_long_list(
     server: Any, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between objects, whenever a slice of time is over; here every slice is."""
+    """Other tasks run between objects when a time slice is over. In this test the slices have no length."""
     Large(server, objects=150, size=10)
     monkeypatch.setattr("wva.kube.client.Slices", partial(Slices, 0.0))
     assert await turns(client.list(PODS)) >= 150
 
 
 async def test_others_have_their_turn_during_a_burst_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands of lines may wait in the buffer of the connection."""
+    """Other tasks run although thousands of lines may wait in the buffer of the connection."""
     monkeypatch.setattr("wva.kube.watch.Slices", partial(Slices, 0.0))
     burst = [event("ADDED", f"p{number}", str(number)) for number in range(11, 500)]
     client = ScriptedClient(lists=[pods()], streams=[burst])
@@ -185,7 +188,7 @@ async def test_others_have_their_turn_during_a_burst_of_events(monkeypatch: pyte
 async def test_a_list_of_many_large_objects_is_read_in_little_pieces(
     server: Any, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Objects of 1.5 MiB each: no page is above the bound, and all of them arrive."""
+    """Objects have 1.5 MiB each, no page is above the limit, and all objects arrive."""
     monkeypatch.setattr(transport, "MAX_BODY_BYTES", 8 * 1024**2)
     sizes: list[int] = []
     decode = PODS.decode_page

@@ -1,4 +1,4 @@
-"""What the verbs put on the wire."""
+"""The HTTP requests that the client sends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def answer(server: Any) -> None:
 
 
 async def test_get_decodes_the_object(server: Any, client: KubeClient) -> None:
-    """One GET on the object's path, with our name and without compression."""
+    """The client sends one GET to the object's path, with its own User-Agent and without compression."""
     deployment = await client.get(DEPLOYMENTS, KEY)
     assert deployment.metadata.key == KEY
     assert (server.last.method, server.last.path) == ("GET", "/apis/apps/v1/namespaces/demo/deployments/a")
@@ -32,7 +32,7 @@ async def test_get_decodes_the_object(server: Any, client: KubeClient) -> None:
 
 
 async def test_list_decodes_what_it_can(server: Any, client: KubeClient) -> None:
-    """Items that do not fit are left out and counted; selectors go into the query, absent ones do not."""
+    """Items that cannot be decoded are left out and counted. Only the given selectors are in the query."""
     server.say({"metadata": {"resourceVersion": "9"}, "items": [OBJECT, {"metadata": 5}]})
     listed = await client.list(PODS, namespace="demo", resource_version="0", label_selector="a=b,c")
     assert [pod.metadata.name for pod in listed.items] == ["a"]
@@ -51,14 +51,14 @@ async def test_list_decodes_what_it_can(server: Any, client: KubeClient) -> None
 async def test_a_list_says_how_old_it_may_be(
     server: Any, client: KubeClient, version: str | None, query: dict[str, str]
 ) -> None:
-    """Any state in the cache, the newest, or one that is not older than another."""
+    """The query asks for the newest state, any cached state, or one that is not older than a version."""
     server.say({"metadata": {"resourceVersion": "9"}, "items": []})
     await client.list(PODS, resource_version=version)
     assert server.last.query == {"limit": "500", **query}
 
 
 async def test_merge_patch_is_the_default(server: Any, client: KubeClient) -> None:
-    """A patch says its type: without it the library would send a JSON patch."""
+    """The client sets the content type, because the library would send a JSON patch."""
     await client.patch(PODS, KEY, {"status": {"phase": "Running"}}, subresource="status")
     assert server.last.method == "PATCH"
     assert server.last.path == "/api/v1/namespaces/demo/pods/a/status"
@@ -68,7 +68,7 @@ async def test_merge_patch_is_the_default(server: Any, client: KubeClient) -> No
 
 
 async def test_create_posts_to_the_collection(server: Any, client: KubeClient) -> None:
-    """The created object comes back as stored."""
+    """The client returns the created object as the server stored it."""
     created = await client.create(LEASES, "demo", {"metadata": {"name": "a"}, "spec": {}})
     assert created.metadata.resource_version == "3"
     assert (server.last.method, server.last.path) == ("POST", "/apis/coordination.k8s.io/v1/namespaces/demo/leases")
@@ -76,34 +76,34 @@ async def test_create_posts_to_the_collection(server: Any, client: KubeClient) -
 
 
 async def test_update_puts_the_object(server: Any, client: KubeClient) -> None:
-    """The version in the body travels as it is: the server checks it."""
+    """The body is sent unchanged, with its version, which the server checks."""
     await client.update(PODS, KEY, OBJECT)
     assert (server.last.method, server.last.path) == ("PUT", "/api/v1/namespaces/demo/pods/a")
     assert json.loads(server.last.body) == OBJECT
 
 
 async def test_names_are_encoded(server: Any, client: KubeClient) -> None:
-    """A name cannot reach another path: the server sees it as one segment."""
+    """A name is one encoded segment of the path, so it cannot reach another path."""
     await client.get(PODS, Key("demo", "a/../b c"))
     assert server.last.path == "/api/v1/namespaces/demo/pods/a/../b c"
     assert server.last.headers["Host"] in server.url
 
 
 async def test_empty_body_is_sent(server: Any, client: KubeClient) -> None:
-    """An empty mapping is a body of its own, no absent one."""
+    """An empty mapping is sent as a body."""
     await client.request_json("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {})
     assert server.last.body == b"{}"
 
 
 async def test_raw_request_returns_the_body(server: Any, client: KubeClient) -> None:
-    """Discovery and the like return their bytes; the path may carry a query."""
+    """The client returns the bytes. The path may have a query."""
     server.say(b'{"groups":[]}')
     assert await client.request_json("GET", "/apis?limit=1") == b'{"groups":[]}'
     assert server.last.query == {"limit": "1"}
 
 
 async def test_server_behind_a_path(server: Any, kubeconfig: Any, connect: Any) -> None:
-    """A server URL with a path of its own (a management proxy) keeps it."""
+    """The path of the server URL (for example of a management proxy) is kept."""
     kubeconfig(f"{server.url}/k8s/clusters/c-1/")
     async with connect() as client:
         await client.get(PODS, KEY)
@@ -113,7 +113,7 @@ async def test_server_behind_a_path(server: Any, kubeconfig: Any, connect: Any) 
 async def test_environment_proxies_are_ignored(
     server: Any, client: KubeClient, clean_environment: pytest.MonkeyPatch
 ) -> None:
-    """HTTP_PROXY is for the outside world: API traffic goes straight to the server."""
+    """The client ignores HTTP_PROXY and HTTPS_PROXY."""
     clean_environment.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     clean_environment.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     assert (await client.get(PODS, KEY)).metadata.key == KEY
@@ -121,7 +121,7 @@ async def test_environment_proxies_are_ignored(
 
 
 async def test_proxy_of_the_kubeconfig_is_used(server: Any, kubeconfig: Any, connect: Any) -> None:
-    """A proxy-url in the kubeconfig is meant: the request goes there."""
+    """The client uses the proxy-url of the kubeconfig."""
     kubeconfig("http://api.example:8080", **{"proxy-url": server.url})
     async with connect() as client:
         await client.get(PODS, KEY)

@@ -1,4 +1,4 @@
-"""Raw watch streams: splitting, long lines, idle limit, and connections that are closed."""
+"""Raw watch streams: split lines, long lines, the idle limit, closed connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wva.kube.client import KubeClient
 
 
 def script(server: Any, *chunks: bytes, hang: bool = False, pause_seconds: float = 0.0) -> asyncio.Event:
-    """Answer with these chunks, then end or hang. The event tells that the request is over on the server's side."""
+    """Answer with these chunks, then end or hang. The event is set when the request is over on the server's side."""
     over = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -40,7 +40,7 @@ def script(server: Any, *chunks: bytes, hang: bool = False, pause_seconds: float
 
 
 async def read(client: KubeClient, *, idle_seconds: float = 5.0) -> list[bytes]:
-    """Read a stream to its end."""
+    """Return all lines of a stream."""
     lines = client.stream(PODS, resource_version="7", timeout_seconds=300, idle_seconds=idle_seconds)
     return [line async for line in lines]
 
@@ -83,13 +83,13 @@ async def test_request_asks_for_a_watch_with_bookmarks(server: Any, client: Kube
 async def test_lines_are_split_wherever_the_chunks_end(
     server: Any, client: KubeClient, chunks: list[bytes], lines: list[bytes]
 ) -> None:
-    """Chunk borders mean nothing, empty lines are dropped, a last line without newline counts."""
+    """Chunk borders do not matter, empty lines are dropped, and the last line needs no newline."""
     script(server, *chunks, pause_seconds=0.005)
     assert await read(client) == lines
 
 
 async def test_line_of_five_mebibytes_passes(server: Any, client: KubeClient) -> None:
-    """The reader of lines in aiohttp stops at about 4 MiB."""
+    """The client accepts longer lines than aiohttp, which stops at about 4 MiB."""
     long = b"x" * (5 * 1024 * 1024)
     script(server, long + b"\nshort\n")
     assert await read(client) == [long, b"short"]
@@ -98,21 +98,21 @@ async def test_line_of_five_mebibytes_passes(server: Any, client: KubeClient) ->
 async def test_of_an_endless_line_only_the_beginning_is_kept(
     server: Any, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line beyond the limit (16 MiB; less here) takes no more memory than that, and the next line is whole."""
+    """The client cuts a line at the limit (16 MiB, less in this test), and the next line is complete."""
     monkeypatch.setattr(transport, "MAX_LINE_BYTES", 1000)
     script(server, b"x" * 400_000, b"y" * 400_000, b"z\nnext\n")
     assert await read(client) == [b"x" * 1000, b"next"]
 
 
 async def test_silence_beyond_the_idle_limit_raises(server: Any, client: KubeClient) -> None:
-    """A stream that stalls after its first line does not hang."""
+    """A stream that stalls after its first line raises StreamIdle."""
     script(server, b"a\n", hang=True)
     with pytest.raises(errors.StreamIdle, match=r"nothing for 0\.5 s"):
         await read(client, idle_seconds=0.5)
 
 
 class Trickle:
-    """A body whose chunks come one by one, in faked time."""
+    """A body whose chunks come one by one, in simulated time."""
 
     def __init__(self, *chunks: bytes, every_seconds: float) -> None:
         """Wait before each chunk."""
@@ -154,7 +154,7 @@ async def test_every_chunk_renews_the_idle_limit() -> None:
 
 @pytest.mark.looptime
 async def test_idle_limit_is_kept_to_the_second() -> None:
-    """Silence of more than the limit ends the stream when the limit is over, not when data come at last."""
+    """The stream ends at the idle limit, not when the next data come."""
     content = Trickle(b"a\n", every_seconds=71.0)
     with pytest.raises(errors.StreamIdle, match=r"GET /api/v1/pods: Idle: nothing for 70 s"):
         await anext(lines_of(content))
@@ -162,7 +162,7 @@ async def test_idle_limit_is_kept_to_the_second() -> None:
 
 
 async def test_server_that_never_answers_a_watch_is_unreachable(server: Any, client: KubeClient) -> None:
-    """Waiting for headers is limited, too, and is not mistaken for a quiet stream."""
+    """Waiting for the headers is limited, and raises another error than a quiet stream."""
 
     async def hang(_: web.Request) -> web.StreamResponse:
         await asyncio.Event().wait()
@@ -175,7 +175,7 @@ async def test_server_that_never_answers_a_watch_is_unreachable(server: Any, cli
 
 
 async def test_lost_connection_is_unreachable(server: Any, client: KubeClient) -> None:
-    """A stream that is cut without its proper end raises after the lines that came."""
+    """The reader gets the lines before the break, and then the error."""
 
     async def cut(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -204,7 +204,7 @@ async def test_closing_the_generator_closes_the_connection(server: Any, client: 
 
 
 async def test_cancellation_passes_through_a_stream(server: Any, client: KubeClient) -> None:
-    """A cancelled reader sees CancelledError, not an error of ours, and frees the connection."""
+    """A cancelled reader gets CancelledError, and the connection is closed."""
     over = script(server, b"a\n", hang=True)
     started = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""CA and client certificate of the API server, rotated in their files under a running client."""
+"""The files of the CA and of the client certificate change while the client runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VERSION = {"gitVersion": "v1.34.4"}
 
 
 class Files:
-    """The files that a kubeconfig names, and who may issue them."""
+    """The files of a kubeconfig, and the authority that issues them."""
 
     def __init__(self, folder: Path, authority: trustme.CA) -> None:
         """Write a client certificate of the authority."""
@@ -28,7 +28,7 @@ class Files:
         self.renew(authority)
 
     def renew(self, issuer: trustme.CA, *, half: bool = False) -> None:
-        """Replace the certificate and, unless only half is done, its key."""
+        """Replace the certificate, and its key unless ``half``."""
         issued = issuer.issue_cert("controller@example.com")
         issued.cert_chain_pems[0].write_to_path(str(self.folder / "tls.crt"))
         if not half:
@@ -45,7 +45,7 @@ class Files:
 
 @pytest.fixture
 def files(tmp_path: Path, authority: trustme.CA) -> Files:
-    """Return the files of a client, in the authority's trust."""
+    """Return the files of a client that trusts the authority."""
     made = Files(tmp_path, authority)
     made.trust(authority)
     return made
@@ -53,7 +53,10 @@ def files(tmp_path: Path, authority: trustme.CA) -> Files:
 
 @pytest.fixture
 async def mutual(authority: trustme.CA) -> AsyncIterator[tuple[FakeServer, list[str]]]:
-    """Serve HTTPS to clients with a certificate, one request per connection; yield the serial numbers seen, too."""
+    """Serve HTTPS to clients with a certificate, one request per connection.
+
+    Yield also the serial numbers of the clients.
+    """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     authority.configure_trust(context)
@@ -72,7 +75,7 @@ async def mutual(authority: trustme.CA) -> AsyncIterator[tuple[FakeServer, list[
 async def test_a_renewed_client_certificate_is_presented(
     mutual: tuple[FakeServer, list[str]], files: Files, kubeconfig: Any, connect: Any
 ) -> None:
-    """The next connection presents it; half of a rotation presents the last good one."""
+    """The next connection uses it. While only one of the two files is new, the client uses the last valid pair."""
     server, seen = mutual
     kubeconfig(server.url, user=files.user(), **{"certificate-authority": str(files.folder / "ca.crt")})
     async with connect() as client:
@@ -91,7 +94,7 @@ async def test_a_renewed_client_certificate_is_presented(
 
 
 async def test_a_ca_that_is_added_is_trusted(tls_server: Any, files: Files, kubeconfig: Any, connect: Any) -> None:
-    """A cluster that changes its CA hands out both for a while; the client reads the new file without a restart."""
+    """During a change of the CA, a cluster provides both. The client reads the new file without a restart."""
     tls_server.say(VERSION)
     old = trustme.CA()
     files.trust(old)
@@ -110,7 +113,7 @@ async def test_a_ca_that_is_added_is_trusted(tls_server: Any, files: Files, kube
 async def test_without_verification_any_server_is_believed(
     tls_server: Any, files: Files, kubeconfig: Any, connect: Any
 ) -> None:
-    """As the kubeconfig says; a client certificate is presented all the same, and renewed."""
+    """With insecure-skip-tls-verify the client accepts any server, and still uses its own certificate."""
     tls_server.say(VERSION, headers={"Connection": "close"})
     kubeconfig(tls_server.url, user=files.user(), **{"insecure-skip-tls-verify": True})
     async with connect() as client:
@@ -121,7 +124,7 @@ async def test_without_verification_any_server_is_believed(
 
 
 async def test_a_key_with_a_password_is_an_error(tls_server: Any, files: Files, kubeconfig: Any, connect: Any) -> None:
-    """The client does not ask for the password on a terminal: the process would wait for ever."""
+    """The client refuses the key. If it asked for the password at the terminal, the process would wait for ever."""
     path = files.folder / "tls.key"
     key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     encryption = serialization.BestAvailableEncryption(b"secret")

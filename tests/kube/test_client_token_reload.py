@@ -1,4 +1,4 @@
-"""Tokens rotate while the process runs: each request carries the current one."""
+"""Tokens that change while the process runs: each request has the current one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSION = {"gitVersion": "v1.34.1"}
 
 
 def swap(path: Path, text: str) -> None:
-    """Replace a file like a kubelet does: in one step, by renaming."""
+    """Replace a file as the kubelet does, by renaming."""
     fresh = path.with_suffix(".new")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(path)
@@ -44,7 +44,7 @@ def service_account(
 
 
 async def test_in_cluster_token_is_reloaded(tls_server: Any, service_account: Path, connect: Any) -> None:
-    """The request after a rotation carries the new token, over TLS checked against the service account's CA."""
+    """The next request has the new token, over TLS with the CA of the service account."""
     tls_server.say(VERSION)
     async with connect() as client:
         await client.request_json("GET", "/version")
@@ -54,7 +54,7 @@ async def test_in_cluster_token_is_reloaded(tls_server: Any, service_account: Pa
 
 
 async def test_watches_carry_the_current_token(tls_server: Any, service_account: Path, connect: Any) -> None:
-    """Streams are opened with the token of the moment, too."""
+    """A stream is opened with the current token."""
     tls_server.say(b"")
     async with connect() as client:
         for token in ("first", "second"):
@@ -67,7 +67,7 @@ async def test_watches_carry_the_current_token(tls_server: Any, service_account:
 async def test_token_file_of_a_kubeconfig_is_reloaded(
     server: Any, kubeconfig: Any, connect: Any, tmp_path: Path
 ) -> None:
-    """The library reads a tokenFile once and keeps its newline; here it is followed, relative to the kubeconfig."""
+    """The client reads a tokenFile again, which the library does not. Its path is relative to the kubeconfig."""
     server.say(VERSION)
     token = tmp_path / "token"
     token.write_text("first\n", encoding="utf-8")
@@ -81,7 +81,7 @@ async def test_token_file_of_a_kubeconfig_is_reloaded(
 
 
 async def test_token_in_the_kubeconfig_is_sent(server: Any, kubeconfig: Any, connect: Any) -> None:
-    """A fixed token needs no reload."""
+    """The client sends the token of the kubeconfig."""
     server.say(VERSION)
     kubeconfig(server.url, user={"token": "fixed"})
     async with connect() as client:
@@ -90,7 +90,7 @@ async def test_token_in_the_kubeconfig_is_sent(server: Any, kubeconfig: Any, con
 
 
 async def test_no_credentials_no_header(server: Any, kubeconfig: Any, connect: Any) -> None:
-    """A server without authentication (a local one) gets no Authorization header."""
+    """Without credentials the client sends no Authorization header."""
     server.say(VERSION)
     kubeconfig(server.url)
     async with connect() as client:
@@ -107,7 +107,7 @@ def token_path(tmp_path: Path) -> Path:
 
 
 def test_unreadable_token_keeps_the_last_one(token_path: Path) -> None:
-    """While the file is missing, the old token goes on, and the trouble is logged once, without the token."""
+    """While the file is missing, the client uses the old token. It logs that once, without the token."""
     hook, configuration = TokenFile(token_path), SimpleNamespace(api_key={})
     hook(configuration)
     token_path.unlink()
@@ -123,7 +123,7 @@ def test_unreadable_token_keeps_the_last_one(token_path: Path) -> None:
 
 
 def test_empty_token_keeps_the_last_one(token_path: Path) -> None:
-    """A file caught between truncation and writing does not empty the header."""
+    """An empty file does not replace the token."""
     hook, configuration = TokenFile(token_path), SimpleNamespace(api_key={})
     hook(configuration)
     token_path.write_text("\n", encoding="utf-8")
@@ -132,7 +132,7 @@ def test_empty_token_keeps_the_last_one(token_path: Path) -> None:
 
 
 def test_swapped_link_is_followed(tmp_path: Path) -> None:
-    """A kubelet swaps a symbolic link to a folder; the file behind it counts."""
+    """The kubelet replaces a symbolic link to a folder, and the client reads the file in the new folder."""
     for name in ("first", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "token").write_text(name, encoding="utf-8")
@@ -148,12 +148,12 @@ def test_swapped_link_is_followed(tmp_path: Path) -> None:
 
 
 class NumberedTokenLoader:
-    """Stands for the library's loader: hands out numbered tokens."""
+    """Replaces the loader of the library, and returns numbered tokens."""
 
     provider: object = None
 
     def __init__(self, *, expires: bool = False) -> None:
-        """Count loads; ``expires`` adds what an exec plug-in with a date leaves."""
+        """Start without loads. ``expires`` sets what an exec plug-in with an expiry sets."""
         self.loads = 0
         self.broken = False
         if expires:
@@ -168,7 +168,7 @@ class NumberedTokenLoader:
 
 
 class Time:
-    """A clock that a test moves."""
+    """A clock that a test sets."""
 
     seconds = 0.0
 
@@ -178,7 +178,7 @@ class Time:
 
 
 async def test_expiring_credentials_are_looked_at_once_per_minute() -> None:
-    """The loader decides itself whether they have expired; it is asked at most once per minute."""
+    """The client asks the loader at most once per minute. The loader decides whether they have expired."""
     loader, time, configuration = NumberedTokenLoader(expires=True), Time(), SimpleNamespace(api_key={})
     renewal = Renewal(loader, monotonic=time)
     for time.seconds in range(130):
@@ -187,7 +187,7 @@ async def test_expiring_credentials_are_looked_at_once_per_minute() -> None:
 
 
 async def test_lasting_credentials_are_renewed_only_when_refused() -> None:
-    """A plug-in without a date runs again after a 401, and not more often than every ten seconds."""
+    """A plug-in without an expiry runs again only after a 401, and at most every ten seconds."""
     loader, time, configuration = NumberedTokenLoader(), Time(), SimpleNamespace(api_key={})
     renewal = Renewal(loader, monotonic=time)
     time.seconds = 1000.0
@@ -205,7 +205,7 @@ async def test_lasting_credentials_are_renewed_only_when_refused() -> None:
 
 
 async def test_refusal_overrules_the_date_of_the_plug_in() -> None:
-    """Credentials that the plug-in calls good are asked for anew when the server refuses them."""
+    """After a 401 the credentials are loaded again, even if they have not expired."""
     loader, time, configuration = NumberedTokenLoader(expires=True), Time(), SimpleNamespace(api_key={})
     renewal = Renewal(loader, monotonic=time)
     time.seconds = 10.0
@@ -216,7 +216,7 @@ async def test_refusal_overrules_the_date_of_the_plug_in() -> None:
 
 
 async def test_failed_renewal_keeps_the_credentials() -> None:
-    """A plug-in that fails is logged by the kind of its failure, which may not tell secrets, and asked again later."""
+    """The old credentials stay. The log has only the class of the error, because its text may contain secrets."""
     loader, time, configuration = (
         NumberedTokenLoader(expires=True),
         Time(),
@@ -233,7 +233,7 @@ async def test_failed_renewal_keeps_the_credentials() -> None:
 async def test_exec_plug_in_is_asked_again_after_a_401(
     server: Any, kubeconfig: Any, connect: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a real plug-in: the request after a refused one carries the token of a new run."""
+    """A real plug-in runs again after a 401, and the next request has its new token."""
     monkeypatch.setattr("wva.kube.credentials.REFUSED_SECONDS", 0.0)
     runs = tmp_path / "runs"
     credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "T"}}

@@ -1,4 +1,4 @@
-"""Writes are sent only while the guard allows it: no write may happen after the lease's deadline."""
+"""Writes are sent only while the guard allows it, so that none is sent after the Lease's deadline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERBS = ["create", "patch", "update"]
 
 
 async def write(client: KubeClient, verb: str) -> None:
-    """Send one write of each kind."""
+    """Send a write with this verb."""
     match verb:
         case "create":
             await client.create(PODS, "demo", POD)
@@ -32,7 +32,7 @@ async def write(client: KubeClient, verb: str) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_refused_write_is_not_sent(server: Any, client: KubeClient, verb: str) -> None:
-    """With a guard that says no, every writing verb raises and the server hears nothing."""
+    """If the guard refuses, every writing verb raises and sends nothing."""
     server.say(POD)
     with pytest.raises(errors.WriteRefused, match="not allowed to write now"):
         await write(client.with_write_guard(lambda: False), verb)
@@ -41,7 +41,7 @@ async def test_refused_write_is_not_sent(server: Any, client: KubeClient, verb: 
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_allowed_write_is_sent(server: Any, client: KubeClient, verb: str) -> None:
-    """With a guard that says yes, the write goes out."""
+    """If the guard allows it, the write is sent."""
     server.say(POD)
     await write(client.with_write_guard(lambda: True), verb)
     assert len(server.received) == 1
@@ -50,7 +50,7 @@ async def test_allowed_write_is_sent(server: Any, client: KubeClient, verb: str)
 async def test_guard_is_asked_again_when_the_connection_stands(
     server: Any, client: KubeClient, instruments: Instruments
 ) -> None:
-    """A lease that ends while the connection is opened stops the write: nothing has been sent yet."""
+    """A write is stopped if the Lease ends while the connection is opened."""
     server.say(POD)
     answers = iter([True, False])
     with pytest.raises(errors.WriteRefused):
@@ -63,7 +63,7 @@ async def test_guard_is_asked_again_when_the_connection_stands(
 async def test_guard_is_asked_again_when_the_body_leaves(
     server: Any, client: KubeClient, instruments: Instruments
 ) -> None:
-    """A lease that ends between headers and body stops the write: the headers have not left before the body does."""
+    """A write is stopped if the Lease ends between headers and body. The headers are sent together with the body."""
     server.say(POD)
     answers = iter([True, True, False])
     with pytest.raises(errors.WriteRefused, match=r"^PATCH "):
@@ -76,7 +76,7 @@ async def test_guard_is_asked_again_when_the_body_leaves(
 
 @pytest.mark.parametrize("verb", ["update", "delete"])
 async def test_guard_is_asked_before_the_library_sends_again(server: Any, client: KubeClient, verb: str) -> None:
-    """When the server closes a kept connection aiohttp repeats the request, but not after the lease has ended."""
+    """When the server closes a kept connection, aiohttp repeats the request, but not after the Lease has ended."""
     server.say(POD)
     await client.get(PODS, KEY)
     server.received.clear()
@@ -96,7 +96,7 @@ async def test_guard_is_asked_before_the_library_sends_again(server: Any, client
 async def test_guard_is_asked_after_waiting_for_a_free_connection(
     server: Any, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request that waits in the queue of the pool while the lease ends is not sent when its turn comes."""
+    """A request that waits for a free connection is not sent if the Lease ends meanwhile."""
     monkeypatch.setattr(client._transport.session.connector, "_limit", 1)
     arrived, release, allowed = asyncio.Event(), asyncio.Event(), [True]
 
@@ -120,7 +120,7 @@ async def test_guard_is_asked_after_waiting_for_a_free_connection(
 
 
 async def test_refusal_leaves_the_connection_pool_usable(server: Any, client: KubeClient) -> None:
-    """After refusals in the last moment the client still works."""
+    """The client works after refusals at any stage of a request."""
     server.say(POD)
     for _ in range(3):
         answers = iter([True, False])
@@ -133,7 +133,7 @@ async def test_refusal_leaves_the_connection_pool_usable(server: Any, client: Ku
 
 
 async def test_reads_and_reviews_pass_the_guard(server: Any, client: KubeClient) -> None:
-    """The guard is about objects only: reading and asking for permissions stays possible without the lease."""
+    """The guard does not stop reads and reviews."""
     guarded = client.with_write_guard(lambda: False)
     server.say(POD)
     await guarded.get(PODS, KEY)
@@ -144,7 +144,7 @@ async def test_reads_and_reviews_pass_the_guard(server: Any, client: KubeClient)
 
 
 async def test_the_original_client_stays_unguarded(server: Any, client: KubeClient) -> None:
-    """The view shares the connection, not the guard: the elector writes its lease through the original."""
+    """The client with the guard shares only the connection. The elector writes its Lease with the original client."""
     server.say(POD)
     client.with_write_guard(lambda: False)
     await client.update(PODS, KEY, POD)

@@ -1,4 +1,4 @@
-"""When workers start and stop, and how many there are."""
+"""When the workers of a controller start and stop, and how many there are."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def _build():
 
 
 class SlowReconciler:
-    """A reconciler that takes 10 s and remembers when each key started and how it ended."""
+    """A reconciler that takes 10 s, and records when each key started and how it ended."""
 
     def __init__(self):
-        """Remember nothing yet."""
+        """Start without records."""
         self.started, self.ended = {}, {}
 
     async def __call__(self, key):
@@ -48,7 +48,7 @@ class SlowReconciler:
 
 
 async def test_no_key_is_touched_before_every_cache_has_synced(build):
-    """Keys wait until the last cache is complete."""
+    """The workers start when the last cache has synced."""
     reconcile, first, second = SlowReconciler(), asyncio.Event(), asyncio.Event()
     controller = build(reconcile)
     controller.queue.add("a")
@@ -64,7 +64,7 @@ async def test_no_key_is_touched_before_every_cache_has_synced(build):
 
 
 async def test_caches_that_do_not_sync_are_complained_about(build):
-    """A controller that cannot start says so every two minutes instead of being silently inert."""
+    """A controller whose caches do not sync logs it every two minutes."""
     controller = build(SlowReconciler())
     with capture_logs() as logs:
         run = asyncio.ensure_future(controller.run([asyncio.Event(), asyncio.Event()]))
@@ -77,7 +77,7 @@ async def test_caches_that_do_not_sync_are_complained_about(build):
 
 
 async def test_as_many_keys_at_once_as_there_are_workers(build):
-    """Two workers reconcile two keys side by side; the third waits."""
+    """Two workers reconcile two keys at the same time, and the third key waits."""
     reconcile = SlowReconciler()
     controller = build(reconcile, workers=2)
     for key in "abc":
@@ -90,7 +90,7 @@ async def test_as_many_keys_at_once_as_there_are_workers(build):
 
 
 async def test_cancelling_stops_reconciles_where_they_are(build):
-    """A cancelled controller is no time-out: the reconcile sees it, and its key is kept for a new start."""
+    """The reconcile is cancelled, and its key is kept for a new start."""
     reconcile = SlowReconciler()
     controller = build(reconcile)
     controller.queue.add("a")
@@ -105,7 +105,7 @@ async def test_cancelling_stops_reconciles_where_they_are(build):
 
 
 async def test_an_error_in_answer_to_a_cancellation_does_not_keep_the_worker_alive(build):
-    """A clean-up that fails hides the cancellation; the worker ends nevertheless."""
+    """The worker ends although the exception of a clean-up replaces the cancellation."""
 
     async def reconcile(_):
         try:
@@ -123,7 +123,7 @@ async def test_an_error_in_answer_to_a_cancellation_does_not_keep_the_worker_ali
 
 
 async def test_log_lines_of_a_reconcile_carry_controller_and_key(build):
-    """Whatever a reconciler logs can be traced to its key, also with several workers at once."""
+    """Log lines have the key of their reconcile, even with several workers."""
     seen = {}
 
     async def reconcile(key):
@@ -142,7 +142,7 @@ async def test_log_lines_of_a_reconcile_carry_controller_and_key(build):
 
 
 async def test_a_worker_that_fails_beside_its_reconcile_loses_no_key(build, monkeypatch):
-    """The controller ends, and with the next start the key is there again."""
+    """The controller ends, and reconciles the key after the next start."""
     reconciled = []
 
     async def reconcile(key):
@@ -163,7 +163,7 @@ async def test_a_worker_that_fails_beside_its_reconcile_loses_no_key(build, monk
 
 
 async def test_a_worker_that_fails_takes_no_key_from_the_others(build, monkeypatch):
-    """They are stopped in the middle of theirs, and these are there again, too."""
+    """The other workers are stopped, and their keys are reconciled after the next start."""
     reconciled, process = [], Controller._process
 
     async def reconcile(key):
@@ -191,5 +191,5 @@ async def test_a_worker_that_fails_takes_no_key_from_the_others(build, monkeypat
 
 
 async def broken(*_):
-    """Fail."""
+    """Raise an exception."""
     raise LookupError

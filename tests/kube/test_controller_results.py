@@ -1,4 +1,4 @@
-"""What brings a key back to the reconciler: its result, its failure, its time-out."""
+"""When a key is reconciled again: after its result, its failure or its timeout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ControllerBench:
     """A controller with a scripted reconciler: each call takes the next answer (a result, an error, or a function)."""
 
     def __init__(self, *answers, workers=1, timeout_seconds=60.0):
-        """Build everything; ``running`` starts it."""
+        """Build the controller. ``running`` starts it."""
         self.registry = CollectorRegistry()
         instruments = Instruments(self.registry)
         clock = LoopClock()
@@ -41,7 +41,7 @@ class ControllerBench:
         self.calls = []
 
     async def reconcile(self, key):
-        """Play the next answer; Done when the script is at its end."""
+        """Return or raise the next answer. Return Done when there is none left."""
         self.calls.append((round(asyncio.get_running_loop().time(), 3), key))
         answer = self.answers.pop(0) if self.answers else Done()
         if isinstance(answer, Exception):
@@ -50,16 +50,16 @@ class ControllerBench:
 
     @property
     def times(self):
-        """When reconciles started."""
+        """The times at which reconciles started."""
         return [time for time, _ in self.calls]
 
     def count(self, result):
-        """Return how often a reconcile ended like that."""
+        """Return how many reconciles had this result."""
         return self.registry.get_sample_value("wva_reconciles_total", {"controller": "bench", "result": result}) or 0
 
     @asynccontextmanager
     async def running(self):
-        """Run the controller inside, then stop it."""
+        """Run the controller during the body."""
         with capture_logs([merge_contextvars]) as self.logs:
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(self.controller.run())
@@ -77,7 +77,7 @@ async def hang():
 
 
 async def test_done_brings_the_key_back_only_on_a_change():
-    """After Done the worker does nothing with the key until it is added again."""
+    """After Done a key is reconciled only when it is added again."""
     async with ControllerBench().running() as bench:
         bench.queue.add("a")
         await asyncio.sleep(5000)
@@ -88,7 +88,7 @@ async def test_done_brings_the_key_back_only_on_a_change():
 
 
 async def test_after_brings_the_key_back_in_time():
-    """After(seconds) is a timer, no retry: it takes exactly that long."""
+    """After(seconds) reconciles the key again after exactly that time, without back-off."""
     async with ControllerBench(After(30.0), After(60.0)).running() as bench:
         bench.queue.add("a")
         await asyncio.sleep(1000)
@@ -110,7 +110,7 @@ async def test_a_failure_is_retried_with_growing_delays():
 
 
 async def test_a_failure_is_logged_once_with_its_key():
-    """One line per failed reconcile says which controller, which key and why; the next reconcile is not tainted."""
+    """The line has the controller, the key and the error."""
     async with ControllerBench(Unavailable(503, "", "down")).running() as bench:
         bench.queue.add("a")
         await asyncio.sleep(1)
@@ -120,7 +120,7 @@ async def test_a_failure_is_logged_once_with_its_key():
 
 
 async def test_a_bug_is_logged_with_its_traceback_and_ends_nothing():
-    """An unexpected exception is logged as an error with its traceback; the worker goes on with other keys."""
+    """An unexpected exception is logged with its traceback, and the worker goes on with other keys."""
     async with ControllerBench(RuntimeError("bug")).running() as bench:
         bench.queue.add("a")
         bench.queue.add("b")
@@ -132,7 +132,7 @@ async def test_a_bug_is_logged_with_its_traceback_and_ends_nothing():
 
 
 async def test_a_refused_write_is_no_error():
-    """Without the lease, writing is not ours to do: quietly tried again later, not counted as a failure."""
+    """Without the Lease the write is retried later, and is not counted as a failure."""
     async with ControllerBench(WriteRefused(0, "", "not leading")).running() as bench:
         bench.queue.add("a")
         await asyncio.sleep(1)
@@ -142,7 +142,7 @@ async def test_a_refused_write_is_no_error():
 
 
 async def test_a_hanging_reconcile_is_cancelled_and_retried():
-    """After the time-out the key is tried again, and the count says time-out."""
+    """After its timeout the key is tried again, and the timeout is counted."""
     async with ControllerBench(hang, timeout_seconds=10.0).running() as bench:
         bench.queue.add("a")
         await asyncio.sleep(20)
@@ -152,7 +152,7 @@ async def test_a_hanging_reconcile_is_cancelled_and_retried():
 
 
 async def test_a_time_out_inside_the_reconcile_is_an_error_of_its_own():
-    """A TimeoutError that the reconcile raises is counted as an error, not as its time-out."""
+    """A TimeoutError that the reconcile raises is counted as an error, not as a timeout."""
     async with ControllerBench(TimeoutError("query"), timeout_seconds=10.0).running() as bench:
         bench.queue.add("a")
         await asyncio.sleep(1)
@@ -160,7 +160,7 @@ async def test_a_time_out_inside_the_reconcile_is_an_error_of_its_own():
 
 
 async def test_a_change_during_a_reconcile_brings_the_key_back_at_once():
-    """The second reconcile starts when the first has ended, not beside it and not later."""
+    """The second reconcile starts as soon as the first one has ended."""
 
     async def slow():
         await asyncio.sleep(3)
@@ -175,7 +175,7 @@ async def test_a_change_during_a_reconcile_brings_the_key_back_at_once():
 
 
 async def test_durations_are_measured():
-    """The histogram holds the time each reconcile took."""
+    """The histogram has the duration of each reconcile."""
 
     async def slow():
         await asyncio.sleep(3)

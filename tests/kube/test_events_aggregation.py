@@ -1,4 +1,4 @@
-"""What becomes of many Events: counted, combined, and kept from flooding the API server."""
+"""How the recorder counts and combines many Events, and limits its requests to the API server."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ async def _bench():
 
 
 def other(number):
-    """Another object."""
+    """Return another object."""
     return ObjectReference("v1", "Pod", f"pod-{number}", "models", f"uid-{number}")
 
 
 async def test_the_same_again_raises_the_count(bench):
-    """One Event in the API server, with count and lastTimestamp of the newest occurrence."""
+    """The API server has one Event, with the count and the time of the newest occurrence."""
     for _ in range(3):
         bench.record()
         await bench.clock.advance(60.0)
@@ -41,7 +41,7 @@ async def test_the_same_again_raises_the_count(bench):
     ids=["message", "reason", "type", "object"],
 )
 async def test_what_differs_is_another_event(bench, different):
-    """Message, reason, type and object together say what is the same."""
+    """Two Events are equal only if message, reason, type and object are equal."""
     bench.record()
     bench.record(**different)
     await settle()
@@ -49,7 +49,7 @@ async def test_what_differs_is_another_event(bench, different):
 
 
 async def test_a_changed_object_is_the_same_object(bench):
-    """The resourceVersion of the reference does not count."""
+    """Equality does not depend on the resourceVersion of the object."""
     bench.record()
     bench.record(ref=ObjectReference(VARIANT.api_version, VARIANT.kind, VARIANT.name, VARIANT.namespace, "uid-1", "8"))
     await settle()
@@ -57,7 +57,7 @@ async def test_a_changed_object_is_the_same_object(bench):
 
 
 async def test_after_ten_quiet_minutes_a_new_event_starts(bench):
-    """An old Event is not revived; one that repeats within the window lives on, however old it is."""
+    """An Event that repeats within ten minutes is counted. After a longer pause a new Event starts."""
     bench.record()
     await bench.clock.advance(599.0)
     bench.record()
@@ -70,7 +70,7 @@ async def test_after_ten_quiet_minutes_a_new_event_starts(bench):
 
 
 async def test_what_waits_already_is_counted_before_it_is_sent(bench):
-    """Repetitions during a slow request cost one more request, not one each."""
+    """Repetitions during a slow request need one more request in total."""
     bench.server.gate.clear()
     for _ in range(5):
         bench.record()
@@ -82,7 +82,7 @@ async def test_what_waits_already_is_counted_before_it_is_sent(bench):
 
 
 async def test_many_texts_of_one_reason_are_combined(bench):
-    """Ten different messages are shown as they are; from the eleventh on one Event shows the newest."""
+    """Ten messages are shown one by one. From the eleventh on, one Event shows the newest message."""
     for number in range(13):
         bench.record(f"attempt {number}")
         await settle()
@@ -96,7 +96,7 @@ async def test_many_texts_of_one_reason_are_combined(bench):
 
 
 async def test_combining_ends_after_ten_quiet_minutes(bench):
-    """Then new texts are shown one by one again."""
+    """After ten minutes without an Event, new messages are shown one by one again."""
     for number in range(12):
         bench.record(f"attempt {number}")
         await settle()
@@ -107,7 +107,10 @@ async def test_combining_ends_after_ten_quiet_minutes(bench):
 
 
 async def test_one_object_cannot_flood(bench):
-    """25 posts at once, then one every five minutes; another object is not affected, and the count goes on."""
+    """An object has 25 posts at once, then one every five minutes.
+
+    Other objects are not affected, and the count goes on.
+    """
     for _ in range(40):
         bench.record()
         await settle()
@@ -132,7 +135,7 @@ NOTES = st.tuples(st.integers(0, 3), st.integers(0, 30), st.sampled_from([0.0, 1
 
 @given(st.lists(NOTES, max_size=80))
 def test_whatever_is_recorded_every_count_is_right_and_posts_are_limited(notes):
-    """The counts of all Events add up to what was recorded, and no object exceeds its bucket in any run."""
+    """The counts of all Events add up to the recorded ones, and no object exceeds its limit."""
     correlator, now, posts, series = Correlator(), 0.0, {}, {}
     for object_number, text, pause in notes:
         now += pause
@@ -145,7 +148,7 @@ def test_whatever_is_recorded_every_count_is_right_and_posts_are_limited(notes):
 
 
 def test_memory_is_bounded():
-    """What is forgotten only starts counting afresh."""
+    """The correlator forgets the oldest Events, and counts them from 1 again."""
     correlator = Correlator(size=3)
     for number in range(10):
         correlator.see(Note(other(number), "Normal", "R", "m"), wall=0.0, now=0.0)

@@ -1,4 +1,4 @@
-"""What an Event looks like in the API server, what happens when that does not answer, and how the recorder stops."""
+"""The form of a posted Event, what happens when the API server fails, and how the recorder stops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def _bench():
 
 
 async def test_an_event_carries_what_kubectl_shows(bench):
-    """Object, texts, times, count and who reports it."""
+    """An Event has object, texts, times, count and reporter."""
     bench.record("scaled to 3", reason="Scaled")
     await settle()
     assert bench.server.events == {
@@ -54,7 +54,7 @@ async def test_an_event_carries_what_kubectl_shows(bench):
 
 
 async def test_events_about_cluster_scoped_objects_go_to_the_default_namespace(bench):
-    """An Event needs a namespace even if its object has none."""
+    """An Event needs a namespace, even if its object has none."""
     bench.record(ref=ObjectReference("v1", "Node", "node-1"))
     await settle()
     (key,) = bench.server.events
@@ -63,7 +63,10 @@ async def test_events_about_cluster_scoped_objects_go_to_the_default_namespace(b
 
 
 async def test_long_messages_and_names_are_cut_to_what_the_api_accepts(bench):
-    """1024 bytes without half a character, 253 characters without a dangling dot; the combined prefix fits in, too."""
+    """A message has at most 1024 bytes and no broken character.
+
+    A name has at most 253 characters and no dot at its end.
+    """
     bench.record("ä" * 1000, ref=ObjectReference("v1", "Pod", "a" * 250 + ".b", "models"))
     bench.record("\ud800")
     await settle()
@@ -77,7 +80,7 @@ async def test_long_messages_and_names_are_cut_to_what_the_api_accepts(bench):
 
 
 async def test_an_event_that_expired_is_created_again(bench):
-    """The API server forgets Events after an hour; a repetition after that is a new object with the old count."""
+    """The API server deletes Events after an hour. A repetition creates a new Event with the old count."""
     bench.record()
     await settle()
     bench.server.events.clear()
@@ -94,7 +97,7 @@ async def test_an_event_that_expired_is_created_again(bench):
     ids=["unreachable", "unavailable", "throttled"],
 )
 async def test_a_passing_failure_is_retried(bench, error):
-    """The Event arrives when the server is back."""
+    """The recorder posts the Event when the server works again."""
     bench.server.failures = [error, error]
     bench.record()
     await bench.clock.advance(30.0)
@@ -103,7 +106,7 @@ async def test_a_passing_failure_is_retried(bench, error):
 
 
 async def test_the_server_says_when_to_come_back(bench):
-    """Retry-After is waited for."""
+    """The recorder waits as long as Retry-After says."""
     bench.server.failures = [TooManyRequests(429, "", "later", 20.0)]
     bench.record()
     await bench.clock.advance(19.0)
@@ -113,7 +116,7 @@ async def test_the_server_says_when_to_come_back(bench):
 
 
 async def test_a_create_whose_answer_was_lost_is_not_repeated_under_another_name(bench):
-    """The retry meets its own Event and takes that for success."""
+    """The retry finds the Event of the first try, and counts it as created."""
     bench.server.failures = [Unreachable(0, "", "reset")]
     bench.server.events[Key("models", "llama.1")] = {"message": "said", "count": 1}
     bench.record()
@@ -123,7 +126,7 @@ async def test_a_create_whose_answer_was_lost_is_not_repeated_under_another_name
 
 
 async def test_after_some_tries_an_event_is_given_up(bench):
-    """It is counted and logged, the next Event is posted, and its own repetition gets a new chance."""
+    """The failure is counted and logged, and the next Event is posted. A repetition of the first one is tried again."""
     bench.server.failures = [Unavailable(503, "", "down")] * MAX_ATTEMPTS
     bench.record("lost")
     bench.record("next")
@@ -138,7 +141,7 @@ async def test_after_some_tries_an_event_is_given_up(bench):
 
 @pytest.mark.parametrize("error", [Forbidden(403, "", "no"), NotFound(404, "", "no namespace")])
 async def test_a_refusal_is_not_retried(bench, error):
-    """The server would say the same again."""
+    """A refused Event is counted as failed after one request."""
     bench.server.failures = [error]
     bench.record()
     await bench.clock.advance(60.0)
@@ -147,7 +150,7 @@ async def test_a_refusal_is_not_retried(bench, error):
 
 
 async def test_what_a_process_without_the_lease_must_not_post_is_dropped_quietly(bench):
-    """The leader sees the same and posts it."""
+    """Without the Lease an Event is dropped without a log line, because the leader posts its own."""
     bench.server.failures = [WriteRefused(0, "", "not leading")]
     bench.record()
     await settle()
@@ -157,7 +160,7 @@ async def test_what_a_process_without_the_lease_must_not_post_is_dropped_quietly
 
 @pytest.mark.looptime
 async def test_a_hanging_request_is_given_up(bench):
-    """No request takes longer than 10 s."""
+    """A request ends after 10 s."""
     bench.server.gate.clear()
     bench.record()
     await asyncio.sleep(9.9)
@@ -174,7 +177,7 @@ async def test_a_hanging_request_is_given_up(bench):
 
 
 async def test_a_full_buffer_drops_what_is_new_and_keeps_counting_what_waits(bench):
-    """Recording never waits: beyond 1000 waiting Events the newest are dropped and counted."""
+    """Beyond 1000 waiting Events, new ones are dropped. Repetitions of waiting Events are still counted."""
     bench.server.gate.clear()
     for number in range(MAX_WAITING):
         bench.record(ref=ObjectReference("v1", "Pod", f"pod-{number}", f"models-{number % 4}"))
@@ -191,7 +194,7 @@ async def test_a_full_buffer_drops_what_is_new_and_keeps_counting_what_waits(ben
 
 
 async def test_a_namespace_with_very_many_events_delays_no_other(bench):
-    """It has a quarter of the buffer, and the others take their turn."""
+    """One namespace can use a quarter of the buffer, and the namespaces take turns."""
     bench.server.gate.clear()
     for number in range(MAX_WAITING):
         bench.record(ref=ObjectReference("v1", "Pod", f"pod-{number}", "many"))
@@ -205,7 +208,7 @@ async def test_a_namespace_with_very_many_events_delays_no_other(bench):
 
 
 async def test_idle_means_that_nothing_happens_before_the_clock_moves(bench):
-    """Posting is not idle; waiting for the next try is."""
+    """The recorder is not idle while it posts, but idle while it waits for a retry."""
     assert bench.recorder.idle
     bench.server.gate.clear()
     bench.record()
@@ -224,7 +227,7 @@ async def test_idle_means_that_nothing_happens_before_the_clock_moves(bench):
 
 
 async def test_drain_posts_what_is_waiting_without_run():
-    """At shutdown the background task may have ended already; what it had in hand is not lost."""
+    """``drain`` also posts the Event whose request was cancelled with ``run``."""
     bench = EventBench()
     bench.server.gate.clear()
     async with bench.running():
@@ -239,7 +242,7 @@ async def test_drain_posts_what_is_waiting_without_run():
 
 @pytest.mark.looptime
 async def test_drain_waits_for_what_run_has_in_hand(bench):
-    """It returns when everything has been answered, not when the buffer is empty."""
+    """``drain`` returns when every request is answered, not when the buffer is empty."""
     bench.server.gate.clear()
     bench.record()
     await settle()
@@ -254,7 +257,10 @@ async def test_drain_waits_for_what_run_has_in_hand(bench):
 
 @pytest.mark.looptime
 async def test_drain_gives_up_in_time():
-    """A server that does not answer costs the exit no more than the given time; the rest is dropped and counted."""
+    """If the server does not answer, ``drain`` returns after the given time.
+
+    The remaining Events are dropped and counted.
+    """
     bench = EventBench()
     bench.server.gate.clear()
     bench.record("one")
@@ -268,7 +274,7 @@ async def test_drain_gives_up_in_time():
 
 
 async def test_recording_about_our_own_variant_needs_no_running_loop_task():
-    """``event`` only takes a note: nothing is sent before ``run`` or ``drain``."""
+    """``event`` sends nothing. ``run`` and ``drain`` do."""
     bench = EventBench()
     bench.recorder.event(VARIANT, "Warning", "R", "m")
     await settle()
@@ -276,7 +282,7 @@ async def test_recording_about_our_own_variant_needs_no_running_loop_task():
 
 
 async def test_what_changes_a_number_goes_first_and_is_not_dropped(bench):
-    """5,400 holds, then 900 changes, while the API server is slow: all changes are posted before the next hold."""
+    """5,400 holds and 900 changes wait for a slow API server. All changes are posted before the next hold."""
     bench.server.gate.clear()
     bench.record(ref=_variant(0))
     await settle()
@@ -293,7 +299,10 @@ async def test_what_changes_a_number_goes_first_and_is_not_dropped(bench):
 
 
 async def test_events_give_way_to_what_is_more_important_but_not_for_ever(bench):
-    """One a second meanwhile, and the rest at once after it."""
+    """While other requests are more important, the recorder posts one Event a second.
+
+    Afterwards it posts the rest at once.
+    """
     busy = True
     bench.recorder.gives_way = lambda: busy
     for number in range(10):
@@ -314,7 +323,7 @@ async def test_events_give_way_to_what_is_more_important_but_not_for_ever(bench)
 
 
 async def test_drain_and_a_loop_that_gives_way_do_not_post_the_same_event(bench):
-    """Drain posts the Event while the loop gives way. The loop then finds nothing, and drain ends at once."""
+    """``drain`` posts the Event while the loop waits. Afterwards the loop has nothing to post."""
     bench.recorder.gives_way = lambda: True
     bench.record("held")
     await settle()
@@ -332,7 +341,7 @@ async def test_drain_and_a_loop_that_gives_way_do_not_post_the_same_event(bench)
 
 
 async def test_changes_of_one_variant_are_combined_and_not_dropped(bench):
-    """Of forty changes the first ten are shown one by one, and one Event shows the newest and counts the others."""
+    """The first ten of forty changes are shown one by one. One Event shows the newest and counts the others."""
     for number in range(40):
         bench.record(f"{number} -> {number + 1}", reason="Changed")
         await settle()
@@ -343,7 +352,7 @@ async def test_changes_of_one_variant_are_combined_and_not_dropped(bench):
 
 
 async def test_a_change_that_was_in_hand_is_posted_first_when_the_recorder_goes_on():
-    """The recorder is stopped in the middle of a request."""
+    """The recorder was stopped during a request, and posts that Event first afterwards."""
     bench = EventBench()
     bench.server.gate.clear()
     async with bench.running():

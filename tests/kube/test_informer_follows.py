@@ -1,4 +1,4 @@
-"""An informer over a real client and a real socket, and what it tells /readyz."""
+"""An informer with a real client over a real socket, and what it reports to /readyz."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def item(name: str, version: str) -> dict[str, Any]:
 
 
 async def run_until(informer: Informer[Any], event_: asyncio.Event) -> None:
-    """Run an informer until something happened."""
+    """Run an informer until the event is set."""
     running = asyncio.create_task(informer.run())
     waiting = asyncio.create_task(event_.wait())
     await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -37,7 +37,7 @@ async def run_until(informer: Informer[Any], event_: asyncio.Event) -> None:
 
 
 async def test_store_follows_the_server(server: Any, client: KubeClient, instruments: Instruments) -> None:
-    """List, changes, deletion, a lost version, the next list: the store ends up as the server is."""
+    """After a list, changes, a deletion, a 410 and a second list, the store has the state of the server."""
     lists = iter([("10", [item("a", "1"), item("b", "2")]), ("20", [item("c", "20")])])
     streams = iter(
         [
@@ -87,7 +87,7 @@ async def test_store_follows_the_server(server: Any, client: KubeClient, instrum
 
 
 async def test_options_reach_the_server(server: Any, client: KubeClient, instruments: Instruments) -> None:
-    """Namespace and selectors restrict list and watch."""
+    """List and watch have the namespace and the selectors."""
     over = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -108,7 +108,7 @@ async def test_options_reach_the_server(server: Any, client: KubeClient, instrum
 
 @pytest.mark.looptime
 async def test_status_until_the_first_list(instruments: Instruments) -> None:
-    """Before the first list the cache is not ready, and the last error says why."""
+    """Before the first list the cache is not ready, and the status has the last error."""
     refused = errors.Forbidden(403, "Forbidden", "pods is forbidden", attempted="GET /api/v1/pods")
     client = ScriptedClient(lists=[refused])
     informer = Informer(client, PODS, instruments=instruments)
@@ -119,7 +119,7 @@ async def test_status_until_the_first_list(instruments: Instruments) -> None:
 
 @pytest.mark.looptime
 async def test_status_is_fine_while_streams_are_quiet(instruments: Instruments) -> None:
-    """A collection in which nothing happens, on a server without bookmarks, stays ready."""
+    """A collection without changes, on a server without bookmarks, stays ready."""
     client = ScriptedClient(lists=[pods(pod("a", "1"))], streams=[[Idle()]] * 10)
     informer = Informer(client, PODS, instruments=instruments)
     await run_until(informer, client.done)
@@ -129,7 +129,7 @@ async def test_status_is_fine_while_streams_are_quiet(instruments: Instruments) 
 
 @pytest.mark.looptime
 async def test_status_is_fine_during_one_long_stream(instruments: Instruments) -> None:
-    """Every event and bookmark is a sign of life, not only the start and the end of a stream."""
+    """Every event and bookmark counts as contact, not only the start and the end of a stream."""
     lines = [step for version in range(11, 21) for step in (60.0, bookmark(str(version)))]
     client = ScriptedClient(lists=[pods()], streams=[[*lines, 1000.0]])
     informer = Informer(client, PODS, instruments=instruments)
@@ -144,7 +144,7 @@ async def test_status_is_fine_during_one_long_stream(instruments: Instruments) -
 
 @pytest.mark.looptime
 async def test_idle_limit_can_be_set(instruments: Instruments) -> None:
-    """A server without bookmarks needs a longer limit."""
+    """A server without bookmarks needs a longer idle limit."""
     client = ScriptedClient(lists=[pods()])
     await run_until(Informer(client, PODS, instruments=instruments, idle_seconds=300.0), client.done)
     assert [watched.idle_seconds for watched in client.watched] == [300.0]
@@ -152,7 +152,7 @@ async def test_idle_limit_can_be_set(instruments: Instruments) -> None:
 
 @pytest.mark.looptime
 async def test_status_reports_an_outage_that_lasts(instruments: Instruments) -> None:
-    """Failures of three minutes make the cache not ready; until then it is as good as it was."""
+    """The cache is not ready after three minutes of failures."""
     lost = errors.Unreachable(0, "ClientConnectorError", "connection refused")
     client = ScriptedClient(lists=[pods()], streams=[[lost]] * 20)
     informer = Informer(client, PODS, instruments=instruments)
@@ -168,7 +168,7 @@ async def test_status_reports_an_outage_that_lasts(instruments: Instruments) -> 
 
 @pytest.mark.looptime
 async def test_two_informers_of_a_kind_share_the_gauge(instruments: Instruments) -> None:
-    """Objects of two namespaces add up."""
+    """The gauge is the sum over both namespaces."""
     first = ScriptedClient(lists=[pods(pod("a", "1"), pod("b", "1"))])
     second = ScriptedClient(lists=[pods(pod("c", "1"))], streams=[[event("DELETED", "c", "11")]])
     await run_until(Informer(first, PODS, instruments=instruments, namespace="x"), first.done)
@@ -178,7 +178,7 @@ async def test_two_informers_of_a_kind_share_the_gauge(instruments: Instruments)
 
 @pytest.mark.looptime
 async def test_transform_reaches_the_store(instruments: Instruments) -> None:
-    """What the transform drops is not kept."""
+    """The store does not keep fields that the transform drops."""
     client = ScriptedClient(lists=[pods(pod("a", "1"))])
     informer = Informer(client, PODS, instruments=instruments, transform=lambda obj: type(obj)(metadata=obj.metadata))
     await run_until(informer, client.done)

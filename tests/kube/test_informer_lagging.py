@@ -1,4 +1,4 @@
-"""An informer before one API server of several that is behind the others, and one whose store was restored."""
+"""An informer whose API server is behind the other servers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NAME = Key("default", "a")
 async def until(check: Callable[[], Any]) -> None:
     """Wait until ``check`` is true."""
     async with asyncio.timeout(20):
-        while not check():  # noqa: ASYNC110 - a store in another place of the same loop
+        while not check():  # noqa: ASYNC110 - a store sets no event
             await asyncio.sleep(0.005)
 
 
 @pytest.fixture
 async def api(clean_environment: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[EmbeddedApiServer]:
-    """Serve a ConfigMap."""
+    """Serve one ConfigMap."""
     async with EmbeddedApiServer() as server:
         clean_environment.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
         server.store.create("configmaps", {"metadata": {"name": "a", "namespace": "default"}, "data": {"n": "0"}})
@@ -50,20 +50,20 @@ async def informer(api: EmbeddedApiServer, connect: Connect, instruments: Instru
 
 
 def number(informer: Informer[Any]) -> str:
-    """Return what the store has."""
+    """Return the value in the store of the informer."""
     found = informer.store.get(NAME)
     return "" if found is None else str(found.data["n"])
 
 
 def change(api: EmbeddedApiServer, value: str) -> None:
-    """Change the object."""
+    """Change the value on the server."""
     api.store.patch("configmaps", NAME, Patch(body={"data": {"n": value}}))
 
 
 async def test_a_server_that_is_behind_never_takes_the_store_back(
     api: EmbeddedApiServer, informer: Informer[Any]
 ) -> None:
-    """After a 410 the list comes from a server that has not seen the last changes: it is waited for."""
+    """After a 410 the informer waits until the server has seen the last changes."""
     seen: list[str] = []
     informer.store.subscribe(lambda _, new: seen.append("gone" if new is None else str(new.data["n"])))
     change(api, "1")
@@ -83,7 +83,7 @@ async def test_a_server_that_is_behind_never_takes_the_store_back(
 
 
 async def test_a_server_that_stays_behind_is_passed_by(api: EmbeddedApiServer, informer: Informer[Any]) -> None:
-    """The newest state is asked for in the end, though the cache of the server never moves."""
+    """If the cache of the server does not catch up, the informer requests the newest state."""
     api.faults.lag()
     change(api, "2")
     await until(lambda: number(informer) == "2")
@@ -96,7 +96,7 @@ async def test_a_server_that_stays_behind_is_passed_by(api: EmbeddedApiServer, i
 async def test_a_loop_that_is_started_again_still_knows_its_version(
     api: EmbeddedApiServer, connect: Connect, instruments: Instruments
 ) -> None:
-    """The first list of the new loop comes from a server that is behind: it is waited for as any other."""
+    """The restarted loop does not take a list that is older than its store."""
     async with connect() as client:
         following = Informer(client, CONFIG_MAPS, instruments=instruments)
         task = asyncio.create_task(following.run())

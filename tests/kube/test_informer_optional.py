@@ -1,4 +1,4 @@
-"""Kinds that need not exist: an absent one is empty and ready, and taken up when it appears."""
+"""Optional kinds: an absent kind is empty and ready, and is followed when it appears."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def running(informer: Informer[Any]) -> AsyncIterator[None]:
 
 
 async def later(informer: Informer[Any], seconds: float) -> str | None:
-    """Return what is kept some time later."""
+    """Return ``informer.kept`` some time later."""
     await asyncio.sleep(seconds)
     return informer.kept
 
@@ -47,7 +47,7 @@ def kept_caches(instruments: Instruments) -> float | None:
 @pytest.mark.looptime
 @pytest.mark.parametrize("refusal", [ABSENT, DENIED])
 async def test_an_absent_kind_is_empty_and_ready(instruments: Instruments, refusal: errors.ApiError) -> None:
-    """A kind that is not served, or that WVA may not read, counts as synced and empty; ``absent`` says why."""
+    """A kind that is not served, or that WVA may not read, counts as synced and empty. ``absent`` says why."""
     client = ScriptedClient(lists=[refusal])
     informer = Informer(client, PODS, instruments=instruments, optional=True)
     assert informer.status() == "pods not synced", "whether it is there is not known yet"
@@ -60,7 +60,7 @@ async def test_an_absent_kind_is_empty_and_ready(instruments: Instruments, refus
 
 @pytest.mark.looptime
 async def test_a_kind_that_appears_is_taken_up(instruments: Instruments) -> None:
-    """Looked for again within the longest back-off, and said once, not each time."""
+    """The informer retries at least every 30 s, and logs the absence once."""
     client = ScriptedClient(lists=[*[ABSENT] * 20, pods(pod("a", "1"))])
     informer = Informer(client, PODS, instruments=instruments, optional=True)
     with capture_logs() as logs:
@@ -78,7 +78,10 @@ async def test_a_kind_that_appears_is_taken_up(instruments: Instruments) -> None
 async def test_a_kind_that_is_removed_leaves_an_empty_store_once_that_has_lasted(
     instruments: Instruments, refusal: errors.ApiError
 ) -> None:
-    """Its definition was deleted, or the right to it: what was known counts for five minutes. Nothing is unready."""
+    """The kind is deleted, or WVA loses the right to read it.
+
+    The informer stays ready, and keeps the objects for five minutes.
+    """
     client = ScriptedClient(lists=[pods(pod("a", "1")), *[refusal] * 40], streams=[[100.0, ABSENT]])
     informer = Informer(client, PODS, instruments=instruments, optional=True)
     with capture_logs() as logs:
@@ -108,7 +111,10 @@ async def test_a_kind_that_is_removed_leaves_an_empty_store_once_that_has_lasted
 async def test_a_refusal_that_does_not_last_changes_nothing(
     instruments: Instruments, refusal: errors.ApiError, looks: int
 ) -> None:
-    """An API server that has just started, a role that is replaced: handlers see no deletion, and the watch goes on."""
+    """An API server that starts, or a role that is replaced, causes short refusals.
+
+    Handlers see no deletion, and the watch goes on.
+    """
     lists = [pods(pod("a", "1")), *[refusal] * looks, pods(pod("a", "1"), pod("b", "12"), version="12")]
     client = ScriptedClient(lists=lists, streams=[[20.0, errors.Gone(410, "Gone", "too old")]])
     informer = Informer(client, PODS, instruments=instruments, optional=True)
@@ -126,7 +132,7 @@ async def test_a_refusal_that_does_not_last_changes_nothing(
 
 @pytest.mark.looptime
 async def test_a_long_silence_and_two_looks_are_not_enough(instruments: Instruments) -> None:
-    """The refusals themselves must last: what came before them was an outage, which says nothing."""
+    """Only the time of the refusals counts. The outage before them does not."""
     outage = errors.Unreachable(0, "ClientConnectorError", "connection refused")
     lists = [pods(pod("a", "1")), *[outage] * 60, DENIED, DENIED, pods(pod("a", "1"))]
     client = ScriptedClient(lists=lists, streams=[[errors.Gone(410, "Gone", "too old")]])
@@ -139,7 +145,7 @@ async def test_a_long_silence_and_two_looks_are_not_enough(instruments: Instrume
 
 @pytest.mark.looptime
 async def test_a_watch_that_is_denied_is_replaced_by_lists(instruments: Instruments) -> None:
-    """A role with list and without watch: what is known is at most some minutes old, and never empty."""
+    """With the right to list but not to watch, the informer lists every few minutes, and its store is never empty."""
     lists = [pods(pod(f"p{number}", "1"), version=str(number + 10)) for number in range(4)]
     client = ScriptedClient(lists=lists, streams=[[DENIED]] * 100)
     informer = Informer(client, PODS, instruments=instruments, optional=True)
@@ -153,7 +159,7 @@ async def test_a_watch_that_is_denied_is_replaced_by_lists(instruments: Instrume
 
 @pytest.mark.looptime
 async def test_an_optional_kind_behind_an_outage_is_waited_for(instruments: Instruments) -> None:
-    """An API server that does not answer says nothing about what it serves."""
+    """If the API server does not answer, the informer does not count the kind as absent."""
     client = ScriptedClient(lists=[errors.Unreachable(0, "ClientConnectorError", "connection refused")])
     informer = Informer(client, PODS, instruments=instruments, optional=True)
     await run_until(informer, client.done)

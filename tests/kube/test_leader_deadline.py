@@ -1,4 +1,4 @@
-"""The leader's own limit: from when it counts, and that nothing can be written after it."""
+"""The deadline of a leader: when it begins, and that the leader writes nothing after it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _leader(world):
 
 
 def test_a_renewing_leader_may_write_all_the_time(world, leader):
-    """Renewals come every retry period, so the deadline is never near."""
+    """The leader renews every retry period, long before its deadline."""
     for _ in range(100):
         world.advance(7.01)
         assert leader.may_write
@@ -33,7 +33,7 @@ def test_a_renewing_leader_may_write_all_the_time(world, leader):
 
 
 def test_a_leader_that_cannot_renew_gives_up_at_the_deadline(world, leader):
-    """50 s after the last renewal it neither may write nor holds on."""
+    """50 s after the last renewal the leader may not write, and ends."""
     leader.client.mode = "cut"
     world.advance(49.9)
     assert leader.may_write
@@ -44,7 +44,7 @@ def test_a_leader_that_cannot_renew_gives_up_at_the_deadline(world, leader):
 
 
 def test_the_deadline_counts_from_the_start_of_the_renewal(world, leader):
-    """An answer that comes 20 s late does not prolong anything: candidates may have seen the renewal 20 s ago."""
+    """An answer that comes 20 s late does not extend the deadline. Candidates may have seen the renewal 20 s ago."""
     leader.client.mode = "slow"
     world.advance(10.0)  # here the renewal starts
     (renewal,) = leader.client.calls
@@ -60,7 +60,7 @@ def test_the_deadline_counts_from_the_start_of_the_renewal(world, leader):
 
 
 def test_a_hanging_api_server_does_not_hang_the_leader(world, leader):
-    """Each request is given up after half the renew deadline, and the last one at the deadline."""
+    """Each request ends after half the renew deadline, and the last one at the deadline."""
     leader.client.mode = "slow"
     world.advance(10.0)
     assert len(leader.client.calls) == 1
@@ -75,7 +75,7 @@ def test_a_hanging_api_server_does_not_hang_the_leader(world, leader):
 
 
 def test_one_failed_renewal_is_no_loss(world, leader):
-    """A leader that was cut off almost until its deadline goes on, after a look at what it could not see."""
+    """A leader that was cut off until shortly before its deadline reads the Lease, renews it and goes on."""
     leader.client.mode = "cut"
     world.advance(48.0)
     leader.client.mode = "works"
@@ -86,7 +86,7 @@ def test_one_failed_renewal_is_no_loss(world, leader):
 
 
 def test_failed_renewals_come_closer_together_but_not_arbitrarily(world, leader):
-    """The less time is left the sooner the next try, but a server in trouble is not flooded."""
+    """The leader retries faster near its deadline, but with a limit that spares the server."""
     leader.client.mode = "cut"
     tries = len(leader.client.sent)
     world.advance(40.5)
@@ -97,7 +97,7 @@ def test_failed_renewals_come_closer_together_but_not_arbitrarily(world, leader)
 
 
 def test_a_stopped_leader_may_not_write_when_it_wakes(world, leader):
-    """After SIGSTOP beyond the deadline it is told no before any of its timers has fired, and it sends nothing."""
+    """After SIGSTOP beyond the deadline it may not write even before its timers fire, and it sends nothing."""
     leader.stopped = True
     sent = len(leader.client.sent)
     world.advance(60.0)
@@ -109,7 +109,7 @@ def test_a_stopped_leader_may_not_write_when_it_wakes(world, leader):
 
 
 def test_a_leader_stopped_briefly_goes_on(world, leader):
-    """A pause within the deadline costs nothing."""
+    """After a pause within the deadline the leader goes on."""
     leader.stopped = True
     world.advance(45.0)
     leader.stopped = False
@@ -118,7 +118,7 @@ def test_a_leader_stopped_briefly_goes_on(world, leader):
 
 
 def test_a_process_stopped_during_its_first_request_does_not_believe_to_lead(world):
-    """The answer to the request that took the Lease lay around for a minute: the Lease has to be renewed first."""
+    """The process reads a minute late that it has taken the Lease, so it has to renew the Lease first."""
     process = world.start(mode="slow")
     for expected in ("get", "create"):
         assert process.client.sent[-1] == expected
@@ -138,7 +138,7 @@ def test_a_process_stopped_during_its_first_request_does_not_believe_to_lead(wor
 
 
 def test_a_lease_held_by_somebody_else_ends_leadership_at_once(world, leader):
-    """Seeing another holder needs no deadline."""
+    """A leader that sees another holder ends before its deadline."""
     lease = world.server.get()
     world.server.update(
         {"metadata": {"resourceVersion": lease.metadata.resource_version}, "spec": {"holderIdentity": "other"}}
@@ -149,7 +149,7 @@ def test_a_lease_held_by_somebody_else_ends_leadership_at_once(world, leader):
 
 
 def test_a_foreign_change_of_the_lease_is_no_loss(world, leader):
-    """A label that a user sets makes the renewal conflict; the leader repeats it at once, and the label stays."""
+    """A label that a user sets makes the renewal conflict. The leader repeats it at once, and keeps the label."""
     lease = world.server.get()
     body = {
         "metadata": {"resourceVersion": lease.metadata.resource_version, "labels": {"team": "ml"}},
@@ -163,7 +163,7 @@ def test_a_foreign_change_of_the_lease_is_no_loss(world, leader):
 
 
 def test_a_deleted_lease_is_created_again_by_its_leader(world, leader):
-    """The leader goes on, and the count of transitions with it."""
+    """The leader goes on with the same count of transitions."""
     world.server.delete()
     world.advance(10.1)
     assert leader.may_write
@@ -172,7 +172,7 @@ def test_a_deleted_lease_is_created_again_by_its_leader(world, leader):
 
 
 def test_a_renewal_whose_answer_is_lost_is_looked_into(world, leader):
-    """Whether it arrived is unknown, so the next try reads before it writes, and finds itself."""
+    """The leader does not know whether it arrived. So it reads the Lease first, and finds itself as the holder."""
     leader.client.mode = "slow"
     world.advance(10.0)
     (renewal,) = leader.client.calls

@@ -1,4 +1,7 @@
-"""The times of an election that are in force without any setting: what a crash, a slow server and a busy loop cost."""
+"""The default durations of an election.
+
+A crash costs 15 s at most, and a slow server or a busy loop does not lose the Lease.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def successor_after(world, *, watches, crash):
 
 @pytest.mark.parametrize("crash", [20.0 + step / 4 for step in range(9)])
 def test_a_crash_costs_fifteen_seconds_at_most(world, crash):
-    """And thirteen at least: the holder was promised them with its last renewal, up to two seconds before."""
+    """It takes at least 13 s, because the last renewal is at most two seconds old and lasts for 15 s."""
     assert 12.9 <= successor_after(world, watches=True, crash=crash) <= 15.1
 
 
@@ -43,7 +46,7 @@ def test_without_a_watch_it_costs_a_look_more(world, crash):
 
 
 def test_a_busy_leader_keeps_the_lease(world):
-    """Its event loop stands still for almost eight seconds right before a renewal."""
+    """The leader goes on, though its event loop is blocked for almost eight seconds before a renewal."""
     leader, candidate = world.start(), world.start()
     world.server.watchers.append(candidate)
     world.advance(21.9)
@@ -73,7 +76,7 @@ def test_a_leader_that_stood_still_for_longer_stops_before_another_begins(world)
 
 @pytest.mark.parametrize("seconds", [1.0, 4.0])
 def test_a_slow_api_server_does_not_cost_the_lease(world, seconds):
-    """An answer may take seconds: the next renewal begins in time all the same."""
+    """The next renewal begins in time, although an answer takes seconds."""
     leader = world.start()
     leader.client.mode = "slow"
     for _ in range(200):

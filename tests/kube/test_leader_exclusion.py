@@ -1,10 +1,10 @@
-"""At most one may write: electors against a hostile world, driven by random events.
+"""At most one process may write, under random events of processes, clocks and network.
 
 Time passes unevenly, clocks have offsets and rates of their own (rates differ by less than lease duration over renew
-deadline, which is what the protocol asks for), requests get lost before or after they were executed or arrive late,
+deadline, as the protocol requires), requests get lost before or after they were executed or arrive late,
 processes stop, go on, die, leave and start. At every instant of true time at most one process may write, stopped ones
-included. And when all is well again, somebody leads soon and stays leader. An instance beside them has a Lease and a
-leader of its own, which is nobody else's business.
+included. When all failures end, one process soon leads and stays leader. Another instance has a Lease and a leader
+of its own, independent of the first.
 """
 # ruff: noqa: D102, D107 - the rules of the machine are named after what they do
 
@@ -28,7 +28,7 @@ BLUE = Key(KEY.namespace, f"blue.{KEY.name}")
 
 
 class Election(RuleBasedStateMachine):
-    """Whatever happens to processes and network."""
+    """Random events of processes and network."""
 
     def __init__(self):
         super().__init__()
@@ -113,7 +113,7 @@ class Election(RuleBasedStateMachine):
             process.elector.nudge()
         self.world.turn()
 
-    # Random events alone seldom come in the orders of the next two, and those are the dangerous ones.
+    # The next two rules are dangerous sequences of events that random events alone seldom produce.
     @precondition(lambda self: [process for process in self.world.writers if not process.stopped])
     @rule(rounds=st.integers(1, 5), backwards=st.booleans())
     def let_candidates_race_for_a_released_lease(self, rounds, backwards):
@@ -161,14 +161,14 @@ class Election(RuleBasedStateMachine):
         self.pick(data, self.running()).leave()
         self.world.turn()
 
-    # A process that has never seen the Lease takes a missing one for a new installation (see the module's docstring).
+    # A process that has never seen the Lease takes a missing one for a new installation, so the Lease must exist.
     @precondition(lambda self: len(self.world.alive) < MAX_ALIVE and self.world.server.leases)
     @rule(data=st.data(), offset=OFFSETS, rate=RATES)
     def start_another(self, data, offset, rate):
         key = data.draw(st.sampled_from(sorted(self.world.server.leases)))
         self.world.start(offset=offset, rate=rate, key=key)
 
-    # The same goes for one that has only seen a Lease before that one.
+    # For the same reason the Lease is deleted only once, and only when every process has seen it.
     @precondition(
         lambda self: (
             self.world.time > 300.0
@@ -198,7 +198,7 @@ class Election(RuleBasedStateMachine):
             process.stopped = False
         for call in self.calls():
             call.finish(Unreachable(0, "", "connection reset"))
-        for _ in range(2):  # the leader may have to find out first that it is not
+        for _ in range(2):  # a former leader may need the first round to find out that it has lost the Lease
             world.advance(1.0)
             if not world.alive:
                 world.start()

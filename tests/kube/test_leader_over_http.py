@@ -1,4 +1,4 @@
-"""The elector and the recorder once through the real client, over HTTP, against the embedded API server."""
+"""The elector and the recorder with the real client, over HTTP, against the embedded API server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ KEY = Key("default", "72dd1cf1.llm-d.ai")
 
 
 async def test_leadership_changes_hands_and_both_changes_are_events(kubeconfig, connect, instruments):
-    """The first creates the Lease, renews it, lets it go; the second takes it; the Events say so."""
+    """The first process creates, renews and releases the Lease, and the second one takes it.
+
+    Each change is an Event.
+    """
     async with EmbeddedApiServer() as api:
         kubeconfig(api.url)
         async with connect() as client:

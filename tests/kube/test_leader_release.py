@@ -1,4 +1,4 @@
-"""Leaving: the Lease is let go when it is ours, and never at the price of two writers or a hanging exit."""
+"""Releasing the Lease: only its holder does it, there are never two writers, and the exit does not hang."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ def _world():
 
 
 class EventMemory:
-    """Remembers events."""
+    """Records events."""
 
     def __init__(self):
-        """Remember nothing yet."""
+        """Start without events."""
         self.events = []
 
     def event(self, ref, type_, reason, message):
-        """Remember one."""
+        """Record an event."""
         self.events.append((ref, type_, reason, message))
 
 
 def test_a_clean_exit_lets_the_lease_go(world):
-    """The holder is emptied, the duration short, the count of transitions kept; the next candidate leads at once."""
+    """The holder is emptied, the duration is short, and the count of transitions stays.
+
+    The next candidate leads with its next read.
+    """
     leader, candidate = world.start(), world.start()
     world.advance(25.0)
     leader.leave()
@@ -45,7 +48,7 @@ def test_a_clean_exit_lets_the_lease_go(world):
 
 
 def test_nothing_may_be_written_while_the_release_is_under_way(world):
-    """The leader stops writing before it sends the release: a standby that sees a free Lease starts at once."""
+    """The leader stops writing before it sends the release, because a standby takes a free Lease at once."""
     leader = world.start()
     leader.client.mode = "slow"
     leader.leave()
@@ -55,7 +58,7 @@ def test_nothing_may_be_written_while_the_release_is_under_way(world):
 
 
 def test_a_leader_that_slept_past_its_deadline_looks_before_it_lets_go(world):
-    """Another process leads by then: the old leader reads the Lease and does not try to write it."""
+    """Another process leads by then. The old leader reads the Lease, and does not write it."""
     leader, candidate = world.start(), world.start()
     leader.stopped = True
     world.advance(80.0)
@@ -70,7 +73,7 @@ def test_a_leader_that_slept_past_its_deadline_looks_before_it_lets_go(world):
 
 
 def test_a_leader_that_lost_touch_lets_go_of_what_nobody_took(world):
-    """Its successor in the same pod need not wait for the Lease to run out."""
+    """The old leader releases a Lease that it still holds, so its successor need not wait."""
     leader = world.start()
     leader.stopped = True
     world.advance(55.0)
@@ -83,7 +86,7 @@ def test_a_leader_that_lost_touch_lets_go_of_what_nobody_took(world):
 
 @pytest.mark.parametrize(("seconds", "allowed"), [(49.0, True), (51.0, False)])
 def test_the_lease_itself_is_not_renewed_past_the_deadline(world, seconds, allowed):
-    """A renewal that was on its way to the socket when the process was stopped is not sent afterwards."""
+    """A renewal that was not sent before the process was stopped is not sent after the deadline."""
     leader = world.start()
     leader.stopped = True
     world.advance(seconds)
@@ -91,13 +94,13 @@ def test_the_lease_itself_is_not_renewed_past_the_deadline(world, seconds, allow
 
 
 def test_a_candidate_may_claim(world):
-    """It has no deadline yet."""
+    """A candidate has no deadline, so it may write the Lease."""
     world.start()
     assert world.start().elector.may_claim()
 
 
 def test_a_candidate_releases_nothing(world):
-    """What we never wrote is not ours to let go."""
+    """A candidate that never held the Lease sends no request when it leaves."""
     leader, candidate = world.start(), world.start()
     sent = len(candidate.client.sent)
     candidate.leave()
@@ -108,7 +111,7 @@ def test_a_candidate_releases_nothing(world):
 
 
 def test_a_lease_that_somebody_else_took_is_left_alone(world):
-    """The release conflicts, the second look shows another holder, and that is that."""
+    """The release conflicts, the leader reads another holder, and leaves the Lease alone."""
     leader = world.start()
     version = world.server.get().metadata.resource_version
     world.server.update({"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": "other"}})
@@ -119,7 +122,7 @@ def test_a_lease_that_somebody_else_took_is_left_alone(world):
 
 
 def test_a_renewal_still_on_its_way_does_not_prevent_the_release(world):
-    """It arrives first, the release conflicts with it, looks again and succeeds."""
+    """The renewal arrives first, and the release conflicts with it. The leader reads the Lease and releases it."""
     leader = world.start()
     leader.client.mode = "slow"
     world.advance(10.1)
@@ -133,7 +136,10 @@ def test_a_renewal_still_on_its_way_does_not_prevent_the_release(world):
 
 
 def test_a_lease_won_without_knowing_it_is_released_too(world):
-    """The write that took the Lease arrived, its answer did not: leaving looks first."""
+    """The write that took the Lease arrived, but its answer did not.
+
+    So the process reads the Lease before it leaves.
+    """
     process = world.start(mode="slow")
     process.elector.recorder = EventMemory()
     for _ in range(2):
@@ -151,7 +157,7 @@ def test_a_lease_won_without_knowing_it_is_released_too(world):
 
 
 def test_a_process_that_never_saw_the_lease_leaves_at_once(world):
-    """There is nothing to look up: it has written nothing."""
+    """A process that has written nothing sends no further request."""
     process = world.start(mode="slow")
     process.leave()
     world.turn()
@@ -160,7 +166,7 @@ def test_a_process_that_never_saw_the_lease_leaves_at_once(world):
 
 
 def test_a_deleted_lease_is_not_created_for_its_release(world):
-    """There is nothing to let go."""
+    """The process leaves without a write."""
     leader = world.start()
     world.server.delete()
     leader.leave()
@@ -171,7 +177,7 @@ def test_a_deleted_lease_is_not_created_for_its_release(world):
 
 @pytest.mark.parametrize(("mode", "seconds"), [("cut", 0.0), ("slow", 5.1)])
 def test_an_api_server_that_does_not_answer_does_not_hold_up_the_exit(world, mode, seconds):
-    """Best effort: at most 5 s, then the Lease runs out by itself."""
+    """The process tries for at most 5 s, and leaves the Lease to expire."""
     leader = world.start()
     leader.client.mode = mode
     leader.leave()
@@ -181,7 +187,7 @@ def test_an_api_server_that_does_not_answer_does_not_hold_up_the_exit(world, mod
 
 
 def test_events_and_gauge_tell_who_leads(world):
-    """Becoming and ceasing to be leader are visible on the Lease and in the metric."""
+    """The end of leadership is an event on the Lease, if the process may still write. The gauge shows who leads."""
 
     def gauge():
         return world.instruments.registry.get_sample_value("wva_leader")
@@ -202,11 +208,11 @@ def test_events_and_gauge_tell_who_leads(world):
     assert gauge() == 0
     lease = ObjectReference("coordination.k8s.io/v1", "Lease", KEY.name, KEY.namespace, "uid")
     assert first.elector.recorder.events == [(lease, "Normal", "LeaderElection", "p0 stopped leading")]
-    assert second.elector.recorder.events == []  # it may not write any more
+    assert second.elector.recorder.events == []  # this process may not write any more
 
 
 def test_becoming_leader_is_an_event(world):
-    """The message names the process, as other controllers do it."""
+    """The message names the process."""
     world.start().leave()
     world.turn()
     world.server.delete()
@@ -235,7 +241,10 @@ def test_becoming_leader_is_an_event(world):
     ],
 )
 def test_durations_that_cannot_work_are_named(durations, complaint):
-    """Lease longer than deadline, deadline longer than 1.2 retry periods, all greater than 0."""
+    """The Lease must be longer than the deadline, and the deadline longer than 1.2 retry periods.
+
+    All are greater than 0.
+    """
     problems = durations.validate()
     assert bool(problems) is bool(complaint)
     assert all(complaint in problem for problem in problems)
@@ -243,6 +252,6 @@ def test_durations_that_cannot_work_are_named(durations, complaint):
 
 @pytest.mark.parametrize(("identity", "durations"), [("", DURATIONS), ("me", Durations(1, 2, 3))])
 def test_an_elector_that_could_never_work_is_not_built(world, identity, durations):
-    """Mistakes show at the start and not at the first election."""
+    """Wrong settings raise at the start, not at the first election."""
     with pytest.raises(ValueError, match="must"):
         LeaderElector(None, LEASES, KEY, identity, durations, instruments=world.instruments)

@@ -1,4 +1,4 @@
-"""When a candidate takes the Lease, what it writes into it, and how often it looks."""
+"""When a candidate takes the Lease, what it writes into it, and how often it reads it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _world():
 
 
 def write(world, **spec):
-    """Put a record into the Lease, as another program does."""
+    """Write a record into the Lease, as another program does."""
     if world.server.lease is None:
         world.server.create({"metadata": {"name": "lease"}, "spec": spec})
     else:
@@ -29,7 +29,7 @@ def write(world, **spec):
 
 
 def test_a_missing_lease_is_created(world):
-    """The first process ever leads at once; the record is complete."""
+    """The first process leads at once, and its record is complete."""
     process = world.start()
     assert process.may_write
     spec = world.server.get().spec
@@ -38,7 +38,7 @@ def test_a_missing_lease_is_created(world):
 
 
 def test_an_empty_holder_is_taken_at_once(world):
-    """A released Lease needs no waiting; taking it counts as a transition."""
+    """A candidate takes a released Lease without waiting, and counts a transition."""
     write(world, holderIdentity="", leaseDurationSeconds=1, leaseTransitions=4)
     process = world.start()
     assert process.may_write
@@ -46,7 +46,7 @@ def test_an_empty_holder_is_taken_at_once(world):
 
 
 def test_a_renewal_keeps_the_time_of_acquisition(world):
-    """Only renewTime moves while the holder stays."""
+    """A renewal changes only renewTime."""
     world.start()
     world.advance(30.5)
     spec = world.server.get().spec
@@ -56,7 +56,7 @@ def test_a_renewal_keeps_the_time_of_acquisition(world):
 
 
 def test_a_dead_holder_is_replaced_after_the_lease_duration(world):
-    """The time counts from when the candidate first saw the last record, on its own clock."""
+    """The time begins when the candidate first sees the last record, on the clock of the candidate."""
     world.start()
     candidate = world.start(offset=1e6)
     world.advance(10.5)  # the holder has renewed at 10; the candidate saw the record of 0
@@ -73,7 +73,7 @@ def test_a_dead_holder_is_replaced_after_the_lease_duration(world):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_candidate_that_watches_takes_over_when_the_last_renewal_expires(world, seed):
-    """Between lease duration minus retry period and lease duration after the crash, whenever it looks by itself."""
+    """It takes the Lease exactly 60 s after the last renewal, whenever its own reads are due."""
     leader = world.start()
     candidate = world.start(offset=1e6)
     world.server.watchers.append(candidate)
@@ -88,7 +88,10 @@ def test_a_candidate_that_watches_takes_over_when_the_last_renewal_expires(world
 
 
 def test_an_old_record_from_a_slow_watch_only_makes_a_candidate_wait_longer(world):
-    """The watch is behind: it tells of a renewal that the candidate has already read the successor of."""
+    """The watch reports an old record after the candidate has read a newer one.
+
+    The candidate waits longer, and takes over.
+    """
     write(world, holderIdentity="other", leaseDurationSeconds=60, leaseTransitions=1)
     old = world.server.get()
     write(world, holderIdentity="other", leaseDurationSeconds=60, leaseTransitions=2)
@@ -102,7 +105,7 @@ def test_an_old_record_from_a_slow_watch_only_makes_a_candidate_wait_longer(worl
 
 
 def test_what_a_leader_hears_of_its_own_lease_changes_nothing(world):
-    """Its renewals come back through the watch."""
+    """The watch reports the leader's own renewals, and the leader ignores them."""
     leader = world.start()
     world.server.watchers.append(leader)
     world.advance(200.0)
@@ -111,7 +114,7 @@ def test_what_a_leader_hears_of_its_own_lease_changes_nothing(world):
 
 
 def test_wall_clocks_do_not_matter(world):
-    """A record that claims to have been renewed hours ago, or in the future, is as alive as its changes."""
+    """The renewTime of a record may be in the past or in the future. Only changes of the record count."""
     write(world, holderIdentity="other", renewTime="2020-01-01T00:00:00.000000Z", leaseDurationSeconds=15)
     candidate = world.start()
     world.advance(59.0)
@@ -124,7 +127,7 @@ def test_wall_clocks_do_not_matter(world):
 
 
 def test_a_longer_recorded_duration_is_respected(world):
-    """A holder with other settings was promised more time."""
+    """The candidate waits for the duration in the record if that is longer than its own."""
     write(world, holderIdentity="other", leaseDurationSeconds=120)
     candidate = world.start()
     world.advance(119.9)
@@ -134,7 +137,7 @@ def test_a_longer_recorded_duration_is_respected(world):
 
 
 def test_a_lease_that_disappears_is_not_free(world):
-    """The former holder may write until its deadline, so the candidate waits as for a changed record."""
+    """The former holder may write until its deadline, so the candidate waits as after a changed record."""
     write(world, holderIdentity="other", leaseDurationSeconds=60)
     candidate = world.start()
     world.advance(50.0)
@@ -164,7 +167,7 @@ def test_a_lease_that_was_free_when_last_seen_and_disappears_is_not_free(world):
 
 
 def test_our_own_record_needs_no_waiting(world):
-    """The answer to our first write was lost; the next look finds that the Lease is ours."""
+    """The answer to the first write was lost. The next read shows the process as the holder, so it leads at once."""
     write(world, holderIdentity="p0", leaseDurationSeconds=60, acquireTime="2026-01-01T00:00:00Z", leaseTransitions=2)
     process = world.start()
     assert process.may_write
@@ -173,7 +176,7 @@ def test_our_own_record_needs_no_waiting(world):
 
 
 def test_candidates_poll_every_retry_period_with_jitter(world):
-    """Never more than 20 % off 10 s, and not always the same."""
+    """The pause differs from 10 s by at most 20 %, and is not always the same."""
     write(world, holderIdentity="other", leaseDurationSeconds=100_000)
     candidate = world.start()
     times = []
@@ -188,7 +191,7 @@ def test_candidates_poll_every_retry_period_with_jitter(world):
 
 
 def test_a_nudge_makes_a_candidate_look_at_once(world):
-    """A watch that sees the release need not wait for the next poll; one nudge is one look."""
+    """A watch that sees the release nudges the candidate. One nudge causes one read."""
     write(world, holderIdentity="other", leaseDurationSeconds=60)
     candidate = world.start()
     world.advance(1.0)
@@ -202,7 +205,7 @@ def test_a_nudge_makes_a_candidate_look_at_once(world):
 
 
 def test_a_nudge_during_a_look_is_not_lost(world):
-    """What changed while the answer was under way is looked at again."""
+    """The candidate reads again, because the Lease may have changed after the first read."""
     write(world, holderIdentity="other", leaseDurationSeconds=60)
     candidate = world.start()
     candidate.client.mode = "slow"
@@ -219,7 +222,10 @@ def test_a_nudge_during_a_look_is_not_lost(world):
 
 
 def test_of_two_that_are_equally_fast_one_wins(world):
-    """Both read that the Lease is free, both write; the second write conflicts and its author becomes a candidate."""
+    """Both processes read a free Lease and write it.
+
+    The second write conflicts, and its process remains a candidate.
+    """
     write(world, holderIdentity="other", leaseDurationSeconds=60)
     first, second = world.start(), world.start()
     first.client.mode = second.client.mode = "slow"
@@ -241,7 +247,7 @@ def test_of_two_that_are_equally_fast_one_wins(world):
 
 
 def test_a_candidate_survives_an_api_server_that_does_not_answer(world):
-    """Refused and hanging connections are tried again for ever."""
+    """The candidate retries after refused and hanging requests, without end."""
     process = world.start(mode="cut")
     world.advance(300.0)
     process.client.mode = "slow"

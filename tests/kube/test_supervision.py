@@ -1,4 +1,4 @@
-"""Loops that fail are started again; those that do not come back make the process unhealthy."""
+"""The supervisor starts failed loops again. A loop that keeps failing makes the process unhealthy."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ pytestmark = pytest.mark.looptime
 
 
 class SupervisorBench:
-    """A supervisor on the loop's time, and the starts of the loop under it."""
+    """A supervisor with the loop's time, and the start times of the loop that it keeps."""
 
     def __init__(self):
-        """Start nothing."""
+        """Start no loop."""
         self.instruments = Instruments(CollectorRegistry())
         self.supervisor = Supervisor(clock=LoopClock(), instruments=self.instruments, random=Random(1))
         self.starts = []
 
     @asynccontextmanager
     async def keeping(self, run, name="watch"):
-        """Keep a loop around the body, which ends by cancellation."""
+        """Keep a loop running during the body."""
 
         async def started():
             self.starts.append(asyncio.get_running_loop().time())
@@ -43,7 +43,7 @@ class SupervisorBench:
                 await task
 
     def restarts(self, name="watch"):
-        """Return the counter."""
+        """Return how often the loop was started again."""
         return self.instruments.registry.get_sample_value("wva_loop_restarts_total", {"loop": name})
 
 
@@ -54,12 +54,12 @@ def bench():
 
 
 async def fails():
-    """Fail at once."""
+    """Raise at once."""
     raise LookupError("text of a tenant")
 
 
 async def ends():
-    """Return, which no loop should."""
+    """Return at once, which is an error for a loop."""
 
 
 async def runs():
@@ -68,13 +68,13 @@ async def runs():
 
 
 async def thinks_it_is_cancelled():
-    """Raise what a cancelled task raises, although no one has cancelled it."""
+    """Raise CancelledError, although the task was not cancelled."""
     raise asyncio.CancelledError
 
 
 @pytest.mark.parametrize("run", [fails, ends, thinks_it_is_cancelled])
 async def test_a_loop_that_fails_or_ends_is_started_again(bench, run):
-    """With growing delays up to 30 s, counted and logged."""
+    """The delays grow up to 30 s. Each restart is counted and logged."""
     with capture_logs() as lines:
         async with bench.keeping(run):
             await asyncio.sleep(250)
@@ -87,7 +87,7 @@ async def test_a_loop_that_fails_or_ends_is_started_again(bench, run):
 
 
 async def test_a_loop_that_runs_is_left_alone(bench):
-    """Its series is there with 0."""
+    """It is not started again, and its counter is 0."""
     async with bench.keeping(runs):
         await asyncio.sleep(1000)
         assert bench.supervisor.unhealthy() == []
@@ -95,7 +95,10 @@ async def test_a_loop_that_runs_is_left_alone(bench):
 
 
 async def test_a_loop_that_does_not_come_back_makes_the_process_unhealthy(bench):
-    """After five minutes, by name and class of the error, without its text."""
+    """After five minutes the process is unhealthy.
+
+    The reason has the name and the class of the error, but not its text.
+    """
     async with bench.keeping(fails), bench.keeping(runs, "other"):
         await asyncio.sleep(299)
         assert bench.supervisor.unhealthy() == []
@@ -105,7 +108,7 @@ async def test_a_loop_that_does_not_come_back_makes_the_process_unhealthy(bench)
 
 
 async def test_a_loop_that_has_run_for_a_minute_has_come_back(bench):
-    """Also if it fails again later."""
+    """A loop that fails later counts as a new failure."""
 
     async def now_and_then():
         await asyncio.sleep(70)
@@ -119,7 +122,7 @@ async def test_a_loop_that_has_run_for_a_minute_has_come_back(bench):
 
 
 async def test_a_loop_that_came_back_is_healthy_without_failing_again(bench):
-    """It need not end to be believed."""
+    """It counts as healthy after it has run for a minute."""
 
     async def in_the_end():
         if asyncio.get_running_loop().time() < 310:
@@ -134,7 +137,7 @@ async def test_a_loop_that_came_back_is_healthy_without_failing_again(bench):
 
 
 async def test_a_check_may_say_that_a_loop_is_stuck(bench):
-    """For one that neither fails nor goes on."""
+    """A check reports a loop that neither fails nor goes on."""
     bench.supervisor.watch(lambda now: f"optimizer: stuck at {now:.0f}" if now > 5 else None)
     assert bench.supervisor.unhealthy() == []
     await asyncio.sleep(6)

@@ -1,6 +1,6 @@
-"""What follows when the server has forgotten our version: a new list, which one, and which one is not taken.
+"""A 410 of the server leads to a new list: which version the watch requests, and which list it refuses.
 
-Not here: how a 410 looks on the wire (test_watch_error_events, test_client_errors).
+The forms of a 410 are tested in test_watch_error_events and test_client_errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EXPIRED = error_event(410, "Expired")
 
 
 async def test_an_expired_watch_lists_from_the_last_version_again() -> None:
-    """After a 410 the collection is listed at what was told last or later, and watched from the new list's version."""
+    """After a 410 the watch lists at its last version or later, and goes on from the version of the list."""
     client = ScriptedClient(
         lists=[pods(pod("a", "1"), version="10"), pods(pod("a", "20"), version="21")],
         streams=[[30.0, event("ADDED", "b", "11"), EXPIRED]],
@@ -37,13 +37,13 @@ async def test_an_expired_watch_lists_from_the_last_version_again() -> None:
 
 
 async def test_expired_watch_that_lived_long_lists_without_waiting() -> None:
-    """The first 410 after a healthy time is no failure: the list follows at once."""
+    """The first 410 after a healthy time is no failure, so the list follows at once."""
     played = await play(ScriptedClient(lists=[pods(), pods()], streams=[[30.0, EXPIRED]]))
     assert played.list_times == [0.0, 30.0]
 
 
 async def test_second_410_in_a_row_asks_for_the_newest_state() -> None:
-    """When the cache's own version is expired, the next list carries no resourceVersion."""
+    """If the version of the cached list has expired, too, the next list has no resourceVersion."""
     client = ScriptedClient(lists=[pods(), pods(), pods(version="99")], streams=[[EXPIRED], [EXPIRED]])
     played = await play(client)
     assert played.list_versions == ["0", "10", None]
@@ -51,7 +51,7 @@ async def test_second_410_in_a_row_asks_for_the_newest_state() -> None:
 
 
 async def test_an_event_between_two_410_starts_the_count_again() -> None:
-    """Two 410 with an event between them are not in a row: the cache is good enough."""
+    """Two 410 with an event between them do not count as two in a row."""
     client = ScriptedClient(
         lists=[pods(), pods(), pods(version="11")],
         streams=[[20.0, EXPIRED], [20.0, event("ADDED", "a", "11"), EXPIRED]],
@@ -61,7 +61,7 @@ async def test_an_event_between_two_410_starts_the_count_again() -> None:
 
 
 async def test_lists_that_expire_at_once_are_slowed_down() -> None:
-    """A server that expires every list at once is not asked in a hot loop: the waits double."""
+    """If every list expires at once, the waits between lists double."""
     client = ScriptedClient(lists=[pods()] * 4, streams=[[EXPIRED]] * 4)
     played = await play(client)
     assert played.list_times == [0.0, 0.8, 2.4, 5.6, 12.0]
@@ -69,7 +69,7 @@ async def test_lists_that_expire_at_once_are_slowed_down() -> None:
 
 
 async def test_expired_stream_is_closed_before_the_list() -> None:
-    """The old connection is given back at once, not when the garbage collector comes by."""
+    """The old connection is closed before the new list is requested."""
     played = await play(ScriptedClient(lists=[pods(), pods()], streams=[[20.0, EXPIRED, 1000.0]]))
     assert played.client.closed_before_lists == [0, 1]
 
@@ -88,7 +88,7 @@ BEHIND = errors.VersionTooLarge(504, "Timeout", "Too large resource version: 11,
 
 
 async def test_a_server_that_is_behind_is_waited_for() -> None:
-    """It answers 504 after some seconds; the next try may meet another server, or the same with news."""
+    """The server answers 504, and the watch tries the same version again."""
     client = ScriptedClient(lists=[pods(), BEHIND, pods(version="12")], streams=[[30.0, EXPIRED]])
     played = await play(client)
     assert played.list_versions == ["0", "10", "10"]
@@ -97,7 +97,7 @@ async def test_a_server_that_is_behind_is_waited_for() -> None:
 
 
 async def test_a_server_that_stays_behind_is_asked_for_the_newest_state() -> None:
-    """No version will do where the history began anew; the newest state is always there."""
+    """After two such answers the watch requests the newest state, which always exists."""
     client = ScriptedClient(lists=[pods(), BEHIND, BEHIND, pods(version="12")], streams=[[30.0, EXPIRED]])
     played = await play(client)
     assert played.list_versions == ["0", "10", "10", None]
@@ -105,13 +105,13 @@ async def test_a_server_that_stays_behind_is_asked_for_the_newest_state() -> Non
 
 @pytest.mark.parametrize("refusal", [errors.ApiError(400, "BadRequest", "?"), errors.Invalid(422, "Invalid", "?")])
 async def test_a_server_that_cannot_read_the_version_is_asked_for_the_newest_state(refusal: errors.ApiError) -> None:
-    """Another backend may write other versions."""
+    """Another storage backend may use other versions."""
     client = ScriptedClient(lists=[pods(), refusal, pods(version="12")], streams=[[30.0, EXPIRED]])
     assert (await play(client)).list_versions == ["0", "10", None]
 
 
 async def test_a_list_that_is_older_all_the_same_is_not_taken() -> None:
-    """A server or proxy that does not know the condition: the store keeps what it has until a newer list comes."""
+    """A server or proxy may ignore the condition. The watch keeps its state until a newer list comes."""
     old = pods(pod("gone", "3"), version="9")
     client = ScriptedClient(lists=[pods(), old, pods(version="12")], streams=[[30.0, EXPIRED]])
     played = await play(client)
@@ -120,7 +120,7 @@ async def test_a_list_that_is_older_all_the_same_is_not_taken() -> None:
 
 
 async def test_a_restored_store_is_taken_when_two_newest_lists_say_the_same() -> None:
-    """Its versions are lower for good; that is said once, and the watch goes on from there."""
+    """A restored store has lower versions for ever. The watch logs that once, and goes on from there."""
     restored = pods(pod("a", "3"), version="5")
     client = ScriptedClient(
         lists=[pods(version="1000"), restored, restored, restored, pods(version="7")],
@@ -136,7 +136,7 @@ async def test_a_restored_store_is_taken_when_two_newest_lists_say_the_same() ->
 
 
 async def test_versions_that_are_no_numbers_are_taken_as_they_come() -> None:
-    """They say nothing about older and newer."""
+    """The watch cannot compare such versions."""
     client = ScriptedClient(
         lists=[pods(version="b"), pods(version="a")], streams=[[30.0, event("ADDED", "x", "c"), EXPIRED]]
     )
@@ -146,7 +146,7 @@ async def test_versions_that_are_no_numbers_are_taken_as_they_come() -> None:
 
 
 async def test_an_event_from_before_does_not_take_the_watch_back() -> None:
-    """A stream is resumed at the newest version that was told, not at the last one."""
+    """A stream is resumed at the newest version, not at the last one."""
     client = ScriptedClient(
         lists=[pods()], streams=[[event("ADDED", "a", "15"), event("MODIFIED", "b", "12"), 5.0], [EXPIRED]]
     )
@@ -160,7 +160,7 @@ STATES = st.lists(st.tuples(st.sampled_from(["list", "event", "expired", "behind
 
 @given(STATES)
 def test_what_is_taken_never_goes_back_unless_the_newest_state_does(steps: list[tuple[str, int]]) -> None:
-    """Whatever lists and events say: a version below the newest one is only taken after two consistent reads."""
+    """A version below the newest one is only accepted after two requests for the newest state."""
     versions, newest, consistent_and_older = Versions(), 0, 0
     for kind, number in steps:
         asked = versions.to_ask

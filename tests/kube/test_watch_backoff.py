@@ -1,6 +1,6 @@
-"""Failures of watches and lists: how long the next try waits, and that a lost stream is resumed, not listed anew.
+"""Failures of watches and lists: how long the watch waits, and that it resumes a lost stream without a new list.
 
-Not here: the delays themselves (test_client_backoff).
+The delays themselves are tested in test_client_backoff.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ DENIED = errors.Forbidden(403, "Forbidden", "pods is forbidden")
     ],
 )
 async def test_failing_watch_is_resumed_with_growing_waits(error: Exception, cause: str) -> None:
-    """Without a new list, from the same version, after 0.8, 1.6, 3.2 ... seconds (the upper bounds of the jitter)."""
+    """The watch resumes from the same version without a list, after 0.8, 1.6, 3.2 ...
+
+    seconds (the upper bounds of the jitter).
+    """
     client = ScriptedClient(lists=[pods()], streams=[[error]] * 3)
     played = await play(client)
     assert len(client.listed) == 1
@@ -47,7 +50,7 @@ async def test_stream_lost_in_the_middle_is_resumed_from_the_last_event() -> Non
 
 
 async def test_retry_after_is_honoured() -> None:
-    """A 429 with Retry-After: 20 waits 20 seconds although the back-off is shorter."""
+    """After a 429 with Retry-After: 20 the watch waits for 20 seconds, although its own delay is shorter."""
     played = await play(ScriptedClient(lists=[pods()], streams=[[THROTTLED]]))
     assert played.watch_times == [0.0, 20.0]
 
@@ -71,14 +74,14 @@ async def test_waits_are_capped_and_start_over_after_quiet_minutes() -> None:
 
 
 async def test_watch_that_ends_at_once_is_a_failure() -> None:
-    """A server that closes every watch at once without an event is asked 4 times in 6 s, not 1,845 times in one."""
+    """A server that closes every watch at once without an event gets 4 requests in 6 s."""
     played = await play(ScriptedClient(lists=[pods()], streams=[[], [0.5], []]))
     assert played.watch_times == [0.0, 0.8, 2.9, 6.1]
     assert played.metric("wva_watch_restarts_total", cause="unavailable") == 3
 
 
 async def test_watch_cut_after_each_event_takes_a_rest() -> None:
-    """A proxy that cuts streams after each event is no failure, but is not asked in a hot loop either."""
+    """A stream that is cut after an event is no failure, but the watch waits 0.2 s before the next one."""
     streams = [[event("ADDED", "a", str(version))] for version in (11, 12, 13)]
     played = await play(ScriptedClient(lists=[pods()], streams=streams))
     assert played.watch_times == [0.0, 0.2, 0.4, 0.6]
@@ -86,7 +89,7 @@ async def test_watch_cut_after_each_event_takes_a_rest() -> None:
 
 
 async def test_failing_list_is_retried_with_growing_waits() -> None:
-    """Lists wait like watches, and the first success goes on with the watch."""
+    """Lists wait like watches. After the first success the watch begins."""
     client = ScriptedClient(lists=[REFUSED, errors.Unavailable(503, "", "down", 5.0), pods()])
     played = await play(client)
     assert played.list_times == [0.0, 0.8, 5.8]
@@ -95,7 +98,7 @@ async def test_failing_list_is_retried_with_growing_waits() -> None:
 
 
 async def test_kind_that_is_not_served_is_awaited() -> None:
-    """A 404 (the CRD is not installed) is retried for ever and logged once per minute."""
+    """A 404 (the CRD is not installed) is retried for ever, and logged once per minute."""
     missing = errors.NotFound(404, "NotFound", "the server could not find the requested resource")
     with capture_logs() as logs:
         played = await play(ScriptedClient(lists=[missing] * 9))
@@ -105,7 +108,7 @@ async def test_kind_that_is_not_served_is_awaited() -> None:
 
 
 async def test_denial_is_logged_once_per_minute_and_retried() -> None:
-    """A 403 does not end the watch; permissions may come."""
+    """A 403 does not end the watch, because the right may be granted later."""
     with capture_logs() as logs:
         client = ScriptedClient(lists=[pods()], streams=[[DENIED]] * 5)
         await play(client)
@@ -115,7 +118,7 @@ async def test_denial_is_logged_once_per_minute_and_retried() -> None:
 
 
 async def test_watch_refused_for_good_lists_anew() -> None:
-    """A version that the server cannot read (400) would fail for ever: after a wait the collection is listed again."""
+    """A version that the server cannot read (400) would fail for ever. So the watch waits, and lists again."""
     refused = errors.ApiError(400, "BadRequest", "invalid resource version")
     played = await play(ScriptedClient(lists=[pods(), pods(version="20")], streams=[[refused]]))
     assert played.list_times == [0.0, 0.8]
@@ -124,6 +127,6 @@ async def test_watch_refused_for_good_lists_anew() -> None:
 
 
 async def test_success_clears_the_reported_error() -> None:
-    """What is told to /readyz is the state of the last request."""
+    """The reported error is that of the last request."""
     played = await play(ScriptedClient(lists=[REFUSED, pods()], streams=[[event("ADDED", "a", "11")]]))
     assert played.target.error is None

@@ -1,4 +1,4 @@
-"""Bookmarks: no change, but progress, so that a quiet collection does not fall out of the server's window."""
+"""Bookmarks change no object but advance the version, so that the version of a quiet collection does not expire."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_bookmark_counts_as_an_event() -> None:
 
 
 async def test_bookmark_between_two_410_starts_the_count_again() -> None:
-    """A cache that sent a bookmark is not behind."""
+    """Two 410 with a bookmark between them do not count as two in a row."""
     expired = error_event(410, "Expired")
     client = ScriptedClient(
         lists=[pods(), pods(), pods(version="11")], streams=[[20.0, expired], [20.0, bookmark("11"), expired]]

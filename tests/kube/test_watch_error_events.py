@@ -35,7 +35,7 @@ async def test_server_error_in_the_stream_is_resumed() -> None:
 
 
 async def test_retry_after_in_the_status_is_honoured() -> None:
-    """An in-stream 429 tells its delay in the details of the Status."""
+    """A 429 in the stream has its delay in the details of the Status."""
     line = error_event(429, "TooManyRequests", details={"retryAfterSeconds": 12})
     played = await play(ScriptedClient(lists=[pods()], streams=[[line]]))
     assert played.watch_times == [0.0, 12.0]
@@ -44,7 +44,7 @@ async def test_retry_after_in_the_status_is_honoured() -> None:
 
 @pytest.mark.parametrize("status", [{"code": 400, "reason": "BadRequest"}, {}, "no status"])
 async def test_other_error_in_the_stream_lists_anew(status: object) -> None:
-    """After an ERROR event that it does not understand, the watch does not resume: it waits, then lists."""
+    """After an ERROR event that it does not understand, the watch waits and lists again."""
     line = json.dumps({"type": "ERROR", "object": status}).encode()
     played = await play(ScriptedClient(lists=[pods(), pods(version="30")], streams=[[line]]))
     assert played.watch_versions == ["10", "30"]
@@ -53,7 +53,7 @@ async def test_other_error_in_the_stream_lists_anew(status: object) -> None:
 
 
 async def test_event_of_an_unknown_type_is_counted_and_skipped() -> None:
-    """A type from a future server changes no object, but moves the version on."""
+    """An unknown type changes no object, but advances the version."""
     with capture_logs() as logs:
         client = ScriptedClient(lists=[pods()], streams=[[event("RENAMED", "a", "11"), event("DELETED", "b", "12")]])
         played = await play(client)

@@ -1,4 +1,4 @@
-"""Streams that fall silent, end, or are ended: resumed from the last version, without a new list."""
+"""Streams that are silent or end: the watch resumes from the last version, without a new list."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.looptime
 
 
 async def test_idle_stream_is_resumed_without_a_list() -> None:
-    """After the idle limit of 70 s the watch starts again from the last version."""
+    """When the idle limit of 70 s is over, the watch starts again from the last version."""
     client = ScriptedClient(lists=[pods()], streams=[[event("ADDED", "a", "11"), Idle()]])
     played = await play(client)
     assert len(client.listed) == 1
@@ -20,14 +20,14 @@ async def test_idle_stream_is_resumed_without_a_list() -> None:
 
 
 async def test_idle_stream_counts_as_contact() -> None:
-    """A stream that was accepted and then was silent is no outage: a quiet collection has nothing to say."""
+    """A stream without data is no outage, because a quiet collection sends none."""
     played = await play(ScriptedClient(lists=[pods()], streams=[[Idle()]]))
     assert played.target.reached_at == pytest.approx(70.0, abs=0.01)
     assert played.target.error is None
 
 
 async def test_clean_end_is_resumed_at_once() -> None:
-    """The server's own end of a watch is resumed without a list and without waiting."""
+    """When the server ends a watch, it is resumed without a list and without waiting."""
     client = ScriptedClient(lists=[pods()], streams=[[300.0, event("ADDED", "a", "11")]])
     played = await play(client)
     assert len(client.listed) == 1
@@ -44,7 +44,7 @@ async def test_quiet_watch_of_a_second_is_no_failure() -> None:
 
 
 async def test_watch_time_is_spread() -> None:
-    """Each watch asks for its own time between 290 and 590 seconds."""
+    """Each watch requests a random time between 290 and 590 seconds."""
     client = ScriptedClient(lists=[pods()], streams=[[2.0]] * 20)
     await play(client)
     asked = {watched.timeout_seconds for watched in client.watched}
@@ -54,7 +54,7 @@ async def test_watch_time_is_spread() -> None:
 
 
 async def test_selectors_and_limits_reach_every_request() -> None:
-    """Namespace, selectors and idle limit go with the list and with each watch."""
+    """The list and each watch have the namespace, the selectors and the idle limit."""
     client = ScriptedClient(lists=[pods()], streams=[[2.0]])
     await play(
         client, namespace="demo", label_selector="app=vllm", field_selector="status.phase=Running", idle_seconds=7

@@ -1,7 +1,7 @@
-"""WorkQueue against a model that is slow and obvious, driven by random operations.
+"""WorkQueue against a simple model, with random operations.
 
-Beside the model stand two properties that know nothing of queues: no worker ever gets a key that another one has, and
-when everything has come to rest, each key was handed out after it was last asked for.
+Two more properties are checked without the model: no key is with two workers at a time, and each key is handed out
+after it was last added.
 """
 # ruff: noqa: D102, D107 - the rules of the machine are named after what they do
 
@@ -26,7 +26,7 @@ class Queue:
     """A WorkQueue whose time is an argument of each call, with workers that do not wait."""
 
     def __init__(self):
-        """Start empty."""
+        """Start without keys."""
         self.time = 0.0
         self.registry = CollectorRegistry()
         clock = SimpleNamespace(monotonic=lambda: self.time)
@@ -37,7 +37,7 @@ class Queue:
         return self.registry.get_sample_value("wva_workqueue_adds_total", {"queue": "test"})
 
     def add(self, key, *, low=False):
-        """Add; tell whether it counts as news."""
+        """Add a key, and return whether the queue counts it as new."""
         before = self.adds
         self.queue.add(key, low=low)
         return self.adds > before
@@ -55,7 +55,7 @@ class Queue:
         return len(self.queue)
 
     def take(self, now):
-        """Return the next key, None when a worker would have to wait."""
+        """Return the next key, None if a worker would have to wait."""
         if not self.ready(now):
             return None
         with pytest.raises(StopIteration) as ended:
@@ -63,12 +63,12 @@ class Queue:
         return ended.value.value
 
     def __getattr__(self, name):
-        """Have all else from the queue."""
+        """Take all other attributes from the queue."""
         return getattr(self.queue, name)
 
 
 class QueueRules(RuleBasedStateMachine):
-    """The model: two lists of waiting keys, a set of those in work, a dict of those added meanwhile."""
+    """The model: two lists of waiting keys, a set of keys that workers have, a dict of keys added meanwhile."""
 
     def __init__(self):
         super().__init__()
@@ -193,12 +193,12 @@ class QueueRules(RuleBasedStateMachine):
 
 
 def test_random_operations_agree_with_the_model():
-    """Whatever is called in whatever order, the queue does what the model does and loses nothing."""
+    """After any operations the queue agrees with the model and has lost no key."""
     run_state_machine_as_test(QueueRules, settings=settings(deadline=None, stateful_step_count=40))
 
 
 def test_a_key_added_twice_is_handed_out_once():
-    """Adding is coalesced until a worker takes the key."""
+    """Keys are added once until a worker takes them."""
     core = Queue()
     core.add("a")
     core.add("a")
@@ -219,7 +219,7 @@ def test_a_key_added_during_its_reconcile_comes_again_after_done():
 
 
 def test_real_changes_overtake_the_first_list():
-    """A key of low priority waits for all others, and rises when it really changes."""
+    """A key of low priority waits for all others. It gets high priority when its object changes."""
     core = Queue()
     for key in ("old-1", "old-2", "old-3"):
         core.add(key, low=True)
@@ -229,7 +229,7 @@ def test_real_changes_overtake_the_first_list():
 
 
 def test_a_low_priority_add_does_not_demote_a_change():
-    """The same key asked for with both priorities keeps the high one, queued or in work."""
+    """A key that was added with both priorities keeps the high one."""
     core = Queue()
     core.add("x", low=True)
     core.add("a")
@@ -242,7 +242,7 @@ def test_a_low_priority_add_does_not_demote_a_change():
 
 
 def test_the_earliest_time_asked_for_counts():
-    """A later time changes nothing, an earlier one moves the key forward, and it comes once."""
+    """A later time changes nothing, an earlier one replaces the first, and the key comes once."""
     core = Queue()
     core.add_after("a", 10.0, 0.0)
     core.add_after("a", 20.0, 0.0)
@@ -256,7 +256,7 @@ def test_the_earliest_time_asked_for_counts():
 
 
 def test_an_immediate_add_leaves_the_timer():
-    """A key that was added for a certain time comes at that time, even if it was also added and handled before."""
+    """A key with a timer comes at its time, even if it was added and handled before."""
     core = Queue()
     core.add_after("a", 10.0, 0.0)
     core.add("a")
@@ -266,7 +266,7 @@ def test_an_immediate_add_leaves_the_timer():
 
 
 def test_due_keys_come_in_the_order_of_their_times():
-    """What was asked for first in time is handed out first, however late the worker is."""
+    """Due keys come in the order of their times, even if the worker is late."""
     core = Queue()
     core.add_after("late", 3.0, 0.0)
     core.add_after("early", 1.0, 0.0)
@@ -275,12 +275,12 @@ def test_due_keys_come_in_the_order_of_their_times():
 
 
 def test_backoff_doubles_from_5_ms_to_1000_s():
-    """The delays are those of client-go, and huge counts of failures do not overflow."""
+    """The delays are those of client-go, and large counts do not overflow."""
     assert [backoff_seconds(n) for n in (0, 1, 2, 17, 18, 10_000)] == [0.005, 0.01, 0.02, 655.36, 1000.0, 1000.0]
 
 
 def test_backoff_is_counted_per_key_and_forgotten_on_request():
-    """One key's failures do not slow down another."""
+    """Failures of one key do not delay another one."""
     core = Queue()
     for now in (0.0, 1.0, 2.0):
         core.add_rate_limited("a", now)
@@ -296,6 +296,6 @@ def test_backoff_is_counted_per_key_and_forgotten_on_request():
 
 
 def test_done_for_a_key_nobody_has_is_an_error():
-    """A worker that gives back what it never took is a bug that must show."""
+    """``done`` for a key that no worker has raises KeyError."""
     with pytest.raises(KeyError):
         Queue().done("a")

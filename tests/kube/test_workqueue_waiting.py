@@ -1,4 +1,4 @@
-"""WorkQueue: waiting for keys on an injected clock, shutting down, what its metrics and properties say."""
+"""WorkQueue: workers that wait on an injected clock, its metrics and its properties."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_get_returns_what_is_queued(queue):
 
 
 async def test_get_waits_for_the_next_add(queue):
-    """A worker that waits is woken by a new key."""
+    """A new key wakes a waiting worker."""
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(queue.get())
         await settle()
@@ -44,7 +44,7 @@ async def test_get_waits_for_the_next_add(queue):
 
 
 async def test_many_keys_are_queued_at_once(queue, registry):
-    """Each once, in order; all workers that wait are woken, and the adds that were news are counted."""
+    """Each key is queued once and in order, all waiting workers wake, and the new keys are counted."""
     async with asyncio.TaskGroup() as group:
         waiting = [group.create_task(queue.get()) for _ in range(2)]
         await settle()
@@ -56,7 +56,7 @@ async def test_many_keys_are_queued_at_once(queue, registry):
 
 
 async def test_delays_pass_with_the_injected_clock(queue, clock):
-    """A delayed key comes when the clock has moved far enough, whatever the loop's time is."""
+    """A delayed key comes by the injected clock, not by the loop's time."""
     queue.add_after("a", 30.0)
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(queue.get())
@@ -67,7 +67,7 @@ async def test_delays_pass_with_the_injected_clock(queue, clock):
 
 
 async def test_an_earlier_delay_wakes_a_worker_that_waits_for_a_later_one(queue, clock):
-    """The wait is cut short when something becomes due before it."""
+    """A worker that waits for a key also gets a key that is due before it."""
     queue.add_after("late", 100.0)
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(queue.get())
@@ -78,7 +78,7 @@ async def test_an_earlier_delay_wakes_a_worker_that_waits_for_a_later_one(queue,
 
 
 async def test_a_wait_is_never_shorter_than_timers_can_measure(queue, clock):
-    """Just before a key is due the worker still waits a millisecond: less could return at once, and again, for ever."""
+    """A worker waits at least a millisecond. A shorter wait could return at once, again and again."""
     queue.add_after("a", 1.0)
     await clock.advance(1.0 - 1e-9)
     async with asyncio.TaskGroup() as group:
@@ -90,7 +90,7 @@ async def test_a_wait_is_never_shorter_than_timers_can_measure(queue, clock):
 
 
 async def test_waiting_workers_share_the_keys(queue):
-    """Each of several waiting workers wakes up and gets a different key."""
+    """Each waiting worker gets a different key."""
     async with asyncio.TaskGroup() as group:
         workers = [group.create_task(queue.get()) for _ in range(3)]
         await settle()
@@ -100,7 +100,7 @@ async def test_waiting_workers_share_the_keys(queue):
 
 
 async def test_done_wakes_a_worker_for_a_dirty_key(queue):
-    """A key added during its reconcile reaches a worker that is waiting already."""
+    """A worker that waits gets a key that was added during its reconcile."""
     queue.add("a")
     await queue.get()
     queue.add("a")
@@ -113,7 +113,7 @@ async def test_done_wakes_a_worker_for_a_dirty_key(queue):
 
 
 async def test_a_cancelled_worker_takes_no_key_with_it(queue):
-    """Cancelling a wait loses nothing."""
+    """A worker that is cancelled while it waits loses no key."""
     waiting = asyncio.ensure_future(queue.get())
     await settle()
     waiting.cancel()
@@ -124,7 +124,7 @@ async def test_a_cancelled_worker_takes_no_key_with_it(queue):
 
 
 async def test_idle_means_that_nothing_happens_before_the_clock_moves(queue, clock):
-    """Neither queued nor in work; a delayed key does not count until it is due."""
+    """The queue is idle if no key is queued or with a worker. A delayed key does not count until it is due."""
     assert queue.idle
     queue.add("a")
     assert not queue.idle
@@ -140,7 +140,7 @@ async def test_idle_means_that_nothing_happens_before_the_clock_moves(queue, clo
 
 
 async def test_retries_back_off_until_forgotten(queue, clock):
-    """Failures of a key delay it more and more, on the clock."""
+    """Each failure of a key doubles its delay."""
     for failures, delay in enumerate((0.005, 0.01, 0.02)):
         assert queue.retries("a") == failures
         queue.add_rate_limited("a")
@@ -153,7 +153,7 @@ async def test_retries_back_off_until_forgotten(queue, clock):
 
 
 async def test_metrics_count_adds_retries_and_depth(queue, clock, registry):
-    """Depth is what waits now; a coalesced add is not counted twice."""
+    """The depth is the number of waiting keys. A key that is added twice counts once."""
 
     def value(name):
         return registry.get_sample_value(name, {"queue": "test"})

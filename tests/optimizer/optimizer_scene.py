@@ -1,4 +1,4 @@
-"""An optimizer whose world is scripted."""
+"""An optimizer whose inputs a test sets."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ KEY = VariantKey("ns", "a")
 
 
 class FakePolicySource:
-    """A policy and an interval that tests change."""
+    """A policy and an interval that a test can change."""
 
     def __init__(self):
-        """Start with a minute."""
+        """Start with an interval of a minute."""
         self.changed = asyncio.Event()
         self.policy = policy()
         self.interval_seconds = INTERVAL
 
 
 class OptimizerScene:
-    """An optimizer whose world is scripted: snapshots by a function, time by a virtual clock."""
+    """An optimizer with a snapshot that the test sets, and a virtual clock."""
 
     def __init__(self):
-        """See two busy replicas of one variant that everybody knows."""
+        """Start with one busy replica of one known variant."""
         self.clock = VirtualClock()
         self.configuration = FakePolicySource()
         self.ledger = Ledger()
@@ -58,11 +58,11 @@ class OptimizerScene:
         )
 
     async def record(self, recording):
-        """Keep a recording."""
+        """Append the recording to ``recordings``."""
         self.recordings.append(recording)
 
     async def collect(self, now):
-        """Note the start, take as long as told, return the snapshot or raise."""
+        """Record the start, wait for ``duration``, and return the snapshot or raise ``error``."""
         assert now == self.clock.now()
         self.starts.append(self.clock.elapsed_seconds)
         if self.duration:
@@ -84,21 +84,21 @@ class OptimizerScene:
                 await task
 
     async def settle(self):
-        """Let everything run that does not wait for time."""
+        """Run all tasks until each of them waits for time."""
         for _ in range(20):
             await asyncio.sleep(0)
         assert self.clock.waking == 0
 
     async def advance(self, *times):
-        """Let virtual time pass, stopping at each of these."""
+        """Advance the virtual clock to each of these times."""
         for time in times:
             self.clock.advance_to(time)
             await self.settle()
 
     def count(self, result):
-        """Return the counter of cycles."""
+        """Return how many cycles had this result."""
         return self.instruments.registry.get_sample_value("wva_cycles_total", {"result": result}) or 0
 
     def gauge(self, name):
-        """Return one of the controller's gauges."""
+        """Return the value of a metric without labels."""
         return self.instruments.registry.get_sample_value(name)

@@ -1,6 +1,6 @@
-"""A minimum of zero, through the loops: siblings of a running variant go to zero, and come back when they are needed.
+"""A minimum of zero, over many cycles: a variant goes to zero while another one runs, and comes back when it is needed.
 
-The world obeys: what a cycle publishes is what exists at the next one, and a start from zero takes a minute.
+The world follows WVA: the number of a cycle is the number of replicas in the next one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ QUIET = RequestCounts(ModelKey("ns", "m"), 600.0, finished=0.0, in_progress=0.0,
 
 
 class TwoVariantWorld(OptimizerScene):
-    """Two variants of one model, both with a minimum of zero, and a load in full replicas."""
+    """Two variants of one model, both with a minimum of zero. The load is in fully used replicas."""
 
     def __init__(self):
-        """Run two of each, with next to nothing to do."""
+        """Start with two replicas of each variant, and hardly any load."""
         super().__init__()
         self.exist = {"cheap": 2, "dear": 2}
         self.load = 0.2
@@ -31,7 +31,7 @@ class TwoVariantWorld(OptimizerScene):
         self.requests = ()
 
     async def cycles(self, count):
-        """Run cycles, after each of which its numbers exist."""
+        """Run cycles. After each of them the replicas are as it decided."""
         for _ in range(count):
             running = sum(self.exist.values())
             kv = min(0.99, self.load / running) if running else None
@@ -58,7 +58,7 @@ def world():
 
 
 async def test_a_sibling_goes_to_zero_and_the_last_replica_is_of_the_cheap_variant(world):
-    """It stays so while there is little to do: the model has one replica, not one for each variant."""
+    """Under a low load the model keeps one replica of its cheapest variant, and the other variant stays at zero."""
     await world.cycles(10)
     assert world.exist == {"cheap": 1, "dear": 0}
     await world.cycles(20)
@@ -66,7 +66,7 @@ async def test_a_sibling_goes_to_zero_and_the_last_replica_is_of_the_cheap_varia
 
 
 async def test_a_sibling_at_zero_comes_back_when_the_cheap_variant_is_not_enough(world):
-    """And goes again after that."""
+    """Under a high load it gets replicas, and goes to zero again afterwards."""
     world.most["cheap"] = 3
     await world.cycles(10)
     assert world.exist == {"cheap": 1, "dear": 0}
@@ -81,7 +81,7 @@ async def test_a_sibling_at_zero_comes_back_when_the_cheap_variant_is_not_enough
 
 
 async def test_without_requests_the_last_replica_goes_too_where_that_is_allowed(world):
-    """Both variants are at zero then."""
+    """If scale to zero is enabled, both variants go to zero."""
     rules = ScaleToZeroRules(ScaleToZeroEntry("default", "", None, True, 600.0))
     world.configuration.policy = replace(world.configuration.policy, scale_to_zero=rules)
     world.requests = (QUIET,)

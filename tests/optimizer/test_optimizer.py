@@ -1,4 +1,4 @@
-"""When a cycle of the optimizer runs, and what it hands on."""
+"""When the optimizer runs a cycle, and what it does with the decisions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ def scene():
     return OptimizerScene()
 
 
-# --- when --------------------
+# --- when a cycle runs --------------------
 
 
 async def test_the_last_success_says_whether_the_loop_goes_on(scene):
-    """Before the first one it is the start of the loop; a cycle that failed does not move it."""
+    """The metric is the time of the last successful cycle, at first the start of the loop.
+
+    A failed cycle does not change it.
+    """
     start = scene.clock.now()
     scene.error = RuntimeError("broken")
     assert scene.gauge("wva_last_cycle_timestamp_seconds") == 0
@@ -40,7 +43,7 @@ async def test_the_last_success_says_whether_the_loop_goes_on(scene):
 
 
 async def test_the_interval_in_force_is_shown(scene):
-    """Also after it has changed while the loop waits."""
+    """The metric changes together with the interval."""
     async with scene.running():
         assert scene.gauge("wva_cycle_interval_seconds") == INTERVAL
         scene.configuration.interval_seconds = 600.0
@@ -50,7 +53,7 @@ async def test_the_interval_in_force_is_shown(scene):
 
 
 def test_every_reason_of_a_hold_is_counted_from_zero(scene):
-    """The first hold is a step from 0 to 1 that a rate sees."""
+    """Each series exists from the start, so that a rate sees the first hold."""
     counted = [
         sample
         for family in scene.instruments.holds.collect()
@@ -62,7 +65,7 @@ def test_every_reason_of_a_hold_is_counted_from_zero(scene):
 
 
 async def test_the_first_cycle_runs_at_once_and_the_others_an_interval_apart(scene):
-    """From start to start."""
+    """The interval is the time from start to start."""
     async with scene.running():
         assert scene.starts == [0]
         await scene.advance(59.9)
@@ -72,7 +75,7 @@ async def test_the_first_cycle_runs_at_once_and_the_others_an_interval_apart(sce
 
 
 async def test_a_long_cycle_does_not_move_the_next_one(scene):
-    """The interval counts from the start of a cycle, not from its end."""
+    """The interval begins at the start of a cycle, not at its end."""
     scene.duration = 20
     async with scene.running():
         await scene.advance(20, 60, 80, 120)
@@ -80,7 +83,7 @@ async def test_a_long_cycle_does_not_move_the_next_one(scene):
 
 
 async def test_cycles_never_overlap(scene):
-    """One that takes longer than the interval is followed at once by the next; lateness is told."""
+    """After a cycle that is longer than the interval, the next one starts at once, and WVA logs the delay."""
     scene.duration = 150
     async with scene.running():
         with capture_logs() as lines:
@@ -93,7 +96,7 @@ async def test_cycles_never_overlap(scene):
 
 
 async def test_a_slightly_late_cycle_is_not_told(scene):
-    """Late by less than an interval is no news."""
+    """WVA does not log a delay of less than an interval."""
     scene.duration = 70
     async with scene.running():
         with capture_logs() as lines:
@@ -103,7 +106,7 @@ async def test_a_slightly_late_cycle_is_not_told(scene):
 
 
 async def test_a_shorter_interval_applies_while_the_loop_waits(scene):
-    """Counted from the start of the last cycle."""
+    """The new interval begins at the start of the last cycle."""
     async with scene.running():
         await scene.advance(10)
         scene.configuration.interval_seconds = 30
@@ -115,7 +118,7 @@ async def test_a_shorter_interval_applies_while_the_loop_waits(scene):
 
 
 async def test_an_interval_that_has_passed_already_starts_a_cycle_at_once(scene):
-    """A second is over after ten."""
+    """The new interval of a second has already passed after ten seconds."""
     async with scene.running():
         await scene.advance(10)
         scene.configuration.interval_seconds = 1
@@ -125,7 +128,7 @@ async def test_an_interval_that_has_passed_already_starts_a_cycle_at_once(scene)
 
 
 async def test_a_longer_interval_applies_while_the_loop_waits(scene):
-    """The old end of the wait passes without a cycle."""
+    """No cycle runs at the end of the old interval."""
     async with scene.running():
         scene.configuration.interval_seconds = 100
         scene.configuration.changed.set()
@@ -136,7 +139,7 @@ async def test_a_longer_interval_applies_while_the_loop_waits(scene):
 
 
 async def test_a_change_of_anything_else_starts_no_cycle(scene):
-    """Thresholds apply with the next one."""
+    """Other changes apply with the next cycle."""
     async with scene.running():
         await scene.advance(10)
         scene.configuration.changed.set()
@@ -147,7 +150,7 @@ async def test_a_change_of_anything_else_starts_no_cycle(scene):
 
 
 async def test_a_change_during_a_cycle_is_not_lost(scene):
-    """The wait after it has the new interval."""
+    """The wait after the cycle uses the new interval."""
     scene.duration = 5
     async with scene.running():
         scene.configuration.interval_seconds = 10
@@ -157,7 +160,7 @@ async def test_a_change_during_a_cycle_is_not_lost(scene):
 
 
 async def test_busy_means_not_waiting(scene):
-    """The embedded world moves its clock only when the loop waits for it."""
+    """The loop is busy before and during a cycle. The embedded world advances its clock only while the loop waits."""
     assert scene.optimizer.busy
     scene.duration = 5
     async with scene.running():
@@ -168,11 +171,11 @@ async def test_busy_means_not_waiting(scene):
         assert scene.optimizer.busy
 
 
-# --- what --------------------
+# --- what a cycle does --------------------
 
 
 async def test_a_cycle_decides_and_records(scene):
-    """The decision is in the ledger, the event announced, the recording kept."""
+    """The cycle puts its decision into the ledger, announces an event and writes a recording."""
     (decision,) = await scene.optimizer.cycle()
     assert decision.desired == 2
     assert scene.ledger.get(KEY) == decision
@@ -182,14 +185,14 @@ async def test_a_cycle_decides_and_records(scene):
 
 
 async def test_memory_goes_from_cycle_to_cycle(scene):
-    """What one cycle leaves is what the next one is recorded with."""
+    """The recording of a cycle has the memory that the last cycle left."""
     await scene.optimizer.cycle()
     await scene.optimizer.cycle()
     assert [entry.desired for entry in scene.recordings[1].memory.variants] == [2]
 
 
 async def test_a_variant_that_goes_takes_nothing_with_it_that_was_learned_of_models(scene):
-    """Its entry goes; peaks, capacities and service times of models stay."""
+    """The memory of a dropped variant is removed, the memory of its model stays."""
     async with scene.running():
         before = scene.recordings[-1].memory
         scene.ledger.drop(VariantKey("ns", "a"))
@@ -200,14 +203,14 @@ async def test_a_variant_that_goes_takes_nothing_with_it_that_was_learned_of_mod
 
 
 async def test_a_policy_that_changed_counts_from_the_next_cycle(scene):
-    """It is read anew each time."""
+    """Each cycle reads the policy again."""
     scene.configuration.policy = policy(kv_cache_threshold=0.99, queue_length_threshold=100.0, kv_spare_trigger=0.0)
     (decision,) = await scene.optimizer.cycle()
     assert decision.desired == 1
 
 
 async def test_a_variant_that_went_away_meanwhile_is_not_published(scene):
-    """Neither number nor event nor log line."""
+    """It gets no number, no event and no log line."""
     scene.gone.add(KEY)
     with capture_logs() as lines:
         assert await scene.optimizer.cycle() == []
@@ -217,7 +220,7 @@ async def test_a_variant_that_went_away_meanwhile_is_not_published(scene):
 
 
 async def test_a_held_number_is_counted_by_reason(scene):
-    """And warned about."""
+    """A hold is counted by its reason, and is a Warning event."""
     scene.snapshot = Snapshot.of(
         [variant("a", desired=1)], [replica("a-0", kv=None, queue=None)], [CollectionFailure(("ns",), "refused")]
     )
@@ -229,7 +232,7 @@ async def test_a_held_number_is_counted_by_reason(scene):
 
 
 async def test_each_stage_is_timed(scene):
-    """One observation per stage and cycle."""
+    """Each cycle has one observation per stage."""
     await scene.optimizer.cycle()
     for stage in ("collect", "decide", "publish"):
         name = "wva_cycle_duration_seconds_count"
@@ -237,7 +240,7 @@ async def test_each_stage_is_timed(scene):
 
 
 async def test_cancelling_ends_the_loop(scene):
-    """Also in the middle of a cycle."""
+    """The loop ends even in the middle of a cycle."""
     scene.duration = 1000
     async with scene.running() as task:
         assert not task.done()
@@ -246,7 +249,7 @@ async def test_cancelling_ends_the_loop(scene):
 
 
 async def test_a_dropped_variant_that_comes_back_before_the_next_cycle_is_a_new_one(scene):
-    """Its number of before is not remembered: the new workload begins with its own replicas."""
+    """The new workload begins with its own replicas, not with the old number."""
     scene.snapshot = Snapshot.of([variant("a", replicas=5, desired=5)], [replica("a-0", kv=0.5, queue=0)])
     async with scene.running():
         await scene.advance(60)
@@ -258,7 +261,7 @@ async def test_a_dropped_variant_that_comes_back_before_the_next_cycle_is_a_new_
 
 
 async def test_a_workload_replaced_while_a_cycle_reads_the_world_keeps_its_own_number(scene):
-    """What the cycle has seen of the former one is neither published nor remembered for the new one."""
+    """The decision about the old workload is neither published nor remembered."""
     former = variant("a", replicas=4, desired=4)
     scene.snapshot = Snapshot.of([former], [replica(f"a-{n}", kv=0.5, queue=0) for n in range(4)])
     scene.ledger.hold(former)
@@ -275,7 +278,7 @@ async def test_a_workload_replaced_while_a_cycle_reads_the_world_keeps_its_own_n
 
 
 async def test_a_variant_without_history_begins_with_what_was_held(scene):
-    """The status may still show the number of a former workload; what was held for the new one counts."""
+    """The ledger's number has precedence over the status, which may show the number of an earlier workload."""
     new = variant("a", replicas=1, desired=4)
     scene.ledger.hold(replace(new, status_desired=None))
     scene.snapshot = Snapshot.of([new], [replica("a-9", kv=0.5, queue=0)])
@@ -284,7 +287,7 @@ async def test_a_variant_without_history_begins_with_what_was_held(scene):
 
 
 async def test_a_start_from_zero_is_not_taken_back_by_a_cycle_that_saw_zero(scene):
-    """It was on its way when the start was published; the next one begins with the number of the start."""
+    """A cycle that began before the start does not change its number, nor does the next one."""
     idle = replace(variant("a", replicas=0), spec_replicas=0, current_replicas=0)
     scene.snapshot = Snapshot.of([idle], [])
     scene.duration = 5.0

@@ -1,4 +1,4 @@
-"""What a cycle of the optimizer does when something in it fails."""
+"""What the optimizer does when a part of a cycle fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def scene():
 
 
 async def test_a_failing_cycle_does_not_end_the_loop(scene):
-    """It is logged with its traceback and counted; the numbers published last stay."""
+    """The failure is logged with its traceback and counted, and the number stays."""
     async with scene.running():
         published = scene.ledger.get(KEY)
         scene.error = RuntimeError("out of luck")
@@ -40,7 +40,10 @@ async def test_a_failing_cycle_does_not_end_the_loop(scene):
 
 
 async def test_a_failing_cycle_keeps_the_number_and_says_that_nobody_measured_it(scene):
-    """The safety net: the number published last with its source, the guide's log line, and an event there and back."""
+    """The number stays, and its source is no longer ``measured``.
+
+    Each failed cycle logs the line of the safety net, and events tell begin and end.
+    """
     async with scene.running():
         before = scene.ledger.get(KEY)
         assert (before.desired > 1, before.source) == (True, Source.MEASURED)
@@ -69,7 +72,7 @@ async def test_a_failing_cycle_keeps_the_number_and_says_that_nobody_measured_it
 
 
 async def test_a_variant_without_history_keeps_its_replicas_while_cycles_fail(scene):
-    """There is no previous number; the replicas that exist are the safe one."""
+    """Without an earlier number, WVA publishes the current replicas."""
     scene.error = RuntimeError("out of luck")
     async with scene.running():
         scene.ledger.hold(variant("a", replicas=4))
@@ -84,7 +87,7 @@ async def test_a_variant_without_history_keeps_its_replicas_while_cycles_fail(sc
 
 
 async def test_a_failing_cycle_says_nothing_of_variants_that_are_gone_or_at_zero(scene):
-    """Nothing is missing there."""
+    """Their decisions do not change."""
     async with scene.running():
         idle = replace(scene.ledger.get(KEY), key=VariantKey("ns", "idle"), desired=0, reason=Reason.INACTIVE)
         scene.ledger.record([idle])
@@ -96,7 +99,7 @@ async def test_a_failing_cycle_says_nothing_of_variants_that_are_gone_or_at_zero
 
 
 async def test_a_failing_recording_does_not_stop_what_was_decided(scene):
-    """The next cycle runs in any case."""
+    """The cycle counts as a success, and the next one runs."""
 
     async def fail(_):
         raise OSError("disk on fire")
@@ -110,7 +113,7 @@ async def test_a_failing_recording_does_not_stop_what_was_decided(scene):
 
 
 async def test_a_disk_that_hangs_does_not_keep_the_numbers_of_a_cycle_back(scene):
-    """They are published before the cycle is recorded."""
+    """WVA publishes the numbers before it writes the recording."""
 
     async def hangs(_):
         await asyncio.Event().wait()
@@ -121,7 +124,7 @@ async def test_a_disk_that_hangs_does_not_keep_the_numbers_of_a_cycle_back(scene
 
 
 async def test_three_failed_cycles_in_a_row_are_a_reason_not_to_be_ready(scene):
-    """By name and cause, without the text of the error; the next good cycle ends it."""
+    """Readiness names the loop and the class of the error, but not its text, until a cycle succeeds."""
     scene.error = ValueError("text of a tenant")
     async with scene.running():
         await scene.advance(60)
@@ -136,7 +139,7 @@ async def test_three_failed_cycles_in_a_row_are_a_reason_not_to_be_ready(scene):
 
 
 async def test_a_cycle_that_does_not_end_is_stuck(scene):
-    """After the interval and five minutes; waiting for the next cycle is something else."""
+    """A cycle is stuck if it runs for more than the interval plus five minutes."""
     scene.duration = 10_000
     async with scene.running():
         start = scene.clock.monotonic()
@@ -146,13 +149,13 @@ async def test_a_cycle_that_does_not_end_is_stuck(scene):
 
 
 async def test_a_waiting_loop_is_not_stuck(scene):
-    """However long the interval is."""
+    """A loop that waits for its next cycle is never stuck."""
     async with scene.running():
         assert scene.optimizer.stuck(scene.clock.monotonic() + 1e6) is None
 
 
 async def test_a_model_that_fails_is_logged_once_with_its_traceback(scene, monkeypatch):
-    """The hold is counted in each cycle, and announced when it begins."""
+    """Its variants are held. The hold is counted in each cycle and announced once, and other models are decided."""
     two = [variant(name, replicas=1, desired=1, model=name) for name in ("a", "b")]
     reports = [replica(f"{name}-0", variant=name, kv=0.95, queue=9) for name in ("a", "b")]
     scene.snapshot = Snapshot.of(two, reports)
@@ -179,7 +182,7 @@ async def test_a_model_that_fails_is_logged_once_with_its_traceback(scene, monke
 
 
 async def test_a_variant_that_cannot_be_published_keeps_its_number(scene):
-    """The others are published; when it can be published again, it is."""
+    """The variant is held while publishing fails, and the other variants are published."""
     two = [variant(name, replicas=1, desired=1, model=name) for name in ("a", "b")]
     scene.snapshot = Snapshot.of(two, [replica(f"{name}-0", variant=name, kv=0.95, queue=9) for name in ("a", "b")])
     for each in two:
@@ -205,7 +208,7 @@ async def test_a_variant_that_cannot_be_published_keeps_its_number(scene):
 
 
 async def test_configuration_that_makes_decisions_fail_is_refused_by_name(scene, monkeypatch):
-    """The namespace and the cause go to those who hold the configuration."""
+    """The optimizer tells the configuration which namespace fails and why."""
     refused = []
     scene.optimizer.refuse = lambda *what: refused.append(what)
     scene.configuration.policy = replace(
@@ -226,7 +229,7 @@ async def test_configuration_that_makes_decisions_fail_is_refused_by_name(scene,
 
 
 async def test_configuration_that_was_mended_while_a_cycle_ran_is_not_refused(scene, monkeypatch):
-    """What failed is no longer what the namespace says, and only a new text would bring it back into force."""
+    """The failure was about the old text, so the new text stays in force."""
     refused = []
     scene.optimizer.refuse = lambda *what: refused.append(what)
     other = NamespacePolicy("other", SaturationRules(SaturationPolicy()))

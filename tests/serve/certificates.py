@@ -1,4 +1,4 @@
-"""Certificates of the tests: an authority, pairs on the disk as the kubelet mounts them, and handshakes to look at."""
+"""Certificates of the tests: an authority, certificate files on the disk, and TLS handshakes with a server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class IssuedPair:
         return x509.load_pem_x509_certificate(self.files.certificate.read_bytes()).serial_number
 
     def trusting(self):
-        """Return a client context that trusts the authority and nobody else."""
+        """Return a client context that trusts only this authority."""
         return ssl.create_default_context(cadata=self.authority.cert_pem.bytes().decode())
 
 
@@ -50,7 +50,7 @@ async def handshake(port, context, *, name="localhost"):
 
 
 def blind():
-    """Return a client context that trusts anybody, to look at what is served."""
+    """Return a client context that does not verify certificates, so that the test can read each of them."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -58,6 +58,6 @@ def blind():
 
 
 async def served(port):
-    """Return the serial number of what a new connection sees."""
+    """Return the serial number of the certificate that a new connection gets."""
     _, _, certificate = await handshake(port, blind())
     return x509.load_der_x509_certificate(certificate).serial_number

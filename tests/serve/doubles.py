@@ -1,4 +1,4 @@
-"""What the tests of the servers share: a listening server, an API server that reviews, raw requests."""
+"""Helpers for the tests of the servers: a listening server, an API server that answers reviews, raw requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 30.0
 
 
 async def ok(_):
-    """Answer everything with ok."""
+    """Answer every request with ok."""
     return web.Response(text="ok")
 
 
@@ -37,10 +37,10 @@ def serving(handler=ok, *, host="127.0.0.1", port=0, name="metrics", instruments
 
 
 class Reviewer:
-    """The API server's side of the reviews: knows tokens and rights, counts what it is asked, fails when told to."""
+    """The API server's side of the reviews: it has users and rights, counts the reviews, and can fail."""
 
     def __init__(self):
-        """Know nobody."""
+        """Start without users."""
         self.users = {}
         self.allowed = set()
         self.asked = Counter()
@@ -83,12 +83,12 @@ class Guarded:
         self.gate = Gate(reviews, monotonic=self.clock.monotonic, now=self.clock.now)
 
     def metric(self, name, **labels):
-        """Return one of the own metrics, 0 when it was never touched."""
+        """Return a metric of WVA, 0 if it was never set."""
         return self.instruments.registry.get_sample_value(name, labels) or 0
 
 
 async def exchange(port, data, *, context=None, name=None):
-    """Send bytes and return everything that comes back until the server closes."""
+    """Send bytes, and return all bytes that the server sends before it closes."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
         try:
@@ -99,7 +99,7 @@ async def exchange(port, data, *, context=None, name=None):
 
 
 async def rest(reader):
-    """Return what comes until the end of a connection, however it ends."""
+    """Return all bytes until the connection ends or is reset."""
     received = b""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -111,7 +111,7 @@ async def rest(reader):
 
 
 async def until(check):
-    """Return when ``check`` is true; fail when it is not in a time that a working server never needs."""
+    """Wait until ``check`` is true. Fails after a time that a working server never needs."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not check():  # noqa: ASYNC110 - what is waited for is the state of sockets, which set no event
+        while not check():  # noqa: ASYNC110 - sockets set no event when their state changes
             await asyncio.sleep(0.002)

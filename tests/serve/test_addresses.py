@@ -1,4 +1,4 @@
-"""Bind addresses: what switches a server off, what is understood, what is refused."""
+"""Bind addresses: which text switches a server off, which are valid, which are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from wva.serve.http import Address, AddressError
     ],
 )
 def test_what_is_understood(text, expected):
-    """``0`` and nothing switch the server off; a host is optional; IPv6 stands in brackets."""
+    """``0`` and an empty text switch the server off. The host is optional, and an IPv6 address stands in brackets."""
     assert Address.parse(text, setting="--x") == expected
 
 
@@ -35,7 +35,7 @@ def test_what_is_understood(text, expected):
     "text", ["8443", "localhost", ":http", ":65536", ":-1", "host:", "a:b:c", ":80 ", ":٣x", ":٣", ":" + "9" * 5000]
 )
 def test_what_is_refused(text):
-    """The message names the setting, the text, and what is expected."""
+    """The message names the setting, the text and the expected form."""
     with pytest.raises(AddressError) as refused:
         Address.parse(text, setting="--metrics-bind-address")
     message = str(refused.value)
@@ -43,7 +43,7 @@ def test_what_is_refused(text):
 
 
 async def test_a_taken_port_is_one_clear_error():
-    """It names the address and what wanted it."""
+    """The error names the address and the server."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -54,14 +54,14 @@ async def test_a_taken_port_is_one_clear_error():
 
 
 async def test_a_host_that_is_not_ours_is_one_clear_error():
-    """The same."""
+    """The error names the address and the server."""
     with pytest.raises(AddressError, match=r"cannot listen on 192\.0\.2\.1:0 for probes: "):
         async with serving(host="192.0.2.1", name="probes"):
             pass
 
 
 async def test_a_closed_server_listens_no_more():
-    """The port is free again."""
+    """The server accepts no connection after it is closed."""
     async with serving() as server:
         port = server.port
         assert port > 0
@@ -70,7 +70,7 @@ async def test_a_closed_server_listens_no_more():
 
 
 async def test_every_interface_means_both_families():
-    """One port answers over IPv4 and, where there is one, over IPv6."""
+    """Without a host, one port answers over IPv4, and over IPv6 if the machine has it."""
     async with serving(host=None) as server:
         for family, place in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
             if family == socket.AF_INET6 and not socket.has_dualstack_ipv6():
@@ -82,7 +82,7 @@ async def test_every_interface_means_both_families():
 
 
 async def test_a_name_with_several_addresses_has_one_port(monkeypatch):
-    """Whichever of them a client takes, it finds the server."""
+    """The server listens on all addresses of the name, with the same port."""
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (place, 0)) for place in ("127.0.0.1", "127.0.0.2")]
 
     async def resolve(*_, **__):
@@ -96,7 +96,7 @@ async def test_a_name_with_several_addresses_has_one_port(monkeypatch):
 
 
 async def test_a_name_that_nobody_knows_is_one_clear_error(monkeypatch):
-    """In the resolver's words."""
+    """The error has the words of the resolver."""
 
     async def resolve(*_, **__):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")

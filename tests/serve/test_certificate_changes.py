@@ -1,4 +1,4 @@
-"""Certificates that change in bad ways, run out, or change while many are served."""
+"""Certificates that are replaced by bad files, that expire, or that are replaced under load."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 class FollowedCertificate:
-    """A certificate that follows its files, on a clock that the test moves, with its metrics."""
+    """A certificate that follows its files, with its metrics, on a clock that the test sets."""
 
     def __init__(self, folder):
         """Write a first pair, good for a year from now on."""
@@ -41,26 +41,26 @@ class FollowedCertificate:
         self.certificate = self.load()
 
     def load(self):
-        """Load the pair as a new process would."""
+        """Load the pair as a process does when it starts."""
         return ReloadingCertificate(self.pair.files, instruments=self.instruments, now=lambda: self.seconds)
 
     def issue(self, *, begins_days=0.0, ends_days):
-        """Write a pair with these dates, in days from the test's present."""
+        """Write a pair with these dates, in days from the test's clock."""
         self.pair.issue(not_before=self.seconds + begins_days * DAY - 60, not_after=self.seconds + ends_days * DAY)
 
     def poll(self):
-        """Look at the files and return the events of the log."""
+        """Check the files, and return the events that are logged."""
         with capture_logs() as lines:
             self.certificate.poll()
         return [line["event"] for line in lines]
 
     async def serial(self):
-        """Return the serial number of what is served now."""
+        """Return the serial number of the certificate that is served now."""
         async with serving(tls=lambda: self.certificate.context) as server:
             return await served(server.port)
 
     def metric(self, name, **labels):
-        """Return one of the own metrics, 0 when it was never touched."""
+        """Return a metric of WVA, 0 if it was never set."""
         return self.instruments.registry.get_sample_value(name, labels) or 0
 
 
@@ -70,12 +70,12 @@ def watched(tmp_path):
     return FollowedCertificate(tmp_path)
 
 
-# --- what does not become the certificate in force --------------------
+# --- pairs that are rejected --------------------
 
 
 @pytest.mark.parametrize("dates", [{"begins_days": -9, "ends_days": -1}, {"begins_days": 1, "ends_days": 9}])
 async def test_a_pair_that_is_not_valid_now_does_not_replace_one_that_is(watched, dates):
-    """Every verifying scraper would fail; it is told once and counted."""
+    """Verifying scrapers would reject the new pair. WVA logs and counts it once, and serves the valid pair."""
     good = watched.pair.serial()
     watched.issue(**dates)
     assert watched.poll() == ["certificate_rejected"]
@@ -85,7 +85,7 @@ async def test_a_pair_that_is_not_valid_now_does_not_replace_one_that_is(watched
 
 
 def test_the_same_mistake_is_told_again_after_it_was_mended(watched):
-    """Somebody does not look into yesterday's log for today's certificate."""
+    """The same bad key is logged again if a good one was there in between."""
     good, told = watched.pair.files.key.read_bytes(), []
     for key in (b"nonsense", b"nonsense", good, b"nonsense"):
         watched.pair.files.key.write_bytes(key)
@@ -95,7 +95,7 @@ def test_the_same_mistake_is_told_again_after_it_was_mended(watched):
 
 
 async def test_a_pair_from_the_future_is_taken_when_its_time_comes(watched):
-    """It need not be written again."""
+    """WVA loads the pair when it becomes valid, though the files do not change then."""
     watched.issue(begins_days=1, ends_days=9)
     watched.poll()
     watched.seconds += 1.5 * DAY
@@ -104,7 +104,7 @@ async def test_a_pair_from_the_future_is_taken_when_its_time_comes(watched):
 
 
 async def test_any_new_pair_replaces_one_that_has_run_out(watched):
-    """Nothing is lost by it."""
+    """An expired pair replaces another expired pair."""
     watched.seconds += 400 * DAY
     watched.issue(begins_days=-9, ends_days=-1)
     assert "certificate_reloaded" in watched.poll()
@@ -112,7 +112,7 @@ async def test_any_new_pair_replaces_one_that_has_run_out(watched):
 
 
 def test_a_pair_that_has_run_out_is_served_at_the_start(watched):
-    """The numbers matter more than the date, and many scrapers do not verify; the log says it as an error."""
+    """At its start WVA serves an expired pair, and logs an error. Many scrapers do not verify the certificate."""
     watched.issue(begins_days=-9, ends_days=-1)
     with capture_logs() as lines:
         watched.load()
@@ -120,7 +120,7 @@ def test_a_pair_that_has_run_out_is_served_at_the_start(watched):
 
 
 def test_an_encrypted_key_is_an_error_and_not_a_question(watched):
-    """Nobody sits at the terminal of a pod."""
+    """The certificate loader refuses an encrypted key instead of asking for its password."""
     key = load_pem_private_key(watched.pair.files.key.read_bytes(), None)
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"hidden"))
     watched.pair.files.key.write_bytes(secret)
@@ -131,7 +131,7 @@ def test_an_encrypted_key_is_an_error_and_not_a_question(watched):
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "endless", "loop"])
 def test_what_is_no_file_is_not_waited_for(watched, kind):
-    """A pipe would hold the process for ever, a device fill its memory."""
+    """Reading a pipe would block the process for ever, and reading a device would fill its memory."""
     path = watched.pair.files.certificate
     path.unlink()
     if kind == "pipe":
@@ -148,7 +148,7 @@ def test_what_is_no_file_is_not_waited_for(watched, kind):
 
 
 def test_a_file_that_is_far_too_large_is_refused(watched):
-    """A certificate has a few thousand bytes."""
+    """A key file of more than 1 MiB is refused."""
     with watched.pair.files.key.open("r+b") as file:
         file.truncate(1024 * 1024 + 1)
     with pytest.raises(CertificateError, match="larger than 1048576 bytes"):
@@ -156,7 +156,7 @@ def test_a_file_that_is_far_too_large_is_refused(watched):
 
 
 async def test_a_change_between_two_reads_is_seen_whole(watched, monkeypatch):
-    """The kubelet swaps both files at once; one read before and one after the swap would not fit together."""
+    """If the files change between the two reads, WVA does not mix an old certificate with a new key."""
     real, reads = os.open, itertools.count(1)
 
     def swapping(path, *more):
@@ -170,11 +170,11 @@ async def test_a_change_between_two_reads_is_seen_whole(watched, monkeypatch):
     assert await watched.serial() == watched.pair.serial()
 
 
-# --- running out --------------------
+# --- expiry --------------------
 
 
 def test_the_end_of_a_certificate_is_told_a_week_before(watched):
-    """Once, and once more when it is over; the metric shows the date all the time."""
+    """WVA logs it a week before the end, and again at the end. The metric always shows the date."""
     ends = watched.metric("wva_certificate_expiry_timestamp_seconds")
     assert ends == pytest.approx(watched.seconds + 365 * DAY, abs=2)
     told = []
@@ -185,7 +185,7 @@ def test_the_end_of_a_certificate_is_told_a_week_before(watched):
 
 
 def test_a_short_life_is_told_in_its_last_fifth(watched):
-    """A certificate of one day is not about to end for all its life."""
+    """If the certificate is valid for one day only, WVA warns in the last fifth of that day."""
     watched.issue(ends_days=1)
     assert watched.poll() == ["certificate_reloaded"]
     watched.seconds += 0.75 * DAY
@@ -199,7 +199,7 @@ def test_a_short_life_is_told_in_its_last_fifth(watched):
 
 
 async def test_a_self_signed_certificate_is_renewed_while_it_serves():
-    """Thirty days before its end, looked at every hour of the clock."""
+    """WVA renews it thirty days before its end. It checks every hour of the clock."""
     clock, instruments = VirtualClock(), Instruments(CollectorRegistry())
     certificate = SelfSignedCertificate(["a.svc"], instruments=instruments, now=clock.now)
     task = asyncio.create_task(certificate.run(clock))
@@ -225,7 +225,7 @@ async def test_a_self_signed_certificate_is_renewed_while_it_serves():
 
 
 async def test_no_scrape_fails_while_the_certificate_changes(watched):
-    """Each handshake sees a whole pair, verified by the authority; a new one is served at once after the look."""
+    """Each handshake gets a matching pair that the authority signed. A new pair is served right after the poll."""
     ended = asyncio.Event()
     async with serving(tls=lambda: watched.certificate.context) as server:
 
@@ -250,7 +250,7 @@ async def test_no_scrape_fails_while_the_certificate_changes(watched):
 
 
 async def test_an_open_connection_outlives_the_change(watched):
-    """A scraper that keeps its connection notices nothing."""
+    """A scraper can go on using a connection that it opened before the change."""
     async with serving(tls=lambda: watched.certificate.context) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=blind())
         watched.pair.issue()
@@ -262,7 +262,7 @@ async def test_an_open_connection_outlives_the_change(watched):
 
 @pytest.mark.parametrize("cipher", ["ECDHE-ECDSA-AES128-SHA", "ECDHE-ECDSA-AES256-SHA384"])
 async def test_weak_ciphers_are_refused(watched, cipher):
-    """No encryption without authentication, though the client insists; with it the same client is served."""
+    """The server refuses ciphers without authenticated encryption, and accepts the same client with a better cipher."""
     async with serving(tls=lambda: watched.certificate.context) as server:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await handshake(server.port, _insisting_on(cipher))
@@ -277,7 +277,10 @@ def _insisting_on(cipher):
 
 
 def test_a_pair_is_loaded_from_memory_with_a_password_that_asks_nobody(tmp_path, monkeypatch):
-    """OpenSSL reads files and would ask at the terminal; what it gets is gone right after."""
+    """OpenSSL gets an empty password, so it does not ask at the terminal.
+
+    The files that it reads are removed after that.
+    """
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     class CountingRecorder:

@@ -1,4 +1,4 @@
-"""The certificate of ``/metrics``: self-signed, or from files that may change while the process runs."""
+"""The certificate of ``/metrics``: self-signed, or from files that can change while the process runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def unsigned(*names, clock=None):
 
 
 def test_the_self_signed_certificate_names_its_services():
-    """localhost, 127.0.0.1 and the names given; valid for a year from ten minutes ago; for servers only."""
+    """It names localhost, 127.0.0.1 and the given names.
+
+    It is valid for a year from ten minutes ago, and for servers only.
+    """
     pem, key = self_signed(["a.wva.svc", "a.wva.svc.cluster.local"], now=NOW)
     certificate = x509.load_pem_x509_certificate(pem)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -59,7 +62,7 @@ def test_the_self_signed_certificate_names_its_services():
 
 
 def test_each_start_has_a_new_one():
-    """Key and serial number differ."""
+    """Two certificates differ in key and serial number."""
     (first, one), (second, other) = self_signed([], now=NOW), self_signed([], now=NOW)
     assert one != other
     serials = {x509.load_pem_x509_certificate(pem).serial_number for pem in (first, second)}
@@ -68,7 +71,7 @@ def test_each_start_has_a_new_one():
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "metrics.wva.svc"])
 async def test_a_client_that_trusts_it_accepts_it(name):
-    """With every name it is known by."""
+    """It is valid for each of its names, and for no other."""
     async with listening(unsigned("metrics.wva.svc")) as server:
         _, _, certificate = await handshake(server.port, blind())
         trusting = ssl.create_default_context(cadata=ssl.DER_cert_to_PEM_cert(certificate))
@@ -82,7 +85,7 @@ async def test_a_client_that_trusts_it_accepts_it(name):
 
 
 async def test_only_http_1_1_is_offered():
-    """HTTP/2 is refused in the handshake."""
+    """The handshake chooses HTTP/1.1 although the client prefers HTTP/2."""
     async with listening(unsigned()) as server:
         context = blind()
         context.set_alpn_protocols(["h2", "http/1.1"])
@@ -90,7 +93,7 @@ async def test_only_http_1_1_is_offered():
 
 
 async def test_old_tls_is_refused():
-    """1.1 and older cannot connect."""
+    """A client with TLS 1.1 or older cannot connect."""
     async with listening(unsigned()) as server:
         old = blind()
         with warnings.catch_warnings():
@@ -106,12 +109,12 @@ async def test_old_tls_is_refused():
 
 
 def test_the_lowest_version_is_1_2():
-    """Whatever the library's own default becomes."""
+    """WVA sets the minimum itself, and does not depend on the default of the library."""
     assert server_context().minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 def test_the_key_does_not_stay_on_the_disk(tmp_path, monkeypatch):
-    """It touches it only for the load."""
+    """No file is left after the self-signed certificate was loaded."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     unsigned()
     assert list(tmp_path.iterdir()) == []
@@ -133,7 +136,7 @@ def following(pair, *, clock=None, instruments=None):
 
 
 async def test_a_new_pair_is_served_to_new_connections(pair):
-    """Without a restart, and verified by those who trust the authority."""
+    """WVA serves it without a restart, and clients that trust the authority accept it."""
     certificate = following(pair)
     async with listening(certificate) as server:
         assert await served(server.port) == pair.serial()
@@ -145,7 +148,7 @@ async def test_a_new_pair_is_served_to_new_connections(pair):
 
 @pytest.mark.parametrize("which", ["certificate", "key", "both", "mismatch", "half", "empty", "missing"])
 async def test_garbage_keeps_the_last_good_one(pair, tmp_path, which):
-    """It is told once, not every ten seconds; a good pair afterwards is taken."""
+    """WVA logs a bad pair once, not at each poll, and takes the next good pair."""
     certificate = following(pair)
     good = pair.serial()
     _spoil(pair, tmp_path, which)
@@ -172,7 +175,7 @@ def _spoil(pair, tmp_path, which):
         other = tmp_path / "other"
         other.mkdir()
         shutil.copy(IssuedPair(other).files.key, pair.files.key)
-    if which == "half":  # the certificate is new already, the key is not
+    if which == "half":  # the certificate is new, the key is still the old one
         key = pair.files.key.read_bytes()
         pair.issue()
         pair.files.key.write_bytes(key)
@@ -183,7 +186,7 @@ def _spoil(pair, tmp_path, which):
 
 
 async def test_the_old_pair_put_back_after_garbage_is_quietly_served(pair):
-    """Somebody took the change back."""
+    """When the old files are restored, WVA serves the same certificate as before."""
     certificate = following(pair)
     old = pair.files.certificate.read_bytes()
     pair.files.certificate.write_text("nonsense", encoding="utf-8")
@@ -195,7 +198,7 @@ async def test_the_old_pair_put_back_after_garbage_is_quietly_served(pair):
 
 
 def test_unchanged_files_are_not_loaded_again(pair):
-    """Nothing to tell."""
+    """A poll without a change logs nothing."""
     certificate = following(pair)
     with capture_logs() as lines:
         certificate.poll()
@@ -204,7 +207,7 @@ def test_unchanged_files_are_not_loaded_again(pair):
 
 @pytest.mark.parametrize("which", ["certificate", "key"])
 def test_a_missing_file_at_the_start_is_an_error_that_names_it(pair, which):
-    """The process cannot serve what it was told to serve."""
+    """Without its certificate files WVA does not start to serve."""
     path = getattr(pair.files, which)
     path.unlink()
     with pytest.raises(CertificateError, match=f"cannot read {path}: No such file"):
@@ -212,14 +215,14 @@ def test_a_missing_file_at_the_start_is_an_error_that_names_it(pair, which):
 
 
 def test_files_that_are_no_pair_at_the_start_are_an_error(pair):
-    """It names both."""
+    """The error names both files."""
     pair.files.key.write_text("nonsense", encoding="utf-8")
     with pytest.raises(CertificateError, match=r"tls\.crt and .*tls\.key are not a certificate and its private key"):
         following(pair)
 
 
 async def test_the_files_are_looked_at_every_ten_seconds(pair):
-    """By the clock that it is given."""
+    """Ten seconds of the given clock pass between two polls."""
     certificate = following(pair)
     clock = VirtualClock()
     async with listening(certificate) as server:

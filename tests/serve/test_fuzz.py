@@ -1,4 +1,4 @@
-"""Malformed HTTP and malformed TLS against a listening server: it stays up, holds nothing, and lets nobody in."""
+"""Malformed HTTP and malformed TLS: the server stays up, keeps no connection, and sends no metrics."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ BODIES = st.one_of(
 
 @st.composite
 def requests(draw):
-    """Return something between a request and rubbish, maybe several, maybe cut off."""
+    """Return up to three requests, well-formed or not, maybe cut off."""
     parts = []
     for _ in range(draw(st.integers(1, 3))):
         line = b" ".join((draw(METHODS), draw(PATHS), draw(VERSIONS)))
@@ -73,22 +73,22 @@ def requests(draw):
 
 
 class Fortress:
-    """A guarded server that is shot at."""
+    """A server with a gate, for attacks."""
 
     def __init__(self, certificate=None):
-        """Build it."""
+        """Serve the metrics, with TLS if there is a certificate."""
         self.guarded = Guarded()
         handler = metrics_handler(self.guarded.instruments.registry, gate=self.guarded.gate)
         tls = None if certificate is None else lambda: certificate.context
         self.server = serving(handler, instruments=self.guarded.instruments, limits=LIMITS, tls=tls)
 
     async def check(self, context=None):
-        """Assert that it holds nothing and still answers a scraper."""
+        """Assert that no connection is left, that no attack got the metrics, and that a scraper is answered."""
         await until(lambda: self.server.open_connections == 0)
         served = self.guarded.metric("wva_endpoint_requests_total", server="metrics", code="200")
         assert not served, "somebody else got in"
         for _ in range(TRIES):
-            # A process that gets no core for the time of its limits ends this connection, too.
+            # On a busy machine this connection can exceed the time limits, too. So there are several tries.
             answer = await exchange(self.server.port, GOOD, context=context)
             if answer.startswith(b"HTTP/1.1 200"):
                 return
@@ -98,7 +98,7 @@ class Fortress:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(requests(), min_size=1, max_size=8))
 def test_malformed_http(shots):
-    """Nobody gets in, every connection ends, and the scraper is answered afterwards."""
+    """No malformed request gets the metrics, every connection ends, and the scraper is answered afterwards."""
 
     async def play():
         fortress = Fortress()
@@ -119,7 +119,7 @@ def certificate():
 
 
 def _hello(seed):
-    """Return a genuine opening of a TLS handshake with some bytes of it spoilt."""
+    """Return the first bytes of a genuine TLS handshake, some of them changed or cut off."""
     context = ssl.create_default_context()
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     handshake = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
@@ -134,7 +134,7 @@ def _hello(seed):
 
 
 async def test_malformed_tls(certificate):
-    """Spoilt handshakes, half ones, records of nothing, plain HTTP: all of them end, counted."""
+    """Broken handshakes, incomplete handshakes, random records and plain HTTP all end, and are counted."""
     shots = [
         b"",
         b"\x16\x03\x01",
@@ -159,7 +159,7 @@ async def test_malformed_tls(certificate):
 
 
 async def test_half_handshakes_do_not_keep_the_scraper_out(certificate):
-    """Though they take all places at once, again and again."""
+    """The scraper is answered although unfinished handshakes take all connections."""
     fortress = Fortress(certificate)
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
@@ -174,7 +174,7 @@ async def test_half_handshakes_do_not_keep_the_scraper_out(certificate):
 
 
 async def test_plain_http_on_the_tls_port_gets_nothing(certificate):
-    """A token sent that way was sent in the clear, but nobody is served for it."""
+    """Plain HTTP on the TLS port gets no answer, and its token is not reviewed."""
     fortress = Fortress(certificate)
     async with fortress.server:
         assert b"HTTP" not in await exchange(fortress.server.port, GOOD)

@@ -1,4 +1,4 @@
-"""Who gets in: 401, 403, 500, and what is remembered."""
+"""Which clients pass the gate, when it answers 401, 403, 429 and 500, and how long it remembers reviews."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def guarded():
 
 @pytest.fixture
 async def url(guarded):
-    """Return where a guarded server listens."""
+    """Return the address of a guarded server."""
     pages = {"/debug/config": lambda: {"interval": 60}}
     handler = metrics_handler(guarded.instruments.registry, gate=guarded.gate, pages=pages)
     async with serving(handler, instruments=guarded.instruments) as server:
@@ -44,14 +44,14 @@ async def url(guarded):
 
 
 async def ask(session, url, token=None, *, method="GET", path="/metrics"):
-    """Return status and text of an answer."""
+    """Return status and text of the answer."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with session.request(method, url + path, headers=headers) as response:
         return response.status, await response.text()
 
 
 def jwt(**claims):
-    """Return something with the shape of a JWT."""
+    """Return a token in the form of a JWT, with these claims."""
     body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
     return f"e30.{body}.sig"
 
@@ -60,7 +60,7 @@ def jwt(**claims):
 
 
 async def test_a_known_scraper_reads(session, url, guarded):
-    """One review of the token, one of the right, with all that is known of the user."""
+    """The gate asks for one token review and one access review, with all fields of the user."""
     guarded.reviewer.users["good"] = UserInfo("scraper", "u1", ("a", "b"), {"k": ("v", "w")})
     status, text = await ask(session, url, "good")
     assert status == 200
@@ -85,7 +85,7 @@ async def test_a_known_scraper_reads(session, url, guarded):
 
 
 async def test_without_a_token_nobody_is_asked(session, url, guarded):
-    """401 says which scheme is wanted, whatever the page and the method."""
+    """Without a token the answer is 401, for each page and method, and the API server is not asked."""
     for method, path in (("GET", "/metrics"), ("POST", "/metrics"), ("GET", "/nowhere"), ("HEAD", "/debug/config")):
         async with session.request(method, url + path) as response:
             assert response.status == 401
@@ -94,19 +94,19 @@ async def test_without_a_token_nobody_is_asked(session, url, guarded):
 
 
 async def test_a_token_of_nobody_is_refused(session, url, guarded):
-    """401, and its rights are not asked for."""
+    """An unknown token gets 401, and the gate asks for no access review."""
     assert (await ask(session, url, "bad"))[0] == 401
     assert guarded.reviewer.asked == {"TokenReview": 1}
 
 
 async def test_authenticated_without_a_name_is_nobody(session, url, guarded):
-    """An answer that makes no sense opens nothing."""
+    """A review that accepts a token but names no user counts as a refusal."""
     guarded.reviewer.users["odd"] = UserInfo("")
     assert (await ask(session, url, "odd"))[0] == 401
 
 
 async def test_a_known_user_without_the_right_is_refused(session, url):
-    """403; the answer and the log say who lacks what."""
+    """The answer is 403. The answer and the log name the user and the missing right."""
     with capture_logs() as lines:
         status, text = await ask(session, url, "stranger")
     assert status == 403
@@ -117,7 +117,7 @@ async def test_a_known_user_without_the_right_is_refused(session, url):
 
 
 async def test_a_right_is_for_one_page_and_one_verb(session, url, guarded):
-    """A client that may read the metrics may not read the configuration, and can do nothing but read."""
+    """A client that may read the metrics may not read the configuration, and may not POST."""
     assert (await ask(session, url, "good"))[0] == 200
     assert (await ask(session, url, "good", path="/debug/config"))[0] == 403
     assert (await ask(session, url, "good", method="POST"))[0] == 405
@@ -128,7 +128,7 @@ async def test_a_right_is_for_one_page_and_one_verb(session, url, guarded):
 
 
 async def test_head_needs_no_more_than_get(session, url):
-    """It tells less."""
+    """A client that may GET a page may also HEAD it."""
     async with session.head(f"{url}/metrics", headers={"Authorization": "Bearer good"}) as response:
         assert response.status == 200
         assert int(response.headers["Content-Length"]) > 0
@@ -136,9 +136,9 @@ async def test_head_needs_no_more_than_get(session, url):
 
 
 async def test_what_does_not_exist_is_told_to_those_who_may_ask(session, url, guarded):
-    """404 and 405 come after the gate; 405 says what is possible."""
+    """Only clients with a right to all paths get 404. The answer 405 lists the allowed methods."""
     assert (await ask(session, url, "good", path="/nowhere"))[0] == 403
-    guarded.reviewer.allowed.add(("scraper", "get", UNKNOWN_PATH))  # as a right to all paths does
+    guarded.reviewer.allowed.add(("scraper", "get", UNKNOWN_PATH))  # a right to all paths includes this path
     guarded.clock.advance_to(31)
     assert (await ask(session, url, "good", path="/nowhere"))[0] == 404
     async with session.post(f"{url}/metrics", headers={"Authorization": "Bearer good"}) as response:
@@ -150,7 +150,7 @@ async def test_what_does_not_exist_is_told_to_those_who_may_ask(session, url, gu
     "path", ["/metrics/", "//metrics", "/metrics%00", "/metrics;x", "/x/../debug/config", "/METRICS"]
 )
 async def test_a_right_to_metrics_opens_nothing_that_looks_like_it(session, url, path):
-    """A path that is not the very text of a page's is none."""
+    """The path must be exactly that of the page."""
     assert (await ask(session, url, "good", path=path))[0] == 403
 
 
@@ -158,7 +158,7 @@ async def test_a_right_to_metrics_opens_nothing_that_looks_like_it(session, url,
 
 
 async def test_paths_and_methods_at_will_cost_one_review_and_one_line(session, url, guarded):
-    """All paths that lead to no page are one question, and a minute has one line with a count."""
+    """All paths without a page share one access review, and the log has one line a minute with a count."""
     with capture_logs() as lines:
         for number, method in zip(range(300), cycle(("GET", "POST", "PUT", "DELETE", "HEAD"))):
             status, _ = await ask(session, url, "stranger", path=f"/{number}/" + "a\x1b" * 900, method=method)
@@ -173,7 +173,7 @@ async def test_paths_and_methods_at_will_cost_one_review_and_one_line(session, u
 
 
 async def test_pages_that_exist_and_others_are_refused_alike(session, url):
-    """Status, text and headers tell nothing of what there is."""
+    """A refusal is the same for pages that exist and for others, in status, text and headers."""
     answers = set()
     for path in ("/metrics", "/debug/config", "/nowhere", UNKNOWN_PATH):
         async with session.get(url + path, headers={"Authorization": "Bearer stranger"}) as response:
@@ -182,7 +182,10 @@ async def test_pages_that_exist_and_others_are_refused_alike(session, url):
 
 
 async def test_bad_tokens_are_throttled_and_the_scraper_is_not(session, url, guarded):
-    """At the address of the flood: a token that has opened a page has a limit of its own, also when forgotten."""
+    """Bad tokens from the scraper's own address are throttled.
+
+    A token that has opened a page has a limit of its own, even after its review has expired.
+    """
     assert (await ask(session, url, "good"))[0] == 200
     with capture_logs() as lines:
         statuses = [(await ask(session, url, f"bad-{number}"))[0] for number in range(300)]
@@ -199,7 +202,7 @@ async def test_bad_tokens_are_throttled_and_the_scraper_is_not(session, url, gua
 
 
 async def test_a_throttled_client_is_told_when_to_come_back(session, url, guarded):
-    """And it is let in then."""
+    """The answer has a Retry-After header, and after that time the client gets in."""
     for number in range(25):
         await ask(session, url, f"bad-{number}")
     async with session.get(f"{url}/metrics", headers={"Authorization": "Bearer good"}) as response:
@@ -210,7 +213,7 @@ async def test_a_throttled_client_is_told_when_to_come_back(session, url, guarde
 
 
 async def test_a_flood_from_many_addresses_does_not_keep_a_known_address_out(guarded):
-    """The scraper has a new token, as it gets every hour; its address has opened a page before."""
+    """A scraper with a new token gets in during the flood, because its address has opened a page before."""
     identify = guarded.gate.identify
     assert await identify("good", address="10.0.0.1") is not None
     guarded.gate.trust("good", address="10.0.0.1")
@@ -226,7 +229,7 @@ async def test_a_flood_from_many_addresses_does_not_keep_a_known_address_out(gua
 
 
 async def test_tokens_of_one_user_do_not_multiply_its_reviews(guarded):
-    """A namespace's owner makes valid tokens at will, and each has an id of its own."""
+    """Tokens of one user can differ in their credential id. The limit counts the user's name alone."""
     allows = guarded.gate.allows
     refused = 0
     for number in range(100):
@@ -264,12 +267,12 @@ async def test_tokens_of_one_user_do_not_multiply_its_reviews(guarded):
     ],
 )
 def test_what_a_bearer_token_is(headers, expected):
-    """One header, one scheme, visible ASCII, not too long."""
+    """A request needs one Authorization header with the scheme Bearer and a visible ASCII token of limited length."""
     assert bearer_token(headers) == expected
 
 
 async def test_no_trace_of_a_token_is_left(session, guarded):
-    """Not in logs, answers, errors or the memory, whether the token is good, bad, or could not be reviewed."""
+    """A token appears in no log line, answer, metric or memory, whether it is good, bad, or could not be reviewed."""
     guarded.reviewer.users[SECRET] = UserInfo("stranger")
     handler = metrics_handler(guarded.instruments.registry, gate=guarded.gate)
     async with serving(handler, instruments=guarded.instruments) as server:
@@ -290,11 +293,11 @@ async def test_no_trace_of_a_token_is_left(session, guarded):
     assert gate._identities._asked == {}
 
 
-# --- what is remembered ----------------------------------------------------------------------------------------------
+# --- how long reviews count -------------------------------------------------------------------------------------------
 
 
 async def test_what_was_allowed_counts_for_five_minutes(session, url, guarded):
-    """No review in between; afterwards the API server is asked again."""
+    """The gate asks the API server again after five minutes, and not before."""
     for seconds, reviews in ((0, 1), (299, 1), (301, 2)):
         guarded.clock.advance_to(seconds)
         assert (await ask(session, url, "good"))[0] == 200
@@ -303,7 +306,7 @@ async def test_what_was_allowed_counts_for_five_minutes(session, url, guarded):
 
 
 async def test_what_was_denied_counts_for_thirty_seconds(session, url, guarded):
-    """Then a new right is seen."""
+    """After thirty seconds the gate asks again, and sees a new right."""
     assert (await ask(session, url, "stranger"))[0] == 403
     assert (await ask(session, url, "late"))[0] == 401
     guarded.reviewer.allowed.add(("stranger", "get", "/metrics"))
@@ -317,7 +320,7 @@ async def test_what_was_denied_counts_for_thirty_seconds(session, url, guarded):
 
 
 async def test_a_token_does_not_count_beyond_its_own_end(session, url, guarded):
-    """The API server refuses it then, and so do we."""
+    """The gate forgets an accepted token when the token expires."""
     token = jwt(exp=guarded.clock.now() + 60)
     guarded.reviewer.users[token] = UserInfo("scraper")
     assert (await ask(session, url, token))[0] == 200
@@ -330,7 +333,7 @@ async def test_a_token_does_not_count_beyond_its_own_end(session, url, guarded):
 
 @pytest.mark.parametrize("token", ["a.b.c", "a.!!!.c", "a..c", jwt(exp="soon"), jwt(), jwt(exp=1e300), "one.two"])
 async def test_what_only_looks_like_a_jwt_counts_as_any_token(session, url, guarded, token):
-    """A claim that cannot be read shortens nothing."""
+    """A claim that cannot be read does not shorten the time."""
     guarded.reviewer.users[token] = UserInfo("scraper")
     assert (await ask(session, url, token))[0] == 200
     guarded.clock.advance_to(299)
@@ -339,7 +342,7 @@ async def test_what_only_looks_like_a_jwt_counts_as_any_token(session, url, guar
 
 
 async def test_many_with_one_token_make_one_review(session, url, guarded):
-    """Those who come while it runs wait for it."""
+    """Clients that come while a review of the same token runs wait for its answer."""
     guarded.reviewer.turn = asyncio.Event()
     asking = [asyncio.create_task(ask(session, url, "good")) for _ in range(20)]
     await guarded.reviewer.called.wait()
@@ -348,19 +351,19 @@ async def test_many_with_one_token_make_one_review(session, url, guarded):
     assert guarded.reviewer.asked == {"TokenReview": 1, "SubjectAccessReview": 1}
 
 
-# --- the API server cannot be asked ----------------------------------------------------------------------------------
+# --- the API server does not review ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [Unavailable(503, "", ""), TooManyRequests(429, "", ""), Unreachable(0, "", "")])
 async def test_a_passing_failure_is_tried_again(session, url, guarded, error):
-    """The scraper does not notice."""
+    """The scraper is answered with 200 after two failed reviews."""
     guarded.reviewer.errors = [error, error]
     assert (await ask(session, url, "good"))[0] == 200
     assert guarded.reviewer.asked == {"TokenReview": 3, "SubjectAccessReview": 1}
 
 
 async def test_a_lasting_failure_is_500_and_not_remembered(session, url, guarded):
-    """One log line a minute at most, with the status and not the API server's words."""
+    """The log has one line a minute at most, with the status and without the API server's words."""
     guarded.reviewer.errors = [Unavailable(503, "Overloaded", "come back")] * 6
     with capture_logs() as lines:
         assert (await ask(session, url, "good"))[0] == 500
@@ -372,7 +375,7 @@ async def test_a_lasting_failure_is_500_and_not_remembered(session, url, guarded
 
 
 async def test_a_missing_right_of_our_own_is_500_at_once(session, url, guarded):
-    """It does not pass by itself; the log names the status."""
+    """WVA does not retry when it may not create reviews. The log names the status."""
     guarded.reviewer.errors = [Forbidden(403, "Forbidden", "tokenreviews is forbidden")]
     with capture_logs() as lines:
         assert (await ask(session, url, "good"))[0] == 500
@@ -381,7 +384,7 @@ async def test_a_missing_right_of_our_own_is_500_at_once(session, url, guarded):
 
 
 async def test_an_api_server_that_does_not_answer_is_500(session):
-    """After the time of one review, not of the scrape."""
+    """The gate waits for the time limit of one review."""
     guarded = Guarded(timeout_seconds=0.05)
     guarded.reviewer.turn = asyncio.Event()
     handler = metrics_handler(guarded.instruments.registry, gate=guarded.gate)
@@ -391,7 +394,7 @@ async def test_an_api_server_that_does_not_answer_is_500(session):
 
 
 async def test_who_was_allowed_goes_on_while_the_api_server_is_away(session, url, guarded):
-    """For the five minutes that the answer counts, not longer."""
+    """An allowed client gets in for five minutes, as long as its review counts."""
     assert (await ask(session, url, "good"))[0] == 200
     guarded.reviewer.errors = [Forbidden(403, "", "")] * 10
     guarded.clock.advance_to(299)
@@ -401,7 +404,7 @@ async def test_who_was_allowed_goes_on_while_the_api_server_is_away(session, url
 
 
 async def test_everybody_is_counted_by_status(session, url, guarded):
-    """The metric tells refusals from scrapes."""
+    """The metric counts the requests by the status of their answer."""
     for token in ("good", "bad", "stranger", None):
         await ask(session, url, token)
     codes = {

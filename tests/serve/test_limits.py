@@ -1,4 +1,4 @@
-"""What a peer cannot do: hold on, send without end, take all places, bring the server down."""
+"""The limits of a server: no client can block it, fill its memory, or take all its connections."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Guest:
 
 @asynccontextmanager
 async def visited(handler=ok, **limits):
-    """Run a server with these limits; at the end it must still answer and hold no connection."""
+    """Run a server with these limits. At the end it must still answer, and no connection may be left."""
     instruments = Instruments(CollectorRegistry())
     async with serving(handler, instruments=instruments, limits=Limits(**limits)) as server:
         guest = Guest(server, instruments)
@@ -76,14 +76,14 @@ async def answer(reader):
 
 @pytest.mark.parametrize("sent", [b"", b"GET", b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Half: "])
 async def test_half_a_request_is_not_waited_for(sent):
-    """Nor none at all."""
+    """The server closes a connection that sends an incomplete request, or nothing, within the time limit."""
     async with visited(request_seconds=0.05) as guest:
         assert await exchange(guest.server.port, sent) == b""
         assert guest.closed("slow") == 1
 
 
 async def test_a_trickle_does_not_extend_the_time():
-    """The clock runs from the beginning of a request, not from its last byte."""
+    """The time of a request begins with the request, and further bytes do not extend it."""
     async with visited(request_seconds=0.2) as guest:
         reader, writer = await guest.connect()
         writer.write(b"GET / HTTP/1.1\r\nX: ")
@@ -97,7 +97,7 @@ async def test_a_trickle_does_not_extend_the_time():
 
 
 async def test_the_second_request_has_the_same_time():
-    """A connection that was good once may turn slow."""
+    """The time limit holds for each request of a connection."""
     async with visited(request_seconds=0.1) as guest:
         reader, writer = await guest.connect()
         writer.write(REQUEST)
@@ -109,7 +109,7 @@ async def test_the_second_request_has_the_same_time():
 
 
 async def test_a_pause_between_requests_ends():
-    """A keep-alive connection is not kept for ever, and this is nobody's fault."""
+    """The server closes an idle keep-alive connection, and does not count it as slow."""
     async with visited(idle_seconds=0.1) as guest:
         reader, writer = await guest.connect()
         writer.write(REQUEST)
@@ -119,7 +119,7 @@ async def test_a_pause_between_requests_ends():
 
 
 async def test_within_the_pause_a_connection_is_used_again():
-    """A scraper need not shake hands each time."""
+    """A client can send several requests over one connection."""
     async with visited() as guest:
         reader, writer = await guest.connect()
         for _ in range(3):
@@ -130,7 +130,7 @@ async def test_within_the_pause_a_connection_is_used_again():
 
 
 async def test_who_does_not_read_is_cut_off():
-    """The page does not stay in memory for somebody who went away without a word."""
+    """The server closes the connection of a client that does not read its answer."""
     page = b"x" * 20_000_000
 
     async def large(_):
@@ -145,7 +145,7 @@ async def test_who_does_not_read_is_cut_off():
 
 
 async def test_an_answer_that_takes_too_long_is_504():
-    """The client is told, and the place is free again."""
+    """A handler that exceeds the time for an answer is cancelled, and the client gets 504."""
 
     async def never(_):
         await asyncio.Event().wait()
@@ -155,7 +155,7 @@ async def test_an_answer_that_takes_too_long_is_504():
 
 
 async def test_an_error_of_a_page_is_500_and_one_log_line():
-    """Its text is for the log only."""
+    """The text of the exception is in no answer."""
 
     async def broken(_):
         raise ValueError("inner secrets")
@@ -185,7 +185,7 @@ async def test_an_error_of_a_page_is_500_and_one_log_line():
     ids=["line", "header", "headers", "rubbish", "long-header", "long-line", "many-headers"],
 )
 async def test_too_much_is_refused(sent):
-    """With 400 where it can be told, by closing where it cannot; never with 200."""
+    """The server answers 400 or closes the connection. It never answers 200."""
     async with visited() as guest:
         received = await exchange(guest.server.port, sent)
         assert received == b"" or received.startswith((b"HTTP/1.0 400", b"HTTP/1.1 400"))
@@ -194,14 +194,14 @@ async def test_too_much_is_refused(sent):
 
 
 async def test_a_large_token_fits():
-    """Identity providers put groups into it."""
+    """A token of 12 KiB is accepted. Identity providers can put many groups into a token."""
     async with visited() as guest:
         sent = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + b"a" * 12_288 + b"\r\nConnection: close\r\n\r\n"
         assert (await exchange(guest.server.port, sent)).startswith(b"HTTP/1.1 200")
 
 
 async def test_a_body_is_not_read():
-    """The answer comes before it, and the connection ends."""
+    """The server answers before the body is complete, and closes the connection."""
     async with visited() as guest:
         head = b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n"
         received = await exchange(guest.server.port, head + b"x" * 100)
@@ -209,7 +209,7 @@ async def test_a_body_is_not_read():
 
 
 async def test_a_body_without_end_is_not_waited_for():
-    """Chunks that keep coming end with the connection."""
+    """The server answers and closes the connection while the client still sends chunks."""
     async with visited() as guest:
         reader, writer = await guest.connect()
         writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -222,7 +222,7 @@ async def test_a_body_without_end_is_not_waited_for():
 
 
 async def test_pipelined_requests_are_answered_in_order():
-    """One after the other."""
+    """The server answers 201 requests that were sent at once, in their order."""
     seen = []
 
     async def numbered(request):
@@ -237,14 +237,14 @@ async def test_pipelined_requests_are_answered_in_order():
 
 
 async def test_an_upgrade_is_not_done():
-    """The request is answered as any other, and what follows is none."""
+    """The server answers a request for an upgrade like any other, and does not switch the protocol."""
     async with visited(request_seconds=0.1) as guest:
         sent = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n" + b"\x81\x05hello" * 50
         assert (await exchange(guest.server.port, sent)).startswith(b"HTTP/1.1 200")
 
 
 async def test_rubbish_leaves_no_log_line():
-    """Anybody could fill the disk otherwise; the metric has it."""
+    """Malformed requests are counted and not logged, so clients cannot fill the disk with log lines."""
     async with visited() as guest:
         with capture_logs() as lines:
             for sent in (b"\x16\x03\x01\x00\xff", b"NONSENSE\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
@@ -257,7 +257,7 @@ async def test_rubbish_leaves_no_log_line():
 
 
 async def test_at_the_limit_an_idle_connection_makes_room():
-    """The oldest that never got anything goes first, however long the useful ones are idle."""
+    """The oldest connection without a request is closed first, even if others have been idle for longer."""
     async with visited(connections=3) as guest:
         useful_reader, useful = await guest.connect()
         useful.write(REQUEST)
@@ -276,7 +276,7 @@ async def test_at_the_limit_an_idle_connection_makes_room():
 
 
 async def test_among_the_useful_the_one_unused_longest_makes_room():
-    """Not the one opened first."""
+    """Among connections that had a request, the one that was not used for longest is closed."""
     async with visited(connections=2) as guest:
         peers = [await guest.connect() for _ in range(2)]
         for number in (0, 1, 0):
@@ -292,7 +292,7 @@ async def test_among_the_useful_the_one_unused_longest_makes_room():
 
 
 async def test_when_all_are_busy_a_new_one_is_refused():
-    """Nobody's answer is cut short."""
+    """A running request is never cut off to make room."""
     turn = asyncio.Event()
 
     async def waiting(_):
@@ -309,7 +309,7 @@ async def test_when_all_are_busy_a_new_one_is_refused():
 
 
 async def test_a_flood_of_connections_stays_within_the_limit():
-    """While it lasts an ordinary request is answered."""
+    """An ordinary request is answered during the flood."""
     async with visited(connections=8) as guest:
         held = []
         most = 0
@@ -324,7 +324,7 @@ async def test_a_flood_of_connections_stays_within_the_limit():
 
 
 async def test_running_out_of_file_descriptors_is_waited_out(monkeypatch):
-    """The server does not spin and does not end; it is told once for each pause."""
+    """The server pauses, and then accepts again. It logs each pause once."""
     async with visited() as guest:
         loop = asyncio.get_running_loop()
         genuine, failures = loop.sock_accept, [OSError(errno.EMFILE, "Too many open files"), ConnectionAbortedError()]
@@ -344,7 +344,7 @@ async def test_running_out_of_file_descriptors_is_waited_out(monkeypatch):
 
 
 async def test_closing_does_not_wait_for_those_who_hold_on():
-    """Idle, half-sent and unread connections end with the server."""
+    """When the server stops, idle connections and incomplete requests end with it."""
     loop = asyncio.get_running_loop()
     async with serving() as server:
         held = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
@@ -360,7 +360,7 @@ async def test_closing_does_not_wait_for_those_who_hold_on():
 
 
 async def test_a_peer_that_resets_is_forgotten():
-    """In whatever state."""
+    """No connection is left after a reset, whether or not a request was sent."""
     async with visited() as guest:
         for sent in (b"", b"GET / HT", REQUEST):
             peer = socket.create_connection(("127.0.0.1", guest.server.port))
@@ -370,7 +370,7 @@ async def test_a_peer_that_resets_is_forgotten():
 
 
 async def test_all_headers_together_have_a_limit():
-    """Each alone would be small enough."""
+    """Headers that are small one by one are refused if they are too large together."""
     async with visited() as guest:
         sent = (
             b"GET / HTTP/1.1\r\nHost: x\r\n"
@@ -382,7 +382,7 @@ async def test_all_headers_together_have_a_limit():
 
 
 async def test_the_limit_is_for_one_request():
-    """A scraper with a large token may come back as often as it likes."""
+    """The bytes of all requests of a connection together may exceed the limit."""
     async with visited() as guest:
         reader, writer = await guest.connect()
         for _ in range(20):

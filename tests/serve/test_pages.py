@@ -1,4 +1,4 @@
-"""What the servers answer, over real HTTP."""
+"""The answers of the servers, over real HTTP."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def session():
 
 @pytest.fixture
 def reasons():
-    """Return the list of what is not ready; tests fill it."""
+    """Return the list of reasons against readiness. Tests add to it."""
     return []
 
 
@@ -48,14 +48,14 @@ async def metrics():
 
 
 async def test_alive_whatever_is_not_ready(session, probes, reasons):
-    """Liveness depends on nothing: a restart would not bring Prometheus back."""
+    """Liveness does not depend on readiness: a restart of WVA does not repair Prometheus."""
     reasons.append("prometheus: refused")
     async with session.get(f"{probes}/healthz") as response:
         assert (response.status, await response.text()) == (200, "ok\n")
 
 
 async def test_a_loop_that_is_away_is_a_reason_for_a_new_process(session):
-    """Liveness fails and names it; readiness is another matter."""
+    """Liveness fails and names the loop. Readiness is not affected."""
     check = probes_handler(list, unhealthy=lambda: ["optimizer: fails for 301 s (ValueError)"])
     async with serving(check) as server:
         async with session.get(f"http://127.0.0.1:{server.port}/healthz") as response:
@@ -66,13 +66,13 @@ async def test_a_loop_that_is_away_is_a_reason_for_a_new_process(session):
 
 
 async def test_ready(session, probes):
-    """Without a reason against it."""
+    """Without a reason against it, the process is ready."""
     async with session.get(f"{probes}/readyz") as response:
         assert (response.status, await response.text()) == (200, "ok\n")
 
 
 async def test_not_ready_names_every_reason(session, probes, reasons):
-    """One per line, with status 503."""
+    """The answer has status 503 and one reason per line."""
     reasons += ["pods not synced: 403", "prometheus: refused"]
     async with session.get(f"{probes}/readyz") as response:
         assert response.status == 503
@@ -81,7 +81,7 @@ async def test_not_ready_names_every_reason(session, probes, reasons):
 
 
 async def test_readiness_is_asked_each_time(session, probes, reasons):
-    """It changes while the process lives."""
+    """Each request computes readiness again."""
     for reason, status in (("x", 503), (None, 200)):
         reasons[:] = [reason] if reason else []
         async with session.get(f"{probes}/readyz") as response:
@@ -89,7 +89,7 @@ async def test_readiness_is_asked_each_time(session, probes, reasons):
 
 
 async def test_metrics_are_the_text_format(session, metrics):
-    """With the content type that Prometheus negotiates by."""
+    """The answer has the content type of the text format."""
     async with session.get(f"{metrics}/metrics") as response:
         assert response.status == 200
         assert response.headers["Content-Type"].startswith("text/plain; version=")
@@ -99,14 +99,14 @@ async def test_metrics_are_the_text_format(session, metrics):
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 async def test_head_works_on_probes(session, probes, path):
-    """Some load balancers ask that way."""
+    """The probes answer HEAD requests, which some load balancers send."""
     async with session.head(f"{probes}{path}") as response:
         assert response.status == 200
         assert await response.read() == b""
 
 
 async def test_head_works_on_metrics(session, metrics):
-    """The same."""
+    """The metrics page answers HEAD requests."""
     async with session.head(f"{metrics}/metrics") as response:
         assert response.status == 200
 
@@ -120,20 +120,20 @@ async def test_anything_else_is_not_found(session, metrics, probes, path):
 
 
 async def test_probes_and_metrics_do_not_mix(session, metrics, probes):
-    """The probe port is open to the kubelet; metrics are not there."""
+    """The probe server has no metrics, and the metrics server has no probes."""
     for url in (f"{probes}/metrics", f"{metrics}/healthz"):
         async with session.get(url) as response:
             assert response.status == 404
 
 
 async def test_only_reading_is_allowed(session, metrics):
-    """Nothing can be posted."""
+    """A POST gets 405."""
     async with session.post(f"{metrics}/metrics") as response:
         assert response.status == 405
 
 
 async def test_a_failing_metric_does_not_close_the_server(session):
-    """One scrape fails with 500; the next one is answered again."""
+    """The failing scrape gets 500, and the next one is answered."""
     broken = [True]
 
     class Sometimes:
@@ -158,7 +158,7 @@ async def test_a_failing_metric_does_not_close_the_server(session):
 
 
 async def test_an_answer_names_no_versions(session, metrics):
-    """Nor may anybody keep it or guess at its type."""
+    """The headers name no version, and forbid caching and guessing the content type."""
     async with session.get(f"{metrics}/metrics") as response:
         assert response.headers["Server"] == "wva"
         assert response.headers["Cache-Control"] == "no-store"
@@ -181,7 +181,10 @@ async def test_an_answer_names_no_versions(session, metrics):
     ],
 )
 async def test_the_format_is_negotiated(session, metrics, accept, expected):
-    """OpenMetrics for who asks for it, the text format for everybody else; a header that is none harms nobody."""
+    """A client that asks for OpenMetrics gets it, all others get the text format.
+
+    A malformed header does not matter.
+    """
     async with session.get(f"{metrics}/metrics", headers={"Accept": accept}) as response:
         assert response.status == 200
         assert response.headers["Content-Type"].startswith(expected)
@@ -194,7 +197,7 @@ async def test_the_format_is_negotiated(session, metrics, accept, expected):
     ("encoding", "compressed"), [("gzip", True), ("deflate, gzip;q=0.5", True), ("", False), ("br", False)]
 )
 async def test_a_large_page_is_compressed_for_who_accepts_it(encoding, compressed):
-    """A small one is not worth it."""
+    """A large page is compressed for clients that accept gzip. A small page is never compressed."""
     registry = CollectorRegistry()
     gauge = Gauge("answer", "All of it.", ["number"], registry=registry)
     async with (
@@ -213,7 +216,7 @@ async def test_a_large_page_is_compressed_for_who_accepts_it(encoding, compresse
 
 
 async def test_pages_of_json_stand_beside_the_metrics(session):
-    """Asked anew each time."""
+    """A JSON page is computed again for each request."""
     numbers = iter(range(9))
     handler = metrics_handler(CollectorRegistry(), gate=None, pages={"/debug/config": lambda: {"n": next(numbers)}})
     async with serving(handler) as server:

@@ -1,4 +1,4 @@
-"""The memory of reviews: bounded, timed, and asked once for all who wait."""
+"""The cache of reviews: it is bounded, its answers expire, and waiting clients share one review."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wva.serve.gate import ReviewCache
 
 
 class NumberedReviews:
-    """Answers with the number of the question; can be held up and can fail."""
+    """Answers with the number of the call. It can be blocked, and can fail."""
 
     def __init__(self):
         """Answer at once."""
@@ -22,7 +22,7 @@ class NumberedReviews:
         self.called = asyncio.Event()
 
     async def __call__(self):
-        """Answer for ten seconds."""
+        """Return an answer that is valid for ten seconds."""
         self.count += 1
         self.called.set()
         number = self.count
@@ -35,7 +35,7 @@ class NumberedReviews:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.floats(0, 5)), max_size=60), st.integers(1, 4))
 def test_it_never_grows_and_never_serves_what_is_over(steps, capacity):
-    """Whatever is asked when, an answer is at most ten seconds old and at most ``capacity`` are kept."""
+    """An answer is at most ten seconds old, and at most ``capacity`` answers are kept."""
 
     async def play():
         now = [0.0]
@@ -60,7 +60,7 @@ def test_it_never_grows_and_never_serves_what_is_over(steps, capacity):
 
 
 async def test_the_one_unused_longest_goes_first():
-    """What is used stays."""
+    """When the cache is full, it drops the answer that was not used for longest."""
     cache = ReviewCache(capacity=2, monotonic=lambda: 0.0)
     ask = NumberedReviews()
     for key in ("a", "b", "a", "c", "a"):
@@ -71,7 +71,7 @@ async def test_the_one_unused_longest_goes_first():
 
 
 async def test_a_failure_reaches_all_who_wait_and_is_forgotten():
-    """Nobody asks in turn for what has just failed; the next one asks anew."""
+    """All waiting clients get the same error. The next client causes a new review."""
     cache = ReviewCache(capacity=2, monotonic=lambda: 0.0)
     ask = NumberedReviews()
     ask.turn, ask.error = asyncio.Event(), ValueError("no")
@@ -85,7 +85,7 @@ async def test_a_failure_reaches_all_who_wait_and_is_forgotten():
 
 
 async def test_when_the_asking_one_goes_away_another_asks():
-    """Those who wait do not go down with him."""
+    """If the client that runs the review is cancelled, a waiting client starts a new one."""
     cache = ReviewCache(capacity=2, monotonic=lambda: 0.0)
     ask = NumberedReviews()
     ask.turn = asyncio.Event()
@@ -102,7 +102,7 @@ async def test_when_the_asking_one_goes_away_another_asks():
 
 
 async def test_one_who_waits_may_go_away():
-    """The others get their answer."""
+    """If a waiting client is cancelled, the review goes on for the others."""
     cache = ReviewCache(capacity=2, monotonic=lambda: 0.0)
     ask = NumberedReviews()
     ask.turn = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The reviews themselves: how many at a time, what an answer means, what an error may say."""
+"""Reviews by the API server: how many run at a time, what an answer means, what an error contains."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reviews(reviewer):
 
 
 async def test_a_few_run_at_a_time(reviewer, reviews):
-    """Whoever tries many tokens does not make the API server work for all at once."""
+    """At most eight reviews run at a time, so many tokens do not overload the API server."""
     reviewer.turn = asyncio.Event()
     reviewer.users = {f"token-{number}": UserInfo(f"user-{number}") for number in range(50)}
     asking = [asyncio.create_task(reviews.identity(token)) for token in reviewer.users]
@@ -48,7 +48,7 @@ async def test_a_few_run_at_a_time(reviewer, reviews):
     [(True, False, True), (False, False, False), (True, True, False), (False, True, False)],
 )
 async def test_a_denial_is_stronger_than_a_permission(reviews, monkeypatch, reviewer, allowed, denied, expected):
-    """One authorizer of the API server may object to what another allows."""
+    """If the answer says both allowed and denied, the client is denied."""
 
     async def create(*_):
         return SubjectAccessReview(status=SubjectAccessReviewStatus(allowed, denied))
@@ -58,7 +58,7 @@ async def test_a_denial_is_stronger_than_a_permission(reviews, monkeypatch, revi
 
 
 async def test_an_error_carries_nothing_of_what_was_sent(reviewer, reviews):
-    """Not even in the chain that a traceback would print."""
+    """Neither the error nor its traceback contains the token."""
     reviewer.errors = [Forbidden(403, "Forbidden", "body was: hidden-token", attempted="POST hidden-token")]
     with pytest.raises(ReviewFailed) as failed:
         await reviews.identity("some-token")

@@ -1,4 +1,4 @@
-"""Token buckets and counted refusals: what they let through, and that they stay small."""
+"""The token buckets and the log of refused requests: how much they let through, and that their memory is bounded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wva.sim.world.clock import VirtualClock
 
 @given(st.lists(st.floats(0.0, 20.0), min_size=1, max_size=200))
 def test_no_window_has_more_than_burst_and_rate_allow(pauses):
-    """Between any two moments at most the burst and what the rate adds; a refused try says when the next succeeds."""
+    """Between any two moments, a bucket allows at most the burst plus the rate. A refusal says how long to wait."""
     clock = VirtualClock()
     buckets = Buckets(burst=5.0, per_second=0.5, monotonic=clock.monotonic)
     now, taken, waits = 0.0, [], []
@@ -31,14 +31,14 @@ def test_no_window_has_more_than_burst_and_rate_allow(pauses):
 
 
 def test_keys_do_not_disturb_one_another():
-    """One is empty, the other full."""
+    """An empty bucket does not limit another key."""
     buckets = Buckets(burst=1.0, per_second=1.0, monotonic=VirtualClock().monotonic)
     buckets.take("a")
     buckets.take("b")
 
 
 def test_everything_is_bounded():
-    """Any number of keys leaves no more than the capacity behind; what was used last stays."""
+    """The buckets keep only the keys that were used last."""
     clock = VirtualClock()
     buckets = Buckets(burst=1.0, per_second=1.0, monotonic=clock.monotonic, capacity=3)
     latest = Latest(capacity=3)
@@ -51,7 +51,7 @@ def test_everything_is_bounded():
 
 
 def test_refusals_are_told_at_once_and_then_once_a_minute():
-    """Each line has the number of those since the last; callers do not wait for one another."""
+    """Each line counts the refusals since the last line. Each caller has lines of its own."""
     clock = VirtualClock()
     gate = Gate(None, monotonic=clock.monotonic, now=clock.now)
 
@@ -69,7 +69,7 @@ def test_refusals_are_told_at_once_and_then_once_a_minute():
 
 
 def test_callers_that_are_counted_are_bounded():
-    """Any number of callers leaves no more than the capacity behind."""
+    """The gate counts the refusals of a limited number of callers."""
     clock = VirtualClock()
     gate = Gate(None, monotonic=clock.monotonic, now=clock.now)
     with capture_logs() as lines:

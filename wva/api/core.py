@@ -78,7 +78,7 @@ class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodContainer(msgspec.Struct, frozen=True, rename="camel"):
-    """A container of a pod, and what it takes of its node."""
+    """A container of a pod, and the resources that it takes of its node."""
 
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str = ""
@@ -90,7 +90,7 @@ class PodContainer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """``spec`` of a Pod: where it runs and what it takes there."""
+    """``spec`` of a Pod: its node, and the resources that it takes there."""
 
     node_name: str = ""
     containers: tuple[PodContainer, ...] = ()
@@ -106,12 +106,12 @@ class Pod(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def ready(self) -> bool:
-        """Whether the pod serves: it is Ready, and nobody has asked for its deletion."""
+        """Whether the pod serves: it is Ready, and it is not being deleted."""
         return not self.metadata.deleting and _says_ready(self.status.conditions)
 
     @property
     def ready_since(self) -> float | None:
-        """When its Ready condition last changed, in seconds since the epoch; None when that is not said."""
+        """When its Ready condition last changed, in seconds since the epoch; None if the pod does not tell."""
         times = (condition.last_transition_time for condition in self.status.conditions if condition.type == "Ready")
         return parse_time(next(times, None))
 
@@ -211,7 +211,7 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What an Event is about."""
+    """The object that an Event is about."""
 
     api_version: str
     kind: str
@@ -241,7 +241,7 @@ class Namespace(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def excluded(self) -> bool:
-        """Whether the namespace wants to be left alone."""
+        """Whether the controller has to leave the namespace alone."""
         return self.metadata.annotations.get(EXCLUDE_ANNOTATION) == "true"
 
     @property
@@ -251,7 +251,7 @@ class Namespace(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class UserInfo(msgspec.Struct, frozen=True, rename="camel"):
-    """The identity of a client; ``extra`` is what its authenticator adds, and authorizers may read it."""
+    """The identity of a client; its authenticator adds ``extra``, which authorizers may read."""
 
     username: str = ""
     uid: str = ""
@@ -260,7 +260,7 @@ class UserInfo(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TokenReviewStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The answer about a token. ``audiences`` are those it is good for."""
+    """The answer about a token; the token is valid for ``audiences``."""
 
     authenticated: bool = False
     user: UserInfo = UserInfo()

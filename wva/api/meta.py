@@ -60,7 +60,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     owner_references: tuple[OwnerReference, ...] = ()
 
     def __post_init__(self) -> None:
-        """Drop annotations that nobody reads, and surplus labels."""
+        """Drop the annotations that WVA does not read, and surplus labels."""
         if self.annotations:
             read = {
                 name: text[:MAX_ANNOTATION_CHARACTERS]
@@ -74,7 +74,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def key(self) -> Key:
-        """What identifies the object inside its kind."""
+        """The key that identifies the object inside its kind."""
         return Key(self.namespace, self.name)
 
     @property
@@ -84,7 +84,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def deleting(self) -> bool:
-        """Whether deletion has been asked for."""
+        """Whether the object is being deleted."""
         return self.deletion_timestamp is not None
 
 

@@ -128,7 +128,7 @@ class Claimant:
 
 
 def claimant_of(va: VariantAutoscaling) -> Claimant | None:
-    """Return who decided last, by the status; None when it does not say."""
+    """Return the controller that decided last, by the status; None when the status names none."""
     condition = va.status.condition(ConditionType.CLAIMED)
     match = None if condition is None else _TEXT.fullmatch(condition.message)
     return None if match is None else Claimant(match["name"], match["instance"] or "")

@@ -1,4 +1,4 @@
-"""The composition root: builds everything, starts and stops it in the right order."""
+"""Builds all parts of the controller, and starts and stops them in the right order."""
 
 from __future__ import annotations
 

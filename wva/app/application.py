@@ -8,8 +8,8 @@ At the end the loops and reconcilers stop first, so that no write can follow. Th
 and releases the Lease. The watch streams and the servers stop last. A process that loses the Lease stops in the same
 order, and exits with status 1, so that the next container starts clean.
 
-Other modules build some of the parts: ``servers`` the HTTP endpoints, ``informers`` the watch streams, ``election``
-what depends on who may write.
+Other modules build some of the parts: ``servers`` the HTTP endpoints, ``informers`` the watch streams, ``election`` the
+parts that depend on leadership.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from wva.scale_from_zero.starts import Activations, Starter, TargetLabels
 from wva.targets import ScaleTarget, scaled_key
 
 CONFIG_PAGE: Final = "/debug/config"
-"""Every setting with its value and source. The page stands beside the metrics, behind the same gate."""
+"""Every setting with its value and source. The page is served beside the metrics, behind the same gate."""
 LAG_PERIOD_SECONDS: Final = 0.1
 """Ten measurements a second cost less than a thousandth of a CPU."""
 _WORKERS: Final = 8
@@ -176,7 +176,7 @@ class Application:
             prometheus=self._prometheus,
             instruments=instruments,
             claims=self._claims,
-            # The configuration changes while the process runs, so each question takes the one in force.
+            # The configuration changes while the process runs, so each call reads the one in force.
             freshness=lambda: configuration.freshness,
             as_started=self._activations.apply,
             engines_of=lambda model: configuration.policy.asks_engines(model),  # noqa: PLW0108 - see above
@@ -426,9 +426,9 @@ def _bounds_part(scaler: Scaler) -> tuple[object, ...]:
 async def measure_lag(instruments: Instruments) -> NoReturn:
     """Measure how late the event loop is: how long probes, watches and the renewal of the Lease wait for their turn.
 
-    This task asks to be woken after a period, and looks how much later it is woken. If work holds the loop for a time
-    D, the task is late by D, less the part of the period that had not passed when the work began. It measures in real
-    time, also when the controller has another clock.
+    This task asks to be woken after a period, and measures how much later it is woken. If work holds the loop for a
+    time D, the task is late by D, less the part of the period that had not passed when the work began. It measures in
+    real time, even if the controller has another clock.
     """
     while True:
         due = time.monotonic() + LAG_PERIOD_SECONDS

@@ -1,4 +1,4 @@
-"""Who leads: the elector, the client that writes only while leading, and the recorder of events."""
+"""The parts that depend on leadership: the elector, the client that writes only while leading, and the recorder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HASH_CHARACTERS: Final = 16
 
 
 class Leadership:
-    """Whether this process may write, and the parts that depend on that alone.
+    """Knows whether this process may write, and holds the parts that depend only on that.
 
     ``in_charge`` says whether this process decides and publishes: it leads, and every cache has synced.
     """
@@ -76,13 +76,13 @@ class Leadership:
             self.elector.client = client.with_write_guard(self.elector.may_claim)
 
     def publishes(self) -> bool:
-        """Whether this process may show the series; a leader that stood still past its deadline may not."""
+        """Whether this process may show the series; a leader that has not renewed the Lease in time may not."""
         return self.in_charge and (self.elector is None or self.elector.may_write())
 
     async def acquire(self, elector: LeaderElector) -> None:
         """Wait until this process leads.
 
-        It watches the Lease meanwhile, and tells the elector each state of it, so that a standby need not wait until it
+        It watches the Lease meanwhile, and tells the elector each state of it, so a standby need not wait until it
         polls the Lease again. Without permission to watch, only the polling sees renewals and a released Lease. One log
         line says so.
         """
@@ -104,7 +104,7 @@ class Leadership:
                 await watch
 
     async def leave(self) -> None:
-        """Send the pending events, but not for long, then release the Lease. Every writer has ended before."""
+        """Send the pending events for a short time, then release the Lease. All writers must have ended before."""
         if self.elector is not None:
             self.elector.say_goodbye()
         await self.recorder.drain(_DRAIN_SECONDS)
@@ -115,7 +115,7 @@ class Leadership:
 def lease_name(settings: Settings) -> str:
     """Return the name of the Lease: one for each controller instance.
 
-    Without an instance it is LEADER_ELECTION_ID. With one it is ``INSTANCE.ID`` where the instance is a DNS label, and
+    Without an instance it is LEADER_ELECTION_ID. With one it is ``INSTANCE.ID`` if the instance is a DNS label, and
     otherwise ``SLUG.HASH.ID``: label values may have capitals, dots and underscores, which names of objects may not
     have. Two instances never get the same name.
     """

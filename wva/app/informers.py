@@ -35,7 +35,7 @@ from wva.targets import DEFAULT, ScaleTarget, TargetStores, chosen_kinds
 
 
 class Informers:
-    """Every informer, and its stores in the groups that their readers take."""
+    """All informers, and their stores in one group for each reader."""
 
     def __init__(self, client: KubeClient, *, settings: Settings, instruments: Instruments) -> None:
         """Build the informers: the workload kinds in the watched namespaces, ConfigMaps in our own.
@@ -46,9 +46,9 @@ class Informers:
 
         ConfigMaps of other namespaces have one stream for each name, and not one for all. A cluster has tens of
         thousands of other ConfigMaps, some of them a megabyte; with a field selector on the name, WVA neither reads nor
-        keeps them. And a ClusterRole can name the very ConfigMaps, since ``resourceNames`` holds for lists and watches
-        with such a selector. Our own namespace has its own stream and is left out of these. A process that is confined
-        to one namespace asks for nothing beyond it.
+        keeps them. A ClusterRole can also name exactly these ConfigMaps, since ``resourceNames`` applies to lists and
+        watches with such a selector. Our own namespace has its own stream and is left out of these. A process that is
+        confined to one namespace asks for nothing beyond it.
         """
         watched, own_namespace = settings.watch_namespace, settings.pod_namespace
 

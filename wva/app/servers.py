@@ -1,4 +1,4 @@
-"""The HTTP servers of the application: probes in the open, metrics behind their certificate and their gate."""
+"""The HTTP servers of the application: probes without protection, metrics behind a certificate and a gate."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def server_problems(settings: Settings, *, instruments: Instruments) -> list[str
 
 
 def certificate_of(settings: Settings, *, instruments: Instruments) -> ServingCertificate | None:
-    """Return the certificate of ``/metrics``, None where ``/metrics`` is off or not secure.
+    """Return the certificate of ``/metrics``, None if ``/metrics`` is off or not secure.
 
-    Its dates are those of the real world, also with another clock. Raises AddressError or CertificateError.
+    Its dates are in real time, even if the controller has another clock. Raises AddressError or CertificateError.
     """
     address = Address.parse(settings.metrics_bind_address, setting=_METRICS_SETTING)
     secure = settings.metrics_secure and address is not None
@@ -76,7 +76,7 @@ def certificate_of(settings: Settings, *, instruments: Instruments) -> ServingCe
 class Probes(Server):
     """The server of the probes. It answers from the first second, while the rest of the process still starts.
 
-    It listens for the whole life of the process, and always asks the part of the process that knows most at that time.
+    It listens for the whole life of the process. ``follow`` replaces its checks when more of the process runs.
     """
 
     def __init__(self, address: Address, *, instruments: Instruments, not_ready: ProbeCheck) -> None:
@@ -112,8 +112,8 @@ async def start_servers(
 ) -> tuple[int | None, int | None]:
     """Start the servers that the settings ask for, until the stack unwinds; return the ports of probes and metrics.
 
-    ``client`` asks for the reviews of clients. ``probes`` listens already. ``pages`` stand beside ``/metrics`` where it
-    is protected. ``series`` is the text of the series about variants. Raises AddressError.
+    ``client`` asks the API server for reviews of clients. ``probes`` listens already. ``pages`` are served beside
+    ``/metrics`` if it is protected. ``series`` is the text of the series about variants. Raises AddressError.
     """
     probe_port: int | None = None
     address = Address.parse(settings.health_probe_bind_address, setting=_PROBES_SETTING)

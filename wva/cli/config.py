@@ -1,6 +1,6 @@
 """``wva config``: every setting as ``wva run`` would have it with the same flags, environment and cluster.
 
-When the cluster does not answer, the command shows what flags and environment give, and says why it has no more.
+When the cluster does not answer, the command shows the settings from flags and environment, and the error.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"note: {_printable(note)}")
 
     if state == "unknown":
-        return 0  # what is missing here may be in the ConfigMap
+        return 0  # a missing setting may be in the ConfigMap
     problems = fatal_problems(loaded, given)
     if loaded.settings.prometheus_base_url:
         problems += PrometheusSettings.of(loaded.settings).problems()  # the files are those of the pod

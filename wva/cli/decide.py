@@ -1,6 +1,6 @@
 """``wva decide FILE``: decide on a recorded cycle again and print its decisions, as JSON or step by step for people.
 
-``read_one`` and ``read_all`` read the recordings that a command line names, for ``wva replay`` too.
+``wva replay`` uses ``read_all`` and ``print_json``, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wva.publish.replay import repeat
 
 STANDARD_INPUT: Final = "-"
 MAXIMUM_BYTES: Final = 256 * 1024**2
-"""Of one recording: many times what a thousand variants with ten replicas each take."""
+"""Limit for one recording; a thousand variants with ten replicas each need a small part of it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     (cycle,) = repeat([read_one(arguments.file)])
     decisions = cycle.outcome.decisions
     if not arguments.explain:
-        print(msgspec.json.format(msgspec.json.encode(decisions), indent=2).decode())
+        print_json(decisions)
         return 0
     explained = []
     for decision in decisions:
@@ -48,6 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
         explained.append("\n".join(log.printable(line) for line in lines))
     print("\n\n".join(explained))
     return 0
+
+
+def print_json(document: object) -> None:
+    """Print JSON for people to read."""
+    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 
 def read_one(name: str) -> Recording:

@@ -17,7 +17,7 @@ _PREFIX = "setting:"
 
 
 def add_settings_flags(parser: argparse.ArgumentParser, model: type[Settings] = Settings) -> None:
-    """Add the flags of every setting that has some."""
+    """Add the flags of every setting that has flags."""
     for name, declared in declarations(model).items():
         if not declared.flags:
             continue
@@ -53,6 +53,6 @@ def expand_booleans(argv: Sequence[str]) -> list[str]:
 
 
 def given_flags(namespace: argparse.Namespace) -> dict[str, str]:
-    """Return the flags that were really given, by field name."""
+    """Return the flags on the command line, by field name."""
     values = vars(namespace).items()
     return {name.removeprefix(_PREFIX): text for name, text in values if name.startswith(_PREFIX) and text is not None}

@@ -1,4 +1,4 @@
-"""The command line: which commands there are, how their words are read, and how they end.
+"""The command line: the commands, how it parses their arguments, and their exit status.
 
 ``wva`` followed by a flag is ``wva run``: manifests written for the original image start it with flags only.
 """
@@ -31,7 +31,7 @@ A command is a module of this package with ``add_arguments(parser)`` and ``run(a
 status or raises CommandError. The module is imported only when the command is called.
 """
 _PRINTED: Final = ("crd", "version")
-"""The commands without a module: ``main`` prints their answer."""
+"""The commands without a module: ``main`` prints their output."""
 _WITH_SETTINGS: Final = ("run", "config")
 _DESCRIPTION: Final = (
     "Workload Variant Autoscaler: decides how many replicas each variant of an LLM service should have, "
@@ -41,16 +41,16 @@ _HELP_FLAGS: Final = ("-h", "--help", "--version")
 _UNKNOWN: Final = "unrecognized arguments: "
 _USAGE_ERROR: Final = 2
 _SIGPIPE_STATUS: Final = 141
-"""What a shell reports of a program whose reader went away: 128 and the number of SIGPIPE."""
+"""The status that shells report for a program that SIGPIPE ended: 128 plus the number of the signal."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse that names the nearest flag, as pflag does, and keeps its errors to one line."""
+    """An argument parser that suggests the nearest flag, as pflag does, and prints errors on one line."""
 
     def parse_known_args(  # type: ignore[override]  # argparse types it by overloads that say the same
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Refuse unknown words where the flags are known: in the sub-command, not in the program around it."""
+        """Refuse unknown words in the sub-command, whose flags the advice needs, and not in the main parser."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"{_UNKNOWN}{' '.join(unknown)}")
@@ -69,7 +69,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser(only: str | None = None) -> Parser:
-    """Return the parser of all commands. Given ``only``, that command alone has its arguments.
+    """Return the parser of all commands. With ``only``, no other command gets its arguments.
 
     Raises CommandError when the module of a command is not installed.
     """
@@ -78,7 +78,7 @@ def build_parser(only: str | None = None) -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     lines = dict(COMMANDS)
     if only not in COMMANDS:
-        # The controller runs without the simulator, so this is the one place that knows of it.
+        # The controller runs without the simulator, so no other place imports it.
         from wva.sim import commands as simulated  # noqa: PLC0415 - see above
 
         lines = {}
@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"wva: {printable(line)}\n")
         return 1
     except BrokenPipeError:
-        # The reader of the output, such as head, has enough. Python would write to the pipe once more at exit.
+        # The reader, such as head, closed the pipe. Python would write to it once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _SIGPIPE_STATUS
     return status

@@ -25,7 +25,7 @@ _IN_ALL_SECONDS: Final = 120.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what is looked at, and how the findings are printed."""
+    """Add the paths, the cluster and the output format."""
     parser.description = (
         "Look at a cluster, or at manifests, that the Go controller of the same name was used with, and print what has "
         "to change before this one takes over. Nothing is written."
@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings; status 1 when something must change. Raises CommandError when nothing can be looked at."""
-    log.configure(level="error", encoding="console")  # the findings tell what is wrong in a ConfigMap
+    """Print the findings; status 1 when something must change. Raises CommandError when nothing can be read."""
+    log.configure(level="error", encoding="console")  # the findings already report problems of a ConfigMap
 
     async def read() -> tuple[FoundObjects, list[Finding]]:
         instruments = Instruments(CollectorRegistry())

@@ -1,13 +1,12 @@
 """``wva replay DIR|FILE``: decide on recorded cycles again, with the same inputs or under another policy.
 
-With the same inputs the decisions must be those of the recording, bit for bit: status 1 when one is not. Cycles on
-which an older engine decided are compared instead: what this one decides, the kind of each difference, and why.
+With the same inputs the decisions must equal the recorded ones bit for bit, else the status is 1. For cycles of an
+older engine the command prints what this engine decides, the kind of each difference, and its cause.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -15,13 +14,13 @@ from typing import Any, Final
 import msgspec
 
 from wva import log
-from wva.cli.decide import read_all
+from wva.cli.decide import print_json, read_all
 from wva.policy_file import PolicyFile, read_policy
 from wva.publish.recordings import Recording
 from wva.publish.replay import Cycle, Difference, Pair, differences, kinds, repeat, under
 
 _SHOWN: Final = 20
-"""Spans of a variant that are shown to people; JSON has all."""
+"""Spans per variant in the text report; JSON has all."""
 
 _OPEN_LOOP: Final = (
     "Each cycle saw the world as it was. Other numbers would have changed the load of each replica, so read the first "
@@ -62,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; status 1 when a decision differs. Raises CommandError when something cannot be read."""
-    log.configure(level="error", encoding="console")  # this command itself tells what is wrong with the other policy
+    log.configure(level="error", encoding="console")  # the command already reports problems of the other policy
     recordings = read_all(arguments.path)
     spaces = {variant.key.namespace for recording in recordings for variant in recording.snapshot.variants}
     other = None if arguments.policy is None else read_policy(arguments.policy, spaces)
@@ -72,14 +71,14 @@ def run(arguments: argparse.Namespace) -> int:
         pairs = list(under(cycles, other.over))
         notes = [*_unknown_notes(recordings, pairs), *_older_notes(cycles, pairs)]
         if as_json:
-            _print_json(_comparison(pairs, notes, other))
+            print_json(_comparison(pairs, notes, other))
         else:
             print(_title([pair.now for pair in pairs]))
             print(log.printable(f"the other policy replaces: {other.title}"))
             _print_comparison(pairs, notes)
         return 0
 
-    # With the same inputs, cycles of this engine must give the same; those of an older one are compared.
+    # Cycles of this engine must give the same decisions; those of an older engine are only compared.
     before = [cycle for cycle in cycles if cycle.recording.of_before]
     own = [cycle for cycle in cycles if not cycle.recording.of_before]
     same = not any(cycle.differing or cycle.link.torn for cycle in own)
@@ -98,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
             for cycle in own
         ]
         document = {"same": same if own else None, "cycles": rows}
-        _print_json(document | ({"before": _comparison(pairs, notes)} if before else {}))
+        print_json(document | ({"before": _comparison(pairs, notes)} if before else {}))
         return 0 if same else 1
     if own:
         _print_repetition(own)
@@ -111,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_repetition(cycles: Sequence[Cycle]) -> None:
-    """Print whether the decisions are the same again, how memories follow from the cycles before, and what differs."""
+    """Print whether the decisions are the same, whether each memory follows from the cycle before, and what differs."""
     differing = [cycle for cycle in cycles if cycle.differing]
     print(_title([cycle.recording.now for cycle in cycles]))
     count = sum(len(cycle.outcome.decisions) for cycle in cycles)
@@ -149,7 +148,7 @@ def _print_repetition(cycles: Sequence[Cycle]) -> None:
 
 
 def _unknown_notes(recordings: Sequence[Recording], pairs: Sequence[Pair]) -> Iterator[str]:
-    """Yield what the recording cannot tell of the other policy."""
+    """Yield what the recording does not show about the other policy."""
     if not all(pair.engines for pair in pairs):
         yield _OPEN_LOOP
     asked = set()
@@ -167,7 +166,7 @@ def _unknown_notes(recordings: Sequence[Recording], pairs: Sequence[Pair]) -> It
 
 
 def _older_notes(cycles: Sequence[Cycle], pairs: Sequence[Pair]) -> Iterator[str]:
-    """Yield what recordings of older formats do not have, and what stands for it."""
+    """Yield what recordings of older formats lack, and what replaces it."""
     before = [cycle.recording for cycle in cycles if cycle.recording.of_before]
     silent = sum(not recording.has_decisions for recording in before)
     if silent:
@@ -244,7 +243,3 @@ def _time(seconds: float) -> str:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, OSError, ValueError):
         return f"{seconds:g} s"
-
-
-def _print_json(document: object) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")

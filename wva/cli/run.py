@@ -1,8 +1,7 @@
 """``wva run``: settings, connection, application, exit status.
 
-A fault that waiting cannot mend ends the process with status 1; it prints one line for each such problem. The process
-waits for everything else: an API server or a Prometheus that does not answer now may answer in a minute. Meanwhile the
-probes answer and name what the process waits for.
+If waiting cannot solve a problem, the process prints one line for each such problem and ends with status 1. It waits
+for an API server or a Prometheus that does not answer. Meanwhile the probes name what the process waits for.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(given: Given, loaded: Loaded) -> int:
-    """Read the main ConfigMap, judge the settings, run. Raises CommandError and what the parts cannot start with."""
+    """Read the main ConfigMap, check the settings, and run. Raises CommandError and the errors that ``run`` catches."""
     settings = loaded.settings
     log.configure(level=settings.effective_log_level, encoding=settings.log_encoding)
     logger = log.get("main")
@@ -150,8 +149,8 @@ async def _run(given: Given, loaded: Loaded) -> int:
                 interval_seconds=settings.global_opt_interval,
                 sources={name: source for name, source in loaded.sources.items() if source != "default"},
             )
-            # Objects in the caches live long. If the collector looked at all of them again and again, everything
-            # else would wait: a quarter of a second with 30,000 pods.
+            # Objects in the caches live long. A full garbage collection of them stops everything else: for a quarter
+            # of a second with 30,000 pods.
             application = Application(
                 settings,
                 given,
@@ -161,12 +160,12 @@ async def _run(given: Given, loaded: Loaded) -> int:
                 synced=young_only(),
                 cycle=searched_afterwards,
             )
-            gc.freeze()  # start-up objects live for ever; the collector need not look at them again
+            gc.freeze()  # start-up objects live until exit; the garbage collector can skip them
             return await application.run(stop)
 
 
 def _probe_address(settings: Settings) -> Address | None:
-    """Return where the probes listen; None where they are off or the address is none."""
+    """Return where the probes listen; None if they are off or the address is invalid."""
     try:
         return Address.parse(settings.health_probe_bind_address, setting="--health-probe-bind-address")
     except AddressError:
@@ -174,7 +173,7 @@ def _probe_address(settings: Settings) -> Address | None:
 
 
 def _problems(loaded: Loaded, given: Given) -> list[str]:
-    """Return every reason in the settings why the process could never work."""
+    """Return every problem of the settings with which the process can never work."""
     settings, problems = loaded.settings, fatal_problems(loaded, given)
     if settings.prometheus_base_url:
         problems += connection_problems(PrometheusSettings.of(settings))
@@ -201,10 +200,10 @@ async def read_once(client: KubeClient, key: Key) -> Mapping[str, str] | None:
 async def read_until_known(
     client: KubeClient, key: Key, *, waiting: Callable[[str], None], clock: Clock
 ) -> Mapping[str, str]:
-    """Return the data of the main ConfigMap, empty when there is none; try for ever, telling ``waiting`` why.
+    """Return the data of the main ConfigMap, empty when there is none. Retry for ever, and give ``waiting`` each error.
 
-    The caches need settings themselves, so this reads directly. Until the API server answers no setting is judged: what
-    is missing in flags and environment may be in the ConfigMap.
+    This reads without the caches, since they need settings. WVA checks no setting before the API server answers: a
+    setting that flags and environment lack may be in the ConfigMap.
     """
     backoff = Backoff(base_seconds=_RETRY_SECONDS, cap_seconds=_LONGEST_RETRY_SECONDS)
     while True:

@@ -1,1 +1,1 @@
-"""From caches and Prometheus to one immutable Snapshot of a cycle, and from ConfigMaps to a Policy."""
+"""Builds the immutable Snapshot of a cycle from the caches and from Prometheus."""

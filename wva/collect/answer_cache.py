@@ -8,8 +8,8 @@ A decision on an outdated answer is worse than one more query. So the cache retu
 - while each sample that was fresh then is still fresh, so that a cached answer never makes WVA hold a number.
 
 Samples keep their own times, so their freshness is judged as if the answer had just come. The cache keeps no failures
-and no incomplete answers. Any change of a setting empties the cache. Times are
-seconds since the epoch, given by the caller. After the clock was set back, the cache finds nothing.
+and no incomplete answers. Any change of a setting empties the cache. Times are seconds since the epoch, given by the
+caller. After the clock was set back, the cache finds nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def reuse_seconds(settings: Settings) -> float:
 
 
 def background_seconds(settings: Settings) -> float:
-    """Return the time between two fetches in the background; 0: none, as when answers may not be used again."""
+    """Return the time between two fetches in the background; 0: no fetch, because answers may not be used again."""
     return settings.metrics_cache_fetch_interval if reuse_seconds(settings) else 0.0
 
 

@@ -4,9 +4,9 @@ The inventory has the nodes that accept new pods and name their GPU product, and
 them, in every namespace. v0.5.1 counted only the pods that it had just decided about, and cordoned nodes as well. WVA
 does not guess the number of GPUs. If it cannot read the nodes, there is no inventory, only a reason.
 
-How many GPUs a pod takes: a limit counts as a request of the same size, since Kubernetes fills in requests from limits
-when it creates the pod, so a template with limits only still takes those GPUs. Init containers run one after the other
-and before the rest, except sidecars, which stay: a pod takes the larger of the two phases.
+When WVA counts the GPUs of a pod, a limit counts as a request of the same size, since Kubernetes fills in requests from
+limits when it creates the pod. Init containers run one after the other and before the rest, except sidecars, which
+stay: a pod takes the larger of the two phases.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _throttle = log.Throttle()
 class InventoryStores:
     """The caches from which GPUs are counted, and whether WVA can read nodes at all.
 
-    ``pods`` must hold those of every namespace. ``blind`` says why the inventory is unknown whatever the caches hold,
-    for example because WVA watches only one namespace; empty otherwise.
+    ``pods`` must hold those of every namespace. ``blind`` says why the inventory is unknown even if the caches are
+    full, for example because WVA watches only one namespace; empty otherwise.
     """
 
     nodes: Store[Node]

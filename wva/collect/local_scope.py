@@ -13,7 +13,7 @@ from wva.kube.cache import Store
 
 @dataclass(frozen=True, slots=True)
 class LocalScope:
-    """Tells all callers alike whether the ConfigMaps of a namespace count.
+    """Tells whether the ConfigMaps of a namespace count; all callers use this one rule.
 
     ``watched`` is the only namespace that WVA watches, empty for all; ``wanted`` tells the variants of this controller
     from those of others. A namespace that cannot be read counts as neither excluded nor opted in.

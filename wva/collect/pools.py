@@ -1,4 +1,4 @@
-"""Which inference pools stand in front of a workload, of both API groups.
+"""Finds the inference pools, of both API groups, that stand in front of a workload.
 
 A pool selects pods by labels in its own namespace. A workload at zero has no pods, so the labels of its pod template
 are compared. A pool without a selector selects no workload here; otherwise it would select every one of its namespace.

@@ -1,12 +1,12 @@
-"""The PromQL texts of a cycle, and the texts that enter them: escaped, quoted, validated.
+"""The PromQL queries of a cycle, and the escaping and validation of the texts in them.
 
-There are four queries for each chunk of at most 100 namespaces and 4,000 pods, for any number of models in them: the
-two signals, and for each the time of its last sample. An instant query stamps its results with the evaluation time, and
-``max_over_time`` shows a series for a minute after its last sample. A signal is the highest value of the last minute
-over the engines of a pod, as in v0.5.1.
+There are four queries for each chunk of at most 100 namespaces and 4,000 pods, for any number of models in them: KV
+usage, queue length, and for each of these signals the time of its last sample. An instant query stamps its results with
+the evaluation time, and ``max_over_time`` shows a series for a minute after its last sample. A signal is the highest
+value of the last minute over the engines of a pod, as in v0.5.1.
 
-WVA sends further queries only about the namespaces of models whose analyzer needs them. Where one namespace has more
-than 4,000 pods, those about engines ask about parts of them. ``request_counts`` has one more query. Such a query joins
+WVA sends further queries only about the namespaces of models whose analyzer needs them. If a namespace has more than
+4,000 pods, those about engines ask about parts of them. ``request_counts`` has one more query. Such a query joins
 several expressions by ``or``, and the label ``signal`` tells them apart. No series that a pod exposes can make a query
 fail, because the query aggregates series before it matches them.
 
@@ -225,7 +225,7 @@ ANALYZER_QUERIES: Final[Mapping[str, Callable[..., Query]]] = {
     ENGINE_COUNTERS: engine_counters,
     SCHEDULER_QUEUE: scheduler_queue,
 }
-"""By name, the queries that are sent only where an analyzer wants them: functions of namespaces."""
+"""By name, the queries that WVA sends only if an analyzer needs them: functions of namespaces."""
 BY_PODS: Final = frozenset({ENGINE_SIGNALS, ENGINE_COUNTERS})
 """Queries with several series for each pod; their second argument may restrict them to one of the ``parts`` of the
 pods."""

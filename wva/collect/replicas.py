@@ -1,4 +1,4 @@
-"""Joins samples with what they are about: Ready pods of known variants, their engines, and the queues of models.
+"""Joins samples with the Ready pods of known variants, with their engines, and with the queues of models.
 
 The pods come from the caches, by way of their owners; Prometheus only says what they report. So a series without a pod
 of ours is counted and dropped, and a pod without a series is still a replica (one that does not report). WVA finds the
@@ -8,7 +8,7 @@ keeps only a shortened model name, for a hint.
 The queue of an endpoint picker belongs to the model that its series name **in the picker's namespace**, which is the
 label ``namespace`` that Prometheus adds: a pool and its picker live beside the workload they serve. If a queue counted
 in every namespace, the requests of one tenant would add replicas to another. The model is the request's target, or its
-name where a request has no target.
+name if the request has no target.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class ReplicaJoin:
         )
 
     def queues(self, *, now: float, freshness: Freshness) -> list[SchedulerQueue]:
-        """Return what endpoint pickers hold back for each model that needs to know, sorted by model."""
+        """Return the requests that endpoint pickers hold back for each model that needs them, sorted by model."""
         classifier = samples.Classifier(now, freshness)
         found = []
         for model, series in sorted(self._queues.items()):

@@ -1,8 +1,12 @@
-"""From series to samples with a state, and to counters; a value that cannot be believed never becomes a number.
+"""Turns series into samples with a state, and into counters; a value that cannot be believed never becomes a number.
 
-Classification, in this order. No series: missing. Two series for one pod in an answer, no finite number, out of the
-range of the signal, a time in the future: invalid. A value without a time: missing, since nothing says that the pod
-still reports. Then the age decides between fresh, stale and missing.
+A signal is classified in this order:
+
+1. Without a series it is missing.
+2. With two series for one pod in an answer, no finite number, a number out of range, or a time in the future, it is
+   invalid.
+3. A value without a time is missing, since nothing says that the pod still reports.
+4. Otherwise the age decides between fresh, stale and missing.
 
 The engines of a pod report more than the two signals. The series of ``engine_signals`` come from the same page as the
 KV usage, so the time of the last KV usage is the time of all of them. The series of ``engine_counters`` have the time
@@ -47,10 +51,10 @@ class SignalRange:
 
 SHARE: Final = SignalRange(Real(0, 1))
 AMOUNT: Final = SignalRange(Real(0, 1e9))
-"""Of requests, tokens per request, seconds: no engine has more. A larger number is broken, or an attempt to break a sum
-over replicas."""
+"""The range of requests, tokens per request and seconds: no engine has more. A larger number is broken, or an attempt
+to break a sum over replicas."""
 COUNTED: Final = SignalRange(Real(0, 1e15))
-"""Of anything since an engine started, or of a model: a million tokens per second for thirty years."""
+"""The range of a count since an engine started, or of a model: a million tokens per second for thirty years."""
 REQUESTS: Final = SignalRange(AMOUNT.range, whole=True)
 
 
@@ -123,7 +127,7 @@ _NEVER_COUNTED: Final = frozenset({CounterSignal.ABORTED, CounterSignal.CACHED_T
 """Counters that an engine may lack, and that are 0 then: one of a finished reason that never occurred, and one of the
 prefix cache."""
 _COUNT: Final = Whole(1, 999_999_999)
-"""Of blocks, and of tokens in a block."""
+"""The number of blocks, and of tokens in a block."""
 _MAX_ENGINES: Final = 1_000
 """No pod has more engines."""
 
@@ -144,7 +148,7 @@ def engine_signals(
 def engine_counters(series: PodSeries, scrape: ScrapeTime, gauges: EngineSignals) -> tuple[EngineCounters | None, str]:
     """Return the counters of a pod's engines, or None and the reason.
 
-    The counters are believed as far as the time of their scrape is; ``gauges`` are of the same scrape.
+    WVA believes the counters only if it believes the time of their scrape. ``gauges`` are of the same scrape.
     """
     at = gauges.running.timestamp
     if gauges.running.value is None or at is None:

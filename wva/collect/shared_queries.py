@@ -100,7 +100,7 @@ class Round:
         """Queries that were sent because others had failed, by whether they are essential."""
 
     def begin(self) -> None:
-        """Count the time of the round from now on; before, it waited for another round."""
+        """Start the time of the round now, after it has waited for another round."""
         self.deadline = asyncio.get_running_loop().time() + self.seconds
 
     def takes(self, count: int, kind: ErrorKind, *, essential: bool) -> bool:
@@ -191,8 +191,8 @@ class SharedQueries:
     ) -> Settled:
         """Ask all queries about these namespaces; if one fails, ask about parts, and remember which spoil answers.
 
-        The others wait until those with ``gates`` that are essential have been asked. Suspects (without ``gates``) are
-        asked one query after the other: the first that fails is enough.
+        Queries that are not essential wait until the essential ones with ``gates`` have been asked. About suspects
+        (without ``gates``) WVA asks one query after the other: the first that fails is enough.
         """
         queries = {name: make(namespaces) for name, make in makes.items()}
         essential = any(query.essential for query in queries.values())

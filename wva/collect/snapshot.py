@@ -2,10 +2,10 @@
 
 WVA queries namespaces in chunks, side by side, unless the cache has answers that may be used again. A namespace counts
 as answered only if each essential query about it is. Namespaces without an answer become a CollectionFailure that names
-them; all others have their answers. WVA asks about engines and schedulers' queues only where an analyzer needs them.
+them; all others have their answers. WVA asks about engines and schedulers' queues only if an analyzer needs them.
 Without these answers their samples are missing, and the other analyzers still decide.
 
-Only cancellation raises. A cycle with failures still has variants; the decision stages judge what a failure means.
+Only cancellation raises an exception. A cycle with failures still has variants; the engine judges what a failure means.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Collector:
         self._shared = SharedQueries(self.prometheus)
         self._cache = AnswerCache(settings=self.cache, freshness=self.freshness, instruments=self.instruments)
         self._round = asyncio.Lock()
-        """Cycle and background do not ask the same at the same time: the second finds the answers of the first."""
+        """Cycle and background do not ask at the same time, so the second finds the answers of the first."""
         self._status: str | None = None
         self._throttle = log.Throttle()
 
@@ -245,9 +245,9 @@ class _AnalyzerQuery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """What is asked about together: up to a hundred namespaces; only some analyzers need ``more``.
+    """Up to a hundred namespaces about which WVA asks together; only some analyzers need ``more``.
 
-    Two chunks are equal if their queries are, whatever their Ready ``pods``.
+    Two chunks are equal if their queries are; their Ready ``pods`` do not count.
     """
 
     namespaces: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Bounds what the caches keep of an object: its owner may write 1.5 MiB into it, and every cycle reads all.
+"""Limits how much of an object the caches keep: its owner may write 1.5 MiB into it, and every cycle reads all.
 
 The caches pass each object through here before they keep it. The object counts the parts that were left out, so
 that the condition ``ConfigurationValid`` of a variant can say so.
@@ -15,13 +15,13 @@ from wva.api.variantautoscaling import ConditionType, VariantAutoscaling
 from wva.targets import ScaleTarget
 
 MAX_ARGUMENT_BYTES: Final = 64 * 1024
-"""Of command and args of one container together. The operating system takes 128 KiB for one argument."""
+"""The limit of command and args of one container together. The operating system takes 128 KiB for one argument."""
 MAX_CONTAINERS: Final = 64
-"""Of one pod template."""
+"""The limit of one pod template."""
 MAX_MODEL_ID_CHARACTERS: Final = 512
 """A model id becomes the label of a series. The longest in public registries have about a hundred characters."""
 MAX_CONDITIONS: Final = 32
-"""Of one status; the controller itself writes a third of that."""
+"""The limit of one status; the controller itself writes a third of that."""
 ENGINE_SWITCH: Final = "VLLM_USE_V1"
 """The only environment variable that the caches keep. Others may hold secrets."""
 
@@ -54,7 +54,8 @@ def _bounded_template(template: PodTemplate) -> PodTemplate:
 def bounded_variant(va: VariantAutoscaling) -> VariantAutoscaling:
     """Return a VariantAutoscaling with a model id and conditions of bounded size.
 
-    A model id that is too long stays too long by one character. The conditions of the controller are kept first.
+    A model id that is too long is cut to one character above the limit, so WVA still sees that it is too long. The
+    conditions of the controller are kept first.
     """
     if len(va.spec.model_id) > MAX_MODEL_ID_CHARACTERS:
         model_id = va.spec.model_id[: MAX_MODEL_ID_CHARACTERS + 1]

@@ -1,9 +1,9 @@
 """From VariantAutoscalings and their scale targets to the variants of a cycle.
 
 A VariantAutoscaling becomes a variant if it belongs to this controller, is not being deleted, and has a target that
-exists and is not contested. The values that must survive a restart (the number, the start of a hold, the start of a
-model load) are read back from the objects. Of the environment of a container one variable is read and nothing is kept:
-others may hold secrets.
+exists and is not contested. The values that must survive a restart (the number, the start of an unfinished change, the
+start of a model load) are read back from the objects. WVA reads only one variable of the environment of a container,
+since others may hold secrets.
 
 A controller with an instance decides on the variants that are labelled for it; a controller without one decides on all
 variants. Neither decides on variants in a namespace that is excluded by its annotation. If two controllers would take
@@ -49,7 +49,8 @@ from wva.targets import ScaleTarget, pods_of
 T = TypeVar("T")
 
 ALIVE_SECONDS: Final = 900.0
-"""Longer than the heartbeat of the status by a margin for an API server in trouble."""
+"""A claim that is older than this has ended. This is longer than the time between two renewals of the status, by a
+margin for an API server in trouble."""
 
 UNSCHEDULABLE_SECONDS: Final = 60.0
 """For so long the scheduler may look for a node; then the pod counts as unschedulable. A node that an autoscaler adds
@@ -69,7 +70,7 @@ _log = log.get("collect")
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The rule for this controller; without ``me`` it decides on all variants that no instance has.
+    """Tells which variants are this controller's; without ``me`` these are all variants that no instance has.
 
     ``excluded`` tells whether a namespace wants to be left alone now.
     """
@@ -151,7 +152,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedVariant:
-    """A variant with its pods: of each replica the pod that serves, unless this pod has ended."""
+    """A variant with one pod of each replica, the one that serves requests; pods that have ended are left out."""
 
     variant: Variant
     ready: tuple[Pod, ...] = ()
@@ -202,7 +203,7 @@ async def accepted_in_slices(
 
 
 def bare_variant(va: VariantAutoscaling, target: ScaleTarget) -> Variant:
-    """Return a variant with what holding it needs: its number and its replicas."""
+    """Return a variant with the fields that a hold needs: its number and its replicas."""
     allocation = va.status.desired_optimized_alloc
     return Variant(
         VariantKey(va.metadata.namespace, va.metadata.name),
@@ -294,7 +295,7 @@ def _oldest(pods: Iterable[Pod]) -> float | None:
 
 
 def _unschedulable(pod: Pod, now: float) -> bool:
-    """Tell whether the scheduler has found no node for a pod for too long to hope for one."""
+    """Tell whether the scheduler has found no node for a pod for ``UNSCHEDULABLE_SECONDS``."""
     if pod.metadata.deleting or pod.spec.node_name:
         return False
     refused = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)

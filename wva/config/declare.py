@@ -73,7 +73,7 @@ class Form:
 
     ``read`` returns what a text means or raises ValueError; ``expected`` says in words which texts it takes. ``limits``
     is the range of a number, ``words`` are the only texts that there are. ``metavar`` stands for it in ``--help``.
-    ``instead`` is what any other text means in an entry, which is told; None: the entry is rejected for it.
+    ``instead`` is the value of any other text in an entry, which WVA reports; None: WVA rejects such an entry.
     """
 
     read: Callable[[str], Any]
@@ -91,7 +91,7 @@ class Form:
 def only(
     read: Callable[[str], T], fits: Callable[[T], bool], error: type[ValueError] = ValueError
 ) -> Callable[[str], T]:
-    """Return a reader of the values that fit alone."""
+    """Return a reader that takes only the values that fit."""
 
     def checked(text: str) -> T:
         value = read(text)
@@ -103,13 +103,13 @@ def only(
 
 
 def whole(minimum: int, maximum: int) -> Form:
-    """Return the form of plain digits; pydantic alone would read ``1_0``, ``1e1`` or a number too long for anything."""
+    """Return the form of plain digits; pydantic alone would also read ``1_0``, ``1e1`` or a number of any length."""
     limits = Whole(minimum, maximum)
     return Form(only(limits.find, _is_given), limits.expected, limits=limits)
 
 
 def one_of(*words: str, aliases: Callable[[str], str] = str) -> Form:
-    """Return the form of a few words; ``aliases`` makes one of them of other spellings."""
+    """Return the form of a few words; ``aliases`` turns other spellings into one of them."""
     return Form(only(aliases, words.__contains__), f"{', '.join(words[:-1])} or {words[-1]}", words=words)
 
 
@@ -123,7 +123,7 @@ def _is_given(value: object) -> bool:
 
 
 def _level(text: str) -> str:
-    """Take the spellings of others too: zap knows ``panic`` and numbers above 0, which are levels of debug."""
+    """Return a level, also for the spellings of zap: it knows ``panic``, and numbers above 0, which mean debug."""
     level = text.strip().lower()
     if level.isascii() and level.isdecimal() and level.strip("0"):
         return "debug"
@@ -174,7 +174,7 @@ TOKEN: Final = Form(lambda text: SecretStr(strip_token(only(str, is_header_safe)
 
 
 def number(limits: Real | Whole, *, quoted: bool = False) -> Form:
-    """Return the form of a number in the notations of YAML for decimal ones: ``1_000`` and a whole ``1e3`` are some."""
+    """Return the form of a decimal number in the notations of YAML, such as ``1_000`` and ``1e3``."""
 
     def find(written: str) -> float | None:
         text = str(written) if quoted or isinstance(written, PlainScalar) else ""
@@ -209,7 +209,7 @@ BOTH: Final = (ENVIRONMENT, CONFIG_MAP)
 
 
 class Live(NamedTuple):
-    """How the log tells a change while the process runs; keys with the same one are told together."""
+    """How the log reports a change while the process runs; one line reports all keys with the same ``Live``."""
 
     text: str
     event_name: str
@@ -221,9 +221,9 @@ class Declaration:
 
     ``attribute`` is where its value is, ``keys`` and ``flags`` (without dashes) are its spellings, the canonical first.
     ``places`` says where keys may stand beside flags; of an entry ``GLOBAL_DEFAULT`` means in no other entry. ``live``
-    says how a change is told that is followed at run time; None needs a restart. ``no_effect`` says why an accepted
+    says how the log reports a change at run time; None: a change needs a restart. ``no_effect`` says why an accepted
     setting changes nothing here. The ConfigMap may give the setting only if the environment does not have
-    ``shut_out_by``. ``unset`` is in words what holds without a field.
+    ``shut_out_by``. ``unset`` says in words what holds without a field.
     """
 
     attribute: str

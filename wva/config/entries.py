@@ -1,9 +1,9 @@
-"""What the ConfigMaps of one kind say: read entry by entry, with the last good entry in force where a new one is wrong.
+"""Reads the ConfigMaps of one kind entry by entry; if a new entry is wrong, the last good one stays in force.
 
 A kind is an ``EntryMap``. Most are made of entries for models (``LayeredMap``): ``default``, and one entry for each
-model. Such an entry is merged before it is checked: the entry of the model over
-``default`` over the built-in values. A bad entry is rejected alone, and the last good one under its key stays in force:
-a typing error must not move the thresholds of a whole cluster.
+model. Such an entry is merged before it is checked: the entry of the model over ``default`` over the built-in values.
+WVA rejects only the bad entry, and the last good one under its key stays in force: a typing error must not move the
+thresholds of a whole cluster.
 
 A namespace may have a ConfigMap of its own, which goes before the global one, entry by entry. Its ``default`` replaces
 the global ``default``, and its entry for a model replaces the global entries for that model. It takes over every other
@@ -28,9 +28,9 @@ from wva.slices import Steps, at_once
 
 DEFAULT_ENTRY: Final = "default"
 MAX_ENTRIES: Final = 10_000
-"""In one ConfigMap: its megabyte has room for three times as many that are empty."""
+"""The limit of one ConfigMap: its megabyte has room for three times as many empty entries."""
 MAX_LOCAL_ENTRIES: Final = 1_000
-"""In the ConfigMap of a namespace: a tenant who writes there must not delay the decisions for all others."""
+"""The limit in a namespace: a tenant who writes there must not delay the decisions for all others."""
 
 F = TypeVar("F", bound=EntryFields)
 E = TypeVar("E", bound=ModelFields)
@@ -69,7 +69,7 @@ class EntryError:
 
 @dataclass(slots=True)
 class Said(Generic[V]):
-    """What a ConfigMap says: every good entry by its name, the values that count, and what there is to tell.
+    """What a ConfigMap says: every good entry by its name, the values that count, and what WVA reports.
 
     ``rejected`` says why entries cannot be used, ``misfits`` why good ones do not fit together.
     """
@@ -91,13 +91,13 @@ class Said(Generic[V]):
         self.warnings.append(f"{printable(key)}: {printable(text)}")
 
     def warn_of_unknown(self, key: str, tree: Tree, known: Collection[str]) -> None:
-        """Note the fields of a mapping that nobody reads."""
+        """Note the fields of a mapping that WVA does not read."""
         unknown = sorted(set(tree).difference(known)) if isinstance(tree, dict) else []
         if unknown:
             self.warn(key, f"unknown fields are ignored: {', '.join(unknown)}")
 
     def limit(self, data: Mapping[str, str]) -> list[str]:
-        """Return the keys that are read: ``default`` and the first ones by name; that there are more is noted."""
+        """Return the keys that are read: ``default`` and the first ones by name; note it if there are more."""
         most, where = (MAX_LOCAL_ENTRIES, "in a namespace") if self.namespace else (MAX_ENTRIES, "in a ConfigMap")
         keys = sorted(data, key=lambda key: (key != DEFAULT_ENTRY, key))
         if len(keys) > most:
@@ -122,7 +122,7 @@ def read_fields(fields: type[F], tree: Tree) -> F:
             values[declared.attribute] = declared.form.read(written)
         except ValueError as error:
             if declared.form.instead is None:
-                # The quotes may be what is wrong with it.
+                # The message shows the quotes, which may be the fault.
                 value = written if isinstance(written, PlainScalar) or not written else f'"{written}"'
                 raise BadEntryError(declared.form.expected, field_name=name, value=value) from error
             values[declared.attribute] = declared.form.instead
@@ -187,7 +187,7 @@ class EntryMap(Generic[V]):
         self._said.pop(namespace, None)
 
     def take(self, namespace: str, data: Mapping[str, str]) -> Steps[None]:
-        """Take what a ConfigMap says; where it is wrong, what it said last stays. In force after the last step."""
+        """Take what a ConfigMap says, in force after the last step. A wrong entry keeps its last good content."""
         before = self.of(namespace).good
         said: Said[V] = Said(namespace)
         for key in said.limit(data):
@@ -236,10 +236,10 @@ class Entry(Generic[E]):
 class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
     """A kind that a namespace may have for itself, entry by entry over the global one.
 
-    ``base`` holds without any entry. ``override`` makes what decisions read of an entry: of its name, model, namespace,
-    merged policy, and what it says itself. ``rules`` puts the merged ``default`` (None without one) and the overrides
-    together. ``pairs``: an entry must name model and namespace both. ``told`` are the first fields that say what is in
-    force of all of an entry, None for all.
+    ``base`` holds without any entry. ``override`` makes the record that decisions read, from the name, the model, the
+    namespace, the merged policy and the own fields of an entry. ``rules`` puts the merged ``default`` (None without
+    one) and the overrides together. ``pairs``: an entry must name both model and namespace. ``told`` is how many fields
+    a message about a whole entry shows, None for all.
     """
 
     fields: type[E]
@@ -250,7 +250,7 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
     told: int | None = None
 
     def __init__(self) -> None:
-        """Start with what holds without entries."""
+        """Start with the rules that hold without entries."""
         super().__init__()
         self.known = self.fields.names()
         self.everywhere: R = self.rules(None, ())
@@ -274,7 +274,7 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
         return merged
 
     def words(self, name: str, policy: P) -> str:
-        """Return in words what a policy has in a field, of the whole policy for any other name."""
+        """Return in words the value of a field in a policy, or the whole policy if no field has this name."""
         declared = by_key(self.fields).get(name)
         if declared is not None and GLOBAL_DEFAULT in declared.places:
             return "what it said last, else the default"

@@ -261,7 +261,7 @@ class Settings(BaseSettings):
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use the layers of ``load``, most important first; it reads the environment itself, and judges each value."""
+        """Use the layers of ``load``, most important first; ``load`` reads the environment and judges each value."""
         layers = init_settings().get("layers", (init_settings(),))
         return tuple(InitSettingsSource(settings_cls, layer) for layer in layers)
 
@@ -281,7 +281,7 @@ QUOTED: Final = declare.number(Real(0, 1_000_000_000), quoted=True)
 QUOTED_WHOLE: Final = declare.number(Whole(0, 1_000_000_000), quoted=True)
 BATCH_SIZE: Final = declare.number(Whole(0, MAX_BATCH_SIZE), quoted=True)
 _KEEP_WARM: Final = {"auto": MAX_KEEP_WARM_SECONDS, "off": 0.0, "false": 0.0}
-"""Programs make ``false`` of off."""
+"""Programs that write YAML turn ``off`` into ``false``."""
 KEEP_WARM: Final = Form(
     only(
         lambda text: _KEEP_WARM[text] if text in _KEEP_WARM else parse_positive_duration(text),

@@ -30,7 +30,7 @@ LONG_RETENTION_SECONDS: Final = 24 * 3600.0
 LONGEST_RETENTION_SECONDS: Final = 7 * 24 * 3600.0
 """The longest window in which requests are counted."""
 MAX_MODELS: Final = 1_000
-"""In one key. A class with more comes from a broken tool, and reading it would delay everything else."""
+"""The limit of one key. A class with more models comes from a broken tool, and would delay everything else."""
 MAX_STEP_MILLISECONDS: Final = 1_000_000.0
 MIN_STEP_MILLISECONDS: Final = 1e-3
 """Limits of a step of any engine. Beyond them a request of usual length would take no time at all, or years."""
@@ -58,7 +58,7 @@ class MapKind(Enum):
         return self in {MapKind.SATURATION, MapKind.SCALE_TO_ZERO, MapKind.QUEUEING}
 
     def names(self, settings: keys.Settings) -> tuple[str, ...]:
-        """Return under which names it is looked for: that of the settings, the canonical one, then the others."""
+        """Return the names that WVA looks for: that of the settings, the canonical one, then the others."""
         chosen = {
             MapKind.SATURATION: settings.saturation_config_map_name,
             MapKind.SCALE_TO_ZERO: settings.scale_to_zero_config_map_name,
@@ -69,7 +69,7 @@ class MapKind(Enum):
 
 
 def local_names(settings: keys.Settings) -> tuple[str, ...]:
-    """Return every name that counts in a namespace of others."""
+    """Return every name that counts in namespaces other than our own."""
     return tuple(dict.fromkeys(name for kind in MapKind if kind.local for name in kind.names(settings)))
 
 
@@ -192,7 +192,7 @@ class ServiceClasses(EntryMap[Targets]):
         return {f"{key} {model_id}": target for key in good for model_id, target in good[key].items()}
 
     def in_force(self, _key: str, _problem: BadEntryError, last: Targets | None, _said: object) -> str:
-        """Return of how many models the class still speaks."""
+        """Return in words how many models keep their last objectives."""
         return f"what it said last of {len(last)} models" if last else "nothing of it"
 
 

@@ -1,6 +1,6 @@
 """The configuration in force: the policy, which changes with the ConfigMaps that say how to decide, and the settings.
 
-An entry that does not parse leaves the last good value in force, and is told to the variants that it concerns.
+An entry that does not parse leaves the last good value in force, and the variants that it concerns report it.
 Otherwise the policy depends only on the ConfigMaps that exist and on the namespaces that may have their own.
 """
 
@@ -37,10 +37,10 @@ _TOLD_WARNINGS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class AppliedConfigMap:
-    """What came of a ConfigMap.
+    """The result of taking a ConfigMap, in words.
 
-    ``problems`` is what is wrong with it. ``ignored``: another ConfigMap is in force, though this one might be.
-    ``refused``: its namespace may not have its own. ``gone`` is what is in force without it.
+    ``problems`` says what is wrong with it. ``ignored`` says which other ConfigMap is in force instead. ``refused``
+    says why its namespace may not have its own. ``gone`` says what is in force without it.
     """
 
     problems: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ class LiveConfiguration:
         return tuple(kind for kind, names in self._names.items() if key.name in names and (kind.local or not local))
 
     def rivals(self, key: Key) -> list[Key]:
-        """Return the other names under which the same may be said in the namespace of a ConfigMap."""
+        """Return the ConfigMaps of the same kinds, under other names, in the namespace of a ConfigMap."""
         names = dict.fromkeys(name for kind in self.kinds_of(key) for name in self._names[kind])
         return [Key(key.namespace, name) for name in names if name != key.name]
 
@@ -216,7 +216,7 @@ class LiveConfiguration:
         return taken
 
     def apply(self, key: Key, data: Mapping[str, str] | None) -> AppliedConfigMap | None:
-        """Take the data of a ConfigMap (None: it is gone); return what came of it, None if it is not ours."""
+        """Take the data of a ConfigMap (None: it is gone); return the result, None if the ConfigMap is not ours."""
         return at_once(self.apply_in_steps(key, data))
 
     def apply_in_steps(self, key: Key, data: Mapping[str, str] | None) -> Steps[AppliedConfigMap | None]:
@@ -246,7 +246,7 @@ class LiveConfiguration:
         )
 
     def give_up(self, namespace: str, cause: str) -> list[Key]:
-        """Put the ConfigMaps of a namespace out of force until one changes; return them. ``cause`` is what fails."""
+        """Put the ConfigMaps of a namespace out of force until one changes; return them. ``cause`` says what fails."""
         self._failed[namespace] = cause
         self._announce(namespace)
         return list(dict.fromkeys(key for (_, place), key in self._chosen.items() if place == namespace))
@@ -258,7 +258,7 @@ class LiveConfiguration:
             listener(namespace)
 
     def _settle(self, kind: MapKind, key: Key) -> Steps[AppliedConfigMap]:
-        """Make what is in force of a kind in the namespace of a ConfigMap agree with the ConfigMaps that are there."""
+        """Put the first ConfigMap of a kind, by name, in force among those in the namespace of ``key``."""
         place = "" if key.namespace == self.main.namespace else key.namespace
         held, before = self._maps[kind], self._chosen.get((kind, place))
         old = held.entries(place)
@@ -276,7 +276,7 @@ class LiveConfiguration:
                 except Exception as error:
                     if not place:
                         raise
-                    # Only the namespace with whose ConfigMap that fails goes without it.
+                    # Only this namespace goes without its ConfigMap.
                     cause = self._failed[place] = cause_of(error)
                     self._logger.exception("config_map_failed", namespace=place, cause=cause)
                     held.forget(place)

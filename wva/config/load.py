@@ -1,4 +1,4 @@
-"""From the given texts to the settings in force, and what is told about them.
+"""Turns the given texts into the settings in force, and reports the texts that cannot be used.
 
 A value that does not parse becomes a ``Problem``, and the next source is asked. ``fatal_problems`` reports missing
 required settings, and the few values that must not give way to a default, all of them at once.
@@ -79,7 +79,7 @@ class Loaded:
 def load(given: Given, model: type[Settings] = Settings, last: Loaded | None = None) -> Loaded:
     """Merge the sources: flags over environment over ConfigMap over ``last``.
 
-    ``last`` is what a running process has in force, else the defaults: it stays where the ConfigMap has a wrong value.
+    ``last`` is what a running process has in force, else the defaults: it replaces a wrong value of the ConfigMap.
     """
     keys = declarations(model)
     beneath = last or Loaded(model(layers=()), dict.fromkeys(keys, "default"), (), ())  # type: ignore[call-arg]
@@ -259,7 +259,7 @@ def describe(loaded: Loaded) -> list[SettingInForce]:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What came of a main ConfigMap: what is wrong with it, and the rejected changes if they have not been told yet."""
+    """The result of taking a main ConfigMap: what is wrong with it, and the rejected changes that are news."""
 
     problems: tuple[str, ...] = ()
     rejected: str = ""
@@ -282,7 +282,7 @@ class LiveSettings:
         self._data = given.config_map
         self._rejected: list[Change] = []
         self.standing = Taken()
-        """What is to be said of the ConfigMap as it is, whether or not it has been said."""
+        """What is wrong with the present ConfigMap, and its rejected changes, whether or not they are news."""
         self._set_level = set_level
         self._logger = log.get("configuration")
 
@@ -340,18 +340,18 @@ class LiveSettings:
         return Taken(problems, rejected if news else "")
 
     def _tell_changes(self, old: Settings, new: Settings) -> None:
-        """Log what has another value now, and change the log level."""
+        """Log the settings that have another value now, and change the log level."""
         for live in dict.fromkeys(declared.live for declared in self._live.values() if declared.live != LOG_CHANGE):
             group = {declared.key: name for name, declared in self._live.items() if declared.live == live}
             changed = {key: name for key, name in group.items() if getattr(old, name) != getattr(new, name)}
             if live is not None and changed:
                 told = [{key: shown(getattr(each, name)) for key, name in changed.items()} for each in (old, new)]
-                # Of a single key the text says which it is.
+                # If there is only one key, the text names it.
                 before, after = told if len(group) > 1 else [next(iter(values.values())) for values in told]
                 self._logger.info(live.text, event_name=live.event_name, old=before, new=after)
         level, wanted = old.effective_log_level, new.effective_log_level
         if level != wanted:
-            # The level is not read again. The line is written while the chattier of the two is in force.
+            # The line is written while the more verbose of the two levels is in force.
             if log.LEVELS[wanted] < log.LEVELS[level]:
                 self._set_level(wanted)
             self._logger.info(LOG_CHANGE.text, event_name=LOG_CHANGE.event_name, old=level, new=wanted)

@@ -1,10 +1,10 @@
-"""ConfigMaps as they come and go: text becomes configuration in force, or an event that says why not.
+"""Follows the ConfigMaps: puts their texts into force, or records an event that says why not.
 
-The main ConfigMap is followed by every process, leader or not, because some settings concern every process, such as the
-log level; events are left to the process that leads. It also takes the ConfigMaps that say how to decide, under the
-configured names, in the controller's own namespace and in namespaces that may have their own. With any fault in them
-the last good state stays in force, and the process goes on. The result depends only on the ConfigMaps that exist, so
-the order of events does not matter.
+Every process follows the main ConfigMap, because some settings, such as the log level, concern every process. Only the
+leader records events. The leader also takes the ConfigMaps that say how to decide, under the configured names, in the
+controller's own namespace and in namespaces that may have their own. With any fault in them the last good state stays
+in force, and the process goes on. The result depends only on the ConfigMaps that exist, so the order of events does not
+matter.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DELETED_EVENT: Final = "ConfigurationDeleted"
 IGNORED_EVENT: Final = "ConfigurationIgnored"
 IMMUTABLE_EVENT: Final = "ImmutableConfigChangeRejected"
 _TOLD_PROBLEMS = 100
-"""How many problems of one ConfigMap are told one by one; a broken tool may write tens of thousands."""
+"""How many problems of one ConfigMap get an event and a log line each; a broken tool may write tens of thousands."""
 
 Recorder = Callable[[ObjectReference, Literal["Normal", "Warning"], str, str], None]
 
@@ -100,7 +100,7 @@ class ConfigMapController:
         config_maps.subscribe(self._on_config_map)
 
     def watch(self) -> None:
-        """Follow all, and tell events, first of the main ConfigMap; the caches have synced, and this process leads."""
+        """Follow all ConfigMaps, and record events from now on. Call it when caches have synced and this one leads."""
         self._leads = True
         main = self._config_maps.get(self._configuration.main)
         if main is not None:

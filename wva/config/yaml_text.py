@@ -31,7 +31,7 @@ class BadEntryError(Exception):
     """An entry that cannot be used, or one field of it (empty: all of it)."""
 
     def __init__(self, expected: str, *, field_name: str = "", value: str = "") -> None:
-        """Keep what was expected where, and what stood there."""
+        """Keep the expected value, the field, and the value that was found."""
         super().__init__(expected)
         self.expected = expected
         self.field_name = field_name
@@ -64,15 +64,15 @@ def kind_of(value: Tree) -> str:
 def read_tree(text: str, *, nested: bool) -> Tree:
     """Return a document; an empty one is an empty mapping.
 
-    Without ``nested`` it is one mapping, and what is no scalar in it is not read. With ``nested`` it has a few levels,
-    and its mappings are without nulls, which mean unset. Raises BadEntryError for names that are given twice, for a
-    long or deep text, and with ``nested`` for aliases and tags.
+    Without ``nested`` it is one mapping, and values in it that are no scalars are not read. With ``nested`` it has a
+    few levels, and its mappings are without nulls, which mean unset. Raises BadEntryError for names that are given
+    twice, for a long or deep text, and with ``nested`` for aliases and tags.
     """
     try:
         reader = _Reader(text, nested=nested)
         top = next((event for event in reader.events if isinstance(event, yaml.NodeEvent)), None)
         if isinstance(top, yaml.SequenceStartEvent) and not nested:
-            return []  # whatever is in it
+            return []  # its content does not matter
         tree = {} if top is None else reader.tree(top, _MAX_TREE_LEVELS if nested else 1)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         message = " ".join(str(error).split())[:200]

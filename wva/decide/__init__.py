@@ -1,1 +1,1 @@
-"""Pure decisions: Snapshot, Memory, Policy and now in; Decisions and Memory out. No I/O, no clock, no logging."""
+"""The engine: a pure function (``pipeline.decide``) that does no I/O, reads no clock and writes no log."""

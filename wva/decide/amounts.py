@@ -1,7 +1,7 @@
-"""Arithmetic with numbers from outside: every sum, quotient and rounding of them is finite, and none raises an error.
+"""Bounds of numbers from outside: every sum, quotient and rounding of them is finite, and none raises an error.
 
-The collector refuses numbers that cannot be true, but a recording may hold some. So for every input of ``decide`` a
-sample beyond ``LARGEST`` counts as invalid, and any other number beyond its range becomes the nearest one in it.
+The collector refuses numbers that cannot be true, but a recording may hold some. So in every input of ``decide`` a
+sample beyond ``LARGEST`` counts as invalid, and any other number out of its range becomes the nearest one in it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AMPLE: Final = 1e30
 """The largest amount that WVA computes: no number of replicas carries so much."""
 
 COUNTLESS: Final = 2**53
-"""More replicas than anything can count, and the last number up to which floats have every whole number."""
+"""More replicas than can exist. Floats represent every whole number up to this one."""
 
 _GPUS: Final = Whole(0, 1_000_000)
 _COUNTS: Final = ("spec_replicas", "current_replicas", "ready_replicas", "unschedulable_pods", "unplaced_pods")

@@ -52,7 +52,7 @@ def explain(
         if verdict.not_zero:
             words = f"not to zero: {verdict.not_zero}"
             steps.append(Step("zero", words, allowed, allowed))
-            # It is a surprise if an idle model does not go to zero, and none if a busy model does not.
+            # Users do not expect that an idle model stays above zero, so the message says why.
             message = f"{message}; {words}" if verdict.surprising else message
         decisions.append(
             Decision(

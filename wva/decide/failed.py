@@ -1,13 +1,13 @@
-"""Models that make a cycle fail keep their last numbers; WVA decides on all others without them.
+"""A model on which deciding raises an exception keeps its last numbers; WVA decides on all others without it.
 
 ``isolated`` runs an engine over all models that it can decide on. The other models keep the GPUs of their pods, and of
-their replicas that are under way. If a failing model's namespace has ConfigMaps of its own, its models are tried
-without them. If that works, these decisions count, and the outcome names the namespace.
+their replicas that are under way. If the namespace of a failing model has ConfigMaps of its own, WVA tries the models
+of this namespace without them. If that works, these decisions count, and the outcome names the namespace.
 
-``separate`` finds the models to set aside: it halves what raises until each key that raises is alone. If two keys work
-alone and raise together, both are set aside. The result is always that of one try over all keys that are left, so these
-still share GPUs. The keys that failed last time are ``suspects`` and are tried apart from the others: so a lasting
-fault costs about one more try, and its end shows at once.
+``separate`` finds the models to set aside: it halves a group that raises until each key that raises is alone. If two
+keys work alone and raise together, both are set aside. The result always comes from one try over all keys that are
+left, so these share GPUs. The keys that failed in the last cycle are ``suspects`` and are tried apart from the others.
+So a lasting fault costs about one more try, and WVA notices its end at once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Outcome:
     memory: Memory
     failures: tuple[FailedModel, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()  # namespaces whose own configuration was left out, and why it failed
-    rules: Mapping[VariantKey, Rule] = field(default_factory=dict)  # of step 5, where one decided on a variant
+    rules: Mapping[VariantKey, Rule] = field(default_factory=dict)  # the rule of step 5 that decided on a variant
 
 
 def isolated(
@@ -64,7 +64,7 @@ def isolated(
     *,
     counts_pods: bool = False,
 ) -> Outcome:
-    """Return what the engine decides of all models that it can decide on; the others keep their numbers.
+    """Return the decisions of the engine on all models that it can decide on; the others keep their numbers.
 
     ``counts_pods``: see ``apart``. If the engine raises even without any model, so does this function.
     """
@@ -122,8 +122,8 @@ def apart(
 ) -> Snapshot:
     """Return the snapshot with the ``kept`` models alone; the others keep their GPUs.
 
-    ``counts_pods``: the limiter of the compatibility mode counts replicas, and not the GPUs that pods take. Then the
-    inventory loses the GPUs of all replicas of the others.
+    ``counts_pods``: set by the compatibility mode, whose limiter counts replicas and not the GPUs that pods take. Then
+    the GPUs of all replicas of the other models are subtracted from the inventory.
     """
     models = set(kept)
     others = [variant for variant in snapshot.variants if variant.model not in models]
@@ -160,7 +160,7 @@ def apart(
 
 
 def _held(variant: Variant, entry: VariantMemory | None, cause: str) -> tuple[Decision, VariantMemory | None]:
-    """Keep the last number of a variant, else the replicas that exist, and its memory. At zero, it stays there."""
+    """Keep the last number of a variant, or the replicas that exist, and its memory. A variant at zero stays there."""
     previous, number = previous_of(variant, entry), _number(variant, entry)
     if not variant.active and number == 0:
         decision, forgotten = asleep(variant)
@@ -191,7 +191,7 @@ def asleep(variant: Variant) -> tuple[Decision, VariantMemory]:
 
 
 def in_one_step(variant: Variant, step: Step, reason: Reason, metrics: MetricsVerdict) -> Decision:
-    """Return a decision of one step, of which no replica reports."""
+    """Return a decision with one step for a variant of which no replica reports."""
     return Decision(
         variant.key,
         variant.model,
@@ -247,8 +247,8 @@ class _Tries(Generic[K, T]):
     def joined(self, kept: tuple[K, ...], keys: tuple[K, ...], *, suspected: bool) -> tuple[K, ...]:
         """Return the kept keys, and those of ``keys`` that work together with them.
 
-        If a key fails only together with another key, both are left out; if it is suspected, it alone is. Of more than
-        ``_MOST_REJOINING`` suspects, all join or all are left out.
+        If a key fails only together with another key, both are left out, but a suspect is left out alone. If there are
+        more than ``_MOST_REJOINING`` suspects, either all of them join or none.
         """
         self._set_aside(keys)
         waiting = [tuple([key for key in keys if key not in self.failed])]

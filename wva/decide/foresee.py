@@ -1,9 +1,9 @@
 """Step 3: the capacity that a model will need when replicas that are ordered now serve.
 
-In: a ``Need`` whose demand is a rate, of any analyzer, and what is remembered of the model. Out: the need with what
-``_FORESEEN`` names, and the memory. ``demand`` becomes the level that is believed.
+``foresee`` takes the needs whose demand is a rate, and sets the fields that ``_FORESEEN`` names. ``demand`` becomes the
+level of step 2 below.
 
-1. Series: the demand of each cycle. Users who wait for long may give up unseen; then it counts as no less than before.
+1. Series: the demand of each cycle. While requests wait long, users give up uncounted, so demand stays as before.
 2. Level and rise (``pace``): the demand after the lead time, which a replica takes to be ordered and to start. The
    level is the mean over the longest time before now that differs from the newest cycles by no more than chance. So a
    jump counts in the first cycle that shows it, and steady demand is averaged over many minutes. A rise counts only
@@ -11,7 +11,7 @@ In: a ``Need`` whose demand is a rate, of any analyzer, and what is remembered o
    over does not count.
 3. Reserve (``warm``): more for rises that often came unforeseen, and for levels that are likely to come back now.
 4. Backlog: the requests that wait now and those that will wait by then, drained within a share of the lead time.
-5. Hold: no replica goes before lower demand has lasted for a start of a replica, a reaction, and two cycles.
+5. Hold: no replica goes before demand has been lower for the longest of a start, a reaction, and two cycles.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from wva.model.policy import MAX_KEEP_WARM_SECONDS, Policy
 from wva.model.records import replace
 from wva.model.variant import Variant, VariantKey
 
-_SHORTEST_SECONDS: Final = 10.0  # shorter cycles share a slot; the first slot counts as so long
+_SHORTEST_SECONDS: Final = 10.0  # cycles shorter than this share a slot; the first slot counts as this long
 _LONGEST_SECONDS: Final = 60.0  # demand that is held back while pods come and go counts after this time
 _HOLD_CYCLES: Final = 2.0  # a single cycle with less demand removes no replica
 _SLACK: Final = 0.05  # share of the demand that a shrink leaves as capacity beyond it
@@ -49,7 +49,7 @@ _USUAL_START_SECONDS: Final = 120.0
 _LONGEST_START_SECONDS: Final = 3600.0
 _START_UPS: Final = 10
 MOST_TIMES: Final = 16.0
-"""At most so many times the capacity of the Ready replicas is ordered, so the cost of a false number has a limit."""
+"""WVA orders at most so many times the capacity of the Ready replicas, so a false number has a limited cost."""
 _START_UP_QUANTILE: Final = 0.8
 _KEPT_SECONDS: Final = 1200.0
 _DIFFERENT: Final = 2.6  # two means that are so many standard deviations apart show a change
@@ -118,9 +118,9 @@ def foreseen(
         memory = Foresight(need.key, dispersion=memory.dispersion, start_ups=memory.start_ups)
     if not need.foreseeable or now == memory.at:
         return need, memory
-    # How long a pod takes to start, in seconds: rather too long than too short. Until a time is known, all Ready pods
-    # count, however long ago they started. Kubernetes gives times in whole seconds. No engine starts within one second,
-    # so a pod that seems to have done so does not count, nor does one that has been starting for a very long time.
+    # How long a pod takes to start, in seconds. If in doubt, the longer time counts. Until a start time is known, all
+    # Ready pods count, however long ago they started. Kubernetes gives times in whole seconds. No engine starts within
+    # one second, so a pod that seems to have done so does not count, nor does one that took a very long time.
     remembered, start_ups = dict(memory.start_ups), {}
     for variant in variants:
         before = remembered.get(variant.key, ())
@@ -144,8 +144,8 @@ def foreseen(
     ready = {variant.key: len(replicas.get(variant.key, ())) for variant in variants}
     serving = through(ready)
     # 1 Series. A gateway sends many requests to a new pod, and the last scrapes of the other pods are older than that.
-    # So demand seems to be more in one cycle, and less in the next. While pods come and go, demand above the usual one
-    # waits as the ``rest`` until this has evened out.
+    # So demand seems to be more in one cycle, and less in the next. While pods come and go, demand above the usual
+    # level is kept as the ``rest`` and counts when this has evened out.
     seconds = _SHORTEST_SECONDS if memory.at is None else now - memory.at
     rest = memory.rest or Slot(now, 0.0, 0.0)
     told = slot = Slot(now, rest.seconds + seconds, rest.amount + need.demand * seconds)
@@ -155,7 +155,7 @@ def foreseen(
         amount, length, _ = _alike(slots, memory.dispersion)
         usual = amount / length * slot.seconds
         if long_wait:
-            # Users give up unseen, so the demand is taken to be no less than it was.
+            # Some users give up, and no counter shows that. So demand counts as no less than before.
             slot = replace(slot, amount=max(slot.amount, usual))
         uneven = need.unsettled and slot.amount > usual and slot.seconds < _LONGEST_SECONDS
     waits = uneven or slot.seconds < _SHORTEST_SECONDS
@@ -177,9 +177,9 @@ def foreseen(
     surprise = warm.reserve(blocks, foreseen=foreseen, now=now)
     soon = lead + _MARGIN_SECONDS
     reserved = max(foreseen, warm.worth_keeping(levels, surprise, now=now, seconds=soon, longest=keep_warm))
-    # 4 Backlog: the requests that will wait when the replicas under way serve (at least those that wait now), and when
-    # the replicas serve that are ordered now. Where replicas get through more than they carry within targets, only
-    # demand beyond that piles up.
+    # 4 Backlog: the requests that will wait when the replicas under way serve (at least those that wait now), and those
+    # that will wait when replicas that are ordered now serve. Replicas may get through more than they carry within
+    # targets; only demand beyond that piles up.
     asked = [one.spec_replicas if one.status_desired is None else one.status_desired for one in variants]
     coming = through({variant.key: count for variant, count in zip(variants, asked, strict=True)})
     until = max(0.0, start - max(unready)) if unready else lead
@@ -261,7 +261,7 @@ def pace(slots: Sequence[Slot], dispersion: float) -> Pace:
             left_by_jump = min(left_by_jump, left)
         if left_by_line < left_by_jump:
             rise, lasted = slope, length
-    # A mean is the demand in the middle of its time, so half of the rise is added. The level may be older than it.
+    # A mean is the demand in the middle of its time, so half of the rise is added. The rise may be younger.
     rate = amount / seconds + rise * min(seconds, lasted) / 2.0
     jump = 0.0
     if taken == 1 and len(slots) > 1:
@@ -285,7 +285,7 @@ def _alike(slots: Sequence[Slot], dispersion: float) -> tuple[float, float, int]
 
 
 def dispersed(before: float, old: Slot, new: Slot) -> float:
-    """Return the dispersion, updated with how much a slot differs from the one before, against pure chance."""
+    """Return the dispersion after one more slot: how far it differs from the one before, compared with pure chance."""
     pooled = (old.amount + new.amount) / (old.seconds + new.seconds)
     if pooled * min(old.seconds, new.seconds) < 1.0:
         return before

@@ -1,7 +1,7 @@
 """``decide``: Snapshot, Memory, Policy and now in; one Decision per variant and the next Memory out.
 
 ``_conclude`` names the six steps of a cycle, each a module. All models go through each step together. The same inputs
-give the same decisions, bit by bit and in whatever order objects are listed, so that a recorded cycle can be replayed.
+give the same decisions to the last bit, in any order of the objects, so a recorded cycle can be replayed.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> tu
 
 
 def conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Outcome:
-    """Decide as ``decide`` does, and also return failures and rules. Raises only what no single model causes."""
+    """Decide as ``decide`` does, and also return failures and rules. It raises only errors that no model causes."""
     if policy.compatibility is Compatibility.V0_5:
         return v05.conclude(snapshot, memory, policy, now)
     return isolated(_conclude, snapshot, memory, policy, now)
 
 
 def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Outcome:
-    # 1 trust: what of the samples can be believed
+    # 1 trust: which samples can be believed
     models, sleeping = believe(snapshot, memory, policy, now)
     # 2 measure: what each model needs, in the unit of its analyzer
     needs, after = measure(models, memory, policy, now)

@@ -6,8 +6,8 @@ changes. The clock starts when number, replicas and Ready pods differ, starts ag
 number changes, and stops when all three agree. After a restart of WVA the clock is read from the Progressing condition
 and the age of the pods.
 
-A pod becomes Ready some seconds before Prometheus has its first sample. Until then it counts as under way, or each
-growth would end with one replica too many.
+A pod becomes Ready some seconds before Prometheus has its first sample. Until then it counts as under way. Otherwise
+each growth would end with one replica too many.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Progress(Struct, frozen=True, gc=False):
     level: int  # replicas that exist or are asked for, whichever is more
     countable: bool  # whether Ready pods and replicas agree, or pods have been missing for longer than the deadline
     overdue: bool  # whether the unfinished change has lasted for longer than its deadline
-    late: bool  # whether a pod has been starting for longer than that
+    late: bool  # whether a pod has been starting for longer than the deadline
     most_ready: int  # the most Ready pods since the clock started
     since: float | None  # the start of the clock, in seconds since the epoch; None while settled
     age_seconds: float = 0.0  # how long the clock has run
@@ -85,7 +85,7 @@ def progress_of(
     silent = 0
     if started is not None and now - started < deadline and base >= current:
         for replica in replicas:
-            # Only a new pod may still be about to report.
+            # A pod that is not new should have reported by now.
             if replica.ready_since is None or now - replica.ready_since < _NEW_SECONDS:
                 missing = SampleState.MISSING
                 silent += replica.kv_usage.state is missing and replica.queue_length.state is missing

@@ -1,8 +1,8 @@
-"""Step 5: the rule that holds for each variant, and its number; and before step 4, what the allocator may do.
+"""Step 5: the rule and the number of each variant; and before step 4, what the allocator may do.
 
-``terms`` says, before GPUs are shared, whether a model grows, shrinks or stays, and which of its variants may change:
-the allocator must not give a replica to a variant that cannot grow. ``settle`` then gives each variant its number: the
-first ``Rule`` that matches decides, and the decision names it.
+Before step 4, ``terms`` says whether a model grows, shrinks or stays, and which of its variants may change: the
+allocator must not give a replica to a variant that cannot grow. After step 4, ``settle`` gives each variant its number:
+the first ``Rule`` that matches decides, and the decision names it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MOVES: Final = {Course.GROW, Course.SHRINK, Course.REPLACE}
 
 
 class Rule(StrEnum):
-    """The rules in words, each with the reason of the decision; of a held model the reason of the hold counts."""
+    """The rules in words, each with the reason of the decision; a model that is held has the reason of its hold."""
 
     reason: Reason
 
@@ -97,7 +97,7 @@ class Terms(Struct, frozen=True, gc=False):
     """What the allocator may do with a model."""
 
     course: Course  # whether it grows, shrinks or stays
-    rule: Rule  # why the model waits or stays, where a rule about the whole model says so
+    rule: Rule  # why the model waits or stays, if a rule about the whole model says so
     present: float  # the capacity of the replicas that are asked for, in the unit of the need
     free: Mapping[VariantKey, int]  # the variants that may change, with the numbers from which they start
     coming: int = 0  # replicas that are under way
@@ -125,7 +125,7 @@ def terms(model: ModelReadings, need: Need, prices: Mapping[VariantKey, float]) 
         return Terms(Course.HOLD, Rule.HELD, present, {})
     growing = tuple([each.key.name for each in variants if each.progress.in_flight])
     coming = sum([each.progress.in_flight for each in variants]) if growing else 0
-    # Replicas under way were ordered for an earlier demand. More are needed only if that has certainly risen since.
+    # Replicas under way were ordered for an earlier demand. More are needed only if demand has certainly risen since.
     certain = need.required - (_CERTAIN * need.error if coming else 0.0)
     short = certain > present * (1 + _ROUNDING) + _ROUNDING
     counts_replicas = need.unit == REPLICAS
@@ -196,8 +196,8 @@ def _replacement(
 ) -> VariantKey | None:
     """Return the variant that may replace others: its measured capacity is the cheapest, the cost of the move included.
 
-    Another one might save cost only because its size happens to fit the present demand, and only until that changes.
-    Without a forecast it is not known for how long a move pays.
+    Another variant might save cost only because its size happens to fit the present demand, and only until demand
+    changes. Without a forecast it is not known for how long a move pays.
     """
     if not need.foreseeable or need.sufficient == math.inf:
         return None
@@ -275,7 +275,7 @@ def _rank(each: VariantReadings) -> tuple[float, ...]:
 def want(
     model: ModelReadings, need: Need, found: Terms, prices: Mapping[VariantKey, float], stock: Stock, policy: Policy
 ) -> Want:
-    """Return what a model wants of the allocator, without its turn. A variant that may not change keeps its number."""
+    """Return what a model wants, without priority and weight. A variant that may not change keeps its number."""
     course, grows = found.course, found.course is Course.GROW
     goal = need.required
     if course in {Course.SHRINK, Course.REPLACE}:
@@ -301,7 +301,7 @@ def want(
             present, floor = found.free[each.key], lowest(progress)
             goal += max(0, present - counted) * capacity
             if grows:
-                # Replicas that exist are never cut for want of GPUs; replicas that are only asked for may be.
+                # Missing GPUs never remove replicas that exist, but may remove replicas that are only asked for.
                 floor = max(floor, min(present, progress.current)) if limits else present
             elif each.key != found.opens:
                 ceiling, origin = present, ""

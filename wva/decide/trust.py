@@ -26,14 +26,14 @@ from wva.model.trouble import Absence
 from wva.model.variant import ModelKey, Variant, VariantKey
 
 _UNAVAILABLE: Final = {Reason.NO_READY_REPLICAS, Reason.METRICS_MISSING}
-"""For these reasons there is no sample: the condition says MetricsUnavailable, and else the reason itself."""
+"""With these reasons there is no sample, so the condition says MetricsUnavailable. Otherwise it says the reason."""
 
 _HOLDS: Final = {
     SampleState.STALE: Reason.METRICS_STALE,
     SampleState.INVALID: Reason.METRICS_INVALID,
     SampleState.MISSING: Reason.METRICS_MISSING,
 }
-"""Of several causes, the message names the one that was nearest to a usable sample."""
+"""The state that is nearest to a usable sample comes first: of several causes, the message names the first."""
 
 _NOTHING_READ: Final = MetricsVerdict(available=False, reason="MetricsUnavailable", message="no ready replica")
 
@@ -46,8 +46,8 @@ class VariantReadings(Struct, frozen=True, gc=False):
     replicas: tuple[ReplicaMetrics, ...]  # its Ready pods, sorted by name
     coverage: Coverage = Coverage(0, 0)  # how many of them report KV usage and queue length freshly
     verdict: MetricsVerdict = _NOTHING_READ  # whether there are metrics to decide on, in words
-    kv: Sequence[float | None] = ()  # the KV usage of each of them, None where it is not fresh
-    queue: Sequence[float | None] = ()  # the queue length of each of them, None where it is not fresh
+    kv: Sequence[float | None] = ()  # the KV usage of each pod, None if it is not fresh
+    queue: Sequence[float | None] = ()  # the queue length of each pod, None if it is not fresh
     thresholds: SaturationPolicy = SaturationPolicy()  # those of the model
 
     @property

@@ -1,8 +1,8 @@
 """``compatibility: v0.5``: Snapshot, Memory, Policy and now in; the numbers of the Go controller v0.5.1 out.
 
 ``_decide`` goes through the steps of a cycle; what they compute follows below, in that order. The formulas are in
-docs/design/compatibility-v05.md. They repeat the original, mistakes included, and to the last bit: the order of
-operations matters. The engine of today lends what no number depends on: conditions, sources and bounds, the clock of
+docs/design/compatibility-v05.md. They repeat the original to the last bit, mistakes included, so the order of
+operations matters. Everything else comes from the present engine: conditions, sources and bounds, the clock of
 unfinished changes, the isolation of failing models, and a few words.
 """
 
@@ -28,14 +28,14 @@ from wva.model.variant import Variant
 def conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Outcome:
     """Decide on every variant of the snapshot; ``now`` is in seconds since the epoch.
 
-    The limiter counts the replicas that are decided on. So those of a model that cannot be decided on are taken from
-    the inventory (``counts_pods``).
+    The limiter counts the replicas that are decided on. So the replicas of a model that cannot be decided on are
+    subtracted from the inventory (``counts_pods``).
     """
     return isolated(_decide, snapshot, memory, policy, now, counts_pods=True)
 
 
 def _decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Outcome:
-    """Decide on all models, or raise what one of them makes it raise."""
+    """Decide on all models; an error on any of them is raised."""
     progresses: list[Progress] = []
     decisions: list[Decision] = []
     for seen in believe(snapshot, memory, policy, now)[0]:
@@ -43,8 +43,8 @@ def _decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> O
         progresses += [each.progress for each in model]
         # 1 analyze the model, 2 find a number for each variant
         found = decide_model(model, seen.policy, seen.failure)
-        # 3 an idle model goes to zero, another one keeps a replica: of those variants that have a target. The original
-        # took a time without samples in Prometheus for a time without requests; here that is not known.
+        # 3 an idle model goes to zero, any other keeps a replica; variants without a target are left out. The original
+        # counted a time without samples in Prometheus as a time without requests; here it counts as unknown.
         rule = policy.scale_to_zero_for(seen.key)
         finished = seen.counts.finished if seen.counts is not None and seen.counts.covered else None
         numbers = {each.key.name: each.desired for each in found if each.reason is Reason.COMPATIBILITY}
@@ -55,7 +55,7 @@ def _decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> O
         for each, readings in zip(found, model, strict=True):
             name, bounds = each.key.name, readings.progress.variant.bounds
             decision = each.with_step("enforce", reason, words, changed[name]) if name in changed else each
-            # 4 no number that the scaler cannot reach: bounds are ours. A decision without evidence keeps its reason.
+            # 4 bounds, which the original did not have. A decision without evidence keeps its reason.
             desired, allowed = decision.desired, bounds.clamp(decision.desired)
             if allowed == desired:
                 decisions.append(decision.noted("enforce", "within bounds"))
@@ -66,8 +66,8 @@ def _decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> O
             why = f"{desired} is {side} the {limit} {allowed} of {origin}; {decision.message}"
             kept = decision.reason if decision.held else Reason.BOUNDED
             decisions.append(decision.limited("enforce", kept, why, allowed, by=by))
-    # 5 no more GPUs than there are, over all models. Decisions without a target are not seen, and GPUs that could not
-    # be read limit nothing.
+    # 5 no more GPUs than there are, over all models. Decisions without a target are left out, and an inventory that
+    # could not be read limits nothing.
     if policy.limited and snapshot.inventory is None:
         decisions = [decision.noted("limit", "GPU inventory unknown: not limited") for decision in decisions]
     elif policy.limited and snapshot.inventory is not None:
@@ -159,7 +159,7 @@ def usage(pod: ReplicaMetrics) -> tuple[float, float] | None:
     return samples[0].fresh_value or 0.0, samples[1].fresh_value or 0.0
 
 
-# 2 Target numbers: one replica more or less, and none while anything is in transition
+# 2 Target numbers: one replica more or less, and no change while any variant has an unfinished change
 
 
 def targets(analysis: Analysis) -> dict[str, int]:
@@ -188,8 +188,8 @@ def decide_model(
 ) -> tuple[Decision, ...]:
     """Return the decisions of a model in the order of its variants. ``failure``: its samples could not be collected.
 
-    A variant without a target gets the number of its status, 0 included. The original published nothing for one that it
-    had never decided on; a series is owed all the same, and it says what exists.
+    A variant without a target gets the number in its status, 0 included. The original published nothing for a variant
+    that it had never decided on. Here such a variant publishes the replicas that exist.
     """
     pods = [pod for each in model for pod in each.replicas]
     hold = absence(pods, failure=failure)
@@ -240,7 +240,7 @@ def unchanged(each: VariantReadings, summary: str) -> Decision:
     ).noted("analyze", summary)
 
 
-# 3 Enforcer: idle is a model of which no request finished, also while requests run or wait
+# 3 Enforcer: a model is idle if no request finished, even while requests run or wait
 
 
 def enforced(
@@ -267,9 +267,9 @@ def used(claims: Iterable[tuple[Decision, Variant]]) -> Counter[str]:
 
 
 def grants(claims: Sequence[tuple[Decision, Variant]], free: dict[str, int]) -> list[Decision]:
-    """Return the decisions as limited, in the order of the claims; ``free`` is left as it is after them.
+    """Return the decisions after the limit, in the order of the claims; their GPUs are subtracted from ``free``.
 
-    The remainder of a grant that makes no whole replica is lost.
+    GPUs of a grant that do not make a whole replica are lost.
     """
     granted = [decision for decision, _ in claims]
     order = sorted(range(len(claims)), key=lambda place: (claims[place][0].spare_capacity, claims[place][0].cost))

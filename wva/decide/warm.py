@@ -3,7 +3,7 @@
 Surprises: time is cut into blocks, each as long as a replica takes to start. A block keeps the demand that was foreseen
 when it began, and the highest demand in it. A replica in reserve costs its price all the time, and saves ``WORTH``
 times its price while it is needed. So it pays for a rise that at least one of ``WORTH`` blocks shows. A single rise may
-be chance, so two blocks must show it. Blocks that began at a similar demand tell most; where there are too few of them,
+be chance, so two blocks must show it. Blocks that began at a similar demand tell most; if there are too few of them,
 all blocks count.
 
 Levels: when demand leaves a level and comes back, WVA keeps the time between, as serverless platforms do for functions

@@ -26,7 +26,7 @@ _log = log.get("kube.cache")
 
 
 class _Index(Generic[T]):
-    """From a value to the keys of the objects that have it."""
+    """The keys of the objects that have a value, by value."""
 
     def __init__(self, values_of: Indexer[T]) -> None:
         self._values_of = values_of
@@ -78,7 +78,7 @@ class Store(Generic[T]):
         return self._objects.get(key)
 
     def keys(self) -> builtins.list[Key]:
-        """Return all keys, in order."""
+        """Return all keys in order."""
         return list(self._ordered())
 
     def list(self, namespace: str | None = None) -> builtins.list[T]:
@@ -110,7 +110,7 @@ class Store(Generic[T]):
         return len(self._indexes[index_name].keys.get(value, ()))
 
     def first_by_index(self, index_name: str, value: str, most: int) -> builtins.list[Key]:
-        """Return the keys of the objects that have ``value`` in the index, in order: the first ``most`` of them."""
+        """Return the first ``most`` keys of the objects that have ``value`` in the index."""
         return self._indexes[index_name].keys.get(value, [])[:most]
 
     def subscribe(self, handler: Handler[T]) -> None:

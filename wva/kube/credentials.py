@@ -42,8 +42,8 @@ def library() -> SimpleNamespace:
     """Return the library's configuration class, and its loaders for kubeconfig and service account.
 
     The library has 900 modules of generated APIs and models, and importing any part of it imports all of them, which
-    takes 38 MiB of memory for ever, and 0.4 s. WVA needs none of these modules. So while the modules for credentials
-    are imported, empty packages stand in for those that import everything.
+    takes 0.4 s and 38 MiB of memory that is never freed. WVA does not need these modules. So while it imports the
+    modules for credentials, empty packages replace the packages that import everything.
     """
     imported = _NAME in sys.modules
     if not imported:

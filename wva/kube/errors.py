@@ -1,4 +1,4 @@
-"""What can go wrong between us and the API server, as classes: callers catch meanings, not status numbers.
+"""The errors of requests to the API server, as classes, so that callers catch meanings and not status numbers.
 
 ``from_status`` turns an HTTP status and its body (a JSON ``Status`` of the API server, or any text of a proxy) into an
 exception, whose text says what was attempted. Only ``client`` and ``watch`` create these exceptions.

@@ -60,7 +60,7 @@ _log = log.get("kube.events")
 
 
 class Note(NamedTuple):
-    """What a caller recorded."""
+    """One call of ``EventRecorder.event``."""
 
     ref: ObjectReference
     type: EventType
@@ -110,7 +110,7 @@ class Correlator:
     """Decides which Event a note belongs to, and whether to post it. Does no I/O."""
 
     def __init__(self, size: int = MAX_REMEMBERED) -> None:
-        """Remember at most ``size`` topics, Events and objects each: those that were used last."""
+        """Remember the last ``size`` topics, Events and objects each."""
         self._size = size
         self._texts: dict[Topic, _Texts] = {}
         self._series: dict[tuple[Topic, str], EventSeries] = {}
@@ -151,7 +151,7 @@ class Correlator:
         return series, wanted
 
     def _use(self, table: dict[KeyT, V], key: KeyT, value: V) -> V:
-        """Make the entry the one used last, and forget the one that was not used for longest if there are too many."""
+        """Put the entry last, and forget the first entry, which was not used for longest, if there are too many."""
         table.pop(key, None)
         table[key] = value
         if len(table) > self._size:
@@ -160,7 +160,7 @@ class Correlator:
 
 
 class _Buffer:
-    """Events that wait to be posted: in the order in which they came, one namespace after the other."""
+    """Events that wait to be posted, in the order in which they came. Namespaces take turns."""
 
     def __init__(self, size: int, share: int) -> None:
         """Have room for ``size`` Events; once ``share`` of them wait, no namespace has more than that."""
@@ -192,7 +192,7 @@ class _Buffer:
         self._namespaces = {namespace: {series: None} | others} | self._namespaces
 
     def take(self) -> EventSeries:
-        """Remove and return the oldest Event of the namespace whose turn it is."""
+        """Remove and return the oldest Event of the next namespace."""
         namespace = next(iter(self._namespaces))
         waiting = self._namespaces.pop(namespace)
         series = next(iter(waiting))
@@ -207,9 +207,8 @@ class _Buffer:
 class EventRecorder:
     """Records Events as ``component``; ``instance`` is this process (its pod's name).
 
-    ``urgent`` has the reasons that are posted first and not limited by what was posted before. While ``gives_way``, the
-    API server has more important things to do, and an Event is posted once a second. ``run`` must run somewhere,
-    otherwise only ``drain`` posts.
+    Events with an ``urgent`` reason are posted first and without limits. While ``gives_way`` is true, more important
+    requests wait, so the recorder posts one Event per second. Only ``run`` and ``drain`` post.
     """
 
     client: KubeClient
@@ -231,7 +230,7 @@ class EventRecorder:
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def event(self, ref: ObjectReference, type_: EventType, reason: str, message: str) -> None:
-        """Note that ``reason`` happened to the object ``ref``; ``message`` is for people. Never waits, never fails."""
+        """Record that ``reason`` happened to the object ``ref``; ``message`` is for people. Never waits or fails."""
         note = Note(ref, type_, reason, _cut(message))
         series, wanted = self._correlator.see(note, wall=self.clock.now(), now=self.clock.monotonic())
         buffer = self._buffer_of(series)
@@ -251,7 +250,7 @@ class EventRecorder:
         return len(self._first) + len(self._others)
 
     async def run(self) -> None:
-        """Post what was recorded, for ever."""
+        """Post the recorded Events until cancelled."""
         while True:
             while self._waiting:
                 # Leave the API server to other requests, but not for long, since there may always be some.
@@ -268,7 +267,7 @@ class EventRecorder:
             await self.clock.wait(self._changed, None)
 
     async def drain(self, timeout_seconds: float) -> None:
-        """Post what is still waiting, for at most ``timeout_seconds``; what is left then is dropped and counted."""
+        """Post the waiting Events for at most ``timeout_seconds``; then drop and count the others."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 while self._waiting or self._posting:
@@ -288,7 +287,7 @@ class EventRecorder:
         return self._posting == self._resting and not (self._waiting and not self._resting)
 
     async def _post_next(self) -> None:
-        """Post the Event whose turn it is; when this is cancelled, it goes back to the front of the buffer."""
+        """Post the next Event; when this is cancelled, the Event goes back to the front of the buffer."""
         series = (self._first or self._others).take()
         self._posting += 1
         backoff = Backoff(base_seconds=RETRY_BASE_SECONDS, cap_seconds=RETRY_CAP_SECONDS)

@@ -55,7 +55,7 @@ _log = log.get("kube.leader")
 
 
 class LeadershipLost(Exception):  # noqa: N818 - called after what happened
-    """This process must not write any more; the text says why."""
+    """This process must not write any more; the text tells the reason."""
 
 
 def boot_seconds() -> float:
@@ -98,7 +98,7 @@ class LeaderElector:
     _nudged: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def __post_init__(self) -> None:
-        """Refuse what could never work."""
+        """Check the identity and the durations."""
         problems = self.durations.validate()
         if not self.identity:
             problems.append("the identity must not be empty: that means that the Lease has no holder")

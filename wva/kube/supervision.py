@@ -40,7 +40,7 @@ class UnexpectedEnd(Exception):  # noqa: N818 - called after what happened
 
 @dataclass(slots=True, eq=False)
 class _State:
-    """Since when a loop fails, and since when it runs; None: not at all. In monotonic seconds."""
+    """Since when a loop fails and since when it runs, in monotonic seconds. None: it does not."""
 
     name: str
     failing: float | None = None
@@ -95,7 +95,7 @@ class Supervisor:
             self._states.remove(state)
 
     def watch(self, check: Check) -> None:
-        """Call ``check`` in ``unhealthy``, too, for a loop that may be stuck without an error."""
+        """Add a check for a loop that may be stuck without an error; ``unhealthy`` calls it."""
         self._checks.append(check)
 
     def unhealthy(self) -> list[str]:

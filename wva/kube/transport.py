@@ -198,7 +198,7 @@ class Transport:
 
 
 def guarding() -> aiohttp.TraceConfig:
-    """Return the hooks that ask for permission right before bytes go out, on every way that leads there.
+    """Return the hooks that ask the write guard right before bytes go out.
 
     A request may have waited for a connection, or for a new one after the server had closed the first (the library
     sends PUT and DELETE once more then). Headers are only put together after the first hook; they leave with the body

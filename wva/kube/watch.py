@@ -259,14 +259,14 @@ class WatchTarget(Generic[T]):
         self.absent = str(error)
 
     def _keep(self, reason: str | None) -> None:
-        """Say whether the collection is kept though it is refused, and why."""
+        """Note why the collection is kept although it is refused; None if it is not refused."""
         change = (reason is not None) - (self.refused is not None)
         self.refused = reason
         if change:
             self.instruments.caches_kept.labels(resource=self.resource.name).inc(change)
 
     async def wait_after(self, error: errors.ApiError) -> None:
-        """Log a failure and wait as long as back-off and server demand."""
+        """Note a failure, and wait as long as the back-off and the server demand."""
         self.error = str(error)
         now = asyncio.get_running_loop().time()
         await asyncio.sleep(self.backoff.next(now, retry_after_seconds=error.retry_after_seconds))

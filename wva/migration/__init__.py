@@ -1,4 +1,4 @@
-"""What has to change before this controller takes over from the Go controller: ``wva migrate``.
+"""``wva migrate``: finds what users must change before this controller takes over from the Go controller.
 
 ``objects`` reads objects from a cluster or from files. ``checks`` and ``scalers`` yield findings about them. Nothing is
 written to the cluster.
@@ -21,7 +21,7 @@ __all__ = ["Finding", "FoundObjects", "Severity", "check"]
 
 
 def check(objects: FoundObjects, *, now: float, found: Iterable[Finding] = ()) -> list[Finding]:
-    """Return all findings, the worst first. ``found`` are those of reading; ``now`` is in seconds since the epoch."""
+    """Return all findings, the worst first. ``found`` come from the reader; ``now`` is in seconds since the epoch."""
     findings = {
         *found,
         *variant_findings(objects),

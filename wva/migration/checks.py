@@ -48,7 +48,7 @@ _HAD_NO_EFFECT: Final = {
 
 
 class FoundController(NamedTuple):
-    """A Deployment of this controller or of the Go controller. ``watches`` is its namespace, or empty for all."""
+    """A Deployment of this or the Go controller. ``watches`` is the namespace that it watches, empty for all."""
 
     subject: Subject
     container: ManifestContainer
@@ -57,7 +57,7 @@ class FoundController(NamedTuple):
 
 
 def variant_findings(objects: FoundObjects) -> Iterator[Finding]:
-    """Yield what is wrong with each variant by itself."""
+    """Yield the problems of each variant alone."""
     deployments = {deployment.metadata.key for deployment in objects.deployments}
     kind = DEFAULT.resource.kind
     for variant in objects.variants:
@@ -164,7 +164,7 @@ def controller_findings(objects: FoundObjects, now: float) -> Iterator[Finding]:
         renewed = parse_time(lease.spec.renew_time)
         lasts = lease.spec.lease_duration_seconds or _LEASE_SECONDS
         if key.name != _LEASE_NAME or not holder or renewed is None or now - renewed >= lasts:
-            continue  # another Lease, or one that nobody holds
+            continue  # another Lease, or one without a current holder
         if objects.whole and key.namespace not in namespaces:
             problem = f"is held by {holder}, and no Deployment in {key.namespace} is known as a controller"
             change = "find out who holds it, and stop it: two controllers would decide on the same variants"
@@ -172,12 +172,12 @@ def controller_findings(objects: FoundObjects, now: float) -> Iterator[Finding]:
 
 
 def configuration_findings(objects: FoundObjects) -> Iterator[Finding]:
-    """Yield what is wrong with each ConfigMap of a controller, whatever prefix its installation has."""
+    """Yield the problems of each ConfigMap of a controller. Its name may have any prefix."""
     for config_map in objects.config_maps:
         key, data = config_map.metadata.key, config_map.data
         subject = about(config_map)
         if key.name != _MAIN and not key.name.endswith(f"-{_MAIN_SUFFIX}"):
-            # It has entries of a policy, or belongs to another program.
+            # It either holds a policy or belongs to another program.
             policy = next((name for name in _POLICY_NAMES if key.name == name or key.name.endswith(f"-{name}")), None)
             if policy is not None:
                 own = load(Given({}, {"POD_NAMESPACE": key.namespace}, {})).settings

@@ -1,6 +1,6 @@
-"""What a migration looks at, how the objects are read from a cluster or from files, and what is said about them.
+"""The objects of a migration, their readers for clusters and files, and the findings about them.
 
-The structs in ``wva.api`` have what the controller needs of thousands of objects. These have what a migration needs.
+These structs have more fields than those in ``wva.api``, which only have the fields that the controller needs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# --- What is said -----------------------------------------------------------------------------------------------------
+# --- Findings ---------------------------------------------------------------------------------------------------------
 
 
 class Severity(StrEnum):
@@ -88,11 +88,11 @@ class Subject(NamedTuple):
         return self.kubectl("patch", "--type", "merge", "-p", msgspec.json.encode(patch).decode())
 
 
-# --- What is looked at ------------------------------------------------------------------------------------------------
+# --- Objects ----------------------------------------------------------------------------------------------------------
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of a manifest. Manifests have the names of fields in camelCase."""
+    """A part of a manifest, whose field names are in camelCase."""
 
 
 class _MetricIdentifier(_Part, frozen=True):
@@ -146,7 +146,7 @@ class _Template(_Part, frozen=True):
 
 
 class ManifestSpec(_Part, frozen=True):
-    """``spec`` of any kind below. A field that is not written, or that the kind does not have, has its default."""
+    """``spec`` of any kind below. Fields that the manifest or the kind lacks have their default."""
 
     # of a VariantAutoscaling since 0.5, an HPA and a ScaledObject
     scale_target_ref: ScaledTarget = ScaledTarget()
@@ -179,7 +179,7 @@ class Manifest(_Part, frozen=True):
 
     @property
     def target_key(self) -> str | None:
-        """What identifies its target among all; None without one that can be scaled."""
+        """The key of its target, unique among all targets; None without one that can be scaled."""
         return scaled_key(self.metadata.namespace, self.spec.scale_target_ref)
 
 
@@ -211,7 +211,7 @@ RESOURCES: Final[Mapping[str, Resource[Any]]] = {
     "config_maps": kinds.CONFIG_MAPS,
     "leases": kinds.LEASES,
 }
-"""What is read, by the field of FoundObjects that it goes to."""
+"""The resources to read, by their field in FoundObjects."""
 
 
 def about(item: KubeObject) -> Subject:
@@ -332,7 +332,7 @@ class Manifests:
                 problem = f"cannot be read: {error} (in {origin})"
                 self.findings.append(Subject(kind, key).must(problem, "mend the field that is named"))
         elif not kind:
-            # Without a kind it may be the values of the adapter's chart.
+            # A document without a kind may be the values of the adapter's chart.
             rules = document.get("rules")
             external = rules.get("external") if isinstance(rules, dict) else None
             if isinstance(external, list):

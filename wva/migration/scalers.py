@@ -1,8 +1,8 @@
-"""Checks what applies a variant's number to its target: HPAs, ScaledObjects and the rules of prometheus-adapter.
+"""Checks the scalers that apply a variant's number: HPAs, ScaledObjects and the rules of prometheus-adapter.
 
 Each must take the number of its own variant one to one, and only from the controller's series. Every pod that
 Prometheus scrapes may expose series with the same names and labels, except for the label ``namespace``: Prometheus
-renames that label of a page to ``exported_namespace``. So a query that names ``namespace`` is safe. It is pinned.
+renames that label of a page to ``exported_namespace``. So a query that names ``namespace`` is safe; it is "pinned".
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _RULE_QUERY: Final = f"max by (variant_name, exported_namespace) ({DESIRED}{{<<.
 
 
 def autoscaler_findings(objects: FoundObjects) -> Iterator[Finding]:
-    """Yield what is wrong with each HPA that asks for our metric."""
+    """Yield the problems of each HPA that asks for our metric."""
     variants = {variant.metadata.key: variant for variant in reversed(objects.variants)}
     for hpa in objects.autoscalers:
         subject, key = about(hpa), hpa.metadata.key
@@ -102,7 +102,7 @@ def autoscaler_findings(objects: FoundObjects) -> Iterator[Finding]:
 
 
 def scaled_object_findings(objects: FoundObjects) -> Iterator[Finding]:
-    """Yield what is wrong with each ScaledObject that asks for our metric."""
+    """Yield the problems of each ScaledObject that asks for our metric."""
     for scaled in objects.scaled_objects:
         triggers = _triggers(scaled)
         if not triggers:
@@ -140,7 +140,7 @@ def scaled_object_findings(objects: FoundObjects) -> Iterator[Finding]:
 
 
 def pair_findings(objects: FoundObjects) -> Iterator[Finding]:
-    """Yield the variants that no scaler serves, or more than one."""
+    """Yield the variants without a scaler or with more than one."""
     scalers: defaultdict[str | None, list[str]] = defaultdict(list)
     asking: list[Manifest] = [hpa for hpa in objects.autoscalers if _metrics(hpa)]
     asking += (scaled for scaled in objects.scaled_objects if _triggers(scaled))
@@ -157,7 +157,7 @@ def pair_findings(objects: FoundObjects) -> Iterator[Finding]:
 
 
 def adapter_findings(objects: FoundObjects) -> Iterator[Finding]:
-    """Yield what is wrong with each rule of prometheus-adapter for our metrics.
+    """Yield the problems of each rule of prometheus-adapter for our metrics.
 
     The rules are in the adapter's ConfigMap, or in the values of its chart. A rule must return one number per variant.
     """
@@ -171,7 +171,7 @@ def adapter_findings(objects: FoundObjects) -> Iterator[Finding]:
             try:
                 document = yaml.safe_load(text)
             except (yaml.YAMLError, ValueError, RecursionError):
-                continue  # the adapter would not start with it, so it belongs to something else
+                continue  # the adapter cannot start with it, so it belongs to another program
             found = document.get("externalRules") if isinstance(document, dict) else None
             if isinstance(found, list):
                 rules += [(about(config_map), rule) for rule in found if isinstance(rule, dict)]

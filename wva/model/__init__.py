@@ -1,1 +1,1 @@
-"""The nouns of the domain: frozen records that compare by value, no I/O, no time."""
+"""The records of the domain: frozen, compared by value, without I/O and without a clock."""

@@ -93,7 +93,7 @@ class Limit(NamedTuple):
 NO_LIMIT: Final = Limit("", 0)
 
 LIMITER: Final = "gpu-limiter"
-"""Who limits a number for want of GPUs; the accelerator follows."""
+"""The name of a limit of GPUs in a decision; the accelerator follows it."""
 
 
 class Step(Struct, frozen=True, gc=False):
@@ -182,7 +182,7 @@ class Decision(Struct, frozen=True, gc=False):
         return replace(self, desired=desired, reason=reason, message=message, steps=(*self.steps, step))
 
     def limited(self, stage: str, reason: Reason, message: str, allowed: int, *, by: str) -> Decision:
-        """Return the decision cut to a smaller number, with what cut it and by how much."""
+        """Return the decision with a smaller number, what limited it, and by how many replicas."""
         limit = Limit(by, self.desired - allowed) if by else NO_LIMIT
         return self.with_step(stage, reason, message, allowed, limit=limit)
 

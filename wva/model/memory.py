@@ -69,7 +69,7 @@ class LengthBucket(StrEnum):
 class CapacityRecord:
     """What is known of one variant's replicas, so that it can be judged while it has none.
 
-    ``effective`` is what one replica carries in tokens (from a Deployment alone: its B).
+    ``effective`` is what one replica carries in tokens; from a Deployment alone it is ``batched_tokens``.
     """
 
     variant: VariantKey
@@ -270,9 +270,9 @@ class Foresight(Struct, frozen=True, gc=False):
     """The forecast for a model, and the data behind it.
 
     ``begun`` and ``at`` are the first and the last cycle. ``rest`` is demand that is not in the ``slots`` yet.
-    ``dispersion``: variance of the demand of a cycle over that of pure chance. ``reserved``: what was to be carried,
-    newest last, each with its time and without what was less than a later one. ``start_ups``: how long the last pods of
-    each variant took to become Ready, in seconds.
+    ``dispersion``: variance of the demand of a cycle over that of pure chance. ``reserved``: the demand to be ready
+    for, each with its time, newest last, without those below a later one. ``start_ups``: how long the last pods of each
+    variant took to become Ready, in seconds.
     """
 
     key: ModelKey
@@ -303,7 +303,7 @@ class VariantMemory(Struct, frozen=True, gc=False):
 
 
 class PodPeak(Struct, frozen=True, gc=False):
-    """What a replica has reported: KV usage (share) and queue length (requests), None where it was not fresh."""
+    """What a replica has reported: KV usage (share) and queue length (requests), None if it was not fresh."""
 
     pod: str
     kv_usage: float | None
@@ -327,7 +327,7 @@ class ModelMemory(Struct, frozen=True, gc=False):
     """What is remembered of a model.
 
     The percentage analyzer compares ``peaks``, sorted by pod, with the next ones. ``shrunk`` is the last shrink until
-    it is regretted, ``regretted`` the last one after which the model wanted to grow. The replicas on their way were
+    it is regretted, ``regretted`` the last one after which the model wanted to grow. The replicas under way were
     asked for the demand ``answered``, in the unit of the analyzer; None when none are.
     """
 
@@ -342,8 +342,8 @@ class ModelMemory(Struct, frozen=True, gc=False):
 class Memory:
     """One entry per variant of the last cycle, sorted by key, and what has been learned of models.
 
-    ``models`` has an entry for each model that sized growth decides on, sorted by key. ``failing`` are the models on
-    which the last cycle could not decide, sorted. ``demand`` is that of models whose requests are counted.
+    ``models`` has an entry for each model that the percentage analyzer remembers, sorted by key. ``failing`` are the
+    models on which the last cycle could not decide, sorted. ``demand`` is that of models whose requests are counted.
     """
 
     variants: tuple[VariantMemory, ...] = ()
@@ -359,10 +359,10 @@ class Memory:
 
 
 def previous_of(variant: Variant, entry: VariantMemory | None) -> int | None:
-    """Return the number published last, None without one; 0 was published while the variant was switched off.
+    """Return the number published last, None if there is none or if it was 0.
 
     A number that was kept without any history does not count: it would undo a later change by another client. For a
-    variant at zero replicas only a number counts that was to start it and has not been reached yet.
+    variant at zero replicas a number counts only if it was to start the variant and has not been reached yet.
     """
     remembered = entry.desired if entry is not None else 0
     if not variant.active:

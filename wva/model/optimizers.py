@@ -43,7 +43,7 @@ FITTING: Final = {
     Analyzer.QUEUEING: (Optimizer.MODEL_BASED, Optimizer.COST_AWARE, Optimizer.GREEDY_BY_SCORE),
     Analyzer.DEMAND: (),
 }
-"""The optimizers of each analyzer, the one that it has by itself first; none where there is no choice."""
+"""The optimizers of each analyzer, its default first; empty if there is no choice."""
 
 
 def fits(optimizer: Optimizer, analyzer: Analyzer) -> bool:
@@ -52,7 +52,7 @@ def fits(optimizer: Optimizer, analyzer: Analyzer) -> bool:
 
 
 class BestEffort(StrEnum):
-    """What a server gets that cannot have all the GPUs that it needs (``saturationPolicy``)."""
+    """What a model gets if it cannot have all the GPUs that it needs (``saturationPolicy``)."""
 
     NONE = "None"
     PRIORITY_EXHAUSTIVE = "PriorityExhaustive"

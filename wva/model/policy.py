@@ -23,10 +23,10 @@ from wva.model.variant import ModelKey
 DEFAULT_RETENTION_SECONDS: Final = 600.0
 DEFAULT_SLO_MULTIPLIER: Final = 3.0
 MAX_KEEP_WARM_SECONDS: Final = 86_400.0
-"""A day: what comes back later than that is no reason to keep replicas."""
+"""A day: WVA keeps no replicas for demand that comes back later than that."""
 DEFAULT_ANALYZER: Final = Analyzer.DEMAND
 _THRESHOLDS: Final = {"kv_cache_threshold", "queue_length_threshold", "kv_spare_trigger", "queue_spare_trigger"}
-"""What sets the percentage analyzer. The demand analyzer reads them only while it knows nothing."""
+"""The settings of the percentage analyzer. The demand analyzer reads them only while it knows nothing."""
 
 
 class Compatibility(StrEnum):
@@ -87,9 +87,9 @@ class SaturationPolicy(Merged):
     def overlaid(self, said: Mapping[str, Any]) -> SaturationPolicy:
         """Return this policy with what an entry says, by attribute.
 
-        An entry that names no analyzer has the one of this policy. Where that is the demand analyzer, an entry with
-        thresholds of the percentage analyzer, or with an optimizer of it, asks for that one: such entries are older
-        than the demand analyzer. An entry that names an analyzer inherits no optimizer: it was chosen for another one.
+        An entry that names no analyzer has the one of this policy. If that is the demand analyzer, an entry with
+        thresholds or an optimizer of the percentage analyzer gets the percentage analyzer: such entries are older than
+        the demand analyzer. An entry that names an analyzer does not inherit the optimizer of another analyzer.
         """
         if "analyzer_name" in said:
             return replace(self, **{"optimizer_name": Optimizer.BY_ANALYZER, **said})
@@ -103,8 +103,8 @@ class QueueingPolicy(Merged):
     """Settings of the queueing analyzer.
 
     Replicas are planned for a utilization of 1 - 1 / ``slo_multiplier`` while no target is given: targets are in
-    milliseconds, and 0 means that they are derived. ``tuning_enabled``: the parameters of a replica are learned while
-    it serves.
+    milliseconds, and 0 means that they are derived. ``tuning_enabled``: WVA learns the parameters of a replica while it
+    serves.
     """
 
     slo_multiplier: float = DEFAULT_SLO_MULTIPLIER
@@ -139,7 +139,7 @@ class _ForModel:
 
 @dataclass(frozen=True, slots=True)
 class ScaleToZeroEntry(Merged, _ForModel):
-    """What one entry says of one model (its ``default``: of all, with an empty ``model_id``); None is inherited."""
+    """What one entry says of one model, or of all models with an empty ``model_id``; None is inherited."""
 
     namespace: str | None = None
     enabled: bool | None = None
@@ -174,13 +174,13 @@ class QueueingOverride(Override[QueueingPolicy]):
 
 @dataclass(frozen=True, slots=True)
 class SaturationOverride(Override[SaturationPolicy]):
-    """An entry asks itself for the analyzer, if ``names_analyzer``, or inherited it; so with the optimizer."""
+    """An override, and whether the entry itself names the analyzer and the optimizer, or has inherited them."""
 
     names_analyzer: bool = False
     names_optimizer: bool = False
 
     def said(self) -> dict[str, Any]:
-        """Return what the entry itself says, by attribute; recordings of old say of the two names no more than that."""
+        """Return what the entry itself says, by attribute; old recordings have the two names only in these fields."""
         named = {"analyzer_name": self.names_analyzer, "optimizer_name": self.names_optimizer}
         return dict(self.given) | {name: getattr(self.policy, name) for name, itself in named.items() if itself}
 
@@ -193,7 +193,7 @@ class _Entries:
 
     @cached_property
     def _by_model(self) -> dict[tuple[str, str | None], Any]:
-        """The entries by model and namespace: to look through thousands for each model takes longer than deciding."""
+        """The entries by model and namespace: a search among thousands for each model takes longer than deciding."""
         return {(entry.model_id, entry.namespace): entry for entry in reversed(self.overrides)}
 
     def entry_for(self, model: ModelKey) -> Any:
@@ -289,7 +289,7 @@ class Policy:
 
     @property
     def counts_gpus(self) -> bool:
-        """Whether anything that may be asked wants to know how many GPUs there are."""
+        """Whether any decision may need the number of GPUs."""
         return self.limited or self.model_limited
 
     def saturation_for(self, model: ModelKey) -> SaturationPolicy:
@@ -319,7 +319,7 @@ class Policy:
         """Return which analyzer judges a model.
 
         The ``analyzerName`` of the model's own entry wins; else an entry of the queueing ConfigMap, also its
-        ``default``, selects the queueing analyzer; else what holds for the model says (``SaturationPolicy.overlaid``).
+        ``default``, selects the queueing analyzer; else the merged policy decides (``SaturationPolicy.overlaid``).
         """
         override, default = self._saturation(model)
         if (override is None or not override.names_analyzer) and self.queueing_for(model) is not None:
@@ -327,18 +327,17 @@ class Policy:
         return (default if override is None else override.policy).analyzer_name
 
     def asks_engines(self, model: ModelKey) -> bool:
-        """Tell whether something that judges a model wants to know means and rates of its engines."""
+        """Tell whether an analyzer of a model needs the means and rates of its engines."""
         return self.proactive_model or self.analyzer_for(model) in {Analyzer.TOKENS, Analyzer.QUEUEING}
 
     def asks_counters(self, model: ModelKey) -> bool:
-        """Tell whether something that judges a model wants to know what its engines have counted."""
+        """Tell whether an analyzer of a model needs the counters of its engines."""
         return self.proactive_model or self.analyzer_for(model) in {Analyzer.DEMAND, Analyzer.QUEUEING}
 
     def optimizer_for(self, model: ModelKey) -> Optimizer:
-        """Return what turns the need of a model into replicas: what it asks for if that fits its analyzer.
+        """Return the optimizer that a model asks for if that fits its analyzer, else the default of the analyzer.
 
-        Else the one that the analyzer has by itself; of a capacity analyzer that shares scarce GPUs by score when
-        several models are in need.
+        The token analyzer and the demand analyzer have ``BY_ANALYZER`` as their default.
         """
         analyzer, wanted = self.analyzer_for(model), self.saturation_for(model).optimizer_name
         if wanted is not Optimizer.BY_ANALYZER and fits(wanted, analyzer):
@@ -385,6 +384,6 @@ R = TypeVar("R")
 
 
 def _found(records: tuple[R, ...], wanted: Any, *, key: Callable[[R], Any]) -> R | None:
-    """Return the record with a key of those that are sorted by it."""
+    """Return the record with the wanted key; the records are sorted by key."""
     position = bisect_left(records, wanted, key=key)
     return records[position] if position < len(records) and key(records[position]) == wanted else None

@@ -32,7 +32,7 @@ _SHOWN_CHARACTERS: Final = 300
 
 
 class ErrorKind(StrEnum):
-    """What went wrong with a query.
+    """The kinds of errors of a query.
 
     ``EXECUTION``: the query is valid, but its evaluation fails on the present samples. ``REFUSED``: the server takes no
     query, because the path is wrong or there were too many queries.
@@ -90,7 +90,7 @@ class InstantSeries(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class InstantVector:
-    """The series of an answer, and what Prometheus warned of (a federated one: that an answer is partial)."""
+    """The series of an answer, and the warnings of Prometheus, for example that a federated answer is partial."""
 
     series: tuple[InstantSeries, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -190,7 +190,7 @@ def _malformed(error: Exception, secret: str) -> PrometheusError:
 
 
 def error_reason(body: bytes, *, secret: str = "") -> str:
-    """Return what an error answer says, shortened, without the secret; empty when it says nothing readable."""
+    """Return the text of an error answer, shortened and without the secret; empty when it has no readable text."""
     try:
         return wire.decode(_answer_decoder, body).reason(secret)
     except msgspec.DecodeError:
@@ -198,7 +198,7 @@ def error_reason(body: bytes, *, secret: str = "") -> str:
 
 
 def shorten(text: str, *, secret: str = "") -> str:
-    """Return text cut to what a message can carry, in one printable line.
+    """Return text cut to the length of a message, in one printable line.
 
     The secret is masked before the cut: a cut might leave a part of the secret, which would not be masked.
     """

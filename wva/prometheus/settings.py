@@ -29,7 +29,7 @@ class PrometheusSettings:
 
     @staticmethod
     def of(settings: Settings) -> PrometheusSettings:
-        """Return what the settings of the process say."""
+        """Return the part of the process's settings that is about Prometheus."""
         return PrometheusSettings(
             base_url=settings.prometheus_base_url,
             allow_http=settings.prometheus_allow_http,

@@ -1,8 +1,8 @@
 """The Kubernetes events and log lines about a decision.
 
-Every change of the desired number is an event, with the reason in words and the steps that led to it. Each variant has
-one canonical log line per cycle. While the safety net is active there is the line of docs/metrics.md#the-safety-net
-too.
+WVA records an event for each change of the desired number, with the reason and the steps that led to it. It writes one
+log line per variant and cycle. While the safety net is active it also writes the line of
+docs/metrics.md#the-safety-net.
 """
 
 from __future__ import annotations
@@ -47,13 +47,12 @@ def announcements(old: Decision | None, new: Decision) -> list[Announcement]:
 def _told(what: str, decision: Decision) -> str:
     """Return what happened, why (cut if too long), and the steps from the analyzer to the number."""
     steps = f" (steps: {decision.way})" if decision.way else ""
-    reason = f"{what}: {decision.message}"
     room = max(0, _EVENT_CHARACTERS - len(steps))
-    return reason[:room] + steps if len(reason) > room else reason + steps
+    return f"{what}: {decision.message}"[:room] + steps
 
 
 def on_safety_net(decision: Decision) -> bool:
-    """Tell whether the number stands without any measurement (docs/metrics.md#the-safety-net)."""
+    """Tell whether WVA keeps the number without any measurement (docs/metrics.md#the-safety-net)."""
     return decision.held and decision.source in {Source.PREVIOUS_DESIRED, Source.CURRENT_REPLICAS}
 
 

@@ -1,7 +1,7 @@
-"""The conditions of a VariantAutoscaling: one paragraph each, in the order in which the status has them.
+"""The conditions of a VariantAutoscaling, in the order in which the status has them.
 
-Their types are in ``api.variantautoscaling``. ``publish.obstacles`` has the reasons that mean that a variant is not
-scaled.
+``api.variantautoscaling`` has their types. ``publish.obstacles`` lists the reasons for which WVA does not scale a
+variant.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wva.targets import DEFAULT
 
 _MAX_MESSAGE_CHARACTERS: Final = 4096
 _TARGET_CHARACTERS: Final = 40
-"""Room for the words about the target behind a reason that is too long."""
+"""Room for the words about the target after a reason that had to be cut."""
 
 _ACCEPTED: Final = Trouble("ConfigurationAccepted", "all configuration for this variant is in force")
 _READ: Final = Trouble("GatewayRead", "nothing is known to be wrong with the gateways in front of this variant")
@@ -31,7 +31,7 @@ _CONSISTENT: Final = Trouble("InventoryRead", "the nodes agree with what this va
 
 @dataclass(frozen=True, slots=True)
 class TargetView:
-    """What is known of the scale target: whether it can be scaled, why, in words, and the replicas that exist."""
+    """The scale target: whether WVA can scale it, the reason and its message, and the replicas that exist."""
 
     resolved: bool
     reason: TargetReason
@@ -43,11 +43,11 @@ class TargetView:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationView:
-    """Why configuration that concerns this variant is not in force; ``message`` empty when all of it is.
+    """The problems around a variant that its conditions report.
 
-    ``claim`` says which controller decides; empty says nothing about it. ``gateway`` and ``inventory`` are what is
-    wrong with the gateways in front of it and with the GPUs that it is counted against; ``start`` is what keeps it from
-    being started from zero.
+    ``message`` says why some of its configuration is not in force; it is empty when all of it is. ``claim`` names the
+    controller that decides on the variant; without it there is no Claimed condition. ``gateway`` and ``inventory`` are
+    the troubles of its gateways and of its GPUs. ``start`` says why WVA cannot start it from zero.
     """
 
     message: str = ""
@@ -88,10 +88,9 @@ def conditions_of(
     yield ready
 
     if configuration.claim and numbered:
-        # Only with a number, whose time says how long the claim is good for.
+        # A claim needs a number: the time of the number says until when the claim is valid.
         yield _condition(ConditionType.CLAIMED, True, CLAIM_REASON, configuration.claim)
 
-    # Whether the workload is still on its way to the number.
     if decision is None:
         yield _condition(ConditionType.PROGRESSING, False, "NoTarget", "nothing is being scaled")
     elif decision.settling_since is None:
@@ -101,7 +100,6 @@ def conditions_of(
         message = f"{decision.current} replicas exist, {decision.desired} desired, not all of them ready"
         yield _condition(ConditionType.PROGRESSING, True, "Settling", message)
 
-    # Whether the variant should have more replicas than it may have, and whose limit that is.
     start = configuration.start
     if decision is not None and start:
         yield _condition(ConditionType.LIMITED, True, start.reason, start.message)
@@ -112,7 +110,7 @@ def conditions_of(
         message = "nothing keeps the number from being larger"
         yield _condition(ConditionType.LIMITED, False, "NotLimited", message)
 
-    # These are there while something is wrong, and after it has been put right.
+    # The status gets these conditions when a problem appears, and keeps them after it is solved.
     invalid = Trouble("InvalidConfiguration", configuration.message) if configuration.message else UNTROUBLED
     for type_, trouble, after in (
         (ConditionType.CONFIGURATION_VALID, invalid, _ACCEPTED),

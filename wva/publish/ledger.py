@@ -1,14 +1,13 @@
-"""The last decision of every variant: where the loop that decides and the reconciler that writes status meet.
+"""The last decision of every variant. The optimizer records it, and the reconciler writes it into the status.
 
-It has three verbs. ``record``: a cycle decided. ``hold``: a known variant has no decision yet, so its number is the one
-in its status, else the replicas that exist; an HPA without a metric does nothing, so a series must be there before the
-first decision. ``drop``: the variant or its target is gone, and its series goes at once.
+``record`` stores the decisions of a cycle. ``hold`` gives a variant a number before its first decision, because an HPA
+without a metric does nothing. ``drop`` removes a variant that is gone, and with it its series.
 
-Listeners are called for every key whose decision changed; they must not block. An error of one does not keep the others
-from being called.
+The ledger calls the listeners for every key whose decision changed, also after one of them raised an error. They must
+not block.
 
-``fallbacks`` is the safety net under the optimizer: the numbers that stay when a whole cycle fails, or one decision
-cannot be published. docs/metrics.md#the-safety-net has what operators see of it.
+``fallbacks`` is the safety net: the numbers that WVA keeps when a whole cycle fails or when it cannot publish a
+decision. docs/metrics.md#the-safety-net says what operators see of it.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Ledger:
     def hold(self, variant: Variant) -> Decision:
         """Store and return the number of a variant that no cycle has decided on yet.
 
-        Never 0 for a running workload: without a positive number in its status the replicas that exist are kept.
+        The number of a running workload is never 0: without a positive number in the status it is the current replicas.
         """
         desired, source = 0, Source.CURRENT_REPLICAS
         if variant.active and variant.status_desired:

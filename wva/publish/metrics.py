@@ -1,12 +1,12 @@
-"""The series about variants: the product's output, what explains it, and what stands in its way.
+"""The series about variants: the numbers that scalers read, their explanation, and the obstacles to scaling.
 
 The output has the names and labels of v0.5.1. The other series are for alerts and dashboards. Every variant has a
 ``wva_desired_reason``; the others exist only while they apply. ``model_name`` is what the user wrote in
 ``spec.modelID``, so that it can be joined with vLLM's label of that name.
 
-Only the changes of numbers are counted here. All else is read from the ledger and the caches when they have changed. So
-each known variant has exactly one series of a gauge, a removed variant has none from the next scrape on, and a change
-of the accelerator cannot leave two series.
+This module counts the changes of numbers. It reads all other values from the ledger and the caches. So each known
+variant has exactly one series of a gauge, a removed variant has none from the next scrape on, and a change of the
+accelerator cannot leave two series.
 
 Only the leader publishes: an HPA would add the numbers of a standby to those of the leader.
 """
@@ -144,7 +144,7 @@ def output(decision: Decision, *, current: int, changes: Mapping[tuple[str, str]
 def explanation(decision: Decision, bounds: Bounds) -> Iterator[Row]:
     """Yield what explains the number: its reason, its stages, and the limits that kept it from being larger."""
     yield "wva_desired_reason", 1, {"reason": decision.reason.value, "held": "true" if decision.held else "false"}
-    # Of a stage that took several steps the last one counts.
+    # If a stage took several steps, the last one counts.
     for stage, after in {step.stage: step.after for step in decision.steps}.items():
         yield "wva_desired_step_replicas", after, {"stage": stage}
     maxima = {bounds.maximum_origin, bounds.ceiling_origin}
@@ -162,7 +162,7 @@ def explanation(decision: Decision, bounds: Bounds) -> Iterator[Row]:
 
 
 class VariantFamily(Metric):
-    """A family about variants. Its samples are made when they are read for the first time."""
+    """A family about variants that makes its samples when they are first read."""
 
     def __init__(self, family: Family, make: Callable[[], list[Sample]]) -> None:
         """``make`` returns the samples."""
@@ -214,7 +214,7 @@ class VariantCollector(Collector):
         self.heads: Sequence[Family] = (*heads, *EXPLANATION)
         """The families, in the order of the page."""
         self.failed: set[VariantKey] = set()
-        """Variants of which something could not be read. Who keeps what was read asks for them again."""
+        """Variants of which something could not be read. ``SeriesText`` makes their text again for the next page."""
         self._throttle = log.Throttle()
         self._changes: dict[VariantKey, Counter[tuple[str, str]]] = {}
         ledger.subscribe(self._count)
@@ -274,10 +274,10 @@ class VariantCollector(Collector):
 
     @contextmanager
     def _apart(self, key: VariantKey) -> Iterator[None]:
-        """Log what is raised about a variant: all other series are still shown."""
+        """Log an error about one variant, so that the page still shows all other series."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - the other variants have theirs
+        except Exception as error:  # noqa: BLE001 - the page still shows the other variants
             cause = cause_of(error)
             self.failed.add(key)
             if self._throttle.permits(key, cause, time.monotonic()):
@@ -285,15 +285,15 @@ class VariantCollector(Collector):
 
 
 class SeriesText:
-    """The text of the series of all variants, kept up with what changes.
+    """Keeps the text of the series of each variant, and makes it again only after a change.
 
-    A fleet of 1,800 variants has 18,000 series, and few of them change between two scrapes. So the text of each variant
-    is kept, a change marks the variants that it concerns, and a page makes only the text of those anew. The text is the
-    same in every format that scrapers ask for; only the heads of the families differ.
+    A fleet of 1,800 variants has 18,000 series, and few of them change between two scrapes. A change marks its
+    variants, and the next page makes only their text again. The text is the same in every format that scrapers ask
+    for; only the heads of the families differ.
     """
 
     def __init__(self, collector: VariantCollector, *, leading: Callable[[], bool]) -> None:
-        """Show what ``collector`` tells; nothing is known of any variant yet."""
+        """Start without any text; ``collector`` makes the samples."""
         self._collector = collector
         self._leading = leading
         self._texts: dict[VariantKey, tuple[bytes, ...]] = {}
@@ -306,7 +306,7 @@ class SeriesText:
         self._marked.update(keys)
 
     async def page(self, heading: Callable[[Family], bytes]) -> list[bytes]:
-        """Return the heads and series of all families, in pieces; other tasks run while texts are made anew.
+        """Return the heads and series of all families, in pieces. Other tasks may run in between.
 
         ``heading`` returns the lines above the series of a family, in the format of the page.
         """
@@ -332,7 +332,7 @@ class SeriesText:
 
 
 def _line(sample: Sample) -> str:
-    """Return a sample as scrapers read it, in all formats alike."""
+    """Return the line of a sample, which is the same in all formats."""
     labels = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in sorted(sample.labels.items()))
     value = floatToGoString(sample.value)  # type: ignore[no-untyped-call]  # the library has no types here
     return f"{sample.name}{{{labels}}} {value}\n"

@@ -24,7 +24,7 @@ REFUSED_EVENT: Final = TroubleReason.START_REFUSED.value
 FAILED_EVENT: Final = TroubleReason.START_FAILED.value
 
 PARTLY_LIMITED: Final = "PartlyLimited"
-"""Reason of Limited where the decision has another one: the number grew or stayed, and should be larger."""
+"""Reason of Limited when a limit keeps the number smaller than wanted, but the decision has another reason."""
 
 
 class Announcement(NamedTuple):
@@ -46,7 +46,7 @@ class Obstacle:
 
     @property
     def status(self) -> str:
-        """The status of the condition while the obstacle is there."""
+        """The status of the condition while the obstacle exists."""
         return "True" if self.condition is ConditionType.LIMITED else "False"
 
 
@@ -118,14 +118,14 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
         },
     ),
 )
-"""Conditions, their event (empty: it has the name of the reason), and what each reason means."""
+"""Conditions, their event (if empty, the reason names the event), and what each reason means."""
 
 OBSTACLES: Final = tuple(
     Obstacle(str(reason), condition, event or str(reason), meaning)
     for condition, event, meanings in _MEANINGS
     for reason, meaning in meanings.items()
 )
-"""Every reason why a variant is not scaled. ``NotDecidedYet`` is none: it ends with the first cycle."""
+"""Every reason why a variant is not scaled. ``NotDecidedYet`` is missing because it ends with the first cycle."""
 
 _BY_CONDITION: Final = {(obstacle.condition.value, obstacle.reason): obstacle for obstacle in OBSTACLES}
 _TOLD_WITH_THE_DECISION: Final = frozenset({ConditionType.OPTIMIZATION_READY, ConditionType.LIMITED})

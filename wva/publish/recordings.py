@@ -1,11 +1,11 @@
 """Recordings of cycles: the input of ``wva decide`` and ``wva replay``, and how they are written and read.
 
-A recording holds what a decision depends on, what was decided, and nothing else: no token, no URL, no label of a pod.
-So it can be handed to other people. ``decide(recording.snapshot, recording.memory, recording.policy, recording.now)``
-gives the decisions of that cycle again, bit by bit, if an engine of this format made them.
+A recording holds the inputs and the decisions of a cycle, and nothing else: no token, no URL, no label of a pod. So
+users can give it to other people. ``decide(recording.snapshot, recording.memory, recording.policy, recording.now)``
+repeats the decisions bit for bit if an engine of this format made them.
 
-A disk that is full or a value that JSON cannot hold must not stop the decisions: a failed write is logged and the cycle
-goes on. A recording that is read may come from anywhere: its numbers are held to what the collector lets in.
+A full disk or a value that JSON cannot hold must not stop the decisions: WVA logs the failed write and goes on. A
+recording may come from an untrusted source, so the reader refuses numbers that the collector would not let in.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from wva.model.vllm_parameters import COUNT_ARGUMENT, VllmParameters
 from wva.numbers import REPLICAS, Real, Whole, shown
 
 FORMAT: Final = 4
-"""Counted up whenever an older recording can no longer be read, would be decided on differently, or lacks something.
+"""Grows whenever older recordings cannot be read any more, lead to other decisions, or lack something.
 
 Format 4 has what the engines counted, and the memory of demand.
 """
 
 WITHOUT_DECISIONS: Final = 2
-"""The last format that held the inputs of a cycle alone."""
+"""The last format without decisions."""
 
 READ: Final = (2, 3, FORMAT)
-"""The formats that are read. What an older one does not have is as if it were not known."""
+"""The formats that WVA reads. It treats data that an older format lacks as unknown."""
 
 KEPT: Final = 100
-"""Recordings in a folder; the oldest go."""
+"""The most recordings in a folder; the writer removes the oldest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
     """Inputs and decisions of one cycle.
 
-    ``now`` is in seconds since the epoch; ``memory`` is what the cycle before left. ``decisions`` are those of the
-    cycle, also of a variant that went before its decision was published; none before format 3.
+    ``now`` is in seconds since the epoch. ``memory`` comes from the cycle before. ``decisions`` include those for
+    variants that were deleted before WVA could publish them; formats before 3 have none.
     """
 
     now: float
@@ -62,25 +62,25 @@ class Recording:
 
     @property
     def has_decisions(self) -> bool:
-        """Whether the format holds what was decided."""
+        """Whether the format holds decisions."""
         return self.version > WITHOUT_DECISIONS
 
     @property
     def of_before(self) -> bool:
-        """Whether an older engine decided, so that this one may decide otherwise on the same inputs."""
+        """Whether an older engine decided. This one may decide differently on the same inputs."""
         return self.version < FORMAT
 
 
 _TOKENS: Final = Whole(0, 10**15)
 _ANY: Final = Real(-1e18, 1e18)
-"""Times may lie before the epoch: a target says when it was created as its author likes."""
+"""Times may lie before the epoch, because the author of a target can write any creation time."""
 _WHOLES: Final = {
     **dict.fromkeys(("kv_tokens", "effective", "values"), _TOKENS),
     **dict.fromkeys(("before", "after", "fewer"), Whole(-(10**15), 10**15)),
     "number": Whole(-1_000, 1_000),  # the exponent of a level of demand
     **{field.name: COUNT_ARGUMENT for field in fields(VllmParameters)},
 }
-"""The whole numbers that are no count of replicas, pods, GPUs or requests, or one on the way to such a count."""
+"""Limits of the whole numbers that do not count replicas, pods, GPUs or requests, by field."""
 
 
 class _Version(msgspec.Struct):
@@ -98,17 +98,17 @@ _models: Final = msgspec.json.Decoder(tuple[DemandMemory, ...])
 def read_recording(data: bytes) -> Recording:
     """Return the recording in the data.
 
-    Raises msgspec.DecodeError when they are none or have another format, NumberError for a number that no cycle could
-    have seen.
+    Raises msgspec.DecodeError for data without a recording of a known format, and NumberError for a number that no
+    cycle could have seen.
     """
-    # The format comes first: what another one holds need not be what this one expects.
+    # Check the format first, because another format may hold other fields.
     version = wire.decode(_version, data).version
     if version not in READ:
         newer = ", which a newer version of WVA has written" if version > FORMAT else ""
         expected = f"{', '.join(str(each) for each in READ[:-1])} or {FORMAT}"
         raise msgspec.ValidationError(f"it has format {shown(version)}{newer}: expected {expected}")
     recording = wire.decode(_decoder, data)
-    # The queueing analyzer once had a memory of its own.
+    # In older recordings the queueing analyzer has a memory of its own.
     past: bytes | msgspec.Raw = data
     for name in ("memory", "queueing"):
         past = wire.decode(_parts, past).get(name, b"{}")
@@ -128,7 +128,7 @@ def read_recording(data: bytes) -> Recording:
 
 
 def _numbers(name: str, value: object) -> Iterator[tuple[str, int | float]]:
-    """Yield every number of a value with the way to it."""
+    """Yield every number in a value with its path."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         yield name, value
     elif isinstance(value, tuple):

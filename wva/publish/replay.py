@@ -1,11 +1,11 @@
-"""Recorded cycles decided again: with the same inputs, or under another policy.
+"""Decides on recorded cycles again, with the same inputs or under another policy.
 
-With the same inputs every decision comes out again, bit for bit, and so does the memory of the next cycle. That holds
-for recordings of this engine. Those of an older one are compared: each cycle sees the world as it was, the numbers that
-were published, and what this engine itself has learned from the cycles before.
+With the same inputs, this engine repeats its own decisions and memories bit for bit. Where an older engine decided, the
+replay compares the two engines: each cycle gets the recorded snapshot, the published numbers, and the memory of demand
+that this engine built in the cycles before.
 
-Under another policy each cycle sees the world as it was, and the memory that this policy itself has left: the recording
-cannot tell how the world would have reacted.
+Under another policy, each cycle gets the recorded snapshot and the memory that this policy left. A recording cannot
+tell how the load would have reacted to other numbers.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from wva.model.variant import VariantKey
 from wva.publish.recordings import Recording
 
 _LONG_GAP: Final = 10
-"""A time between two recordings that is so many times the usual one is none in which anything was decided."""
+"""A gap between two recordings counts as downtime, not as replica hours, if it is longer than this many median gaps."""
 
 _SECONDS_PER_HOUR: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How the memory that was recorded follows from the cycle before, as it was decided again.
+    """How a recorded memory differs from the memory that the replayed cycle before left.
 
-    ``started``: it was empty, so a controller had just started. ``overtaken`` are the variants of which the world had
-    changed what is remembered: they were deleted, began, were started from zero, or could not be published. ``torn``
-    are other parts that differ, by name: then a recording is missing between the two, or decisions cannot be repeated.
+    ``started``: the memory was empty, so a controller had just started. ``overtaken`` are the variants whose memory
+    changed between the cycles: they were deleted, new, started from zero, or not published. ``torn`` names the other
+    parts that differ: a recording between the two is missing, or the decisions cannot be repeated.
     """
 
     started: bool = False
@@ -54,7 +54,7 @@ class Link:
 class Cycle:
     """A recorded cycle, decided again. ``differing`` are the variants whose decision is not that of the recording.
 
-    Of a recording of an older engine none are named, and ``link`` says only what can be seen without that engine.
+    If an older engine decided, ``differing`` is empty and ``link`` only says whether a controller started.
     """
 
     recording: Recording
@@ -76,7 +76,7 @@ def repeat(recordings: Iterable[Recording]) -> Iterator[Cycle]:
             )
             differing = _differing(then, again)
         if last is not None and last.recording.of_before:
-            # What an older engine has learned is not compared with what this one would have.
+            # The memories of two engines cannot be compared.
             follows = Link(started=link(None, found).started)
         else:
             follows = link(None if last is None else last.outcome.memory, found)
@@ -85,7 +85,7 @@ def repeat(recordings: Iterable[Recording]) -> Iterator[Cycle]:
 
 
 def link(left: Memory | None, found: Memory) -> Link:
-    """Compare the memory that a cycle has left (None: no cycle came before) with the one that the next has found."""
+    """Compare the memory that a cycle left (None before the first one) with the one that the next cycle found."""
     empty = replace(found, variants=()) == Memory()
     if left is None:
         return Link(started=empty and not any(entry.decided for entry in found.variants))
@@ -102,15 +102,15 @@ def _differing(before: Mapping[VariantKey, object], after: Mapping[VariantKey, o
 
 
 def _same(one: object, other: object) -> bool:
-    """Tell whether two values are the same to the last bit; equality takes 0.0 for -0.0."""
+    """Tell whether two values are the same to the last bit; ``==`` does not tell 0.0 from -0.0."""
     return one is other or msgspec.json.encode(one) == msgspec.json.encode(other)
 
 
 class Kind(StrEnum):
-    """In which way two engines differ on a decision; the value is the name of the kind.
+    """How two engines differ in a decision; the value is the name in reports.
 
-    It follows from what the engines say of themselves: the numbers, the reason that the one recorded, and the rule by
-    which the other one decided. Nothing is read out of sentences.
+    The kind follows from both numbers, the recorded reason, and the rule of this engine, never from the text of a
+    message.
     """
 
     SAME = "same number, same reason"
@@ -155,7 +155,7 @@ WHY: Final = {
     Kind.EVIDENCE: "one of the engines held the number for want of evidence",
     Kind.OTHER: "no rule of this table says why",
 }
-"""Why a difference of a kind is there."""
+"""The cause of each kind of difference."""
 
 _LESS: Final = frozenset({Rule.SHRINKS, Rule.IDLE})
 _WAITING: Final = frozenset({Rule.OWN_PENDING, Rule.DEFERRED, Rule.SUFFICES, Rule.ANSWERED, Rule.NOT_READY})
@@ -177,13 +177,13 @@ _TABLE: Final = (
     (frozenset({Rule.SIBLING_GROWS}), _UP, Kind.GROWS_ELSEWHERE, Kind.GROWS_ELSEWHERE),
     (_ALL, _UP, Kind.NEEDS_NO_MORE, Kind.NEEDS_NO_MORE),
 )
-"""Rules of this engine, reasons of the other, and the kind if the number is lower now or higher. The first counts."""
+"""Rules of this engine, recorded reasons, the kind for a lower and for a higher number. The first match counts."""
 
 
 def kind_of(then: Decision, now: Decision, rules: Mapping[VariantKey, Rule], siblings: Iterable[VariantKey]) -> Kind:
     """Return the kind of difference between two decisions on a variant.
 
-    ``rules`` are those that gave the decisions of this engine, and ``siblings`` the variants of the same model.
+    ``rules`` gave the decisions of this engine. ``siblings`` are the variants of the same model.
     """
     if then.desired == now.desired:
         return Kind.SAME if then.reason is now.reason else Kind.REASON
@@ -195,10 +195,10 @@ def kind_of(then: Decision, now: Decision, rules: Mapping[VariantKey, Rule], sib
     if rule in _LESS and now.desired == 0:
         return Kind.LAST_GOES
     if rule in _WAITING and any(rules.get(key) is Rule.GROWS for key in siblings):
-        rule = Rule.SIBLING_GROWS  # it waits, but what is needed goes to others
+        rule = Rule.SIBLING_GROWS  # it waits because its siblings grow
     before = then.current if then.previous is None else then.previous
     if reason in {Reason.MODEL_BASED, Reason.SAFETY_OVERRIDE} and then.desired != before:
-        # Reasons of older engines that do not tell a growth from a shrink; the numbers do.
+        # Older engines gave these reasons for growing and shrinking alike, so compare the numbers.
         reason = Reason.SCALE_UP if then.desired > before else Reason.SCALE_DOWN
     for matching, reasons, lower, higher in _TABLE:
         if rule in matching and reason in reasons:
@@ -208,9 +208,9 @@ def kind_of(then: Decision, now: Decision, rules: Mapping[VariantKey, Rule], sib
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The decisions of a cycle: those of the recording, and those under the other policy or of the other engine.
+    """The recorded decisions of a cycle (``then``) and those under the other policy or of this engine (``other``).
 
-    ``rules`` gave the other ones. ``engines``: the recorded ones are those of an older engine.
+    ``rules`` gave the ``other`` decisions. ``engines``: an older engine made the recorded ones.
     """
 
     now: float
@@ -226,7 +226,7 @@ class Pair:
         return kind_of(then, now, self.rules, siblings)
 
     def both(self) -> Iterator[tuple[Decision, Decision]]:
-        """Yield both decisions for each variant on which both were made."""
+        """Yield both decisions for each variant that has both."""
         then = {decision.key: decision for decision in self.then}
         return ((then[decision.key], decision) for decision in self.other if decision.key in then)
 
@@ -234,11 +234,11 @@ class Pair:
 def under(cycles: Iterable[Cycle], other: Callable[[Policy], Policy]) -> Iterator[Pair]:
     """Yield each cycle decided under the policy that ``other`` makes of the recorded one.
 
-    The memory is carried along from cycle to cycle. It is that of the recording at the first cycle, where a controller
-    started, and where a recording is missing; and for variants that the world had overtaken.
+    Each cycle passes its memory to the next. The recorded memory replaces it at the first cycle, where a controller
+    started, and where a recording is missing. It also replaces the entries of overtaken variants (see ``Link``).
 
-    Where an older engine decided, numbers and clocks of all variants are those of the recording, and only what has been
-    learned is carried along: so each decision is compared on the numbers that the world followed.
+    Where an older engine decided, the memory of all variants is the recorded one, so that both engines decide on the
+    numbers that were published.
     """
     memory: Memory | None = None
     for cycle in cycles:
@@ -262,9 +262,9 @@ def under(cycles: Iterable[Cycle], other: Callable[[Policy], Policy]) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Cycles in a row in which a variant would have had another number; the reasons are those of the first of them.
+    """Consecutive cycles in which the number of a variant differs; the reasons are those of the first cycle.
 
-    ``rule_now`` gave the other number, empty in v0.5 mode. ``kind`` is how engines differ, empty when they are one.
+    ``rule_now`` gave the other number; it is empty in v0.5 mode. ``kind`` is empty when the same engine decided twice.
     """
 
     start: float
@@ -282,10 +282,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What would differ for a variant.
+    """What would differ for a variant: the number of its ``cycles``, and of those with a ``differing`` number.
 
-    The hours are replicas times the time until the next cycle, and costs are those hours times the cost of a replica.
-    ``cycles`` are those of the variant, ``differing`` those in which the number differs.
+    Replica hours are replicas times the time until the next cycle. Costs are replica hours times the recorded cost.
     """
 
     key: VariantKey
@@ -300,7 +299,7 @@ class Difference:
 
 def differences(pairs: Sequence[Pair]) -> tuple[Difference, ...]:
     """Return what would differ for each variant, sorted."""
-    # How long each cycle was in force: no time for the last one, and for one before a long gap.
+    # The hours until the next cycle. The last cycle and one before a long gap have none.
     gaps = [later.now - earlier.now for earlier, later in pairwise(pairs)]
     usual = median(gaps) if gaps else 0.0
     hours = [*(gap / _SECONDS_PER_HOUR if gap <= _LONG_GAP * usual else 0.0 for gap in gaps), 0.0]
@@ -325,7 +324,7 @@ def differences(pairs: Sequence[Pair]) -> tuple[Difference, ...]:
 
 
 def _spans(rows: Iterable[tuple[int, Decision, Decision]], pairs: Sequence[Pair]) -> list[Span]:
-    """Return the cycles of one variant with different numbers, joined where neither number nor kind changes."""
+    """Join consecutive cycles of one variant with the same two numbers and the same kind of difference."""
     spans: list[Span] = []
     last = -1
     for index, then, now in rows:
@@ -359,8 +358,7 @@ def _spans(rows: Iterable[tuple[int, Decision, Decision]], pairs: Sequence[Pair]
 class KindCount:
     """How often two engines differed in one way, and why.
 
-    ``reasons`` counts the decisions by the recorded reason, the one of this engine and its rule, the most frequent
-    first.
+    ``reasons`` counts the decisions by recorded reason, reason of this engine, and its rule, the most frequent first.
     """
 
     kind: str
@@ -370,9 +368,9 @@ class KindCount:
 
 
 def kinds(pairs: Iterable[Pair]) -> tuple[KindCount, ...]:
-    """Return how often the engines differed in each way, in the order of the kinds; the first is no difference.
+    """Count the kinds of difference between two engines, in the order of the kinds.
 
-    Cycles on which one engine has decided twice do not count.
+    Cycles on which this engine decided twice do not count.
     """
     found: dict[Kind, list[str]] = {}
     for pair in pairs:

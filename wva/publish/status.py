@@ -1,12 +1,12 @@
-"""What the status of a VariantAutoscaling should say, and the patch that makes it say so.
+"""The patch for the status of a VariantAutoscaling.
 
-Pure: the object as the cache has it, what is known of its target, the last decision and ``now`` go in; a merge patch or
-None comes out. None means that the status has no news. News are: another number or accelerator, a condition whose
-status or reason changed, a first or removed condition, another message of one that names bad input. A message whose
-numbers moved is not new; it travels with the next patch, at the latest with the heartbeat.
+``status_patch`` returns None when the status has no news. News are: another number or accelerator, a new or removed
+condition, another status or reason of a condition, and another message of a condition that names bad input. Changed
+measurements in a message are not news: they wait for the next patch, at the latest for the heartbeat.
 
-Another number of current replicas is news, but not the first one: an API server whose CustomResourceDefinition does not
-have the field drops it, and every status would be written again and again. ``actuation`` says the same as Progressing.
+Another number of current replicas is news, but the first one is not: an API server with an older
+CustomResourceDefinition drops the field, and WVA would write every status again and again. ``actuation`` says the same
+as Progressing.
 
 Three things differ from v0.5.1: all conditions are persisted; ``desiredOptimizedAlloc`` is written whole or removed;
 and nothing is written without news.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from wva.api.meta import Condition, format_time, parse_time
@@ -49,14 +50,14 @@ def status_patch(
     """Return the merge patch for the status subresource, or None when there is nothing new to say."""
     old, allocation = va.status.desired_optimized_alloc, None
     if decision is not None:
-        # The schema refuses a shorter accelerator, and with it the whole patch.
+        # The API server refuses the whole patch if the accelerator is shorter.
         named = len(decision.accelerator) >= _MIN_ACCELERATOR_LENGTH
         allocation = OptimizedAlloc(decision.accelerator if named else UNKNOWN_ACCELERATOR, decision.desired)
     elif target.reason is TargetReason.TARGET_CONFLICT:
-        # A conflict keeps what was said last: the workload is still there and its number must not be lost.
+        # Keep the last number: the workload still exists and its scaler needs the number.
         allocation = old
 
-    # All conditions: ours with their times, then those of others untouched.
+    # First the conditions of WVA with their times, then those of other writers unchanged.
     known = {condition.type: condition for condition in reversed(va.status.conditions)}
     conditions = []
     for said in conditions_of(va, target, decision, configuration, numbered=allocation is not None):
@@ -79,19 +80,7 @@ def status_patch(
     ):
         return None
 
-    status: dict[str, Any] = {
-        "conditions": [
-            {
-                "type": condition.type,
-                "status": condition.status,
-                "reason": condition.reason,
-                "message": condition.message,
-                "lastTransitionTime": condition.last_transition_time,
-                "observedGeneration": condition.observed_generation,
-            }
-            for condition in conditions
-        ]
-    }
+    status: dict[str, Any] = {"conditions": to_builtins(conditions)}
     if target.current is not None or va.status.current_replicas is not None:
         status["currentReplicas"] = target.current
     if decision is not None:
@@ -99,17 +88,13 @@ def status_patch(
     elif va.status.actuation is not None:
         status["actuation"] = None
     if allocation is not None:
-        status["desiredOptimizedAlloc"] = {
-            "accelerator": allocation.accelerator,
-            "numReplicas": allocation.num_replicas,
-            "lastRunTime": format_time(now),
-        }
+        status["desiredOptimizedAlloc"] = to_builtins(replace(allocation, last_run_time=format_time(now)))
     elif old is not None:
         status["desiredOptimizedAlloc"] = None
     return {"metadata": {"resourceVersion": va.metadata.resource_version}, "status": status}
 
 
 def _essence(condition: Condition) -> tuple[str, str, str, int, str]:
-    """Return what is news of a condition when it differs."""
+    """Return the parts of a condition whose change is news."""
     words = condition.message if condition.type in _TOLD_AT_ONCE else ""
     return condition.type, condition.status, condition.reason, condition.observed_generation, words

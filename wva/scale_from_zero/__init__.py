@@ -1,1 +1,1 @@
-"""Scale from zero: what rests, which requests wait for it at the gateways, and the start of what they wait for."""
+"""Scale from zero: finds models at zero, reads how many requests wait for them at gateways, and starts variants."""

@@ -1,4 +1,4 @@
-"""How many requests wait at the gateway: read from the endpoint pickers (EPP) of a pool, pod by pod.
+"""Reads how many requests wait at the gateway from the endpoint pickers (EPP) of a pool, pod by pod.
 
 Prometheus is too slow for this: a workload at zero serves no request until the controller looks. So WVA finds the pods
 of the picker by its Service, and reads each of them directly, without redirects, with a time limit and a size limit. A
@@ -51,7 +51,7 @@ _IDENTITY: Final = "identity"
 
 QUEUE_SIZE_METRIC: Final = "inference_extension_flow_control_queue_size"
 MAX_WAITING: Final = 1_000_000_000.0
-"""Requests of one line. No queue holds more, and sums of such numbers stay far from where floating point ends."""
+"""The most requests in one line. No queue holds more, and sums of such numbers stay far from where floats overflow."""
 
 MAX_LINES: Final = 10_000
 """How many lines of the metric one page may have: one for each model and priority."""
@@ -256,7 +256,7 @@ async def _text(response: aiohttp.ClientResponse) -> str:
 def parse_queues(text: str) -> dict[str, float]:
     """Return the queued requests by model id from a text exposition.
 
-    The model is ``target_model_name``, or ``model_name`` where the target is empty. A value that is not positive, or is
+    The model is ``target_model_name``, or ``model_name`` if the target is empty. A value that is not positive, or is
     NaN or infinite, counts as no request. Raises ValueError on a malformed line, a number beyond ``MAX_WAITING``, more
     than ``MAX_LINES`` lines, and on a text that does not begin like an exposition: a login page must not pass for an
     empty queue.
@@ -278,7 +278,7 @@ def parse_queues(text: str) -> dict[str, float]:
 def _sample(text: str) -> tuple[str, float]:
     """Return the model and the value of what follows the name of the metric in a line. Raises ValueError.
 
-    The model is empty where no label names one, and the value is 0 for NaN and the infinities.
+    The model is empty if no label names one, and the value is 0 for NaN and the infinities.
     """
     braces = _LABELS.match(text)
     if braces is None and text.startswith("{"):

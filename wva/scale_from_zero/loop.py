@@ -1,8 +1,8 @@
-"""The scale-from-zero loop: looks at the gateways while something is at zero, and starts what requests wait for.
+"""The scale-from-zero loop: reads the gateways while a variant is at zero, and starts variants for waiting requests.
 
 Each pool has a task of its own and a backoff of its own, so a pool whose picker is broken or slow does not delay the
-others. An exception about one model or pool concerns that one alone. With nothing at zero the loop sleeps until a cache
-changes.
+others. An exception about one model or pool concerns that one alone. If nothing is at zero, the loop sleeps until a
+cache changes.
 
 The loop keeps which models are at rest, and which pools stand in front of them. A change of a cache names the models
 that it may concern, and the loop looks at only those again. Twice a minute it looks at all models with a variant at
@@ -58,15 +58,15 @@ _PAUSE_PER_LOOK: Final = 4
 """After a look that takes long there is a pause of four times as long."""
 
 _POOLS_PER_NAMESPACE: Final = 8
-"""How many pools of a namespace are read at the same time at most. Where there are more, each is read less often."""
+"""How many pools of a namespace are read at the same time at most. If there are more, each is read less often."""
 
 _TOLD_SECONDS: Final = 60.0
-"""How long a variant at zero is said to be hindered at least. A queue that empties for a moment is no news."""
+"""How long the obstacle of a variant at zero is reported at least, even if the queue is empty for a moment."""
 
 _MODEL_INDEX: Final = "model"
 _AT_ZERO_INDEX: Final = "at zero"
 _RIVALS_LOOKED_AT: Final = 10
-"""How many VariantAutoscalings on one target are marked when one of them comes or goes: a conflict of many stays."""
+"""How many VariantAutoscalings on one target are marked when one comes or goes. A conflict of more of them stays."""
 
 
 class AtRest:
@@ -111,7 +111,7 @@ class AtRest:
         return marked
 
     async def variants_of(self, models: Iterable[ModelKey], now: float) -> dict[ModelKey, list[Variant]]:
-        """Return all variants of some models at ``now`` (epoch seconds); no model of which one cannot be read."""
+        """Return all variants of models at ``now`` (epoch seconds), without models with one that cannot be read."""
         vas = self._stores.variant_autoscalings
         faults = Faults(now, self._throttle)
         accepted = await accepted_in_slices(
@@ -171,7 +171,7 @@ class AtRest:
 
 @dataclass(slots=True)
 class _PoolState:
-    """The models at rest behind a pool, when the pool is read next, and what came of reading it."""
+    """The models at rest behind a pool, when the pool is read next, and the result of the last reading."""
 
     models: set[ModelKey] = field(default_factory=set)
     due: float = 0.0
@@ -236,12 +236,12 @@ class ScaleFromZero:
         """At how many pools requests wait, by model id: a pool may have many models, and most answers name none."""
         self._look_at_all = -math.inf
         self._unsettled: set[ModelKey] = set()
-        """Models to look at again whatever the caches say: the caches do not show a start yet, or the look failed."""
+        """Models to look at again even without a change: the caches do not show a start yet, or the look failed."""
         self._failed_starts: dict[ModelKey, tuple[VariantKey, float]] = {}
-        """The start of a model that was published and not written: the only one to try until then (monotonic)."""
+        """A start of a model that was published and not written: until the time (monotonic) no other is tried."""
         self._refused: dict[ModelKey, tuple[str, ...]] = {}
         self._hindered: dict[VariantKey, float] = {}
-        """The variants that are said to be hindered, and when they last were (monotonic)."""
+        """The variants with a reported obstacle, and when it was last seen (monotonic)."""
 
     async def run(self) -> None:
         """Read the gateways and start what requests wait for, until cancelled."""
@@ -275,7 +275,7 @@ class ScaleFromZero:
                     again = self._activations or self._hindered
                     await self._clock.wait(changed, _RECHECK_SECONDS if again else None)
                 if (left := pause_until - self._clock.monotonic()) > 0:
-                    # A thousand changes in a row are no reason to look a thousand times.
+                    # Many changes in a row lead to one look only.
                     await self._clock.sleep(left)
 
     async def _look_at_changed(self, now: float) -> None:
@@ -328,7 +328,7 @@ class ScaleFromZero:
         try:
             try:
                 self._take(state, await self._queues.waiting(pool))
-            except Exception as error:  # noqa: BLE001 - it is a failure of this pool, whatever it is
+            except Exception as error:  # noqa: BLE001 - any error is a failure of this pool
                 self._failed(pool, state, error)
             else:
                 self._instruments.gateway_reads.labels("success").inc()
@@ -502,7 +502,7 @@ def _at_zero(target: ScaleTarget) -> tuple[str, ...]:
 
 
 def _essence(va: VariantAutoscaling) -> tuple[object, ...]:
-    """Return what of a VariantAutoscaling can make a model wake or rest; most of its status cannot."""
+    """Return the parts of a VariantAutoscaling that can make a model wake or rest; most of its status cannot."""
     claim = va.status.condition(ConditionType.CLAIMED)
     said = "" if claim is None else claim.message
     metadata = va.metadata
@@ -510,11 +510,11 @@ def _essence(va: VariantAutoscaling) -> tuple[object, ...]:
 
 
 def _rest_of(target: ScaleTarget) -> tuple[object, ...]:
-    """Return what of a target can: whether it asks for replicas, and what pools stand in front of it."""
+    """Return the parts of a target that can: whether it asks for replicas, and the labels that pools select."""
     metadata = target.metadata
     return bool(target.spec_replicas), metadata.uid, metadata.deleting, target.pod_labels
 
 
 def _reach(pool: InferencePool | InferencePoolAlpha) -> tuple[object, ...]:
-    """Return what of a pool can: the pods behind it, and its picker."""
+    """Return the parts of a pool that can: the labels of the pods behind it, and its picker."""
     return pool.metadata.deleting, pool.match_labels, pool.picker

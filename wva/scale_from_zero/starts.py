@@ -1,4 +1,4 @@
-"""A start from zero on the cluster: remembered until the caches show it, seen by autoscalers first, then written.
+"""Writes a start from zero once autoscalers can read its number, and remembers it until the caches show it.
 
 KEDA and HPA read ``wva_desired_replicas`` from Prometheus, which has a number one scrape after it was published. While
 KEDA still reads zero, it takes a running target back to zero. So a start waits until KEDA can read the number.
@@ -10,7 +10,7 @@ So there is a pause at the end, which also covers clocks that differ.
 
 A series counts only with the labels that Prometheus gave to the target: the namespace of the controller, and its job if
 that is known. Every pod may expose a series of this name, but the page of a pod cannot set these two labels: Prometheus
-renames a label ``namespace`` of the page to ``exported_namespace``. HPA and KEDA are told to read the same series.
+renames a label ``namespace`` of the page to ``exported_namespace``. The guides configure HPA and KEDA the same way.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Activations(dict[VariantKey, tuple[int, float]]):
 
 @dataclass(frozen=True, slots=True)
 class TargetLabels:
-    """What Prometheus calls this controller as a target: its namespace, and its job (empty: every job there)."""
+    """The labels that Prometheus gives this controller as a target: namespace, and job (empty: every job there)."""
 
     namespace: str
     job: str = ""
@@ -97,7 +97,7 @@ class Starter:
     clock: Clock
 
     async def wait_visible(self, key: VariantKey, desired: int) -> bool:
-        """Return once no autoscaler acts on less than ``desired`` for a variant any more; tell whether that is so.
+        """Wait until no autoscaler acts on a number below ``desired`` for a variant; tell whether that is so.
 
         False: Prometheus did not have the number within ``VISIBLE_SECONDS``. If it has such a series only of other
         targets, the log names them: the number is forged, or the labels of the controller are not as expected.
@@ -154,7 +154,7 @@ class Starter:
 
 
 def published_query(key: VariantKey, target: TargetLabels) -> str:
-    """Return the query for what Prometheus has of a variant's number, as this controller published it.
+    """Return the query for the number of a variant that this controller published.
 
     The variant's own namespace is ``exported_namespace``, since the target has a ``namespace``.
     """
@@ -164,7 +164,7 @@ def published_query(key: VariantKey, target: TargetLabels) -> str:
 def unpinned_query(key: VariantKey) -> str:
     """Return the query for all targets that have such a number, one series each: for a message, not for a decision.
 
-    Where a target has no namespace of its own, the variant's namespace is still ``namespace``.
+    If a target has no namespace of its own, the variant's namespace is still ``namespace``.
     """
     name, namespace = quote(key.name), quote(key.namespace)
     honored = f'wva_desired_replicas{{variant_name={name},namespace={namespace},exported_namespace=""}}'

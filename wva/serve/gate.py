@@ -245,9 +245,9 @@ class Gate:
         return plain(HTTPStatus.FORBIDDEN, text)
 
     async def identify(self, token: str, *, address: str) -> UserInfo | None:
-        """Return whose token this is, None when the API server does not know it.
+        """Return the user of a token, None when the API server does not know it.
 
-        ``address`` is where the request comes from. Raises ReviewFailed, and Throttled for too many unknown tokens.
+        ``address`` is the client's. Raises ReviewFailed, and Throttled for too many unknown tokens.
         """
         digest = _digest(token)
 
@@ -292,7 +292,7 @@ class Gate:
             raise
 
     def trust(self, token: str, *, address: str) -> None:
-        """Remember that this token has opened a page, and from where."""
+        """Remember that this token has opened a page, and its address."""
         self._trusted_tokens[_digest(token)] = None
         self._trusted_addresses[address] = None
 
@@ -309,6 +309,6 @@ def _digest(token: str) -> bytes:
 
 
 def _shortened(text: str) -> str:
-    """Return a client's text for the log, as a little printable ASCII."""
+    """Return a client's text for the log, cut and in printable ASCII."""
     escaped = ascii(text[:_MAX_LOGGED_CHARACTERS])[1:-1][:_MAX_LOGGED_CHARACTERS]
     return escaped if len(text) <= _MAX_LOGGED_CHARACTERS and len(escaped) < _MAX_LOGGED_CHARACTERS else f"{escaped}..."

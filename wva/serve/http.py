@@ -42,7 +42,7 @@ _NO_LOG: Final = logging.Logger("aiohttp", level=logging.CRITICAL + 1)  # noqa: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a server grants its clients. ``request_seconds`` and ``idle_seconds`` are those of the Go controller.
+    """The limits for the clients of a server. ``request_seconds`` and ``idle_seconds`` are those of the Go controller.
 
     A request may take ``request_seconds`` and ``request_bytes``, from the first byte, or from the opening, until it is
     complete. ``idle_seconds`` may pass between two requests. ``line_bytes`` limits the request line, ``field_bytes``
@@ -182,7 +182,7 @@ class Connection(web.RequestHandler):
         self._disarm()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin: a request has to come in time."""
+        """Start the timer: the first request has to come in time."""
         super().connection_made(transport)
         self._arm()
 
@@ -199,7 +199,7 @@ class Connection(web.RequestHandler):
         super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """End."""
+        """Stop the timer, and tell that the connection has ended."""
         self._disarm()
         self.ended.set()
         super().connection_lost(exc)

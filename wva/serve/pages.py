@@ -1,4 +1,4 @@
-"""What the servers answer: the probes, the metrics, and pages of JSON behind the same gate as the metrics.
+"""The pages of the servers: the probes, the metrics, and pages of JSON behind the same gate as the metrics.
 
 ``/healthz`` fails when a loop of the process hangs. Then the kubelet restarts the container. ``/readyz`` names all that
 is not ready. Both give one reason per line, because ``kubectl describe pod`` shows the lines. Neither depends on
@@ -52,7 +52,7 @@ def metrics_handler(
     pages: Mapping[str, JsonPage] | None = None,
     series: SeriesText | None = None,
 ) -> Handler:
-    """Return what serves ``/metrics`` and ``pages`` (path to a function whose result is sent as JSON).
+    """Return the handler of ``/metrics`` and ``pages`` (path to a function whose result is sent as JSON).
 
     Without ``gate`` all clients get in. ``series`` has the text of the families about variants; without it, they are
     rendered like the others.
@@ -67,7 +67,7 @@ def metrics_handler(
 
 
 def probes_handler(not_ready: ProbeCheck, *, unhealthy: ProbeCheck = list) -> Handler:
-    """Return what serves ``/healthz`` and ``/readyz`` to all clients."""
+    """Return the handler of ``/healthz`` and ``/readyz``, which answers all clients."""
 
     async def probe(check: ProbeCheck, state: str, _: web.BaseRequest) -> web.Response:
         reasons = check()
@@ -139,5 +139,5 @@ async def _exposition(registry: CollectorRegistry, series: SeriesText | None, re
 
 
 def _heading(encode: Callable[[_Collected], bytes], head: Family) -> bytes:
-    """Return what stands above the series of a family."""
+    """Return the lines above the series of a family."""
     return encode(_Collected([Metric(head.name, head.help, head.type)])).removesuffix(_END)

@@ -49,7 +49,7 @@ class Reviews:
         self._throttle = log.Throttle(TELL_EVERY_SECONDS)
 
     async def identity(self, token: str) -> UserInfo | None:
-        """Return whose token this is, None when the API server does not know it. Raises ReviewFailed.
+        """Return the user of a token, None when the API server does not know it. Raises ReviewFailed.
 
         No audience is named, so the API server takes its own. A token for another audience is unknown here.
         """

@@ -40,7 +40,7 @@ _REPLACEMENTS_HEAD: Final = """\
 # Made with them: python -m deploy.observability.generate
 """
 _SOURCES: Final = {"metadata.namespace": NAMESPACE, r"metadata.annotations.wva\.llmd\.ai/metrics-job": JOB}
-"""Fields of the PrometheusRule, and what stands in the files in their place."""
+"""Fields of the PrometheusRule, and the texts in the files that they replace."""
 
 
 def files() -> dict[Path, str]:

@@ -1,4 +1,4 @@
-"""A decision: why a variant has its number, which stage made it, and who kept it from being larger."""
+"""The dashboard of a decision: why a variant has its number, which stage made it, and what limited it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fleet: how many replicas of everything there are, what they cost, and which variants need a look."""
+"""The dashboard of the fleet: how many replicas there are, what they cost, and which variants have a problem."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 SCHEMA_VERSION: Final = 39
-"""Of Grafana 11; later ones read it and bring it up to date."""
+"""The version of Grafana 11. Later versions of Grafana read it and convert it."""
 COLUMNS: Final = 24
 ROW_HEIGHT: Final = 1
 SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}

@@ -1,4 +1,4 @@
-"""One model: what its users see, how full its replicas are, and the replicas and cost that it takes."""
+"""The dashboard of one model: the latency of its users, the load of its replicas, and their number and cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME: Final = "{{exported_namespace}}/{{variant_name}}"
 
 
 def _quantiles(*histograms: str) -> list[PanelExpression]:
-    """Return three quantiles of a histogram; vLLM has renamed some, so the first name that is there counts."""
+    """Return three quantiles of a histogram. vLLM has renamed some, so the first name with series counts."""
     return [
         PanelExpression(
             " or ".join(quantile(share, histogram, _ENGINES) for histogram in histograms), f"{share * 100:g} %"

@@ -23,7 +23,7 @@ TARGET: Final = (
     TextBox("controller_namespace", "Controller's namespace", NAMESPACE),
     TextBox("job", "Job", JOB),
 )
-"""What ``CONTROLLER`` means: constants, since a choice among the series that exist could offer a forged one."""
+"""The texts that ``CONTROLLER`` uses. They are no choice among existing series, which could offer a forged one."""
 VARIANT: Final = "exported_namespace, variant_name"
 WINDOW: Final = "[$__rate_interval]"
 
@@ -35,17 +35,20 @@ def of_variants(metric: str, chosen: str, *labels: str) -> str:
 
 
 def count_or_zero(expression: str) -> str:
-    """Return how many series there are. No series of this kind means that nothing is so, and that is 0."""
+    """Return an expression that counts series, and is 0 if there are none."""
     return f"count({expression}) or vector(0)"
 
 
 def or_none(expression: str, label: str) -> str:
-    """Return an expression whose series exist only while something happens, or one of 0 that says so."""
+    """Return an expression whose series exist only while something happens.
+
+    Otherwise it has one series of 0 named ``none``.
+    """
     return f'{expression} or on () label_replace(vector(0), "{label}", "none", "", "")'
 
 
 def rate_by(labels: str, counter: str, chosen: str) -> str:
-    """Return what is counted per second, by labels."""
+    """Return the rate per second of a counter, by labels."""
     return f"sum by ({labels}) (rate({counter}{{{chosen}}}{WINDOW}))"
 
 

@@ -1,4 +1,4 @@
-"""Trust: whether the numbers rest on fresh data, whether the controller does its work, and what it asks of others."""
+"""The dashboard of trust: whether the data are fresh, the controller works, and which requests it sends."""
 
 from __future__ import annotations
 

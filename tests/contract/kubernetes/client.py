@@ -1,6 +1,6 @@
 """A bare client for the contract of the Kubernetes API: paths and JSON in, status codes and JSON out.
 
-It knows nothing of kinds and hides nothing, so that an expectation reads like the exchange it describes.
+It does not know kinds and hides nothing of a request, so that an expectation reads like the exchange it describes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ClientAnswer:
         return body
 
     def causes(self) -> set[tuple[str, str]]:
-        """Return field and reason of the causes of a refusal."""
+        """Return field and reason of each cause of a refusal."""
         return {(cause.get("field", ""), cause.get("reason", "")) for cause in self.body["details"]["causes"]}
 
 
@@ -71,7 +71,7 @@ class WatchStream:
                 return kind, value
 
     async def any(self) -> tuple[str, dict[str, Any]]:
-        """Return type and object of the next event."""
+        """Return type and object of the next event, also of a bookmark."""
         async with asyncio.timeout(_TIMEOUT_SECONDS):
             line = await self._content.readline()
         assert line, "the stream has ended"
@@ -94,7 +94,7 @@ class ContractClient:
     def __init__(
         self, session: aiohttp.ClientSession, url: str, *, token: str = "", context: ssl.SSLContext | None = None
     ) -> None:
-        """Talk to the server at ``url``, with a bearer token and a TLS context where it asks for them."""
+        """Talk to the server at ``url``, with a bearer token and a TLS context if it requires them."""
         self._session = session
         self._url = url
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -103,7 +103,7 @@ class ContractClient:
     async def request(
         self, method: str, path: str, body: Any = None, *, content: str = "application/json", **query: Any
     ) -> ClientAnswer:
-        """Send one request; a text as body goes out as it is."""
+        """Send one request; a body that is a text is sent unchanged."""
         data = body if isinstance(body, str) or body is None else json.dumps(body)
         sent = {**self._headers, **({"Content-Type": content} if data is not None else {})}
         async with self._session.request(
@@ -134,7 +134,7 @@ class ContractClient:
         return await self.request("PUT", path, body, **query)
 
     async def patch(self, path: str, body: Any, *, content: str = MERGE, **query: Any) -> ClientAnswer:
-        """Send a PATCH, a merge patch unless ``content`` says otherwise."""
+        """Send a PATCH; ``content`` is the type of patch, a merge patch by default."""
         return await self.request("PATCH", path, body, content=content, **query)
 
     async def delete(self, path: str, body: Any = None, **query: Any) -> ClientAnswer:
@@ -143,7 +143,7 @@ class ContractClient:
 
     @asynccontextmanager
     async def watch(self, path: str, **query: Any) -> AsyncIterator[WatchStream]:
-        """Open a watch; it ends after 15 seconds unless the query says otherwise."""
+        """Open a watch; it ends after 15 seconds unless the query has another time-out."""
         params = {"watch": "1", "timeoutSeconds": "15", **{name: str(value) for name, value in query.items()}}
         timeout = aiohttp.ClientTimeout(total=None, sock_read=_TIMEOUT_SECONDS)
         async with self._session.get(

@@ -44,7 +44,7 @@ def event(namespace: str, name: str, **more: Any) -> dict[str, Any]:
 
 @expectation
 async def a_lease_is_taken_by_one(client: ContractClient, namespace: str) -> None:
-    """The second client that creates the lease is refused, and so is the second that replaces one version."""
+    """The server refuses the second client that creates a lease, and the second that replaces one version."""
     created = (await client.post(leases(namespace), lease("l", "a"))).ok()
     assert created["spec"]["renewTime"] == "2026-01-01T00:00:05.123456Z"
     (await client.post(leases(namespace), lease("l", "b"))).refused(409, "AlreadyExists")
@@ -58,7 +58,7 @@ async def a_lease_is_taken_by_one(client: ContractClient, namespace: str) -> Non
 
 @expectation
 async def a_lease_is_checked(client: ContractClient, namespace: str) -> None:
-    """A lease needs a version to be replaced, a positive duration and valid times; a PUT may create it."""
+    """A PUT of a lease needs a version, a lease needs a positive duration and valid times, and a PUT may create it."""
     (await client.post(leases(namespace), lease("l", "a"))).ok()
     answer = await client.put(leases(namespace, "l"), lease("l", "b"))
     answer.refused(422, "Invalid")
@@ -72,7 +72,7 @@ async def a_lease_is_checked(client: ContractClient, namespace: str) -> None:
 
 @expectation
 async def events_are_written_counted_and_found(client: ContractClient, namespace: str) -> None:
-    """An Event belongs to the namespace of its object, its count can be patched, and fields select it."""
+    """An Event must be in the namespace of its object; clients can patch its count and select it by fields."""
     path = core(namespace, "events")
     (await client.post(path, event(namespace, "e1"))).ok()
     (await client.post(path, event(namespace, "e2", reason="Held"))).ok()
@@ -87,7 +87,7 @@ async def events_are_written_counted_and_found(client: ContractClient, namespace
 
 @expectation
 async def pods_are_pending_and_selected_by_phase_and_node(client: ContractClient, namespace: str) -> None:
-    """A new pod is Pending whatever it says; phase and node select."""
+    """A new pod is Pending even if the client sends another phase; selectors on phase and node work."""
     path = core(namespace, "pods")
     spec = {"containers": [{"name": "main", "image": "none:1"}], "schedulerName": "nobody"}
     body = {"metadata": {"name": "p"}, "spec": spec, "status": {"phase": "Running"}}
@@ -105,7 +105,7 @@ async def pods_are_pending_and_selected_by_phase_and_node(client: ContractClient
 
 @expectation
 async def the_server_answers_about_itself(client: ContractClient, namespace: str) -> None:
-    """Version, health and the core's discovery are there."""
+    """The server answers with its version, its health and the discovery of the core group."""
     assert (await client.get("/version")).ok()["major"] == "1"
     for path in ("/healthz", "/livez", "/readyz"):
         answer = await client.get(path)
@@ -122,7 +122,7 @@ async def the_server_answers_about_itself(client: ContractClient, namespace: str
 
 @expectation
 async def access_is_reviewed(client: ContractClient, namespace: str) -> None:
-    """An administrator may do everything; a token that the server does not know belongs to no user."""
+    """An administrator may do everything; the server does not authenticate an unknown token."""
     attributes = {"namespace": namespace, "verb": "patch", "group": "apps", "resource": "deployments"}
     body = {
         "apiVersion": "authorization.k8s.io/v1",

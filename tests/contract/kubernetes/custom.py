@@ -25,7 +25,7 @@ ALLOCATION = {"accelerator": "L4", "at": "2026-01-01T00:00:00Z"}
 
 @expectation
 async def a_definition_makes_its_kind_discoverable(client: ContractClient, namespace: str) -> None:
-    """The kind appears in discovery with its subresources, and its lists name their items' kind."""
+    """Discovery has the kind with its subresources, and the items of its lists have their kind."""
     await served(client)
     document = (await client.get(f"/apis/{GROUP}/v1")).ok()
     found = {resource["name"]: resource for resource in document["resources"]}
@@ -44,7 +44,7 @@ async def a_definition_makes_its_kind_discoverable(client: ContractClient, names
 
 @expectation
 async def a_custom_object_must_say_what_it_is(client: ContractClient, namespace: str) -> None:
-    """Unlike built-in kinds, custom ones are refused without kind and apiVersion."""
+    """The server refuses a custom object without kind and apiVersion, unlike a built-in one."""
     await served(client)
     (await client.post(widgets(namespace), {"metadata": {"name": "a"}, "spec": {"model": "m"}})).refused(
         400, "BadRequest"
@@ -53,7 +53,7 @@ async def a_custom_object_must_say_what_it_is(client: ContractClient, namespace:
 
 @expectation
 async def defaults_fill_in_and_unknown_fields_go(client: ContractClient, namespace: str) -> None:
-    """Defaults apply inside present objects only; what the schema does not name is dropped with a warning."""
+    """Defaults apply inside present objects only; the server drops unknown fields with a warning."""
     await served(client)
     spec = {"model": "m", "unknown": {"x": 1}, "limits": {}, "free": {"any": {"thing": 1}}, "note": None}
     answer = await client.post(widgets(namespace), widget("a", spec, extra=True))
@@ -95,7 +95,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 @expectation
 async def the_schema_is_enforced_with_causes(client: ContractClient, namespace: str) -> None:
-    """What breaks the schema is 422 with the path of the field and the kind of mistake."""
+    """An object that breaks the schema gets 422 with the path of the field and the kind of mistake."""
     await served(client)
     for spec, field, reason in REFUSED:
         answer = await client.post(widgets(namespace), widget("bad", spec))
@@ -115,7 +115,7 @@ async def the_schema_is_enforced_with_causes(client: ContractClient, namespace: 
 
 @expectation
 async def status_and_spec_do_not_mix(client: ContractClient, namespace: str) -> None:
-    """Each endpoint writes its own part; only the spec moves the generation."""
+    """The main endpoint writes the spec and ``/status`` the status; only a change of the spec moves the generation."""
     await served(client)
     path = widgets(namespace, "a")
     created = (await client.post(widgets(namespace), widget("a", status={"replicas": 9}))).ok()
@@ -142,7 +142,7 @@ async def status_and_spec_do_not_mix(client: ContractClient, namespace: str) -> 
 
 @expectation
 async def status_patches_are_validated_and_versioned(client: ContractClient, namespace: str) -> None:
-    """A status without its required fields is 422, an outdated version 409, and neither changes anything."""
+    """A status without its required fields gets 422, an outdated version 409, and neither changes anything."""
     await served(client)
     path = widgets(namespace, "a")
     created = (await client.post(widgets(namespace), widget("a"))).ok()
@@ -162,7 +162,7 @@ async def status_patches_are_validated_and_versioned(client: ContractClient, nam
 
 @expectation
 async def status_can_be_replaced(client: ContractClient, namespace: str) -> None:
-    """A PUT on the status takes the status and nothing else."""
+    """A PUT on ``/status`` replaces the status and nothing else."""
     await served(client)
     path = widgets(namespace, "a")
     created = (await client.post(widgets(namespace), widget("a"))).ok()
@@ -177,7 +177,7 @@ async def status_can_be_replaced(client: ContractClient, namespace: str) -> None
 
 @expectation
 async def custom_objects_are_replaced_by_version_only(client: ContractClient, namespace: str) -> None:
-    """A PUT without a resourceVersion is 422."""
+    """A PUT without a resourceVersion gets 422."""
     await served(client)
     (await client.post(widgets(namespace), widget("a"))).ok()
     answer = await client.put(widgets(namespace, "a"), widget("a"))
@@ -187,7 +187,7 @@ async def custom_objects_are_replaced_by_version_only(client: ContractClient, na
 
 @expectation
 async def strategic_patches_are_for_built_in_kinds(client: ContractClient, namespace: str) -> None:
-    """Custom resources answer 415."""
+    """A strategic merge patch of a custom resource gets 415."""
     await served(client)
     (await client.post(widgets(namespace), widget("a"))).ok()
     answer = await client.patch(widgets(namespace, "a"), {"spec": {"replicas": 1}}, content=STRATEGIC)
@@ -197,7 +197,7 @@ async def strategic_patches_are_for_built_in_kinds(client: ContractClient, names
 
 @expectation
 async def scale_of_a_custom_object(client: ContractClient, namespace: str) -> None:
-    """The Scale shows and sets the declared fields; without a wanted number there is none to show."""
+    """The Scale reads and writes the fields that the definition declares; without spec.replicas a GET fails."""
     await served(client)
     path = widgets(namespace, "a")
     (await client.post(widgets(namespace), widget("a"))).ok()
@@ -217,7 +217,7 @@ async def scale_of_a_custom_object(client: ContractClient, namespace: str) -> No
 
 @expectation
 async def scale_of_a_deployment(client: ContractClient, namespace: str) -> None:
-    """GET, PATCH and PUT of the Scale; zero is written as absent, an old version conflicts."""
+    """GET, PATCH and PUT of the Scale work; the server omits a zero, and refuses an old version."""
     path = deployments(namespace, "d")
     (await client.post(deployments(namespace), deployment("d", replicas=3))).ok()
     scale = (await client.get(f"{path}/scale")).ok()
@@ -229,7 +229,7 @@ async def scale_of_a_deployment(client: ContractClient, namespace: str) -> None:
     assert (deployed["spec"]["replicas"], deployed["metadata"]["generation"]) == (0, 2)
     (await client.put(f"{path}/scale", {**scale, "spec": {"replicas": 5}})).refused(409, "Conflict")
     answer = None
-    while answer is None or answer.status == 409:  # a controller may write the status in between
+    while answer is None or answer.status == 409:  # a controller may have written the status meanwhile
         current = (await client.get(f"{path}/scale")).ok()
         answer = await client.put(f"{path}/scale", {**current, "spec": {"replicas": 5}})
     assert answer.ok()["spec"] == {"replicas": 5}
@@ -239,7 +239,7 @@ async def scale_of_a_deployment(client: ContractClient, namespace: str) -> None:
 
 @expectation
 async def scale_of_a_stateful_set(client: ContractClient, namespace: str) -> None:
-    """As of a Deployment: one is the default, zero is written as absent, a patch of an old version conflicts."""
+    """The Scale works as that of a Deployment: default one, zero omitted, a patch of an old version conflicts."""
     path = stateful_sets(namespace, "s")
     created = (await client.post(stateful_sets(namespace), stateful_set("s"))).ok()
     assert created["spec"]["replicas"] == 1
@@ -256,7 +256,7 @@ async def scale_of_a_stateful_set(client: ContractClient, namespace: str) -> Non
 
 @expectation
 async def most_of_a_stateful_set_is_fixed(client: ContractClient, namespace: str) -> None:
-    """Replicas and template may change, the selector and the Service may not."""
+    """Replicas and template may change; the selector and the Service may not."""
     path = stateful_sets(namespace, "f")
     (await client.post(stateful_sets(namespace), stateful_set("f", replicas=0))).ok()
     more = {"template": {"metadata": {"labels": {"app": "f", "more": "1"}}}}
@@ -269,7 +269,7 @@ async def most_of_a_stateful_set_is_fixed(client: ContractClient, namespace: str
 
 @expectation
 async def a_definition_can_go_again(client: ContractClient, namespace: str) -> None:
-    """If a definition is deleted, its kind and all objects of the kind are deleted with it."""
+    """Deleting a definition also deletes its kind and all objects of the kind."""
     name = "".join(letter for letter in namespace if letter.isalnum())
     group = f"{name}.example.com"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -48,7 +48,7 @@ def config_map(name: str, data: dict[str, Any] | None = None, **metadata: Any) -
 
 
 def deployment(name: str, **spec: Any) -> dict[str, Any]:
-    """Return a paused Deployment, for which no controller makes pods: a real one only writes its status."""
+    """Return a paused Deployment: a real controller creates no pods for it and only writes its status."""
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none:1"}]}}
     return {
@@ -60,7 +60,7 @@ def deployment(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def stateful_set(name: str, **spec: Any) -> dict[str, Any]:
-    """Return a StatefulSet; a real controller makes pods for it, which no expectation reads."""
+    """Return a StatefulSet; a real controller creates pods for it, which no expectation reads."""
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none:1"}]}}
     return {
@@ -146,7 +146,7 @@ def _definition() -> dict[str, Any]:
 
 
 async def served(client: ContractClient) -> None:
-    """Install the contract's custom resource and wait until it is served."""
+    """Install the contract's custom resource and wait until the server serves it."""
     answer = await client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition())
     assert answer.status in (201, 409), answer
     for _ in range(_ATTEMPTS):

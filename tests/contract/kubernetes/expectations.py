@@ -1,7 +1,7 @@
-"""The contract of the Kubernetes API as the product relies on it.
+"""The contract of the Kubernetes API: the behaviour on which WVA relies.
 
-Each expectation takes a client and the name of a fresh namespace. The embedded server and a real kube-apiserver are
-held to the same list, so that a test that passes on the one means something on the other.
+Each expectation gets a client and the name of a fresh namespace. The tests check the embedded server and a real
+kube-apiserver with the same list, so a test that passes with the embedded server is also valid for a real one.
 """
 
 from __future__ import annotations

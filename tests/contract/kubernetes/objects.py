@@ -12,7 +12,7 @@ from tests.contract.kubernetes.registry import embedded_only, expectation
 
 @expectation
 async def create_stamps_and_get_returns_the_same(client: ContractClient, namespace: str) -> None:
-    """A created object carries what the server sets, and is read back unchanged."""
+    """The server sets uid, version and creation time of a new object, and returns the same object later."""
     answer = await client.post(core(namespace, "configmaps"), config_map("a", labels={"x": "y"}))
     assert answer.status == 201
     created = answer.body
@@ -27,7 +27,7 @@ async def create_stamps_and_get_returns_the_same(client: ContractClient, namespa
 
 @expectation
 async def list_has_a_version_and_sorted_items_without_kind(client: ContractClient, namespace: str) -> None:
-    """A list carries its own version; items of built-in kinds do not repeat their kind."""
+    """A list has its own version; items of built-in kinds have no kind."""
     for name in ("b", "a"):
         (await client.post(core(namespace, "configmaps"), config_map(name, labels={"c": "1"}))).ok()
     listed = (await client.get(core(namespace, "configmaps"), labelSelector="c=1")).ok()
@@ -41,7 +41,7 @@ async def list_has_a_version_and_sorted_items_without_kind(client: ContractClien
 
 @expectation
 async def an_empty_list_has_an_empty_array(client: ContractClient, namespace: str) -> None:
-    """Nothing found is an empty array, and a namespace that does not exist is just as empty."""
+    """A list without objects has an empty array, also in a namespace that does not exist."""
     assert (await client.get(core(namespace, "secrets"), labelSelector="no=such")).ok()["items"] == []
     assert (await client.get(core("does-not-exist", "configmaps"))).ok()["items"] == []
 
@@ -54,7 +54,7 @@ async def list_at_version_zero_is_served(client: ContractClient, namespace: str)
 
 @expectation
 async def label_selectors_select(client: ContractClient, namespace: str) -> None:
-    """Equality, inequality, sets and existence; a malformed selector is 400."""
+    """Equality, inequality, sets and existence work; a malformed selector gets 400."""
     path = core(namespace, "configmaps")
     for name, labels in (("a", {"s": "1", "t": "x"}), ("b", {"s": "2", "t": "y"}), ("c", {"s": "3"})):
         (await client.post(path, config_map(name, labels=labels))).ok()
@@ -75,7 +75,7 @@ async def label_selectors_select(client: ContractClient, namespace: str) -> None
 
 @expectation
 async def field_selectors_select(client: ContractClient, namespace: str) -> None:
-    """Name and namespace work everywhere; an unknown field is 400."""
+    """Selectors on name and namespace work for every kind; an unknown field gets 400."""
     path = core(namespace, "configmaps")
     for name in ("a", "b"):
         (await client.post(path, config_map(name))).ok()
@@ -88,7 +88,7 @@ async def field_selectors_select(client: ContractClient, namespace: str) -> None
 
 @expectation
 async def lists_come_in_pages(client: ContractClient, namespace: str) -> None:
-    """``limit`` cuts a list, ``continue`` leads on, and later pages show the state of the first one."""
+    """``limit`` cuts a list, ``continue`` gets the next page, and all pages show the state of the first one."""
     path = core(namespace, "configmaps")
     for number in range(5):
         (await client.post(path, config_map(f"p{number}", labels={"page": "1"}))).ok()
@@ -109,7 +109,7 @@ async def lists_come_in_pages(client: ContractClient, namespace: str) -> None:
 
 @expectation
 async def replace_with_an_old_version_conflicts(client: ContractClient, namespace: str) -> None:
-    """If two clients write after reading the same version, the second write is refused with 409."""
+    """If two clients write after reading the same version, the second write gets 409."""
     path = core(namespace, "configmaps", "a")
     created = (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()
     replaced = (await client.put(path, {**created, "data": {"key": "first"}})).ok()
@@ -123,7 +123,7 @@ async def replace_with_an_old_version_conflicts(client: ContractClient, namespac
 
 @expectation
 async def replace_without_a_version_overwrites_where_the_kind_allows(client: ContractClient, namespace: str) -> None:
-    """ConfigMaps may be replaced blindly; a replaced object that does not exist is 404."""
+    """A PUT of a ConfigMap needs no version; a PUT of an object that does not exist gets 404."""
     (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()
     replaced = (await client.put(core(namespace, "configmaps", "a"), config_map("a", {"other": "1"}))).ok()
     assert replaced["data"] == {"other": "1"}
@@ -133,7 +133,7 @@ async def replace_without_a_version_overwrites_where_the_kind_allows(client: Con
 
 @expectation
 async def merge_patch_merges_and_null_removes(client: ContractClient, namespace: str) -> None:
-    """A merge patch changes what it names, removes what it nulls, and leaves the rest."""
+    """A merge patch changes the fields that it names, removes those it sets to null, and leaves the rest."""
     path = core(namespace, "configmaps", "a")
     (await client.post(core(namespace, "configmaps"), config_map("a", {"keep": "1", "drop": "2"}))).ok()
     patched = (await client.patch(path, {"data": {"drop": None, "new": "3"}})).ok()
@@ -143,7 +143,7 @@ async def merge_patch_merges_and_null_removes(client: ContractClient, namespace:
 
 @expectation
 async def merge_patch_with_an_old_version_conflicts(client: ContractClient, namespace: str) -> None:
-    """A patch that carries a resourceVersion is refused when it is not the current one."""
+    """The server refuses a patch with a resourceVersion that is not the current one."""
     path = core(namespace, "configmaps", "a")
     created = (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()
     version = created["metadata"]["resourceVersion"]
@@ -154,7 +154,7 @@ async def merge_patch_with_an_old_version_conflicts(client: ContractClient, name
 
 @expectation
 async def a_write_that_changes_nothing_takes_no_version(client: ContractClient, namespace: str) -> None:
-    """Writing what is there already leaves the resourceVersion alone."""
+    """A write without a change keeps the resourceVersion."""
     path = core(namespace, "configmaps", "a")
     created = (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()
     same = (await client.patch(path, {"data": {"key": "value"}})).ok()
@@ -163,7 +163,7 @@ async def a_write_that_changes_nothing_takes_no_version(client: ContractClient, 
 
 @expectation
 async def json_patch_operates(client: ContractClient, namespace: str) -> None:
-    """Operations apply in order; a failing test changes nothing and is 422."""
+    """Operations apply in order; a failing test gets 422 and changes nothing."""
     path = core(namespace, "configmaps", "a")
     (await client.post(core(namespace, "configmaps"), config_map("a", labels={"x/y": "1"}))).ok()
     operations = [
@@ -190,7 +190,7 @@ async def generate_name_completes_the_name(client: ContractClient, namespace: st
 
 @expectation
 async def refusals_are_status_objects(client: ContractClient, namespace: str) -> None:
-    """404, 409 and 422 say in a Status what is wrong with which object."""
+    """A Status explains each 404, 409 and 422 and names the object."""
     path = core(namespace, "configmaps")
     body = (await client.get(core(namespace, "configmaps", "zz"))).refused(404, "NotFound")
     assert (body["message"], body["details"]) == (
@@ -215,7 +215,7 @@ async def refusals_are_status_objects(client: ContractClient, namespace: str) ->
 
 @expectation
 async def senseless_requests_are_refused(client: ContractClient, namespace: str) -> None:
-    """Bad bodies are 400, other media types 415, verbs in the wrong place 405, unknown resources 404."""
+    """Bad bodies get 400, other media types 415, verbs in the wrong place 405, unknown resources 404."""
     path = core(namespace, "configmaps")
     (await client.post(path, '{"half')).refused(400, "BadRequest")
     (await client.post(path, config_map("b", namespace="elsewhere"))).refused(400, "BadRequest")
@@ -238,7 +238,7 @@ async def a_version_on_create_is_refused(client: ContractClient, namespace: str)
 
 @expectation
 async def dry_run_keeps_nothing(client: ContractClient, namespace: str) -> None:
-    """A dry run answers like the real thing and stores nothing."""
+    """A dry run gets the usual answer and stores nothing."""
     path = core(namespace, "configmaps")
     assert (await client.post(path, config_map("dry"), dryRun="All")).status == 201
     (await client.get(f"{path}/dry")).refused(404, "NotFound")
@@ -251,7 +251,7 @@ async def dry_run_keeps_nothing(client: ContractClient, namespace: str) -> None:
 
 @expectation
 async def delete_answers_success_and_the_object_is_gone(client: ContractClient, namespace: str) -> None:
-    """A deletion names the deleted object; a second deletion finds nothing."""
+    """The answer to a deletion names the object; a second deletion gets 404."""
     path = core(namespace, "configmaps", "a")
     uid = (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()["metadata"]["uid"]
     body = (await client.delete(path)).ok()
@@ -273,7 +273,7 @@ async def delete_minds_its_preconditions(client: ContractClient, namespace: str)
 
 @expectation
 async def finalizers_hold_a_deleted_object(client: ContractClient, namespace: str) -> None:
-    """With a finalizer the object is only marked; removing the finalizer lets it go."""
+    """The server only marks an object with a finalizer, and deletes it once the finalizer is removed."""
     path = core(namespace, "configmaps", "a")
     body = config_map("a", finalizers=["contract.example.com/hold"])
     (await client.post(core(namespace, "configmaps"), body)).ok()
@@ -288,7 +288,7 @@ async def finalizers_hold_a_deleted_object(client: ContractClient, namespace: st
 
 @expectation
 async def delete_collection_deletes_what_is_selected(client: ContractClient, namespace: str) -> None:
-    """The deletion of a collection takes a selector."""
+    """The deletion of a collection deletes only the selected objects."""
     path = core(namespace, "configmaps")
     for name, label in (("a", "1"), ("b", "1"), ("c", "2")):
         (await client.post(path, config_map(name, labels={"set": label}))).ok()
@@ -299,7 +299,7 @@ async def delete_collection_deletes_what_is_selected(client: ContractClient, nam
 
 @expectation
 async def an_immutable_config_map_stays(client: ContractClient, namespace: str) -> None:
-    """Its data cannot change, nor can it become mutable again; its labels can."""
+    """The data of an immutable ConfigMap cannot change, nor can it become mutable again; its labels can change."""
     path = core(namespace, "configmaps", "a")
     (await client.post(core(namespace, "configmaps"), {**config_map("a"), "immutable": True})).ok()
     answer = await client.patch(path, {"data": {"key": "other"}})
@@ -313,7 +313,7 @@ async def an_immutable_config_map_stays(client: ContractClient, namespace: str) 
 
 @expectation
 async def identity_cannot_be_patched(client: ContractClient, namespace: str) -> None:
-    """A patch cannot change name, namespace and uid of an object."""
+    """A patch cannot change name, namespace, uid and creation time of an object."""
     path = core(namespace, "configmaps", "a")
     (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()
     (await client.patch(path, {"metadata": {"name": "b"}})).refused(400, "BadRequest")
@@ -327,7 +327,7 @@ async def identity_cannot_be_patched(client: ContractClient, namespace: str) -> 
 
 @expectation
 async def label_values_are_checked(client: ContractClient, namespace: str) -> None:
-    """A value that is not a valid label value is refused."""
+    """The server refuses an invalid label value."""
     answer = await client.post(core(namespace, "configmaps"), config_map("a", labels={"x": "not a value"}))
     answer.refused(422, "Invalid")
     assert answer.causes() == {("metadata.labels", "FieldValueInvalid")}
@@ -335,7 +335,7 @@ async def label_values_are_checked(client: ContractClient, namespace: str) -> No
 
 @expectation
 async def a_deployment_has_defaults_and_a_fixed_selector(client: ContractClient, namespace: str) -> None:
-    """One replica by default; the selector must fit the template and cannot change."""
+    """A Deployment has one replica by default; its selector must fit the template and cannot change."""
     created = (await client.post(deployments(namespace), deployment("d"))).ok()
     assert created["spec"]["replicas"] == 1
     assert created["metadata"]["generation"] == 1
@@ -352,7 +352,7 @@ async def a_deployment_has_defaults_and_a_fixed_selector(client: ContractClient,
 
 @expectation
 async def a_namespace_names_itself_and_is_active(client: ContractClient, namespace: str) -> None:
-    """A namespace carries its name as a label, and its phase."""
+    """A namespace has its name as a label, and the phase Active."""
     body = (await client.get(f"/api/v1/namespaces/{namespace}")).ok()
     assert body["metadata"]["labels"]["kubernetes.io/metadata.name"] == namespace
     assert body["status"]["phase"] == "Active"

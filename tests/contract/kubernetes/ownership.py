@@ -1,4 +1,4 @@
-"""Expectations about the patches that know lists and managers: strategic merge and server-side apply."""
+"""Expectations about strategic merge patches and server-side apply."""
 
 # An expectation states what holds; it is no command.
 # ruff: noqa: D401
@@ -28,7 +28,7 @@ async def apply(client: ContractClient, path: str, body: Any, manager: str, **qu
 
 @expectation
 async def strategic_merge_knows_lists(client: ContractClient, namespace: str) -> None:
-    """Containers and their environment merge by name; directives delete; finalizers unite."""
+    """Containers and their environment merge by name; directives delete; finalizers are added to the list."""
     path = deployments(namespace, "d")
     (await client.post(deployments(namespace), deployment("d"))).ok()
 
@@ -67,7 +67,7 @@ async def conditions_merge_by_type(client: ContractClient, namespace: str) -> No
 
 @expectation
 async def apply_creates_and_repeats_quietly(client: ContractClient, namespace: str) -> None:
-    """The first apply creates with 201, the same again is 200 and takes no version."""
+    """The first apply gets 201; the same apply again gets 200 and keeps the version."""
     path = core(namespace, "configmaps", "a")
     first = await apply(client, path, config_map("a"), "one")
     assert first.status == 201
@@ -81,7 +81,7 @@ async def apply_creates_and_repeats_quietly(client: ContractClient, namespace: s
 
 @expectation
 async def apply_conflicts_unless_forced(client: ContractClient, namespace: str) -> None:
-    """Another manager's field with another value conflicts; force takes it over; equal values are shared."""
+    """An apply conflicts with another manager's different value; force takes the field; equal values are shared."""
     path = core(namespace, "configmaps", "a")
     (await apply(client, path, config_map("a", {"x": "1", "y": "1"}), "one")).ok()
     answer = await apply(client, path, config_map("a", {"x": "2"}), "two")
@@ -97,7 +97,7 @@ async def apply_conflicts_unless_forced(client: ContractClient, namespace: str) 
 
 @expectation
 async def apply_removes_what_is_given_up(client: ContractClient, namespace: str) -> None:
-    """A field goes if its only manager no longer applies it; a field that another manager shares stays."""
+    """The server removes a field that its only manager no longer applies, and keeps one that another shares."""
     path = core(namespace, "configmaps", "a")
     (await apply(client, path, config_map("a", {"x": "1", "y": "1", "z": "1"}), "one")).ok()
     (await apply(client, path, config_map("a", {"y": "1"}), "two")).ok()
@@ -135,7 +135,7 @@ async def apply_knows_the_scale_subresource(client: ContractClient, namespace: s
 
 @expectation
 async def apply_on_a_custom_object(client: ContractClient, namespace: str) -> None:
-    """Maps merge field by field, defaults come back, a schema's keyed lists merge by their keys."""
+    """Maps merge field by field, removed fields get their defaults, and keyed lists merge by their keys."""
     await served(client)
     path = widgets(namespace, "a")
     spec = {"model": "m", "labels": {"x": "1", "y": "2"}, "cost": "5"}
@@ -169,7 +169,7 @@ async def apply_on_a_custom_object(client: ContractClient, namespace: str) -> No
 
 @expectation
 async def apply_needs_a_manager_and_a_typed_object(client: ContractClient, namespace: str) -> None:
-    """Without fieldManager 422, without kind 400, with managedFields 400; YAML is read."""
+    """An apply without fieldManager gets 422, without kind 400, with managedFields 400; YAML is accepted."""
     path = core(namespace, "configmaps", "a")
     answer = await client.patch(path, config_map("a"), content=APPLY)
     answer.refused(422, "Invalid")
@@ -183,7 +183,7 @@ async def apply_needs_a_manager_and_a_typed_object(client: ContractClient, names
 
 @expectation
 async def apply_is_validated(client: ContractClient, namespace: str) -> None:
-    """An applied object that breaks its schema is refused, and status needs an object to belong to."""
+    """The server refuses an applied object that breaks its schema, and a status without its object."""
     await served(client)
     (await apply(client, widgets(namespace, "a"), widget("a", {}), "one")).refused(422, "Invalid")
     body = {"apiVersion": f"{GROUP}/v1", "kind": "Widget", "metadata": {"name": "a"}, "status": {"replicas": 1}}
@@ -203,7 +203,7 @@ async def an_object_made_without_apply_resists_it(client: ContractClient, namesp
 
 @embedded_only("the real server tracks ownership from the first write on")
 async def ownership_is_tracked_from_the_first_apply(client: ContractClient, namespace: str) -> None:
-    """Objects without any apply carry no managedFields, which keeps them small."""
+    """An object that no client has applied has no managedFields, which keeps it small."""
     path = core(namespace, "configmaps", "a")
     created = (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()
     assert "managedFields" not in created["metadata"]

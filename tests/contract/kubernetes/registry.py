@@ -1,4 +1,4 @@
-"""The list of expectations: functions that check any server that claims to be a Kubernetes API."""
+"""The list of expectations: functions that check a server of the Kubernetes API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Check = Callable[[ContractClient, str], Awaitable[None]]
 
 @dataclass(frozen=True)
 class ApiExpectation:
-    """One thing that the API does. ``embedded_only`` says why a test cannot ask a real server for it."""
+    """One behaviour of the API. ``embedded_only`` says why the tests do not check it on a real server."""
 
     name: str
     check: Check
@@ -29,7 +29,7 @@ def expectation(check: Check) -> Check:
 
 
 def embedded_only(reason: str) -> Callable[[Check], Check]:
-    """Add a check that a test can only ask of the embedded server, because of ``reason``."""
+    """Add a check that runs on the embedded server only, because of ``reason``."""
 
     def add(check: Check) -> Check:
         EXPECTATIONS.append(ApiExpectation(check.__name__, check, reason))

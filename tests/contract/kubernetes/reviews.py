@@ -44,7 +44,7 @@ async def access(client: ContractClient, **spec: Any) -> ClientAnswer:
 
 @expectation
 async def a_token_of_a_service_account_is_its(client: ContractClient, namespace: str) -> None:
-    """The review names user, uid, groups, an extra field, and the API server's own audiences."""
+    """A review of a token has user, uid, groups, extra fields, and the API server's own audiences."""
     uid = (await account(client, namespace))["metadata"]["uid"]
     status = (await issued(client, namespace)).ok()["status"]
     assert status["expirationTimestamp"]
@@ -60,7 +60,7 @@ async def a_token_of_a_service_account_is_its(client: ContractClient, namespace:
 
 @expectation
 async def a_token_is_good_for_its_audiences_only(client: ContractClient, namespace: str) -> None:
-    """A token for another audience is invalid here; a review for an audience says whether the token is good for it."""
+    """A review without audiences refuses a token for others; a review with audiences returns those that fit."""
     await account(client, namespace)
     token = (await issued(client, namespace, audiences=["one", "two"])).ok()["status"]["token"]
     refused = await whose(client, token)
@@ -73,7 +73,7 @@ async def a_token_is_good_for_its_audiences_only(client: ContractClient, namespa
 
 @expectation
 async def tokens_are_issued_for_ten_minutes_at_least(client: ContractClient, namespace: str) -> None:
-    """The ServiceAccount has to exist."""
+    """The server refuses a token of one minute, and one for a ServiceAccount that does not exist."""
     (await issued(client, namespace)).refused(404, "NotFound")
     await account(client, namespace)
     answer = await issued(client, namespace, expirationSeconds=60)
@@ -100,7 +100,7 @@ async def a_review_is_about_something(client: ContractClient, namespace: str) ->
 
 @expectation
 async def rights_are_those_of_user_and_groups(client: ContractClient, namespace: str) -> None:
-    """A user without rights may not read the page; a user in the group of masters may."""
+    """A user without rights may not read the page; a user in the group ``system:masters`` may."""
     stranger = {"user": f"stranger-of-{namespace}", "uid": "u1", "extra": {"scopes": ["a", "b"]}}
     answer = await access(client, **stranger, groups=["system:authenticated"], **METRICS)
     assert answer.status == 201

@@ -15,7 +15,7 @@ WATCHED = {"watched": "yes"}
 
 @expectation
 async def a_watch_from_a_list_sees_what_follows(client: ContractClient, namespace: str) -> None:
-    """ADDED, MODIFIED, DELETED with growing versions; the deletion carries the last state and its own version."""
+    """ADDED, MODIFIED and DELETED arrive with growing versions; DELETED has the last state and a new version."""
     path = core(namespace, "configmaps")
     (await client.post(path, config_map("before", labels=WATCHED))).ok()
     version = (await client.get(path, **SELECTED)).ok()["metadata"]["resourceVersion"]
@@ -42,7 +42,7 @@ async def a_watch_from_a_list_sees_what_follows(client: ContractClient, namespac
 
 @expectation
 async def a_watch_without_a_version_starts_with_what_exists(client: ContractClient, namespace: str) -> None:
-    """Unset and 0 both begin with ADDED events for the present state."""
+    """A watch without a version, or with version 0, begins with ADDED events for the present state."""
     path = core(namespace, "configmaps")
     (await client.post(path, config_map("a", labels=WATCHED))).ok()
     (await client.post(path, config_map("b", labels=WATCHED))).ok()
@@ -69,7 +69,7 @@ async def a_watch_replays_after_its_version(client: ContractClient, namespace: s
 
 @expectation
 async def a_watch_for_a_name_hears_of_nothing_else(client: ContractClient, namespace: str) -> None:
-    """A field selector on the name, over all namespaces: list and watch have the objects of that name and no others."""
+    """With a field selector on the name, list and watch of all namespaces have only objects of that name."""
     path, name = core(namespace, "configmaps"), f"named-{namespace}"
     query = {"fieldSelector": f"metadata.name={name}"}
     (await client.post(path, config_map("other"))).ok()
@@ -129,7 +129,7 @@ async def a_watch_of_one_name_and_of_all_namespaces(client: ContractClient, name
 
 @expectation
 async def custom_objects_are_watched_alike(client: ContractClient, namespace: str) -> None:
-    """Status and scale writes arrive as MODIFIED of the whole object."""
+    """Writes to status and scale arrive as MODIFIED with the whole object."""
     await served(client)
     path = widgets(namespace)
     version = (await client.post(path, widget("a", {"model": "m", "replicas": 1}))).ok()["metadata"]["resourceVersion"]
@@ -144,7 +144,7 @@ async def custom_objects_are_watched_alike(client: ContractClient, namespace: st
 
 @expectation
 async def a_held_object_is_modified_then_deleted(client: ContractClient, namespace: str) -> None:
-    """With a finalizer the deletion shows as MODIFIED first; the last finalizer's removal as DELETED only."""
+    """Deleting an object with a finalizer sends MODIFIED; removing its last finalizer sends DELETED."""
     path = core(namespace, "configmaps")
     body = config_map("a", finalizers=["contract.example.com/hold"])
     version = (await client.post(path, body)).ok()["metadata"]["resourceVersion"]
@@ -161,7 +161,7 @@ async def a_held_object_is_modified_then_deleted(client: ContractClient, namespa
 
 @expectation
 async def a_watch_ends_in_order_at_its_time_out(client: ContractClient, namespace: str) -> None:
-    """The stream just ends; a bookmark before that tells the version to go on from."""
+    """The stream ends at its time-out; a bookmark before that has the version to continue from."""
     path = core(namespace, "configmaps")
     (await client.post(path, config_map("a"))).ok()
     query = {"fieldSelector": "metadata.name=a", "allowWatchBookmarks": "true", "timeoutSeconds": 3}
@@ -175,7 +175,7 @@ async def a_watch_ends_in_order_at_its_time_out(client: ContractClient, namespac
 
 @expectation
 async def no_bookmarks_unless_asked_for(client: ContractClient, namespace: str) -> None:
-    """Without ``allowWatchBookmarks`` a quiet stream says nothing."""
+    """Without ``allowWatchBookmarks`` a quiet stream sends nothing."""
     version = (await client.get(core(namespace, "secrets"))).ok()["metadata"]["resourceVersion"]
     async with client.watch(core(namespace, "secrets"), resourceVersion=version, timeoutSeconds=2) as stream:
         assert await stream.rest() == []
@@ -183,7 +183,7 @@ async def no_bookmarks_unless_asked_for(client: ContractClient, namespace: str) 
 
 @expectation
 async def a_streamed_list_marks_its_end(client: ContractClient, namespace: str) -> None:
-    """``sendInitialEvents`` gives the state as ADDED events, then a bookmark that says so."""
+    """``sendInitialEvents`` sends the state as ADDED events, then a bookmark that marks their end."""
     path = core(namespace, "configmaps")
     (await client.post(path, config_map("a"))).ok()
     query = {
@@ -201,7 +201,7 @@ async def a_streamed_list_marks_its_end(client: ContractClient, namespace: str) 
 
 @expectation
 async def a_list_from_the_future_is_refused(client: ContractClient, namespace: str) -> None:
-    """A list at a version that does not exist yet gets a time-out that says why."""
+    """A list at a version that does not exist yet gets 504 with the reason."""
     answer = await client.get(core(namespace, "configmaps"), resourceVersion=10**12)
     body = answer.refused(504, "Timeout")
     assert {cause["reason"] for cause in body["details"]["causes"]} == {"ResourceVersionTooLarge"}
@@ -230,7 +230,7 @@ async def a_list_that_is_not_older_than_a_version(client: ContractClient, namesp
 
 @expectation
 async def a_list_from_the_cache_has_no_pages(client: ContractClient, namespace: str) -> None:
-    """With version 0 a limit is ignored; a client that wants pages asks for the newest state."""
+    """The server ignores the limit of a list at version 0; a list without a version has pages."""
     path = core(namespace, "configmaps")
     for name in ("a", "b", "c"):
         (await client.post(path, config_map(name, labels=WATCHED))).ok()
@@ -243,7 +243,7 @@ async def a_list_from_the_cache_has_no_pages(client: ContractClient, namespace: 
 
 @expectation
 async def a_list_that_is_not_older_than_the_future_is_refused(client: ContractClient, namespace: str) -> None:
-    """The server waits some seconds for its cache, and then says when to ask again."""
+    """The server waits some seconds for its cache and then says when to retry."""
     path = core(namespace, "configmaps")
     for pages in ({}, {"limit": 500}):
         query = {"resourceVersion": 10**12, "resourceVersionMatch": "NotOlderThan", **pages}
@@ -254,7 +254,7 @@ async def a_list_that_is_not_older_than_the_future_is_refused(client: ContractCl
 
 @expectation
 async def a_condition_on_the_version_needs_one(client: ContractClient, namespace: str) -> None:
-    """A match condition needs a version; unknown conditions are refused."""
+    """A match condition needs a version; the server refuses unknown conditions."""
     path = core(namespace, "configmaps")
     (await client.get(path, resourceVersionMatch="NotOlderThan")).refused(422, "Invalid")
     (await client.get(path, resourceVersion=1, resourceVersionMatch="Roughly")).refused(422, "Invalid")
@@ -262,10 +262,10 @@ async def a_condition_on_the_version_needs_one(client: ContractClient, namespace
 
 @embedded_only("a real server keeps its watch cache as long as it runs, whatever etcd forgets")
 async def a_forgotten_version_is_gone(client: ContractClient, namespace: str) -> None:
-    """A watch from before the history is HTTP 200 with one ERROR event that carries 410 Expired."""
+    """A watch from a version before the history gets HTTP 200 and one ERROR event with 410 Expired."""
     path = core(namespace, "configmaps")
     created = (await client.post(path, config_map("a"))).ok()
-    for number in range(200):  # more than the test server remembers
+    for number in range(200):  # more than the embedded server remembers
         (await client.patch(f"{path}/a", {"data": {"key": str(number)}})).ok()
     async with client.watch(path, resourceVersion=created["metadata"]["resourceVersion"]) as stream:
         events = await stream.rest()

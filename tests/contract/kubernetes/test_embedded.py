@@ -13,7 +13,7 @@ HISTORY = 100
 
 @pytest.fixture
 async def client():
-    """Serve an empty cluster that asks for a token, and return a client that has the token."""
+    """Serve an empty cluster that requires a token, and return a client with the token."""
     options = ServerOptions(store=StoreOptions(history_limit=HISTORY))
     async with EmbeddedApiServer(options=options) as api, aiohttp.ClientSession() as session:
         api.access.tokens[TOKEN] = User("admin", ("system:masters", "system:authenticated"))
@@ -24,5 +24,5 @@ async def client():
 
 @pytest.mark.parametrize("expectation", EXPECTATIONS, ids=lambda expectation: expectation.name)
 async def test_expectation(client: ContractClient, expectation: ApiExpectation):
-    """The embedded server does what the contract says."""
+    """The embedded server meets the expectation."""
     await expectation.check(client, NAMESPACE)

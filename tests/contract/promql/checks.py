@@ -1,4 +1,4 @@
-"""Compares an answer of the HTTP API with an expectation; both runners of the contract use it."""
+"""Compares an answer of the HTTP API with an expectation; the tests of both servers use it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TARGET_LABELS = frozenset({"job", "instance"})
 
 
 def vector(body: dict) -> Result:
-    """Return the vector of an answer by labels, less those that the scrape itself adds."""
+    """Return the vector of an answer by labels, without the labels that the scrape adds."""
     assert body["status"] == "success", body
     assert body["data"]["resultType"] == "vector", body
     elements = body["data"]["result"]

@@ -1,8 +1,8 @@
-"""The answers that any Prometheus must give on the contract's history, the embedded one and the real one alike.
+"""The answers that the embedded and a real Prometheus must give on the contract's history.
 
-Among the queries is every text that the original controller sends, and the grouped forms that WVA sends. A shared
-server holds other tests' series too, so the runner makes the names of namespaces, models and jobs unique (``scoped``)
-in page, queries and results.
+The queries contain every text that the original controller sends, and the grouped queries that WVA sends. A shared
+server also has the series of other tests, so the runner makes the names of namespaces, models and jobs unique
+(``scoped``) in page, queries and results.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from wva.collect.retention import Window
 
 @dataclass(frozen=True)
 class QueryExpectation:
-    """A query at an offset and its vector: value by labels, the target's own labels left out."""
+    """A query, its time, and the expected vector: values by labels, without the labels of the target."""
 
     query: str
     at_seconds: float
     result: Result
     times_are_absolute: bool = False
-    """The values are times: the base is to be added to them."""
+    """Whether the values are times, to which the comparison adds the base."""
     times: tuple[Labels, ...] = ()
-    """The elements that are times while the others are not."""
+    """The elements whose values are times, if only some are."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ _QUEUE_SIZE = "inference_extension_flow_control_queue_size"
 _QUEUE_BYTES = "inference_extension_flow_control_queue_bytes"
 
 ORIGINAL_QUERIES = [
-    # The peak at 525 s is inside the minute up to 570 s, and not inside the one up to 585 s: ranges are left-open.
+    # The minute up to 570 s contains the peak at 525 s, and the minute up to 585 s does not: ranges are left-open.
     QueryExpectation(f"max by (pod) (max_over_time({_KV}{{{_SELECTED}}}[1m]))", 570, by_pod(a_0=0.9, a_1=0.25)),
     QueryExpectation(f"max by (pod) (max_over_time({_KV}{{{_SELECTED}}}[1m]))", 584.999, by_pod(a_0=0.9, a_1=0.25)),
     QueryExpectation(f"max by (pod) (max_over_time({_KV}{{{_SELECTED}}}[1m]))", 585, by_pod(a_0=0.4, a_1=0.25)),
-    # A NaN in the window does not hide the numbers beside it.
+    # A NaN in the window does not hide the other numbers.
     QueryExpectation(f"max by (pod) (max_over_time(vllm:num_requests_waiting{{{_SELECTED}}}[1m]))", 600, by_pod(a_0=9)),
     QueryExpectation(
         f"max by (pod, num_gpu_blocks, block_size) (vllm:cache_config_info{{{_SELECTED}}})",
@@ -105,8 +105,8 @@ ORIGINAL_QUERIES = [
         600,
         {_ONLY: 1e21},
     ),
-    # 285 requests since the restart, 300 before it of which the window of 10 min holds all but none, extrapolated by
-    # nothing: the samples at 15 s and 600 s span 585 s of 600 s, and the counter at 15 s was 15, so 0 is 15 s before.
+    # The counter rises from 15 to 300 before the restart and from 0 to 285 after it. The samples from 15 s to 600 s
+    # span 585 s of the window of 600 s; the counter was 0 at 0 s, so the extrapolation reaches the window's start.
     QueryExpectation(
         'sum(increase(vllm:request_success_total{namespace="team-a",model_name="llama",pod="a-0"}[10m]))',
         600,
@@ -119,7 +119,7 @@ ORIGINAL_QUERIES = [
 ]
 
 GROUPED_QUERIES = [
-    # b-0 ended at 200 s with 0.75; a minute's window sees it until before 260 s, the look-back until before 500 s.
+    # b-0 ended at 200 s with 0.75; a window of a minute contains that before 260 s, the look-back before 500 s.
     QueryExpectation(
         f"max by (namespace, model_name, pod) (max_over_time({_KV}{{{_BOTH}}}[1m]))",
         259.999,
@@ -142,7 +142,7 @@ GROUPED_QUERIES = [
         {_GROUP_A0: 495, _GROUP_A1: 495},
         times_are_absolute=True,
     ),
-    # Any function in between, and the time is that of the evaluation.
+    # With a function inside ``timestamp`` the time is that of the evaluation.
     QueryExpectation(
         f'max by (pod) (timestamp(abs({_KV}{{namespace="team-b"}})))',
         300,
@@ -172,7 +172,7 @@ GROUPED_QUERIES = [
             labels(namespace="team-a", pod="a-1", num_gpu_blocks="2000", block_size="16"): 1,
         },
     ),
-    # a-1 began at 540 with 1000: nothing is made up for the time before it began but half a step.
+    # a-1 began at 540 s with 1000: the extrapolation to the time before that is half a step.
     QueryExpectation(
         f"sum by (namespace, model_name) (increase(vllm:request_success_total{{{_BOTH}}}[2m]))",
         600,
@@ -203,7 +203,7 @@ _ALIAS_TIME = labels(signal=QueueSignal.TIMESTAMP.value, **_ALIAS)
 
 
 def _signals(signal: EngineSignal | CounterSignal | RequestSignal, *found: tuple[dict[str, str], float]) -> Result:
-    """Return elements of an answer that tells its signals apart by a label."""
+    """Return the elements of a grouped answer that have this signal."""
     return {labels(signal=signal.value, **identity): value for identity, value in found}
 
 
@@ -212,13 +212,13 @@ def _config(pod: str, engine: str, blocks: str) -> dict[str, str]:
 
 
 SENT_QUERIES = [
-    # Every text that WVA sends, as it sends it.
+    # The queries of WVA, unchanged.
     QueryExpectation(_KV_QUERY.text, 600, {_GROUP_A0: 0.4, _GROUP_A1: 0.25}),
     QueryExpectation(
         engine_signals(_NAMESPACES).text,
         600,
         {
-            # a-1 has two engines, one of which shows NaN; a-1 has finished nothing, so that its means are not there.
+            # a-1 has two engines, one of which shows NaN; no token counter of a-1 rises, so it has no such means.
             **_signals(
                 EngineSignal.CACHE_CONFIG,
                 (_config("a-0", "0", "1000"), 1),
@@ -240,8 +240,8 @@ SENT_QUERIES = [
         engine_counters(_NAMESPACES).text,
         600,
         {
-            # The values of the last scrape: the restart of a-0 shows. The gaps of a-1 have the name of yesterday, its
-            # hits both names, and what two jobs scrape of it counts once.
+            # The values are those of the last scrape, so the restart of a-0 shows. The gaps of a-1 have the old metric
+            # name, its hits both names, and a series that two jobs scrape counts once.
             **_signals(CounterSignal.TIME, (_A0_ONLY, 600), (_A1_ONLY, 600)),
             **_signals(
                 CounterSignal.CACHE_CONFIG,
@@ -280,12 +280,12 @@ SENT_QUERIES = [
         request_query(_NAMESPACES, Window(300)).text,
         600,
         {
-            # a-0 has finished 285 since its restart; a-1 was not there when the window began, so all it has counts.
+            # a-0 has finished 285 since its restart; a-1 began within the window, so its whole counter counts.
             **_signals(RequestSignal.FINISHED, (_LLAMA, 285 + 1060), (_QWEN, 0)),
             **_signals(RequestSignal.RUNNING, (_LLAMA, 5 + 3 + 4)),
             **_signals(RequestSignal.WAITING, (_LLAMA, math.nan), (_QWEN, 2)),
             **_signals(RequestSignal.QUEUED, (_MISTRAL, 4 + 4 + 2), (_ALIAS, 1)),
-            # Ten parts of the window and the one before it.
+            # The window has ten parts, and the part before it also counts.
             **_signals(RequestSignal.COVERED, (_LLAMA, 11), (_QWEN, 11)),
         },
     ),
@@ -316,7 +316,7 @@ SEMANTICS = [
     QueryExpectation(
         'delta(vllm:num_requests_waiting{namespace="team-a",pod="a-0"}[2m])', 240, {labels(**A0): 2 * 120 / 105}
     ),
-    # Of a series that began within the window, the rate of its last step is the rate.
+    # The rate of a series that began within the window is that of its last step.
     QueryExpectation(
         'sum by (pod) ((rate(vllm:request_success_total{namespace="team-a"}[1m])'
         ' and vllm:request_success_total{namespace="team-a"} offset 1m)'
@@ -328,11 +328,11 @@ SEMANTICS = [
     QueryExpectation(
         'increase(vllm:request_success_total{namespace="team-a",pod="a-1"}[1m])', 555, {labels(**A1): 15 * 1.5}
     ),
-    # An end far from the edge is continued by half a step, a young counter back to its zero, a gauge beyond it.
+    # The extrapolation adds half a step to an end far from the edge, and stops at zero for a counter, not for a gauge.
     QueryExpectation('increase(contract_ended_total{namespace="team-a"}[2m])', 320, {labels(**A0): 90 + 10 + 7.5}),
     QueryExpectation('increase(contract_young_total{namespace="team-a"}[1m])', 345, {labels(**A0): 30 * (45 + 3) / 45}),
     QueryExpectation('delta(contract_young_total{namespace="team-a"}[1m])', 345, {labels(**A0): 30 * (45 + 15) / 45}),
-    # The rest of the functions over a range
+    # Other functions over a range
     QueryExpectation(f'min_over_time({_KV}{{namespace="team-a",pod="a-0"}}[1m])', 540, {labels(**A0): 0.4}),
     QueryExpectation(f'avg_over_time({_KV}{{namespace="team-a",pod="a-0"}}[1m])', 540, {labels(**A0): 0.525}),
     QueryExpectation(f'sum_over_time({_KV}{{namespace="team-a",pod="a-0"}}[1m])', 540, {labels(**A0): 2.1}),
@@ -343,7 +343,7 @@ SEMANTICS = [
     ),
     QueryExpectation('sum_over_time(contract_cancelling{namespace="team-a"}[1m])', 30, {labels(**A0): 1}),
     QueryExpectation('avg_over_time(contract_cancelling{namespace="team-a"}[1m])', 30, {labels(**A0): 1 / 3}),
-    # Subqueries: steps at multiples of the step, the range left-open.
+    # Subqueries: the times are multiples of the step, and the range is left-open.
     QueryExpectation("count_over_time(vector(1)[5m:30s])", 600, {_ONLY: 10}),
     QueryExpectation("sum_over_time(vector(time() % 30)[5m:30s])", 600, {_ONLY: 0}),
     QueryExpectation(
@@ -412,7 +412,7 @@ SEMANTICS = [
         600,
         {labels(set="a", ordinal="0"): 1, labels(set="a", ordinal="1"): 1},
     ),
-    # 4 a step: 1 up to 0.1 s, 2 up to 1 s, 1 up to 10 s; the third of four lies at the end of the second bucket.
+    # Four requests per step: 1 up to 0.1 s, 2 up to 1 s, 1 up to 10 s. The third is at the end of the second bucket.
     QueryExpectation(
         'histogram_quantile(0.75, rate(vllm:time_to_first_token_seconds_bucket{namespace="team-a"}[5m]))',
         600,
@@ -438,7 +438,7 @@ SEMANTICS = [
         600,
         {labels(namespace="team-a", kind="negative"): 1},
     ),
-    # NaN comes last whichever end is asked for; bounds of clamp may contradict each other.
+    # NaN comes last in both topk and bottomk; the bounds of clamp may contradict each other.
     QueryExpectation(
         f'topk(2, {_KV}{{namespace="team-a",pod="a-1"}})',
         600,

@@ -1,7 +1,7 @@
 """The contract's history: one page with explicit timestamps, from which every expected number follows.
 
-Times are offsets in seconds from a base that the runner chooses (at most some minutes ago, or a real server refuses
-the samples).
+Times are offsets in seconds from a base that the runner chooses. A real server refuses samples that are more than some
+minutes old.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _TEN_SECONDS_A_STEP = [
 ]
 
 HISTORY = [
-    # A peak at 525 s, a gauge that is NaN throughout, one that is NaN once, one that ends at 200 s.
+    # Gauges: one with a peak at 525 s, one that is always NaN, one that is NaN once, one that ends at 200 s.
     _series("vllm:kv_cache_usage_perc", {**_every_step("0.4"), 525: "0.9"}, **A0),
     _series("vllm:kv_cache_usage_perc", _every_step("0.25"), **A1),
     _series("vllm:kv_cache_usage_perc", _every_step("NaN"), **A1_SECOND),
     _series("vllm:kv_cache_usage_perc", {**_every_step("0.5", end=195), 200: "0.75"}, **B0),
     _series("vllm:num_requests_waiting", {**_every_step(lambda time: time // 60), 600: "NaN"}, **A0),
     _series("vllm:num_requests_waiting", _every_step("2"), **B0),
-    # Real vLLM: no model_name, two engines of one pod.
+    # As in real vLLM, this metric has no model_name, and one pod has two engines.
     _series(
         "vllm:cache_config_info", _every_step("1"), namespace="team-a", pod="a-0", num_gpu_blocks="1000", **_CONFIG
     ),
@@ -69,7 +69,7 @@ HISTORY = [
         block_size="16",
         engine="1",
     ),
-    # 30 tokens and 0.2 requests a second; a-1 is idle, so that its mean is 0/0.
+    # a-0 computes 30 tokens and 0.2 requests per second; a-1 is idle, so its mean is 0/0.
     _series("vllm:request_generation_tokens_sum", _every_step(lambda time: 30 * time), **A0),
     _series("vllm:request_generation_tokens_count", _every_step(lambda time: time / 5), **A0),
     _series("vllm:request_generation_tokens_sum", _every_step("500"), **A1),
@@ -78,11 +78,11 @@ HISTORY = [
     _series("vllm:request_prompt_tokens_count", _every_step(lambda time: time / 5), **A0),
     _series("vllm:prefix_cache_hits_total", _every_step(lambda time: 3 * time), **A0),
     _series("vllm:prefix_cache_queries_total", _every_step(lambda time: 4 * time), **A0),
-    # One request a second with a restart between 300 and 315, a series that begins at 540, one that never moves.
+    # Counters: one request per second with a restart between 300 s and 315 s; one that begins at 540 s; a constant one.
     _series("vllm:request_success_total", _every_step(lambda time: time if time <= 300 else time - 315), **A0),
     _series("vllm:request_success_total", _every_step(lambda time: 1000 + time - 540, start=540), **A1),
     _series("vllm:request_success_total", _every_step("7"), **B0),
-    # Some were given up; counters of one engine that two jobs scrape, and of another; hits under two names.
+    # Aborted requests; counters of one engine that two jobs scrape, and of a second engine; hits under two names.
     _series("vllm:request_success_total", _every_step("3"), finished_reason="abort", **B0),
     _series("vllm:prompt_tokens_total", _every_step(lambda time: 100 * time), **A0),
     _series("vllm:prompt_tokens_total", _every_step("700"), **A1),
@@ -90,12 +90,12 @@ HISTORY = [
     _series("vllm:prompt_tokens_total", _every_step("800"), **A1_SECOND),
     _series("vllm:prompt_tokens_cached_total", _every_step("100"), **A1),
     _series("vllm:prefix_cache_hits_total", _every_step("90"), **A1),
-    # Histogram: per step 1 up to 0.1, 2 up to 1, 1 up to 10.
+    # Histogram: each step adds one request up to 0.1 s, two up to 1 s, and one up to 10 s.
     *(
         _series("vllm:time_to_first_token_seconds_bucket", _every_step(count), le=bound, **A0)
         for bound, count in _TEN_SECONDS_A_STEP
     ),
-    # Means under their names of today and, for a-1, of yesterday.
+    # Latency sums and counts under their present names and, for a-1, under an old name.
     _series("vllm:time_to_first_token_seconds_sum", _every_step(lambda time: time * 0.1), **A0),
     _series("vllm:time_to_first_token_seconds_count", _every_step(lambda time: time / 5), **A0),
     _series("vllm:inter_token_latency_seconds_sum", _every_step(lambda time: time * 0.6), **A0),
@@ -105,13 +105,13 @@ HISTORY = [
     _series("vllm:num_requests_running", _every_step("5"), **A0),
     _series("vllm:num_requests_running", _every_step("3"), **A1),
     _series("vllm:num_requests_running", _every_step("4"), **A1_SECOND),
-    # Pickers of team-a: one of them scraped twice, one silent since 585 s, and requests under an alias.
+    # Pickers of team-a: two jobs scrape one of them, one is silent since 585 s, and some requests have an alias.
     _series(_QUEUE_SIZE, _every_step("4"), **_EPP),
     _series(_QUEUE_SIZE, _every_step("4"), job="contract-job-twice", **_EPP),
     _series(_QUEUE_SIZE, _every_step("2", end=585), **{**_EPP, "pod": "epp-1"}),
     _series(_QUEUE_SIZE, _every_step("1"), **{**_EPP, "model_name": "alias"}),
     _series("inference_extension_flow_control_queue_bytes", _every_step("4000"), **_EPP),
-    # The scheduler's queue: one model seen by its target name, one only by its own.
+    # The scheduler's queue: one model has its target name, the other only its own name.
     _series(
         "inference_extension_flow_control_queue_size", _every_step("4"), model_name="alias", target_model_name="llama"
     ),
@@ -122,10 +122,10 @@ HISTORY = [
     _series("inference_extension_flow_control_queue_bytes", _every_step("1e+21"), model_name="qwen"),
     _series("contract_pod_info", _every_step("1"), namespace="team-a", pod="a-0", node="n-0"),
     _series("contract_pod_info", _every_step("1"), namespace="team-a", pod="a-1", node="n-1"),
-    # Large numbers that cancel each other out and leave the small one.
+    # The large numbers cancel each other out; their sum is the small one.
     _series("contract_cancelling", {0: "1e+100", 15: "1", 30: "-1e+100"}, **A0),
     _series("contract_text", _every_step("1"), namespace="team-a", text="two\\nlines"),
-    # A counter that ended at 300 s, one that was young then, buckets whose counts fall and whose bounds are negative.
+    # A counter that ends at 300 s, one that begins then, buckets with falling counts and with negative bounds.
     _series("contract_ended_total", _every_step(lambda time: time, end=300), **A0),
     _series("contract_young_total", _every_step(lambda time: 2 + (time - 300) // 15 * 10, start=300), **A0),
     *(

@@ -1,7 +1,7 @@
 """Pages without timestamps, scraped one after the other: staleness, ``up``, label clashes.
 
-Each page comes with the queries that must hold once it has been scraped. A shared server holds other tests' series
-too, so the runner makes the names of namespaces and jobs unique (``scoped``).
+Each page has queries, and the answers that Prometheus must give after the scrape. A shared server also has the series
+of other tests, so the runner makes the names of namespaces and jobs unique (``scoped``).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class LivePage:
 
 @dataclass(frozen=True)
 class LiveScenario:
-    """Pages in order; each changes something that its queries can see, so that a runner can wait for them."""
+    """Pages in order; each changes a query's answer, so that a runner can wait for the change."""
 
     name: str
     target_labels: dict[str, str]
     steps: list[LivePage]
     honor_labels: bool = False
     gone: dict[str, Result] = field(default_factory=dict)
-    """What must hold after the target itself has gone."""
+    """The answers after the target is gone."""
 
 
 _TARGET = {"namespace": "team-a"}

@@ -1,4 +1,4 @@
-"""Words of the contract: label sets, and names that a shared server needs to be unique."""
+"""Label sets of the contract, and names made unique for a shared server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def scoped(text: str, suffix: str) -> str:
 
 
 def labels(**pairs: str) -> Labels:
-    """Return a label set, as keys of expected results; ``metric`` stands for the metric name."""
+    """Return a label set, the key of expected results; the keyword ``metric`` is the metric name."""
     return frozenset(("__name__" if name == "metric" else name, value) for name, value in pairs.items())
 
 

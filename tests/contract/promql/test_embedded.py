@@ -16,7 +16,7 @@ SUFFIX = "-s"
 
 @pytest.fixture
 async def history():
-    """Serve the contract's history and give a function that asks a query."""
+    """Serve the contract's history and return a function that sends a query."""
     page = history_page(BASE, SUFFIX)
     async with EmbeddedPrometheus(now=lambda: BASE + 900.0) as prometheus, aiohttp.ClientSession() as session:
         target = ScrapeTarget(InProcess(lambda: page), {"job": "contract", "instance": "i"}, honor_labels=True)
@@ -33,7 +33,7 @@ async def history():
 
 @pytest.mark.parametrize("expectation", EXPECTATIONS, ids=lambda expectation: expectation.query[:80])
 async def test_query_on_the_history(history, expectation: QueryExpectation):
-    """The answer is that of the contract."""
+    """The embedded Prometheus gives the expected answer."""
     status, body = await history(expectation.query, expectation.at_seconds)
     assert status == 200, body
     assert_expectation(expectation, body, base_seconds=BASE, suffix=SUFFIX)
@@ -41,7 +41,7 @@ async def test_query_on_the_history(history, expectation: QueryExpectation):
 
 @pytest.mark.parametrize("expectation", ERRORS, ids=lambda expectation: expectation.query[:80])
 async def test_query_that_fails(history, expectation: ErrorExpectation):
-    """Status, kind of error and shape are those of the contract."""
+    """The embedded Prometheus gives the expected status and kind of error."""
     status, body = await history(expectation.query)
     assert (status, body["status"], body["errorType"]) == (expectation.status, "error", expectation.kind)
     assert body["error"]
@@ -49,7 +49,7 @@ async def test_query_that_fails(history, expectation: ErrorExpectation):
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 async def test_live_scenario(scenario: LiveScenario):
-    """After each page, and after the target has gone, the contract's queries hold."""
+    """The embedded Prometheus gives the expected answers after each page, and after the target is gone."""
     clock = [float(BASE)]
     page = [""]
     async with EmbeddedPrometheus(now=lambda: clock[0]) as prometheus, aiohttp.ClientSession() as session:

@@ -157,7 +157,7 @@ replicas = st.builds(
 
 @given(replicas, st.floats(0, 1e5), st.floats(0, 1e4), st.floats(1, 1e3))
 def test_a_looser_target_never_takes_less(replica, ttft, itl, pooled):
-    """And every rate is a number above 0."""
+    """Every rate is a number above 0."""
     assume(replica is not None)
     found, looser = assure([(replica, Target(times * ttft, times * itl), pooled) for times in (1, 2)])
     assert found.rate > 0

@@ -118,12 +118,12 @@ def solved():
 
 
 def test_the_example_of_the_optimizer_is_what_the_code_computes():
-    """Unlimited, and greedy under every policy."""
+    """The example is computed without limit and under every policy."""
     assert solved() == rows("Example of the optimizer")[1]
 
 
 def test_the_numbers_of_the_page_are_those_of_the_code():
-    """Thresholds, windows and bounds."""
+    """The page has the thresholds, windows and bounds of the code."""
     for words in (
         f"else {DEFAULT_BATCH}.",
         f"{KV_SHARE * 100:g} % of the KV cache",

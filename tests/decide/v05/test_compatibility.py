@@ -35,7 +35,7 @@ def test_an_idle_pair_shrinks():
 
 
 def test_an_unreached_number_blocks_the_whole_model():
-    """The transition rule: saturated, but the status says 2 and one replica exists."""
+    """The model is saturated, but the status says 2 and one replica exists, so nothing changes."""
     decisions = old().cycle(variant("a", desired=2), variant("b", desired=1), a=[FULL], b=[FULL])
     assert numbers(decisions) == {"a": 2, "b": 1}
 
@@ -57,7 +57,7 @@ def test_a_pod_that_reports_nothing_but_nan_counts_as_idle():
 
 
 def test_without_any_decision_the_status_is_published():
-    """With its accelerator; the cause is ours."""
+    """The series has the number and the accelerator of the status."""
     given = variant(replicas=4, desired=3, status_accelerator="H100")
     decision = old().cycle(given, a=[SILENT] * 4)["a"]
     assert (decision.desired, decision.reason, decision.source) == (3, Reason.METRICS_MISSING, Source.PREVIOUS_DESIRED)

@@ -1,7 +1,7 @@
-"""ConfigMaps of every kind, in the namespace of the controller and in one of a tenant, and what is decided with them.
+"""ConfigMaps of every kind, in the controller's namespace and in a tenant's, and the decisions that follow from them.
 
-An input is a JSON mapping of keys to texts, or a list of such mappings that replace one another; any other input is the
-text of two entries.
+An input is a JSON mapping of keys to texts, or a list of such mappings that replace one another. Any other input
+becomes the text of two entries.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SNAPSHOT = Snapshot.of(
 
 
 def words():
-    """Return the fields of all kinds, the names of keys, and pieces of YAML."""
+    """Return the fields of all kinds of ConfigMap, some keys, and pieces of YAML."""
     for fields in FIELDS:
         for name in sorted(fields):
             yield from (name, f"{name}: ")
@@ -87,7 +87,7 @@ def words():
 
 
 def check(data):
-    """No text stops the controller; policies are in range, messages are short, and a deletion restores the defaults."""
+    """No text stops the controller; policies stay in range, messages short, and a deletion restores the defaults."""
     steps = _steps(data)
     policy = LiveConfiguration(_SETTINGS, refusal=lambda _: "")
     built_in = policy.policy

@@ -7,7 +7,7 @@ import math
 from wva.scale_from_zero.gateway import QUEUE_SIZE_METRIC, parse_queues
 
 MOST_BYTES = 1024 * 1024
-"""A page may be as large."""
+"""The largest page that WVA reads."""
 
 
 def words():
@@ -32,7 +32,7 @@ def words():
 
 
 def check(data):
-    """Find a finite number above zero for each model that a page names, or raise ValueError."""
+    """``parse_queues`` returns a finite number above zero for each model of a page, or raises ValueError."""
     try:
         found = parse_queues(data.decode("utf-8"))
     except ValueError:

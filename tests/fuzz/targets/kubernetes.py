@@ -1,4 +1,4 @@
-"""Bodies of the API server: objects of every kind, lists, lines of a watch, refusals; and what WVA reads from them."""
+"""Bodies of the API server: objects of every kind, lists, lines of a watch, refusals. WVA reads values from them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _LOOP = asyncio.new_event_loop()
 
 
 def words():
-    """Return every field that WVA reads, and other things that a body may have."""
+    """Return every field that WVA reads, and other texts that a body may contain."""
     for kind in KINDS:
         yield from _fields(kind.type, set())
     yield from ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "type", "object", "items", "continue", "details")
@@ -85,7 +85,7 @@ def _structs(info):
 
 
 def check(data):
-    """Only DecodeError and ApiError are raised; numbers are in range; one bad body hides no later object."""
+    """WVA raises only DecodeError and ApiError; numbers stay in range; one bad body hides no later object."""
     taken = [_object(resource, data) for resource in KINDS]
     _list(data)
     _line(data)
@@ -149,7 +149,7 @@ def _variant(va, target):
 
 
 def _scaler(scaler):
-    """No number of a scaler leaves the range of replicas."""
+    """Assert that the bounds of a scaler stay in the range of replicas."""
     stores = ScalerStores(Store(), Store())
     stores.add_indexes()
     store = stores.hpas if isinstance(scaler, HorizontalPodAutoscaler) else stores.scaled_objects
@@ -213,7 +213,7 @@ def _list(data):
 
 
 def _line(data):
-    """Watch a bad line, an event of any kind, and the event after it on the same stream."""
+    """WVA skips a bad line of a watch and reads the next event on the same stream."""
     for line in (data, b'{"type":"MODIFIED","object":' + data + b"}"):
         if b"\n" in line:
             continue
@@ -222,13 +222,13 @@ def _line(data):
 
 
 async def _changes(lines):
-    """Return the changes of one request; None when a line said that the request has failed."""
+    """Return the changes of one request; None if a line ended the request with an error."""
     target = WatchTarget(client=_Client(lines), resource=kinds.PODS, instruments=_INSTRUMENTS)
     changes = []
     with contextlib.suppress(errors.ApiError):
         async with aclosing(one_request(target, resource_version="1")) as found:
             async for change in found:
-                changes.append(change)  # noqa: PERF401 - an error ends it in the middle
+                changes.append(change)  # noqa: PERF401 - keeps the changes before an error
         return changes
     return None
 

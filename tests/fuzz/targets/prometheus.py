@@ -36,7 +36,7 @@ _FRESHNESS = Freshness(60.0, 300.0)
 
 
 def words():
-    """Return the names of the format, the labels that WVA reads, and values at the limits of a sample."""
+    """Return the names in an answer, the labels that WVA reads, and values at the limits of a sample."""
     yield from ("status", "success", "error", "errorType", "data", "resultType", "vector", "matrix", "result", "metric")
     yield from ("value", "histogram", "warnings", "infos", "namespace", "ns", "pod", "pod_name", "p", "model_name", "m")
     yield from (
@@ -66,7 +66,7 @@ def words():
 
 
 def check(data):
-    """Read a vector or a PrometheusError; each value is possible for its signal; no text has the secret."""
+    """WVA reads a vector or raises PrometheusError; each value is possible for its signal; no text has the secret."""
     told = [error_reason(data, secret=SECRET)]
     try:
         vector = at_once(decode_vector(data, secret=SECRET))

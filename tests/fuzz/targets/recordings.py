@@ -1,4 +1,4 @@
-"""Recorded cycles, as ``wva decide`` reads them, and the decisions on them."""
+"""Recordings as ``wva decide`` reads them, and WVA's decisions on them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def words():
 
 
 def check(data):
-    """Raise only the two declared errors; write the recording as it was; decide on it within range."""
+    """Only the two declared errors are raised; a recording survives writing and reading; decisions are in range."""
     try:
         recording = read_recording(data)
     except (msgspec.DecodeError, NumberError) as error:

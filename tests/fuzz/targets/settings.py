@@ -1,4 +1,4 @@
-"""The main ConfigMap, at the start and while the process runs; a JSON mapping of keys to texts, or one text for all."""
+"""The main ConfigMap, at the start and while the process runs. An input is a JSON mapping, or one text for all keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEYS = sorted({key for field in declarations(Settings).values() for key in field
 SECRET = "hunter2"
 LONGEST_LINE = 2_000
 MOST_CHARACTERS = 1_000
-"""Of the text that stands in for every setting."""
+"""The longest text that becomes the value of every setting."""
 _BASE = {"PROMETHEUS_BASE_URL": "https://p", "POD_NAMESPACE": "wva"}
 
 

@@ -1,4 +1,4 @@
-"""Texts of one value: quantities, durations, times, costs, annotations, numbers of Prometheus, tokens, addresses."""
+"""Texts with one value: quantities, durations, times, costs, annotations, Prometheus numbers, tokens, addresses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_GPUS = 1_000_000
 
 
 def words():
-    """Return units, months, prefixes and signs."""
+    """Return units, times, numbers, prefixes of GPU names, and pieces of tokens and addresses."""
     yield from (
         "ns",
         "us",
@@ -69,7 +69,7 @@ def words():
 
 
 def check(data):
-    """Each reader gives a value within its range, or the one error that it declares."""
+    """Each reader returns a value within its range, or raises the one error that it declares."""
     text = data.decode("utf-8", errors="replace")
     return sum(reads(text) for reads in (_duration, _boolean, _time, _amounts, _bounds, _promql, _token, _address)) > 0
 

@@ -1,4 +1,4 @@
-"""Command lines of containers: a JSON list of words, or a text that is the script of ``sh -c``."""
+"""Command lines of containers. An input is a JSON list of words, or the script of ``sh -c``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from wva.numbers import MAX_REPLICAS
 
 
 def words():
-    """Return the arguments, and the words around them."""
+    """Return vLLM's arguments, and pieces of shell scripts."""
     for name in sorted({*_FLAGS, *_NUMBERS, *_TEXTS}):
         yield from (f"--{name}", f"--{name.replace('_', '-')}=")
     yield from ("sh", "/bin/bash", "-c", "'", '"', " ", "\\\n", "vllm serve m", "=", "0", "1", "auto", "0.9", "1e9")
 
 
 def check(data):
-    """Numbers are finite and within what an engine can have; the same words give the same parameters."""
+    """Numbers are finite and possible for an engine; the same command gives the same parameters."""
     text = data.decode("utf-8", errors="replace")
     try:
         given = json.loads(text)

@@ -1,6 +1,6 @@
-"""The values of an allocation, without numpy: servers, allocations, and what the solvers ask of a system.
+"""The values of an allocation, without numpy: servers, allocations, and the solvers' view of a system.
 
-A *server* is what serves one model for one service class. An *allocation* gives it replicas on one accelerator.
+A *server* serves one model for one service class. An *allocation* gives it replicas on one accelerator.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_ACCELERATOR: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class OriginalLoad:
-    """Arriving requests per minute, and their mean tokens."""
+    """Requests per minute, and their mean tokens."""
 
     per_minute: float
     input_tokens: float
@@ -28,13 +28,14 @@ class OriginalLoad:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Replicas on an accelerator, what they cost, and what they do.
+    """Replicas on an accelerator, their cost and their performance.
 
-    ``value`` is what the solvers minimise: the cost of getting there from the current allocation.
+    The solvers minimise ``value``: the cost of the change from the current allocation.
     ``itl``, ``ttft`` and ``wait`` are means in ms, ``rho`` the used share of the batch and ``busy`` the share of time
-    with any request, all at the offered load; ``rate`` is what one replica takes within its targets, and ``offered``
-    what the server is asked for, both in requests per second. One that leaves ``short`` requests per second of that is
-    for best effort alone; one with ``parts`` is all of these, on several accelerators.
+    with any request, all at the offered load. ``rate`` is the rate that one replica serves within its targets, and
+    ``offered`` the rate that the server must serve, both in requests per second. Only best effort uses an allocation
+    that leaves ``short`` requests per second unserved. An allocation with ``parts`` is their sum, on several
+    accelerators.
     """
 
     accelerator: str
@@ -55,11 +56,11 @@ class Allocation:
 
     @property
     def max_rpm(self) -> float:
-        """Requests per minute that one replica takes within its targets."""
+        """Requests per minute that one replica serves within its targets."""
         return self.rate * 60
 
     def cut(self, replicas: int) -> Allocation:
-        """Return the part of the allocation that there is capacity for; its latencies are those of the whole still."""
+        """Return a part of the allocation that fits the capacity; its latencies are still those of the whole."""
         factor = replicas / self.replicas
         return replace(self, replicas=replicas, cost=self.cost * factor, value=self.value * factor)
 
@@ -80,7 +81,7 @@ class OriginalServer:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to solve. ``delayed``: best effort only after all classes were served, not after each."""
+    """How to solve. With ``delayed``, best effort begins after all classes were served, not after each."""
 
     unlimited: bool = True
     best_effort: BestEffort = BestEffort.NONE
@@ -88,7 +89,7 @@ class Options:
 
 
 class Market(Protocol):
-    """What the solvers ask of a system."""
+    """The view of a system that the solvers need."""
 
     @property
     def options(self) -> Options:
@@ -97,22 +98,22 @@ class Market(Protocol):
 
     @property
     def servers(self) -> Mapping[str, OriginalServer]:
-        """All servers that may be served, by name."""
+        """All servers by name."""
         ...
 
     @property
     def capacity(self) -> Mapping[str, int]:
-        """Cards that there are, by type."""
+        """Existing cards by type."""
         ...
 
     def rank(self, server: OriginalServer) -> int:
-        """Return the priority of a server, 1 the highest."""
+        """Return the priority of a server; 1 is the highest."""
         ...
 
     def type_of(self, accelerator: str) -> str:
-        """Return in which kind of cards an accelerator is counted."""
+        """Return the type of card that counts an accelerator."""
         ...
 
     def cards(self, server: OriginalServer, accelerator: str) -> int:
-        """Return the cards that one replica takes."""
+        """Return the cards that one replica needs."""
         ...

@@ -2,11 +2,12 @@
 
 Formulas: docs/design/queueing-formulas.md#candidates-and-their-value.
 
-All pairs are sized together, then evaluated together at the load that each replica would get. A pair without a
-candidate says why.
+All pairs are sized together, then evaluated together at the load of each replica. A pair without a candidate has a
+reason in words.
 
-Three things differ from the Go controller: a TPS target asks for the larger of the promised and the arriving tokens per
-second; a profile without ``at_tokens`` has its batch at any number of tokens; batches are bounded.
+Three things differ from the Go controller: a server with a TPS target must serve the larger of the promised and the
+arriving tokens per second; the batch of a profile without ``at_tokens`` holds at any number of tokens; batches are
+bounded.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from wva.model.records import replace
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What a server could get: allocations sorted by accelerator, and why other accelerators are none."""
+    """The possible allocations of a server, sorted by accelerator, and why other accelerators are not possible."""
 
     server: OriginalServer
     allocations: tuple[Allocation, ...]
@@ -39,7 +40,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """What a server asks of every accelerator; ``required`` are requests per second."""
+    """The demand of a server on every accelerator; ``required`` is in requests per second."""
 
     server: OriginalServer
     target: OriginalTarget
@@ -48,7 +49,7 @@ class _Ask:
 
 
 class _CandidatePair(NamedTuple):
-    """A server and an accelerator that have all that sizing needs."""
+    """A server and an accelerator with everything that sizing needs."""
 
     ask: _Ask
     profile: Profile
@@ -83,7 +84,7 @@ def candidates(system: System) -> tuple[Candidates, ...]:
 
 
 def evaluated(allocations: list[Allocation]) -> tuple[Allocation, ...]:
-    """Return the allocations with the latencies and the load that their replicas would have."""
+    """Return the allocations with the latencies and the load of their replicas."""
     queues = [allocation.queue for allocation in allocations if allocation.queue is not None]
     rates = [each.offered / each.replicas for each in allocations if each.queue is not None]
     done = iter(perform(queues, rates))
@@ -91,7 +92,7 @@ def evaluated(allocations: list[Allocation]) -> tuple[Allocation, ...]:
     for allocation in allocations:
         performance = None if allocation.queue is None else next(done)
         if performance is not None:
-            allocation = replace(  # noqa: PLW2901 - the same allocation, told more about
+            allocation = replace(  # noqa: PLW2901 - the same allocation with more fields set
                 allocation,
                 itl=performance.itl,
                 ttft=performance.wait + performance.prefill,
@@ -106,7 +107,7 @@ def evaluated(allocations: list[Allocation]) -> tuple[Allocation, ...]:
 def _pairs(
     system: System,
 ) -> tuple[list[_CandidatePair], dict[str, list[Allocation]], dict[str, list[tuple[str, str]]]]:
-    """Return the pairs to size, the allocations that need no sizing, and what is no candidate."""
+    """Return the pairs to size, the allocations that need no sizing, and the refused accelerators."""
     pairs: list[_CandidatePair] = []
     found: dict[str, list[Allocation]] = {}
     dropped: dict[str, list[tuple[str, str]]] = {}
@@ -133,7 +134,7 @@ def _pairs(
 
 
 def _ask(system: System, server: OriginalServer) -> _Ask | str:
-    """Return what a server asks for, or in words why it can have no candidate at all."""
+    """Return the demand of a server, or in words why it cannot have a candidate."""
     service_class = system.classes.get(server.service_class)
     if service_class is None:
         return f"service class {server.service_class} is not known"
@@ -169,7 +170,7 @@ def _pair(system: System, ask: _Ask, name: str) -> _CandidatePair | str:
 
 
 def _idle(pair: _CandidatePair) -> Allocation:
-    """Return what a server without load gets: its minimum, else nothing at all."""
+    """Return the allocation of a server without load: its minimum, or no replicas."""
     server, profile = pair.ask.server, pair.profile
     current = server.current
     if server.min_replicas == 0:
@@ -194,7 +195,7 @@ def _idle(pair: _CandidatePair) -> Allocation:
 
 
 def _replicas(ask: _Ask, rate: float) -> int:
-    """Return the replicas that take what is asked for, at requests per second of one replica."""
+    """Return the replicas that serve the demand, if one replica serves ``rate`` requests per second."""
     return max(rounded_up(ask.required / rate), ask.server.min_replicas)
 
 

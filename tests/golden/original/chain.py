@@ -1,11 +1,11 @@
-"""Steady state of many replicas at once: a birth-death chain in numpy, float64.
+"""Computes the steady state of many replicas at once: a birth-death chain in numpy, float64.
 
 Formulas: docs/design/queueing-formulas.md#steady-state.
 
-Each row is one queue. The weights of the states below the full batch are kept as logarithms relative to the highest
-service rate, those of the waiting part are summed in closed form (``geometric``), and the mean wait comes from the mean
-number waiting, not from a difference of two large means. The chain is finite, so it has a steady state at any load,
-also beyond what it can serve: an overloaded replica gets an answer instead of an error.
+Each row is one queue. The weights of the states below the full batch are logarithms relative to the highest service
+rate. A closed form sums the weights of the waiting part (``geometric``). The mean wait comes from the mean number
+waiting, not from a difference of two large means. The chain is finite, so it has a steady state at any load: an
+overloaded replica gets an answer instead of an error.
 
 ``log_load`` is the natural logarithm of arrival rate / highest service rate throughout: 0 is saturation.
 """
@@ -25,7 +25,7 @@ from tests.golden.original.geometric import Vector, mean_index, power_sum
 MS_PER_SECOND: Final = 1000.0
 
 _CELLS: Final = 1 << 15
-"""Weights made at a time: memory of that size is found again at once, and stays in the processor's cache."""
+"""Weights computed at a time: memory of this size is quick to allocate and stays in the processor's cache."""
 _LEAST_LOAD: Final = 1e-300
 
 
@@ -34,8 +34,8 @@ class Chains:
     """Rows of replicas with similar batch sizes, ready to be evaluated at any load.
 
     ``drops`` holds, per state n below the full batch, the sum of ln(service rate k / highest rate) for k = 1 .. n, and
-    infinity for states that a row does not have; ``last_drop`` the same for the full batch. ``powers`` are the numbers
-    of the states and as many ones: what the logarithmic load and the peak are multiplied with.
+    infinity for states that a row does not have; ``last_drop`` the same for the full batch. ``powers`` has the numbers
+    of the states and as many ones; ``head`` multiplies them with the logarithmic load and the peak.
     """
 
     law: Law
@@ -48,7 +48,7 @@ class Chains:
 
     @staticmethod
     def of(columns: QueueColumns) -> Chains:
-        """Prepare usable queues; all in one block, so they should not differ much in batch size."""
+        """Prepare usable queues as one block; their batch sizes should not differ much."""
         law, size = columns.law, columns.size
         states = np.arange(1, int(size.max()) + 1, dtype=np.float64)
         slowest = law.base + law.slope * size
@@ -80,7 +80,7 @@ class Chains:
 
     def log_load(self, rates: Vector) -> Vector:
         """Return the logarithmic load of arrival rates in requests per second."""
-        # Rates next to nothing would become 0, which has no logarithm.
+        # The smallest rates would become 0, which has no logarithm.
         loads = np.maximum(rates / MS_PER_SECOND / self.top_rate, _LEAST_LOAD)
         logarithms: Vector = np.log(loads)
         return logarithms
@@ -113,9 +113,9 @@ class Chains:
         return sums[:, 1], sums[:, 0]
 
     def highest(self, log_load: Vector) -> Vector:
-        """Return the largest logarithm of a weight below the full batch: where service becomes as fast as arrival.
+        """Return the largest logarithm of a weight below the full batch.
 
-        Service rates rise with the batch, so the weights rise up to there and fall after it.
+        Service rates rise with the batch, so the weights rise until service is as fast as arrival, and then fall.
         """
         rate = np.exp(np.minimum(log_load, 0.0)) * self.top_rate
         room = np.maximum(1.0 - rate * self.law.slope, 1e-12)
@@ -125,7 +125,7 @@ class Chains:
 
 
 class SteadyState:
-    """Mean values per row at a load, each computed when it is asked for: a search asks for one latency only.
+    """Mean values per row at a load. Each is computed on first use, because a search uses one latency only.
 
     Rates in requests per second, times in ms.
     """
@@ -155,7 +155,7 @@ class SteadyState:
 
     @cached_property
     def batch(self) -> Vector:
-        """Mean size of the batch that a request is computed in."""
+        """Mean batch size while a request is computed."""
         return (self._weighted + self._head + self._chains.size * self._open_tail) / self._accepted
 
     @cached_property
@@ -178,7 +178,7 @@ class SteadyState:
 
     @cached_property
     def prefill(self) -> Vector:
-        """Mean time that the prompt takes."""
+        """Mean time of the prompt."""
         return mean_time(self._chains.law.prefill, self.batch, self.serving)
 
     @property
@@ -208,6 +208,6 @@ class SteadyState:
 
     @property
     def busy(self) -> Vector:
-        """Share of the time with any request."""
+        """Share of time with at least one request."""
         shares: Vector = 1.0 - np.exp(-self._peak) / self._total
         return shares

@@ -1,4 +1,4 @@
-"""Many queues as columns of numbers: what arithmetic over all of them at once starts from."""
+"""Many queues as columns of numbers, for arithmetic over all of them at once."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class QueueColumns:
     def of_numbers(numbers: NDArray[np.float64], *, size: Vector, room: Vector, late: Mask) -> QueueColumns:
         """Return the columns of queues given by numbers: alpha, beta, gamma, delta, prompt and answer in each row.
 
-        ``late`` are the rows in the parameterisation that can be estimated, which has no delta.
+        ``late`` marks the rows with parameters that can be estimated; these have no delta.
         """
-        with np.errstate(all="ignore"):  # what is not usable may be anything
+        with np.errstate(all="ignore"):  # unusable rows may contain any numbers
             law = _law(numbers, late)
             one, all_of_them = law.base + law.slope, law.base + law.slope * size
         usable = (np.isfinite(numbers) & (numbers >= 0)).all(axis=1) & (numbers[:, 5] >= 1)
@@ -67,7 +67,7 @@ class QueueColumns:
 
 
 def blocks(columns: QueueColumns, rows: Rows) -> Iterator[Rows]:
-    """Yield rows that fit together: batch sizes within a factor of two, and not more states than ``CELLS``."""
+    """Yield blocks of rows with batch sizes within a factor of two, and with at most ``CELLS`` states."""
     order = rows[np.argsort(columns.size[rows], kind="stable")]
     sizes = columns.size[order]
     start = 0
@@ -113,7 +113,7 @@ def _row(queue: BoundedQueue) -> tuple[float, ...]:
 
 
 def _law(numbers: NDArray[np.float64], late: Mask) -> Law:
-    """Return the law of every row; ``late`` are those in the parameterisation that can be estimated."""
+    """Return the law of every row; ``late`` marks the rows with parameters that can be estimated."""
     alpha, beta, gamma, delta, prompt, answer = numbers.T
     request = RequestSize(prompt, answer)
     if not late.any():

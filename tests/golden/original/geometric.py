@@ -1,7 +1,7 @@
 """The waiting part of the chain in closed form: a truncated geometric sum, without cancellation at any load.
 
-Beyond the batch the weights are w, w*r, ..., w*r^Q with r = load / highest service rate. Written with y = |ln r| and
-mirrored for r > 1, so that every power is at most 1.
+Beyond the batch the weights are w, w*r, ..., w*r^Q with r = load / highest service rate. The code uses y = |ln r| and
+reverses the order for r > 1, so that every power is at most 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SERIES: Final = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 
 """Coefficients of 1/expm1(t) - 1/t + 1/2 in t, t^3, t^5, ... (Bernoulli numbers over factorials)."""
 
 _TINY: Final = 1e-290
-"""Stands for 0 in quotients whose limit there is known."""
+"""Replaces 0 in quotients, whose limit at 0 is known."""
 
 _SMALL: Final = 0.5
 """Below this exponent the series is used; its error there is below 1e-16 of the sum."""
@@ -35,7 +35,7 @@ def mean_index(y: Vector, terms: Vector) -> Vector:
     exponent = terms * y
     near = exponent <= _SMALL
     safe = np.where(near, 1.0, y)
-    with np.errstate(over="ignore"):  # beyond e^709 the quotient is 0, as it should be
+    with np.errstate(over="ignore"):  # beyond e^709 the quotient is 0, which is correct
         means: Vector = 1 / np.expm1(safe) - terms / np.expm1(terms * safe)
     if near.any():
         means[near] = (terms[near] - 1) / 2 - terms[near] * _series(exponent[near]) + _series(y[near])

@@ -1,7 +1,7 @@
 """The estimator of the Go controller: an extended Kalman filter over (alpha, beta, gamma).
 
-It decides nothing (``estimation`` does): tests compare it with recorded steps, to show that our model of an engine is
-the same. It differs in one point: a load beyond what the state can serve is evaluated instead of failing.
+WVA does not use it. Tests compare it with recorded steps, to show that this model of an engine is the original's. It
+differs in one point: it evaluates a load that the state cannot serve, where the original fails.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class KalmanState:
-    """Estimated parameters, what is known of them, and the last update.
+    """Estimated parameters, their covariance, and the last update.
 
     ``covariance`` is 3 by 3, row by row; empty before the first update. ``nis`` is the normalised innovation squared of
     the last observation, -1 if none could be computed, and ``innovation`` its residuals in ms (TTFT, ITL).
@@ -48,7 +48,7 @@ class KalmanState:
 
 
 def guess(seen: ObservedReplica) -> IterationTime | None:
-    """Return the original's first guess from one observation; None where it makes no sense."""
+    """Return the original's first guess from one observation; None if it is not positive."""
     alpha = BASE_SHARE * seen.itl
     slope = (seen.ttft - alpha) / seen.input_tokens
     divisor = seen.input_tokens + (seen.output_tokens + 1) / 2 - 1
@@ -60,10 +60,10 @@ def guess(seen: ObservedReplica) -> IterationTime | None:
 
 
 def update(state: KalmanState, seen: Sequence[ObservedReplica], *, bounds_from: IterationTime) -> KalmanState:
-    """Return the state after the observations of one cycle, which all share its noise; the last one is reported.
+    """Return the state after the observations of one cycle, with the result of the last one.
 
-    The bounds are a hundredth to a hundredfold of ``bounds_from``. Without a usable observation nothing changes; a
-    state that is not positive is no state to go on from.
+    All observations of a cycle have the same noise. The bounds are a hundredth to a hundredfold of ``bounds_from``.
+    Without a usable observation nothing changes; a state that is not positive is rejected.
     """
     kept = [each for each in seen if usable(each)]
     if not kept:
@@ -92,7 +92,7 @@ def update(state: KalmanState, seen: Sequence[ObservedReplica], *, bounds_from: 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One observation: state and covariance before, the residuals, and their dependence on the state."""
+    """One observation: the state and covariance before it, its residuals, and their derivatives."""
 
     x: Array
     covariance: Array
@@ -100,8 +100,8 @@ class _Step:
     jacobian: Array
 
     def corrected(self, spread: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array, float]:
-        """Return state, covariance and normalised innovation squared; -1 where the step has no sense."""
-        with np.errstate(all="ignore"):  # what is not finite is refused in the next line
+        """Return state, covariance and normalised innovation squared; -1 if the step cannot be computed."""
+        with np.errstate(all="ignore"):  # the next line refuses what is not finite
             total = self.jacobian @ self.covariance @ self.jacobian.T + spread
         if not np.isfinite(total).all() or np.linalg.det(total) == 0:
             return self.x, self.covariance, _FAILED

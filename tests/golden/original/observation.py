@@ -1,4 +1,4 @@
-"""What a queue with given parameters would report: the function that estimators invert."""
+"""The latencies that a queue with given parameters reports: the function that estimators invert."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Reports:
     def predicted(self, parameters: Matrix, *, first_decode: bool = True) -> Matrix:
         """Return time to first token and inter-token latency in ms, one row per observation and its parameters.
 
-        ``parameters`` has a row (alpha, beta, gamma) per observation. ``first_decode`` counts the first decode step to
-        the time to first token, as engines and ``sizing`` do.
+        ``parameters`` has a row (alpha, beta, gamma) per observation. With ``first_decode`` the time to first token
+        includes the first decode step, as in engines and in ``sizing``.
         """
         count = len(self.rates)
         numbers = np.concatenate((parameters, np.zeros((count, 1)), self.sizes), axis=1)
@@ -54,7 +54,7 @@ class Reports:
             numbers, size=self.batches, room=QUEUE_TO_BATCH * self.batches, late=np.ones(count, dtype=np.bool_)
         )
         found = np.empty((count, 2))
-        with np.errstate(all="ignore"):  # parameters on trial may be anything
+        with np.errstate(all="ignore"):  # an estimator may try any parameters
             for block in blocks(columns, np.arange(count, dtype=np.intp)):
                 chains = Chains.of(columns.take(block))
                 steady = chains.steady(chains.log_load(self.rates[block]))
@@ -64,7 +64,7 @@ class Reports:
 
 
 def usable(seen: ObservedReplica) -> bool:
-    """Tell whether an observation can be explained at all."""
+    """Tell whether an observation is possible for a queue."""
     size = RequestSize(seen.input_tokens, seen.output_tokens)
     positive = all(0 < value <= LONGEST for value in (seen.rate, seen.input_tokens, seen.output_tokens))
     timed = all(SHORTEST <= value <= LONGEST for value in (seen.ttft, seen.itl))

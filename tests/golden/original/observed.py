@@ -1,4 +1,4 @@
-"""What a replica did in a cycle, as the Kalman filter of the original takes it."""
+"""The observation of a replica in a cycle, the input of the original's Kalman filter."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ObservedReplica:
-    """What a replica did in a cycle: requests per second, mean tokens per request, mean latencies in ms.
+    """An observed replica in a cycle: requests per second, mean tokens per request, mean latencies in ms.
 
-    ``batch`` is the largest number of requests that it computes at once; ``time`` in seconds since the epoch.
+    ``batch`` is the largest number of requests that the replica computes at once; ``time`` in seconds since the epoch.
     """
 
     time: float

@@ -1,4 +1,4 @@
-"""A queue of the original: as ours, and at most so many wait; the others are lost."""
+"""A queue of the original: a bounded number of requests wait, and the others are lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BoundedQueue(Replica):
     max_queue: int
 
     def problem(self) -> str:
-        """Return in words why it cannot be evaluated, empty if it can."""
+        """Return in words why the queue cannot be evaluated; "" if it can."""
         if not 1 <= self.max_batch <= MAX_BATCH:
             return f"batch size {self.max_batch}, expected 1 to {MAX_BATCH}"
         if not 0 <= self.max_queue <= MAX_QUEUE:
@@ -40,7 +40,7 @@ class BoundedQueue(Replica):
 
 
 def parameter_problem(parameters: Parameters) -> str:
-    """Return in words what is wrong with parameters, empty if nothing is."""
+    """Return in words what is wrong with parameters; "" if nothing is."""
     for name, value in asdict(parameters).items():
         if not 0 <= value <= LONGEST:
             return f"{name} is {value:g}, expected a number from 0 to {LONGEST:g}"
@@ -48,7 +48,7 @@ def parameter_problem(parameters: Parameters) -> str:
 
 
 def size_problem(size: RequestSize) -> str:
-    """Return in words what is wrong with a size, empty if nothing is."""
+    """Return in words what is wrong with a size; "" if nothing is."""
     if not (math.isfinite(size.input_tokens) and size.input_tokens >= 0):
         return f"input tokens {size.input_tokens:g}, expected a number of at least 0"
     if not (math.isfinite(size.output_tokens) and size.output_tokens >= 1):

@@ -1,4 +1,4 @@
-"""What sizing and evaluation of a replica give, as values without numpy."""
+"""The results of sizing and evaluating a replica, as values without numpy."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Where(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """The highest rate (requests per second) at which a target is met, and where that is.
+    """The highest rate (requests per second) that meets a target, and where in the usable range it is.
 
-    ``flat``: no usable rate changes the latency. ``best`` is the latency in ms at the lowest rate.
+    If ``flat``, no usable rate changes the latency. ``best`` is the latency in ms at the lowest rate.
     """
 
     rate: float
@@ -31,9 +31,9 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Performance:
-    """What one replica does at a rate: requests per second, ms.
+    """The performance of one replica at a rate, in requests per second and ms.
 
-    ``rho`` is the used share of the batch, ``busy`` the share of time in which there is any request at all.
+    ``rho`` is the used share of the batch, ``busy`` the share of time with at least one request.
     """
 
     throughput: float
@@ -51,9 +51,10 @@ class Performance:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """What one replica can take.
+    """The highest rate of one replica.
 
-    ``rate`` is what it completes per second at the tightest limit, None when there is none; then ``problem`` says why.
+    ``rate`` is the number of requests completed per second at the tightest limit. If no rate meets the targets, it is
+    None and ``problem`` says why.
     """
 
     rate: float | None

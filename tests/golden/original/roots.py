@@ -1,7 +1,7 @@
-"""Roots of many monotone functions in lockstep: Chandrupatla's method (inverse quadratic steps, else bisection).
+"""Finds roots of many monotone functions in lockstep by Chandrupatla's method: inverse quadratic steps, else bisection.
 
-It needs a third of the evaluations that bisection needs, and never leaves the bracket. Rows that have converged leave
-the block as soon as half of it has.
+The method needs a third of the evaluations of bisection, and never leaves the bracket. Converged rows leave the block
+as soon as half of its rows have converged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Evaluate = Callable[[NDArray[np.intp], Vector], Vector]
 
 @dataclass(frozen=True, slots=True)
 class _Brackets:
-    """Newest point ``a``, the point ``b`` on the other side of the root, the former newest ``c``; and where to step."""
+    """Newest point ``a``, ``b`` on the other side of the root, former newest ``c``, and the next step ``share``."""
 
     rows: NDArray[np.intp]
     a: Vector
@@ -51,7 +51,7 @@ class _Brackets:
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """Two points per row at which its function has different signs, the values there, and where to look first."""
+    """Two points per row where its function has different signs, the values there, and the point to try first."""
 
     low: Vector
     high: Vector
@@ -61,7 +61,7 @@ class Bracket:
 
 
 def find_roots(evaluate: Evaluate, bracket: Bracket) -> Vector:
-    """Return a root per row, to 1e-12: the end of the last bracket whose value is the smaller in size."""
+    """Return a root per row, to 1e-12: the end of the last bracket with the smaller absolute value."""
     low, high, at_low, at_high = bracket.low, bracket.high, bracket.at_low, bracket.at_high
     share = np.clip((high - bracket.first) / (high - low), 0.01, 0.5)
     found = np.where(np.abs(at_low) < np.abs(at_high), low, high)

@@ -1,15 +1,15 @@
-"""How long an engine takes for a request: the two parameterisations of the service law. No numpy.
+"""The time that an engine takes for a request, in two parameterisations. No numpy.
 
 An engine computes n requests at once. In both parameterisations the mean service time of a request is an affine
 function of n, and so are its latencies:
 
 - ``PrefillDecode``: alpha + beta*n ms per output token and gamma + delta*input*n ms for the prompt; known performance
-  parameters of a model on an accelerator come in this form.
-- ``IterationTime``: alpha + n*(beta*c + gamma*m) ms per iteration with c computed and m resident tokens; the form that
-  can be estimated from what an engine reports.
+  parameters of a model on an accelerator have this form.
+- ``IterationTime``: alpha + n*(beta*c + gamma*m) ms per iteration with c computed and m resident tokens; these
+  parameters can be estimated from an engine's reports.
 
-Two things differ from the Go controller: a request without input tokens has no prefill, so gamma is left out of the
-effective batch as well; and the single decode step of an answer of one token counts in both places.
+Two things differ from the Go controller: a request without input tokens has no prefill, so the effective batch does
+not include gamma either; and the single decode step of an answer of one token counts in both places.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LONGEST: Final = 1e12
 class RequestSize:
     """Mean tokens of a request: the prompt's and the answer's, and those in the KV cache while it is computed.
 
-    ``resident`` 0 is not known: then it is the prompt and half of the answer.
+    ``resident`` 0 means unknown: then the prompt and half of the answer count.
     """
 
     input_tokens: float
@@ -39,9 +39,9 @@ class RequestSize:
 
 @dataclass(frozen=True, slots=True)
 class LinearMean:
-    """A mean time in ms, linear in the two ways to count what is being computed.
+    """A mean time in ms, linear in the two counts of requests that are computed at once.
 
-    ``batch`` goes with the mean batch that a request is computed in, ``serving`` with the mean number in service.
+    ``batch`` is the factor of the mean batch of a request, ``serving`` that of the mean number in service.
     """
 
     constant: float
@@ -121,7 +121,7 @@ Parameters = PrefillDecode | IterationTime
 
 
 def derived_batch(max_batch: int, at_tokens: int, output_tokens: float) -> int:
-    """Return the batch at a number of tokens per answer: as many tokens in it as in ``max_batch`` at ``at_tokens``.
+    """Return the batch with the same number of tokens as ``max_batch`` has with ``at_tokens`` tokens per answer.
 
     With ``at_tokens`` 0 the batch is the same at any number of tokens.
     """
@@ -132,7 +132,7 @@ def derived_batch(max_batch: int, at_tokens: int, output_tokens: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ServiceQueue:
-    """One replica: it computes at most ``max_batch`` requests at once, the others wait."""
+    """One replica that computes at most ``max_batch`` requests at once; the others wait."""
 
     parameters: Parameters
     request: RequestSize
@@ -140,7 +140,7 @@ class ServiceQueue:
 
     @property
     def usable(self) -> bool:
-        """Whether rates have a meaning in floating point."""
+        """Whether service times are within the range where floating point is exact enough."""
         law = self.parameters.law(self.request)
         times = (law.base + law.slope, law.base + law.slope * self.max_batch)
         return all(SHORTEST <= time <= LONGEST for time in times)

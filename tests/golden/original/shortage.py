@@ -1,4 +1,4 @@
-"""What servers get if there are too few cards for all of them: the policies of best effort."""
+"""The policies of best effort, for servers that cannot all get enough cards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Leftover:
 
 @dataclass(slots=True)
 class FreeCards:
-    """Cards that are still free, per type; a type without a count has none."""
+    """Free cards per type; a type without a count has none."""
 
     system: Market
     free: dict[str, int] = field(init=False)
@@ -32,14 +32,14 @@ class FreeCards:
         self.free = dict(self.system.capacity)
 
     def affordable(self, server: OriginalServer, allocation: Allocation) -> int:
-        """Return how many replicas there are cards for; an allocation on several accelerators is all or nothing."""
+        """Return how many replicas the free cards allow; an allocation on several accelerators gets all or nothing."""
         if allocation.parts:
             return allocation.replicas if self._fits(server, allocation.parts) else 0
         cards = max(1, self.system.cards(server, allocation.accelerator))
         return max(0, self.free.get(self.type_of(allocation), 0)) // cards
 
     def take(self, server: OriginalServer, allocation: Allocation, replicas: int) -> bool:
-        """Take the cards of some replicas; return whether they were there."""
+        """Take the cards of some replicas; return whether there were enough."""
         if self.affordable(server, allocation) < replicas:
             return False
         for part in allocation.parts:
@@ -58,14 +58,14 @@ class FreeCards:
         self.free[self.type_of(allocation)] -= replicas * self.system.cards(server, allocation.accelerator)
 
     def type_of(self, allocation: Allocation) -> str:
-        """Return in which kind of cards an allocation on one accelerator is counted."""
+        """Return the type of card that counts an allocation on one accelerator."""
         return self.system.type_of(allocation.accelerator)
 
 
 def best_effort(
     policy: BestEffort, leftovers: Sequence[Leftover], *, stock: FreeCards, chosen: dict[str, Allocation]
 ) -> None:
-    """Add what the policy gives to the remaining servers to ``chosen``."""
+    """Add to ``chosen`` the allocations that the policy gives to the remaining servers."""
     if policy is BestEffort.PRIORITY_EXHAUSTIVE:
         _exhaustive(leftovers, stock, chosen)
     elif policy is BestEffort.ROUND_ROBIN:
@@ -87,7 +87,7 @@ def _exhaustive(leftovers: Sequence[Leftover], stock: FreeCards, chosen: dict[st
 
 
 def _round_robin(leftovers: Sequence[Leftover], stock: FreeCards, chosen: dict[str, Allocation]) -> None:
-    """Give one replica to each in turn until no server can have another one, or wants one."""
+    """Give one replica to each server in turn until no server wants or can get another one."""
     picked: dict[str, tuple[Allocation, int]] = {}
     active = list(leftovers)
     while active:
@@ -106,9 +106,9 @@ def _round_robin(leftovers: Sequence[Leftover], stock: FreeCards, chosen: dict[s
 def _whole_rounds(
     active: Sequence[tuple[Leftover, Allocation, int]], stock: FreeCards, picked: dict[str, tuple[Allocation, int]]
 ) -> None:
-    """Take at once the rounds in which every server gets its replica: there may be as many as GPUs.
+    """Take in one step all rounds in which every server gets a replica: there may be as many rounds as GPUs.
 
-    No allocation here is on several accelerators: one that could not be taken as a whole never can be later.
+    No allocation here is on several accelerators: the cards for such a one were missing, and none become free.
     """
     each_round: Counter[str] = Counter()
     for leftover, option, _ in active:

@@ -1,9 +1,9 @@
-"""From targets to the highest rate that one replica can take, for many replicas at once.
+"""Computes the highest rate at which a replica meets its targets, for many replicas at once.
 
-The usable rates reach from a thousandth of the service rate of a single request to just below saturation. A latency is
-compared with its target at both ends first, so that feasibility does not depend on the shape of the curve between them:
-a latency that no rate can change is *flat*, and its target is met either at every rate or at none. Between the ends the
-rate is solved to 1e-12, in the logarithm of the rate. Formulas: docs/design/queueing-formulas.md#sizing.
+The usable rates reach from a thousandth of the service rate of a single request to just below saturation. Sizing first
+compares a latency with its target at both ends, so that feasibility does not depend on the shape of the curve between
+them. A latency that no rate can change is *flat*: every rate meets its target, or none does. Between the ends a search
+finds the logarithm of the rate to 1e-12. Formulas: docs/design/queueing-formulas.md#sizing.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from tests.golden.original.roots import Bracket, find_roots
 from tests.golden.original.targets import OriginalTarget
 
 EPSILON: Final = 0.001
-"""How far the usable rates stay away from zero and from saturation, as a share."""
+"""The distance of the usable rates from zero and from saturation, as a share."""
 
 STABILITY_SHARE: Final = 0.9
-"""Share of the highest rate that may be used when tokens per second are promised."""
+"""The usable share of the highest rate if a target promises tokens per second."""
 
 _SHORTEST: Final = 1e-300
 
 _PERFORMANCE: Final = tuple(field.name for field in fields(Performance))
 
 _FIRST_LOOK: Final = math.log(0.75)
-"""Most targets bind between here and saturation; a search that knows it needs fewer steps."""
+"""Most targets bind between here and saturation; a search that starts here needs fewer steps."""
 
 MEETS: Final = 1e-9
-"""Relative room for rounding when a latency is compared with its target at the ends of the range."""
+"""Relative rounding error that a latency may have at the ends of the range."""
 
 
 class Sizings(Sequence[Sizing]):
-    """What many replicas can take, kept as columns; a ``Sizing`` is made when it is asked for.
+    """The sizings of many replicas, kept as columns; indexing creates a ``Sizing``.
 
-    ``rates`` are the requests per second within the targets, NaN where there is none.
+    ``rates`` are the requests per second within the targets, NaN where no rate meets them.
     """
 
     def __init__(self, queues: Sequence[BoundedQueue], targets: Sequence[OriginalTarget]) -> None:
-        """Size every queue for its target; both are as long."""
+        """Size every queue for its target."""
         self._queues, self._targets = queues, targets
         columns = QueueColumns.of(queues)
         numbers = chain.from_iterable([(target.ttft, target.itl, target.tps) for target in targets])
@@ -75,7 +75,7 @@ class Sizings(Sequence[Sizing]):
     def __getitem__(self, index: slice) -> Sequence[Sizing]: ...
 
     def __getitem__(self, index: int | slice) -> Sizing | Sequence[Sizing]:
-        """Return what one or several replicas can take."""
+        """Return the sizing of one replica, or of several."""
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
@@ -87,17 +87,17 @@ class Sizings(Sequence[Sizing]):
 
 
 def size(queues: Sequence[BoundedQueue], targets: Sequence[OriginalTarget]) -> Sizings:
-    """Return for each queue and its target the highest rate; one that cannot be evaluated says why."""
+    """Return for each queue and its target the highest rate, or why the queue cannot be evaluated."""
     if len(queues) != len(targets):
         raise ValueError(f"{len(queues)} queues and {len(targets)} targets")
     return Sizings(queues, targets)
 
 
 def perform(queues: Sequence[BoundedQueue], rates: Sequence[float]) -> tuple[Performance | None, ...]:
-    """Return what each queue does at an arrival rate in requests per second.
+    """Return the performance of each queue at an arrival rate in requests per second.
 
-    None for a queue with a problem, or at a rate that is not a positive number. Rates above what a replica can serve
-    are answered: what it cannot take is lost.
+    A queue with a problem, or a rate that is not a positive number, gets None. At a rate above the highest one the
+    replica loses the surplus requests.
     """
     columns = QueueColumns.of(queues)
     chains = ((rows, Chains.of(columns.take(rows))) for rows in blocks(columns, np.flatnonzero(columns.usable)))
@@ -122,7 +122,7 @@ def _means(steady: SteadyState) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """One latency of every row of a block: the logarithmic load up to which its target is met."""
+    """One latency of every row of a block: the highest logarithmic load that meets its target."""
 
     load: Vector
     rate: Vector
@@ -145,7 +145,7 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Rows that were sized together."""
+    """Rows that are sized together."""
 
     chains: Chains
     ttft: _Search
@@ -182,7 +182,7 @@ class _Block:
 
 
 class _Excess:
-    """By how much (in logarithms) a latency is above its target; the rows that are still searched are taken once."""
+    """The logarithm of latency over target. It takes the rows of a search from the block only once."""
 
     def __init__(self, chains: Chains, name: str, goal: Vector) -> None:
         """Begin with all rows."""
@@ -228,7 +228,7 @@ def _search(
 
 
 def _log(times: Vector) -> Vector:
-    """Return logarithms; a request without prompt on an idle replica has a time to first token of 0."""
+    """Return logarithms, also of 0: the time to first token of a request without prompt on an idle replica."""
     logarithms: Vector = np.log(np.maximum(times, _SHORTEST))
     return logarithms
 
@@ -243,7 +243,7 @@ def _infeasible(ttft: RateLimit, itl: RateLimit, target: OriginalTarget) -> str:
 
 
 def _target_problem(target: OriginalTarget) -> str:
-    """Return in words what is wrong with a target, empty if nothing is."""
+    """Return in words what is wrong with a target; "" if nothing is."""
     for name, value in (("TTFT", target.ttft), ("ITL", target.itl), ("TPS", target.tps)):
         if not (math.isfinite(value) and value >= 0):
             return f"target {name} is {value:g}, expected a number of at least 0"

@@ -1,7 +1,7 @@
-"""A system in, its solution out: candidates, solver, latencies of what was cut, cards per type, and the trace.
+"""Solves a system: candidates, solver, latencies of cut allocations, cards per type, and the trace.
 
 An allocation that was cut for lack of cards is evaluated again, so that its latencies are those of the replicas that it
-really gets. (The Go controller kept the latencies of the whole allocation.)
+gets. (The Go controller kept the latencies of the whole allocation.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.golden.original.trace import ReplicaPlan, server_head, server_line, t
 
 @dataclass(frozen=True, slots=True)
 class TypeUse:
-    """Cards of one type that are allocated, how many there are, and the cost of what uses them."""
+    """The allocated and the existing cards of one type, and the cost of the allocations."""
 
     type: str
     count: int
@@ -29,7 +29,7 @@ class TypeUse:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Allocations by server (absent: none), the candidates they were chosen from, and the cards they take by type."""
+    """Allocations by server, the candidates of each server, and the used cards by type."""
 
     allocations: Mapping[str, Allocation]
     candidates: tuple[Candidates, ...]
@@ -96,7 +96,7 @@ def _server_line(system: System, solution: Solution, options: Candidates) -> str
 
 
 def plan_of(allocation: Allocation, per_minute: float) -> ReplicaPlan:
-    """Return an allocation as a plan: what its replicas do with the requests that arrive per minute."""
+    """Return an allocation as a plan for the requests that arrive per minute."""
     return ReplicaPlan(
         allocation.replicas,
         allocation.batch,

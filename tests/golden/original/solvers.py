@@ -1,7 +1,7 @@
-"""Which server gets which candidate: the unlimited and the greedy solver, without numpy.
+"""The unlimited and the greedy solver choose a candidate for each server. No numpy.
 
-Names break ties, so that the same inputs give the same allocation. A server that needs no replicas is in the result
-with none, also under limited capacity. (The Go controller left it out there.)
+Names break ties, so that the same inputs give the same allocation. The result has a server that needs no replicas with
+0 replicas, also under limited capacity. (The Go controller left it out there.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def solve(system: Market, options: Mapping[str, Sequence[Allocation]]) -> Alloca
 
 
 def _whole(options: Sequence[Allocation]) -> list[Allocation]:
-    """Return the candidates that leave nothing; there is one wherever there is any."""
+    """Return the candidates that serve the whole demand."""
     return [option for option in options if not option.short]
 
 
@@ -37,7 +37,7 @@ def _cheapest(allocation: Allocation) -> tuple[float, float, str]:
 
 @dataclass(frozen=True, slots=True)
 class _WaitingServer:
-    """A server that waits for capacity, and the candidate that it wants next; ``everything`` is for best effort."""
+    """A server that waits for capacity, and its next candidate; best effort chooses from ``everything``."""
 
     server: OriginalServer
     rank: int
@@ -52,7 +52,7 @@ class _WaitingServer:
 
     @property
     def urgency(self) -> tuple[int, float, float]:
-        """Order of service: priority, then what a refusal costs, then the value at stake."""
+        """Order of service: priority, then the cost of the next best candidate, then the value."""
         following = self.position + 1
         regret = math.inf
         if following < len(self.options):

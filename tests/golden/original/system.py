@@ -1,4 +1,4 @@
-"""A whole system of the original's optimizer: accelerators, profiles, classes and servers, as values."""
+"""A whole system of the original's optimizer: accelerators, profiles, classes and servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PENALTY: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """``multiplicity`` cards of a ``type`` that is counted; the cost is that of all of them together."""
+    """An accelerator of ``multiplicity`` cards of a counted ``type``; the cost is that of all its cards."""
 
     name: str
     type: str
@@ -29,8 +29,8 @@ class Accelerator:
 class Profile:
     """How a model performs on an accelerator.
 
-    ``accelerators`` are needed for one replica. ``max_batch`` was found at ``at_tokens`` tokens per answer, at any
-    number of tokens if that is 0 (departure: the original divided by it).
+    One replica needs ``accelerators``. ``max_batch`` holds at ``at_tokens`` tokens per answer, or at any number of
+    tokens if that is 0. (The original divided by it.)
     """
 
     model: str
@@ -62,7 +62,7 @@ class ServiceClass:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Everything an allocation depends on; ``capacity`` counts cards per type."""
+    """All inputs of an allocation; ``capacity`` counts cards per type."""
 
     accelerators: Mapping[str, Accelerator]
     profiles: Mapping[tuple[str, str], Profile]
@@ -72,16 +72,16 @@ class System:
     options: Options = field(default_factory=Options)
 
     def rank(self, server: OriginalServer) -> int:
-        """Return the priority of a server; one of an unknown class comes last."""
+        """Return the priority of a server; a server of an unknown class comes last."""
         known = self.classes.get(server.service_class)
         return LOWEST_PRIORITY if known is None else known.rank
 
     def type_of(self, accelerator: str) -> str:
-        """Return in which kind of cards an accelerator is counted."""
+        """Return the type of card that counts an accelerator."""
         return self.accelerators[accelerator].type
 
     def cards(self, server: OriginalServer, accelerator: str) -> int:
-        """Return the cards that one replica takes."""
+        """Return the cards that one replica needs."""
         return self.profiles[server.model, accelerator].units * self.accelerators[accelerator].multiplicity
 
 
@@ -93,7 +93,7 @@ def transition_value(current: Allocation, accelerator: str, *, replicas: int, co
 
 
 def load_problem(load: OriginalLoad) -> str:
-    """Return in words what is wrong with a load, empty if nothing is."""
+    """Return in words what is wrong with a load; "" if nothing is."""
     for name, value in (
         ("arrival rate", load.per_minute),
         ("input tokens", load.input_tokens),
@@ -105,10 +105,10 @@ def load_problem(load: OriginalLoad) -> str:
 
 
 def idle(load: OriginalLoad) -> bool:
-    """Tell whether there is nothing to compute."""
+    """Tell whether the load has nothing to compute."""
     return load.per_minute == 0 or load.output_tokens == 0
 
 
 def saturated(allocation: Allocation, per_minute: float) -> bool:
-    """Tell whether more requests arrive per minute than the replicas take within their targets."""
+    """Tell whether more requests arrive per minute than the replicas serve within their targets."""
     return per_minute > allocation.replicas * allocation.max_rpm

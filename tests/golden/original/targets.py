@@ -1,8 +1,7 @@
-"""What is promised for a model: latencies and throughput; and targets for a model without any. No numpy.
+"""Targets of a model: latencies and throughput; and derived targets for a model without any. No numpy.
 
-A replica at utilization 1 - 1/k has
-iterations k times as long as an idle one: with k = 3, a target is what requests see while two thirds of the replica are
-used.
+A replica at utilization 1 - 1/k has iterations k times as long as an idle one: with k = 3, a target is the latency
+while two thirds of the replica are used.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class OriginalTarget:
 
 @dataclass(frozen=True, slots=True)
 class ServedTraffic:
-    """What a busy replica serves: requests per second, mean tokens, mean latencies in ms."""
+    """The traffic of a busy replica: requests per second, mean tokens, mean latencies in ms."""
 
     rate: float
     input_tokens: float
@@ -52,7 +51,7 @@ class ServedTraffic:
 
 
 def derived_target(multiplier: float, parameters: Iterable[Parameters], traffic: ServedTraffic) -> OriginalTarget:
-    """Return the loosest of the targets that the parameters imply, without parameters one from observed latencies."""
+    """Return the loosest target that the parameters imply; without parameters one from observed latencies."""
     targets = [_implied(multiplier, each, traffic) for each in parameters]
     if targets:
         return OriginalTarget(max(each.ttft for each in targets), max(each.itl for each in targets))

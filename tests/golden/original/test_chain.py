@@ -1,4 +1,4 @@
-"""The steady state at any load, batch and queue: worked examples, the sums it stands for, and what must always hold."""
+"""The steady state at any load, batch and queue: worked examples, the sum over all states, and general properties."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAMPLE = PrefillDecode(20.58, 0.41, 5.2, 0.1)
 
 
 def one(queue: BoundedQueue, rate: float) -> Performance:
-    """Return what a queue does at a rate it can be evaluated at."""
+    """Return the performance of a queue at a rate; it must be possible."""
     (found,) = perform([queue], [rate])
     assert found is not None
     return found
@@ -54,7 +54,7 @@ def test_worked_example_with_estimated_parameters():
 
 
 def direct(queue: BoundedQueue, rate: float) -> tuple[float, float, float, float]:
-    """Return throughput, wait, requests in service and loss from the probabilities of all states, one by one."""
+    """Return throughput, wait, requests in service and loss, summed over the probabilities of all states."""
     law = queue.parameters.law(queue.request)
     logs = [0.0]
     for state in range(1, queue.max_batch + queue.max_queue + 1):
@@ -84,7 +84,7 @@ loads = st.floats(-12, 6).map(math.exp) | st.just(1.0)
 
 @given(queues, loads)
 def test_closed_form_is_the_sum_over_all_states(queue, load):
-    """To 1e-9 at a hundred-thousandth of the highest rate, at saturation, and at four hundred times as much."""
+    """The closed form equals the sum to 1e-9, from 6e-6 to 400 times the highest rate."""
     law = queue.parameters.law(queue.request)
     rate = load * 1000 * queue.max_batch / (law.base + law.slope * queue.max_batch)
     found = one(queue, rate)
@@ -97,7 +97,7 @@ def test_closed_form_is_the_sum_over_all_states(queue, load):
 
 @given(queues, loads)
 def test_what_holds_for_every_queue(queue, load):
-    """Little's law, a batch between one and the largest, shares between 0 and 1, nothing negative."""
+    """Little's law holds, batches and shares are within their bounds, and nothing is negative."""
     law = queue.parameters.law(queue.request)
     top = 1000 * queue.max_batch / (law.base + law.slope * queue.max_batch)
     found = one(queue, load * top)
@@ -112,7 +112,7 @@ def test_what_holds_for_every_queue(queue, load):
 
 
 def test_a_hundred_thousand_at_once():
-    """The largest batch is evaluated and sized in bounded time: the states are counted once, not per step."""
+    """The largest batch is evaluated and sized quickly, because its states are counted only once."""
     queue = BoundedQueue(PrefillDecode(7.47, 0.044, 15.415, 0.000337), RequestSize(512, 256), 100_000, 1_000_000)
     (sizing,) = size([queue], [OriginalTarget(2000, 500)])
     assert sizing.performance.itl == pytest.approx(500, rel=1e-6)
@@ -120,7 +120,7 @@ def test_a_hundred_thousand_at_once():
 
 
 def test_queues_of_all_kinds_and_sizes_together_are_as_alone():
-    """Both parameterisations and very different batches in one call give what each gives alone, in the same order."""
+    """Queues with both kinds of parameters and different batches get the same results together as alone."""
     many = [BoundedQueue(SAMPLE, RequestSize(100, 178), batch, 10 * batch) for batch in (1000, 1, 64, 3, 2000)] + [
         BoundedQueue(IterationTime(8, 0.05, 5e-4), RequestSize(128, 64), batch, 100) for batch in (500, 2)
     ]
@@ -163,7 +163,7 @@ def test_queues_of_all_kinds_and_sizes_together_are_as_alone():
     ],
 )
 def test_what_cannot_be_evaluated_says_why(queue, words):
-    """Such a queue causes no endless loop and no overflow; the others are evaluated as before."""
+    """A queue with impossible numbers gets an error in words; the other queues are still evaluated."""
     good = BoundedQueue(SAMPLE, RequestSize(100, 178), 4, 40)
     sizings = size([queue, good], [OriginalTarget(500, 24)] * 2)
     assert sizings[0].rate is None
@@ -175,18 +175,18 @@ def test_what_cannot_be_evaluated_says_why(queue, words):
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])
 def test_a_rate_that_is_no_rate_has_no_answer(rate):
-    """Zero, negative, not a number, infinite."""
+    """A rate that is zero, negative, NaN or infinite gets None."""
     assert perform([BoundedQueue(SAMPLE, RequestSize(100, 178), 4, 40)], [rate]) == (None,)
 
 
 def test_parameters_speak_for_themselves():
-    """A parameterisation without a problem reports none."""
+    """Valid parameters and queues report no problem."""
     assert parameter_problem(SAMPLE) == ""
     assert BoundedQueue(SAMPLE, RequestSize(1, 1), 1, 1).problem() == ""
     assert np.isfinite(one(BoundedQueue(SAMPLE, RequestSize(0, 1), 1, 0), 1.0).ttft)
 
 
 def test_a_load_next_to_nothing_has_a_logarithm():
-    """Warnings are errors here: no rate is so small that it becomes 0 on the way."""
+    """The logarithm of the smallest possible rate is finite."""
     chains = Chains.of(QueueColumns.of([BoundedQueue(SAMPLE, RequestSize(128, 64), 8, 8)]))
     assert np.isfinite(chains.log_load(np.array([5e-324]))).all()

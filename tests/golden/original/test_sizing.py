@@ -1,4 +1,4 @@
-"""Targets to rates: the highest rate at which all targets are met, told apart from targets that nothing can meet."""
+"""Sizing finds the highest rate that meets all targets, or reports the targets that no rate meets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A100 = BoundedQueue(SAMPLE, RequestSize(100, 178), 4, 40)
 
 
 def test_worked_example():
-    """The time to first token limits the rate, the inter-token latency never does."""
+    """The time to first token limits the rate; the inter-token latency does not."""
     (found,) = size([A100], [OriginalTarget(500, 24)])
     assert found.rate == pytest.approx(0.5475938, rel=1e-6)
     assert (found.ttft.where, found.itl.where) == (Where.INTERIOR, Where.UNCONSTRAINED)
@@ -34,7 +34,7 @@ def test_worked_example():
     [(OriginalTarget(10, 24), "TTFT is 15.2", False), (OriginalTarget(500, 20), "ITL is 20.99", False)],
 )
 def test_a_target_below_the_idle_latency_is_infeasible(target, which, flat):
-    """No rate meets the target, and the message says which target and how far off it is."""
+    """No rate meets the target; the message has the target and the lowest latency."""
     (found,) = size([A100], [target])
     assert found.rate is None
     assert found.performance is None
@@ -56,14 +56,14 @@ def test_a_flat_latency_is_met_at_every_rate_or_at_none(itl, feasible, where):
 
 
 def test_tokens_per_second_keep_a_tenth_in_reserve():
-    """A throughput target caps the rate at nine tenths of the highest."""
+    """With a throughput target the rate is at most nine tenths of the highest."""
     (free,), (capped,) = size([A100], [OriginalTarget()]), size([A100], [OriginalTarget(tps=1)])
     assert capped.tps_rate == pytest.approx(0.9 * free.highest_rate)
     assert capped.rate < free.rate
 
 
 def test_both_targets_that_cannot_be_met_are_named():
-    """A user who mends one target should not learn of the other only then."""
+    """The message names both targets if neither can be met."""
     (found,) = size([A100], [OriginalTarget(1, 1)])
     assert "TTFT is" in found.problem
     assert "; ITL is" in found.problem
@@ -73,20 +73,20 @@ def test_both_targets_that_cannot_be_met_are_named():
     "target", [OriginalTarget(ttft=-1), OriginalTarget(itl=math.nan), OriginalTarget(tps=math.inf)]
 )
 def test_a_target_that_is_no_number_is_refused(target):
-    """The message names the target and what was expected."""
+    """The message says that a target must be a number of at least 0."""
     (found,) = size([A100], [target])
     assert found.rate is None
     assert "expected a number of at least 0" in found.problem
 
 
 def test_a_prompt_of_nothing_has_a_first_token_at_once():
-    """Without input tokens an idle replica answers in no time, which is no error."""
+    """A request without input tokens can be sized, although an idle replica answers it in no time."""
     (found,) = size([BoundedQueue(PrefillDecode(20, 0.4), RequestSize(0, 100), 8, 80)], [OriginalTarget(ttft=5)])
     assert found.performance.ttft == pytest.approx(5, rel=1e-9)
 
 
 def test_sizings_are_a_sequence():
-    """They have a length, an order, slices, and an end."""
+    """``Sizings`` have a length, indices and slices, and an index beyond the end fails."""
     found = size([A100] * 3, [OriginalTarget(500, 24)] * 3)
     assert len(found) == 3
     assert found[-1] == found[0]
@@ -98,7 +98,7 @@ def test_sizings_are_a_sequence():
 
 
 def test_a_search_ends_within_its_steps(monkeypatch):
-    """With three steps the answer is coarse, but it is inside the usable range."""
+    """After three steps the rate is inexact but inside the usable range."""
     monkeypatch.setattr(roots, "MAX_ITERATIONS", 3)
     (found,) = size([A100], [OriginalTarget(500, 24)])
     assert found.lowest_rate < found.rate < found.highest_rate
@@ -106,7 +106,7 @@ def test_a_search_ends_within_its_steps(monkeypatch):
 
 @given(queues, st.floats(0, 1), st.floats(0, 1))
 def test_the_rate_meets_the_targets_and_no_higher_one_does(queue, ttft_share, itl_share):
-    """At the rate both latencies are within their targets; a thousandth above it one of them is not."""
+    """The found rate meets both targets; a rate 0.1 % above it misses one of them."""
     (free,) = size([queue], [OriginalTarget()])
     low, high = perform([queue, queue], [free.lowest_rate, free.highest_rate])
     ttft = low.ttft + ttft_share * (high.ttft - low.ttft)

@@ -1,4 +1,4 @@
-"""Systems of servers and accelerators: candidates, solvers, best effort, accounts and the trace."""
+"""Systems of servers and accelerators: candidates, solvers, best effort, use of cards, and the trace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wva.model.records import replace
 A100 = Accelerator("A100", "NVIDIA-A100-PCIE-80GB", 40.0)
 SEED = Profile("default/default", "A100", PrefillDecode(20.58, 0.41), 4)
 PERCENTILE = -math.log(0.05)
-"""The seed's controller held the 95th percentile of an exponential wait to its target, not the mean."""
+"""The original compared the 95th percentile of an exponential wait with its target, not the mean."""
 
 
 def system(**changes: object) -> System:
@@ -37,7 +37,7 @@ def system(**changes: object) -> System:
 
 
 def test_trace_of_the_integration_guide():
-    """The recorded log line: 178 decode steps per request, no prefill, and a wait of 500 ms at the 95th percentile."""
+    """The trace has the guide's log line: 178 decode steps, no prefill, and a wait of 500 ms at the 95th percentile."""
     name = "vllme-deployment:llm-d-sim"
     current = Allocation("A100", 2, 256, cost=80.0)
     server = OriginalServer(
@@ -106,7 +106,7 @@ def test_trace_of_the_integration_guide():
     ],
 )
 def test_what_is_no_candidate_says_why(changes, words):
-    """The trace names a server without candidates, and the other servers get their allocations."""
+    """The trace says why a server has no candidate; the other server gets its allocation."""
     one = system()
     other = replace(one.servers["s"], name="t", model="other", service_class="Other")
     broken = system(**changes)
@@ -122,7 +122,7 @@ def test_what_is_no_candidate_says_why(changes, words):
 
 
 def test_idle_servers_get_their_minimum_or_nothing():
-    """Without load there is nothing to size; broken parameters are no candidate even then."""
+    """A server without load gets its minimum or nothing; broken parameters give no candidate even then."""
     idle = OriginalServer("s", "Premium", "default/default", OriginalLoad(0, 0, 0), min_replicas=2)
     (found,) = candidates(system(servers={"s": idle}))[0].allocations
     assert (found.replicas, found.batch, found.cost) == (2, 4, 80)
@@ -139,7 +139,7 @@ def test_idle_servers_get_their_minimum_or_nothing():
 
 
 def test_batches_follow_the_length_of_answers():
-    """As many tokens in the batch as the profile was made with, at least one request, and a bound."""
+    """The batch keeps the profile's number of tokens, with at least one request and an upper bound."""
     profile = replace(SEED, max_batch=16, at_tokens=512)
     assert [derived_batch(profile.max_batch, profile.at_tokens, tokens) for tokens in (1, 128, 1e6)] == [8192, 64, 1]
     assert derived_batch(10**6, 512, 1) == 100_000
@@ -147,7 +147,7 @@ def test_batches_follow_the_length_of_answers():
 
 
 def test_a_cut_allocation_is_evaluated_again():
-    """One card for two replicas: the latencies are those of an overloaded replica, not of the two wanted."""
+    """With one card for two replicas the latencies are those of the one overloaded replica."""
     limited = Options(unlimited=False, best_effort=BestEffort.PRIORITY_EXHAUSTIVE)
     whole = optimize(system()).allocations["s"]
     cut = optimize(system(capacity={"NVIDIA-A100-PCIE-80GB": 1}, options=limited)).allocations["s"]
@@ -158,7 +158,7 @@ def test_a_cut_allocation_is_evaluated_again():
 
 
 def test_accelerators_of_nobody_are_one():
-    """An accelerator count of 0 or less counts as 1, and an unknown class comes last."""
+    """An accelerator count of 0 or less counts as 1, and a server of an unknown class comes last."""
     assert replace(SEED, accelerators=0).units == 1
     assert replace(SEED, accelerators=3).units == 3
     assert system().rank(OriginalServer("x", "nobody", "m", OriginalLoad(1, 1, 1))) == 100
@@ -166,7 +166,7 @@ def test_accelerators_of_nobody_are_one():
 
 @st.composite
 def systems(draw: st.DrawFn) -> tuple[System, dict[str, list[Allocation]]]:
-    """Draw servers with candidates on two kinds of cards, and how many of these there are."""
+    """Draw servers with candidates on two types of cards, and the number of cards."""
     names = [f"s{number}" for number in range(draw(st.integers(0, 5)))]
     kinds = {"A": Accelerator("A", "TA", 1.0), "B": Accelerator("B", "TB", 1.0, multiplicity=2)}
     options = {}
@@ -188,7 +188,7 @@ def systems(draw: st.DrawFn) -> tuple[System, dict[str, list[Allocation]]]:
 
 @given(systems())
 def test_the_greedy_solver_stays_within_capacity(drawn):
-    """No server gets more than it asks for, no card is given twice, and without best effort no server gets a part."""
+    """No server gets more than it asks for, no card is used twice, and only best effort gives a part."""
     system_drawn, options = drawn
     found = solve(system_drawn, options)
     taken = {"TA": 0, "TB": 0}
@@ -204,7 +204,7 @@ def test_the_greedy_solver_stays_within_capacity(drawn):
 
 @given(systems())
 def test_the_order_of_listing_changes_nothing(drawn):
-    """The same servers in another order get the same."""
+    """The order of the servers does not change the allocations."""
     system_drawn, options = drawn
     backwards = replace(system_drawn, servers=dict(reversed(system_drawn.servers.items())))
     assert solve(backwards, dict(reversed(options.items()))) == solve(system_drawn, options)

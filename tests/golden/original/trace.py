@@ -1,8 +1,7 @@
-"""The solution in words, as the original logged it: one line per server, one per type of card. No numpy.
+"""Writes the solution as the original logged it: one line per server, one per type of card. No numpy.
 
-Times are in ms, rates per minute. ``servTime`` is the inter-token latency, ``rho`` the share of time in which a replica
-has any request, ``maxRPM`` what one replica takes within its targets, ``sol`` the number of candidates: the
-allocations among which the solver chose for the server, and 0 without an allocation.
+Times are in ms, rates per minute. ``servTime`` is the inter-token latency, ``rho`` the share of time with at least one
+request, ``maxRPM`` the rate of one replica within its targets, ``sol`` the number of the server's candidates.
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ from tests.golden.original.targets import OriginalTarget
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
-    """What the replicas of a server would do at the present load.
+    """The performance of a server's replicas at the present load.
 
-    ``batch`` requests at once per replica, cost of all replicas and its change, mean latencies in ms, ``busy`` the
-    share of time with any request, ``max_rpm`` the requests per minute that one replica takes within the targets.
+    ``batch`` is the number of requests at once per replica, ``cost`` that of all replicas and ``value`` its change.
+    Latencies are means in ms. ``busy`` is the share of time with any request, ``max_rpm`` the requests per minute that
+    one replica serves within the targets.
     """
 
     replicas: int
@@ -34,12 +34,12 @@ class ReplicaPlan:
 
     @property
     def saturated(self) -> bool:
-        """Whether more requests arrive than the replicas take within the targets."""
+        """Whether more requests arrive than the replicas serve within the targets."""
         return self.per_minute > self.replicas * self.max_rpm
 
 
 def server_line(head: str, plan: ReplicaPlan, *, accelerator: str, target: OriginalTarget) -> str:
-    """Return the line of a server; ``head`` says which one it is."""
+    """Return the line of a server; ``head`` is its beginning."""
     return (
         f"{head}sat={str(plan.saturated).lower()}, alloc={{acc={accelerator}; num={plan.replicas}; "
         f"maxBatch={plan.batch}; cost={plan.cost:.9g}, val={plan.value:.9g}, servTime={plan.itl:.9g}, "
@@ -55,6 +55,6 @@ def server_head(name: str, *, service_class: str, model: str, load: tuple[float,
 
 
 def type_lines(uses: Iterable[tuple[str, int, int, float]], *, total: float) -> tuple[str, ...]:
-    """Return the accounts of the cards: type, count, limit and cost of each, and the cost of everything."""
+    """Return the lines of the cards: type, count, limit and cost of each type, and the total cost."""
     lines = tuple(f"name={name}, count={count}, limit={limit}, cost={cost:.9g}" for name, count, limit, cost in uses)
     return (*(("AllocationByType:", *lines) if lines else ()), f"totalCost={total:.9g}")

@@ -1,4 +1,4 @@
-"""Tokens, permissions and reviews, and the kubeconfig that leads an ordinary client here."""
+"""The server checks tokens and permissions, answers reviews, and writes a kubeconfig for an ordinary client."""
 
 import aiohttp
 import pytest
@@ -101,7 +101,7 @@ async def test_token_reviews_know_the_tokens(api, session):
 
 @pytest.mark.parametrize(("method", "body", "expected"), [("GET", None, 405), ("POST", {"kind": "Pod"}, 400)])
 async def test_reviews_are_created_and_nothing_else(session, method, body, expected):
-    """Other verbs and other kinds are refused."""
+    """A review can only be created, and only with the right kind."""
     assert (await ask(session, f"{REVIEWS}/subjectaccessreviews", method, json=body))[0] == expected
 
 

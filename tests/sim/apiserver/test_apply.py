@@ -1,4 +1,4 @@
-"""Server-side apply: properties that hold whatever is applied. The exchanges themselves are in the contract."""
+"""Laws of server-side apply that hold for any objects. The contract tests have the requests and answers."""
 
 import pytest
 from hypothesis import given

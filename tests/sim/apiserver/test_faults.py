@@ -1,4 +1,4 @@
-"""Planned faults: what the client gets instead of the answer."""
+"""Planned faults replace, delay or drop the answers of the server."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ async def test_the_next_requests_are_refused(api, session):
 
 
 async def test_too_many_requests_say_when_to_come_back(api, session):
-    """429 has the header and the Status that clients look at."""
+    """429 has the header and the Status that clients read."""
     api.faults.answer(429, retry_after_seconds=7)
     async with session.get(PATH) as response:
         assert (response.status, response.headers["Retry-After"]) == (429, "7")
@@ -51,7 +51,7 @@ async def test_a_fault_has_the_reason_of_its_code(api, session, code, reason):
 
 
 async def test_a_fault_meets_only_what_it_matches(api, session):
-    """Requests that do not match pass, and the fault stays planned until one matches."""
+    """Requests that do not match succeed, and the fault stays planned until one matches."""
     api.faults.answer(503, match=matching(verb="patch", resource="configmaps"))
     api.faults.answer(500, match=matching(path="/api/v1/namespaces/default/secrets"))
     api.faults.answer(501, match=matching(resource="widgets.test.example.com", subresource="status"))
@@ -66,7 +66,7 @@ async def test_a_fault_meets_only_what_it_matches(api, session):
 
 
 async def test_a_dropped_connection_has_no_answer(api, session):
-    """The client is disconnected; a write did not happen; the next connection works."""
+    """The client is disconnected and nothing is written. The next connection works."""
     api.faults.drop(times=1, match=matching(verb="create"))
     with pytest.raises(aiohttp.ClientConnectionError):
         await session.post(PATH, json={**config_map("a"), "kind": "ConfigMap"})
@@ -75,7 +75,7 @@ async def test_a_dropped_connection_has_no_answer(api, session):
 
 
 async def test_a_delayed_answer_comes_late_and_right(api, session):
-    """The answer is the proper one, after the delay."""
+    """After the delay the client gets the right answer."""
     api.faults.delay(0.05)
     loop = asyncio.get_running_loop()
     start = loop.time()
@@ -84,7 +84,7 @@ async def test_a_delayed_answer_comes_late_and_right(api, session):
 
 
 async def test_a_fault_without_end_lasts_until_it_is_cleared(api, session):
-    """``times=None`` holds for every request."""
+    """With ``times=None`` every request gets the fault."""
     api.faults.answer(503, times=None)
     assert [await status(session) for _ in range(5)] == [503] * 5
     api.faults.clear()
@@ -92,7 +92,10 @@ async def test_a_fault_without_end_lasts_until_it_is_cleared(api, session):
 
 
 async def test_a_cache_that_lags_shows_an_old_state(api, session):
-    """The cache answers for version 0 and its own, and refuses later ones. Without a version the answer is new."""
+    """A lagging cache answers for version 0 and its own, and refuses later ones.
+
+    Without a version the answer is new.
+    """
     api.store.create("configmaps", config_map("a"))
     seen = api.store.version
     api.faults.lag()

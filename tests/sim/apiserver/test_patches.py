@@ -1,4 +1,4 @@
-"""Patches that name no manager."""
+"""Merge patches, JSON patches and strategic merge patches, which have no field manager."""
 
 import pytest
 from hypothesis import given
@@ -35,13 +35,13 @@ patches = st.recursive(
     ],
 )
 def test_merge_patch_examples(target, patch, result):
-    """The cases of RFC 7386."""
+    """Merge patches give the results of the examples in RFC 7386."""
     assert merge_patch(target, patch) == result
 
 
 @given(documents, patches)
 def test_merge_patch_settles_and_leaves_its_inputs_alone(target, patch):
-    """Applying a patch twice is applying it once; neither document nor patch changes."""
+    """A second application changes nothing more, and neither the document nor the patch changes."""
     before, patch_before = clone(target), clone(patch)
     once = merge_patch(target, patch)
     assert merge_patch(once, patch) == once
@@ -86,19 +86,19 @@ def test_json_patch_operations(target, operations, result):
     ],
 )
 def test_json_patch_that_does_not_fit(operation):
-    """An operation that does not fit fails as a whole."""
+    """An operation that does not fit is an error."""
     with pytest.raises(PatchFailedError):
         json_patch({"a": 1, "l": [0]}, [operation])
 
 
 def test_json_patch_is_a_list():
-    """Anything else is no patch."""
+    """A JSON patch that is not a list is an error."""
     with pytest.raises(PatchFailedError):
         json_patch({}, {"op": "add"})
 
 
 def test_strategic_merge_by_key():
-    """Known items merge, new ones come first or after their predecessor, directives delete and replace."""
+    """Items with a known key merge, new ones come first or after their predecessor, directives delete and replace."""
     old = {"containers": [{"name": "a", "image": "1", "env": [{"name": "X", "value": "1"}]}, {"name": "b"}]}
     patch = {"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}]}, {"name": "c"}]}
     merged = strategic_merge_patch(old, patch, ROOT)
@@ -135,7 +135,7 @@ def test_strategic_merge_of_maps_sets_and_plain_lists():
 
 
 def test_ports_merge_by_what_they_have():
-    """Container ports by containerPort, service ports by port."""
+    """Container ports merge by containerPort, and service ports by port."""
     for key in ("containerPort", "port"):
         merged = strategic_merge_patch({"ports": [{key: 80, "name": "w"}]}, {"ports": [{key: 80, "x": 1}]}, ROOT)
         assert merged == {"ports": [{key: 80, "name": "w", "x": 1}]}

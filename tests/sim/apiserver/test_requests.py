@@ -1,4 +1,4 @@
-"""Paths and verbs, and the log that counts them."""
+"""The server parses paths and verbs, and its log counts requests."""
 
 import pytest
 
@@ -30,7 +30,7 @@ WIDGETS = "/apis/test.example.com/v1/namespaces/default/widgets"
     ],
 )
 def test_a_request_line_is_read(line, expected):
-    """Verb, group, version, resource, namespace, name and subresource come out of method, path and query."""
+    """Method, path and query give verb, group, version, resource, namespace, name and subresource."""
     method, _, target = line.partition(" ")
     path, _, query = target.partition("?")
     info = parse(method, path, dict([query.split("=")]) if query else {})
@@ -39,7 +39,7 @@ def test_a_request_line_is_read(line, expected):
 
 
 def test_the_log_counts_by_verb_resource_and_subresource():
-    """Empty criteria fit everything; an empty subresource means the object itself."""
+    """A missing criterion fits everything. An empty subresource means the object itself."""
     log = ApiRequestLog(limit=2)
     for subresource in ("", "status", "status"):
         log.add(RequestInfo("patch", "PATCH", "/", "g", "v1", "widgets", "n", "w", subresource))
@@ -55,7 +55,7 @@ def test_the_log_counts_by_verb_resource_and_subresource():
 
 
 async def test_every_request_is_logged_whatever_becomes_of_it(api, session):
-    """The log has answered, refused and faulty requests."""
+    """The log counts answered and faulty requests."""
     api.faults.answer(500)
     for _ in range(2):
         async with session.get(f"{WIDGETS}/a"):
@@ -64,7 +64,7 @@ async def test_every_request_is_logged_whatever_becomes_of_it(api, session):
 
 
 async def test_kinds_come_in_yaml_too(session):
-    """A body in YAML is read, and its time stamps stay texts."""
+    """The server reads a body in YAML, and keeps its time stamps as text."""
     text = (
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {at: '2026-01-01T00:00:00Z'}\n"
         "x: 2026-01-01T00:00:00Z\n"
@@ -95,7 +95,7 @@ async def test_an_old_continue_token_is_gone(api, session):
 
 
 async def test_a_dependent_taken_along_does_not_break_a_collection(api, session):
-    """A collection can be deleted although one object takes another one of the collection along."""
+    """A collection can be deleted although the deletion of an owner also deletes a dependent in the collection."""
     owner = api.store.create("configmaps", config_map("a"))
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": owner["metadata"]["uid"]}
     api.store.create("configmaps", config_map("b", ownerReferences=[reference]))
@@ -106,7 +106,7 @@ async def test_a_dependent_taken_along_does_not_break_a_collection(api, session)
 
 
 async def test_a_written_object_is_answered_as_stored(api, session):
-    """The answer to a write is byte for byte what a read gives."""
+    """The answer to a write has the same bytes as the answer to a read."""
     api.store.create("widgets.test.example.com", widget("a"))
     headers = {"Content-Type": "application/merge-patch+json"}
     async with session.patch(f"{WIDGETS}/a", data='{"spec":{"replicas":2}}', headers=headers) as response:

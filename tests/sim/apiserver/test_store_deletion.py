@@ -1,4 +1,4 @@
-"""Deletion of dependents, namespaces and kinds, and what delays it."""
+"""The store deletes dependents, namespaces and kinds; finalizers and grace periods delay a deletion."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def owned_by(*owners):
 
 
 def test_dependents_go_down_the_whole_chain(store):
-    """Grandchildren go with the grandparent, each under a version of its own."""
+    """The deletion of an owner also deletes the dependents of its dependents, each with its own version."""
     a = store.create("configmaps", config_map("a"))
     b = store.create("configmaps", config_map("b", ownerReferences=owned_by(a)))
     store.create("configmaps", config_map("c", ownerReferences=owned_by(b)))
@@ -56,7 +56,7 @@ def test_orphans_live_on(store):
 
 
 def test_foreground_deletes_dependents_first(store):
-    """The owner is the last to go."""
+    """With the policy Foreground the owner is deleted after its dependents."""
     gone = []
     a = store.create("configmaps", config_map("a"))
     store.create("configmaps", config_map("b", ownerReferences=owned_by(a)))
@@ -66,7 +66,7 @@ def test_foreground_deletes_dependents_first(store):
 
 
 def test_a_cycle_of_owners_ends(store):
-    """Two objects that own each other go together."""
+    """Two objects that own each other are deleted together."""
     a = store.create("configmaps", config_map("a"))
     b = store.create("configmaps", config_map("b", ownerReferences=owned_by(a)))
     store.patch("configmaps", A, Patch(body={"metadata": {"ownerReferences": owned_by(b)}}))
@@ -88,7 +88,7 @@ def test_a_grace_period_marks_and_the_second_deletion_removes(store):
 
 
 def test_a_marked_object_goes_with_its_last_finalizer_only(store):
-    """Removing one of two finalizers keeps it; other changes to it are still possible."""
+    """A deleted object stays and can be changed until its last finalizer is removed."""
     store.create("configmaps", config_map("a", finalizers=["x.example.com/a", "x.example.com/b"]))
     store.delete("configmaps", A)
     store.patch("configmaps", A, Patch(body={"data": {"key": "2"}}))
@@ -114,7 +114,7 @@ def test_a_namespace_waits_for_what_is_held_in_it(store):
 
 
 def test_a_namespace_must_exist_unless_told_otherwise(store):
-    """Objects in no-man's-land are refused, or taken when namespaces are not required."""
+    """The store refuses an object in a missing namespace, unless namespaces are not required."""
     with pytest.raises(ServedError) as refused:
         store.create("configmaps", config_map("a", "nowhere"))
     assert refused.value.code == 404
@@ -141,7 +141,10 @@ def definition(version="v1", **properties):
 
 
 def test_a_definition_serves_its_kind_and_takes_it_away(store):
-    """Objects of a kind can be written once its definition exists, follow its changes, and go with it."""
+    """A definition makes its kind available.
+
+    A change of it holds for new objects, and its deletion deletes all of them.
+    """
     definitions = "customresourcedefinitions.apiextensions.k8s.io"
     key = Key("", "gadgets.test.example.com")
     store.create(definitions, definition(size={"type": "integer"}))
@@ -161,7 +164,7 @@ def test_a_definition_serves_its_kind_and_takes_it_away(store):
 
 
 def test_a_status_write_forgives_an_outdated_spec(store):
-    """An object that a later schema would refuse can still report its status, but not be changed otherwise."""
+    """If a later schema refuses the spec of an object, its status can still be written."""
     definitions = "customresourcedefinitions.apiextensions.k8s.io"
     body = definition(size={"type": "integer"})
     body["spec"]["versions"][0]["subresources"] = {"status": {}}

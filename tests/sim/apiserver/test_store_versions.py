@@ -1,4 +1,4 @@
-"""One write is one version, and each subscriber is told of it once and in order."""
+"""Each write has one version, and each subscriber gets each write once and in order."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ A = Key("default", "a")
 
 
 def test_each_write_takes_one_version_and_marks_its_kind(store):
-    """The global version grows by one per write; only the written kind's last version follows."""
+    """Each write raises the global version by one, and the last version of the written kind alone."""
     before, pods = store.version, store.last_version("pods")
     created = store.create("configmaps", config_map("a"))
     assert store.version == before + 1 == store.last_version("configmaps")
@@ -26,7 +26,7 @@ def test_each_write_takes_one_version_and_marks_its_kind(store):
 
 
 def test_a_write_without_effect_is_none(store):
-    """The same state again takes no version and reaches no subscriber."""
+    """A write of the same state takes no version and reaches no subscriber."""
     store.create(WIDGETS, widget("a", replicas=1))
     version, changes = store.version, []
     store.subscribe(WIDGETS, changes.append)
@@ -37,7 +37,7 @@ def test_a_write_without_effect_is_none(store):
 
 
 def test_a_kind_is_named_by_text_spec_or_resource(store):
-    """The store takes the kind in each of these forms."""
+    """The store accepts a kind as text, spec or resource."""
     store.create(CONFIG_MAPS, config_map("a"))
     assert store.get("configmaps", A) is store.get(CONFIG_MAPS, A)
     with pytest.raises(LookupError, match="nonsense"):
@@ -62,7 +62,7 @@ def test_subscribers_see_changes_in_order_even_when_they_write(store):
 
 
 def test_an_unsubscribed_callback_is_silent(store):
-    """After the end of a subscription the store calls it no more."""
+    """After the end of a subscription the store no longer calls it."""
     changes = []
     end = store.subscribe("configmaps", changes.append)
     store.create("configmaps", config_map("a"))
@@ -72,7 +72,7 @@ def test_an_unsubscribed_callback_is_silent(store):
 
 
 def test_a_deletion_carries_the_last_state_under_its_own_version(store):
-    """The deleted object is the one that was stored, with a new resourceVersion."""
+    """The change has the deleted object as it was stored, with a new resourceVersion."""
     changes = []
     created = store.create("configmaps", config_map("a"))
     store.subscribe("configmaps", changes.append)
@@ -85,7 +85,7 @@ def test_a_deletion_carries_the_last_state_under_its_own_version(store):
 
 
 def test_what_was_handed_out_does_not_change(store):
-    """Later writes make new objects, and the caller's own object is left alone."""
+    """Later writes make new objects, and the store does not change the caller's object."""
     given_object = widget("a", unknown=1)
     created = store.create(WIDGETS, given_object)
     assert given_object == widget("a", unknown=1)
@@ -95,7 +95,7 @@ def test_what_was_handed_out_does_not_change(store):
 
 
 def test_time_comes_from_the_parameter(store):
-    """Creation and deletion are stamped with the store's own time."""
+    """Creation and deletion have the time of the store's clock."""
     created = store.create("configmaps", config_map("a", finalizers=["x.example.com/hold"]))
     assert created["metadata"]["creationTimestamp"] == "2023-11-14T22:13:20Z"
     assert store.delete("configmaps", A)["metadata"]["deletionTimestamp"] == "2023-11-14T22:13:20Z"
@@ -103,7 +103,7 @@ def test_time_comes_from_the_parameter(store):
 
 @pytest.mark.parametrize("seed", [0, 7])
 def test_equal_seeds_give_equal_identities(seed):
-    """Uids and generated names repeat with the seed and differ without."""
+    """Stores with the same seed give the same uids and generated names, with another seed other ones."""
 
     def identities(number):
         store = ObjectStore(now=lambda: NOW, options=StoreOptions(seed=number))
@@ -117,7 +117,7 @@ def test_equal_seeds_give_equal_identities(seed):
 
 
 def test_the_history_is_bounded():
-    """Changes older than the limit cannot be asked for any more; younger ones can."""
+    """The store refuses to give changes older than the limit, and gives newer ones."""
     store = ObjectStore(now=lambda: NOW, options=StoreOptions(history_limit=2))
     versions = [int(store.create("configmaps", config_map(name))["metadata"]["resourceVersion"]) for name in "abcd"]
     collection = store.collection("configmaps")
@@ -128,7 +128,7 @@ def test_the_history_is_bounded():
 
 
 def test_compaction_forgets_up_to_now(store):
-    """After a compaction, changes are known only from the present version on."""
+    """After a compaction the store knows only changes after the present version."""
     version = store.version
     store.create("configmaps", config_map("a"))
     store.compact()

@@ -1,4 +1,4 @@
-"""Structural schemas: which fields are dropped, filled in and refused."""
+"""Structural schemas decide which fields are dropped, filled in and refused."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ TEXT = {"type": "string"}
 
 
 def problems(value, schema):
-    """Return path and reason of what is wrong with a field ``f`` of this schema."""
+    """Return path and reason of each problem with a field ``f`` of this schema."""
     found = validate({"f": value}, {"type": "object", "properties": {"f": schema}})
     return [(problem.field, problem.reason) for problem in found]
 
@@ -38,7 +38,7 @@ def problems(value, schema):
     ],
 )
 def test_what_fits_has_no_problems(value, schema):
-    """A value inside all its rules passes."""
+    """A value that keeps all rules has no problems."""
     assert problems(value, schema) == []
 
 
@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_named(value, schema, reason):
 
 
 def test_paths_lead_into_lists_and_maps():
-    """Problems deep inside name their way there."""
+    """A problem inside lists and maps has the path to it."""
     schema = {
         "type": "object",
         "additionalProperties": {
@@ -91,7 +91,7 @@ def test_paths_lead_into_lists_and_maps():
 
 
 def test_pruning_drops_unknown_fields_only():
-    """Known, additional and preserved fields stay, wherever they are; the server's own fields are not judged."""
+    """Known, additional and preserved fields stay at any depth. The server's own fields stay, too."""
     schema = {
         "type": "object",
         "properties": {
@@ -127,7 +127,7 @@ def test_pruning_drops_unknown_fields_only():
 
 
 def test_defaults_do_not_share_and_do_not_invent_parents():
-    """A default is a fresh copy; an absent parent stays absent; a null counts as absent unless it is allowed."""
+    """A default is a fresh copy, an absent parent stays absent, and null is absent unless the field is nullable."""
     inner = {"type": "object", "properties": {"n": {"type": "integer", "default": 1}}}
     schema = {
         "type": "object",
@@ -176,7 +176,7 @@ values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from("abc"), values), st.dictionaries(st.sampled_from("ab"), schemas))
 def test_conforming_twice_is_conforming_once(value, properties):
-    """Pruning and defaulting reach a state that they leave alone."""
+    """A second pruning and defaulting changes nothing more."""
     schema = {"type": "object", "properties": properties}
     prune(value, schema)
     apply_defaults(value, schema)

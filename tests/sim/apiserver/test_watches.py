@@ -1,4 +1,4 @@
-"""Watch streams of the embedded server: bookmarks, ends, and what a client sees when the network is bad."""
+"""Watch streams of the embedded server: bookmarks, ends, and network faults."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ async def until(condition):
 
 
 async def test_a_bookmark_tells_the_version_of_the_whole_world(api, session):
-    """Even when nothing of this kind happened, the bookmark moves on with the store."""
+    """A bookmark has the version of the whole store, even if no object of the kind changed."""
     async with watching(session, **BOOKMARKS) as response:
         lines = Lines(response)
         assert (await lines.next())[1]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
@@ -77,7 +77,7 @@ async def test_bookmarks_come_by_themselves_and_only_to_those_who_ask():
 
 
 async def test_the_end_of_a_watch_follows_its_last_events(api, session):
-    """An orderly end loses nothing: what was written before it still arrives."""
+    """Before an orderly end, the watch still sends all events that were written earlier."""
     async with watching(session) as response:
         await until(lambda: len(api.watches) == 1)
         api.store.create("configmaps", config_map("a"))
@@ -89,7 +89,7 @@ async def test_the_end_of_a_watch_follows_its_last_events(api, session):
 
 
 async def test_a_cut_watch_breaks(api, session):
-    """The client sees a broken connection, not an end; the server forgets the watch."""
+    """The client sees a broken connection instead of an end, and the server forgets the watch."""
     async with watching(session) as response:
         await until(lambda: len(api.watches) == 1)
         api.faults.cut_watches()
@@ -119,7 +119,7 @@ async def test_a_stalled_watch_says_nothing_and_catches_up(api, session):
 
 
 async def test_an_expired_watch_carries_410(api, session):
-    """Open watches get an ERROR event and end."""
+    """An open watch gets an ERROR event with 410, and ends."""
     async with watching(session) as response:
         await until(lambda: len(api.watches) == 1)
         api.faults.expire_watches()
@@ -148,7 +148,7 @@ async def test_after_a_compaction_only_new_lists_help(api, session):
 
 
 async def test_a_client_that_goes_away_is_forgotten(api, session):
-    """Closing the connection ends the watch on the server without waiting for the next event."""
+    """When a client closes the connection, the server ends its watch before the next event."""
     async with watching(session) as response:
         await until(lambda: len(api.watches) == 1)
         response.close()
@@ -156,7 +156,7 @@ async def test_a_client_that_goes_away_is_forgotten(api, session):
 
 
 async def test_a_client_that_does_not_read_is_dropped(api, session, monkeypatch):
-    """Too many waiting lines end the stream instead of filling the memory."""
+    """The server ends a stream with too many waiting lines instead of filling its memory."""
     monkeypatch.setattr(watches_module, "BACKLOG_LINES", 3)
     api.faults.stall_watches()
     async with watching(session, resourceVersion=str(api.store.version)) as response:
@@ -204,7 +204,7 @@ def test_watchers_of_a_change_share_its_line(store):
 
 
 async def test_one_object_can_be_watched_by_its_path(api, session):
-    """A watch on the path of an object is a watch of that object alone."""
+    """A watch on the path of an object has the events of that object alone."""
     api.store.create("configmaps", config_map("a"))
     api.store.create("configmaps", config_map("b"))
     async with watching(session, "/api/v1/namespaces/default/configmaps/b") as response:
@@ -215,7 +215,7 @@ async def test_one_object_can_be_watched_by_its_path(api, session):
 
 
 async def test_the_end_of_a_kind_ends_its_watches(api, session):
-    """When a kind is no longer served its streams end after the deletions."""
+    """When the server no longer serves a kind, its watches end."""
     async with watching(session, "/apis/test.example.com/v1/widgets") as response:
         await until(lambda: len(api.watches) == 1)
         api.store.journal.stop_serving(WIDGETS)
@@ -225,7 +225,7 @@ async def test_the_end_of_a_kind_ends_its_watches(api, session):
 
 
 async def test_the_server_stops_with_open_watches():
-    """Leaving the server ends its streams promptly, stalled ones too, and its address is gone."""
+    """When the server stops, it ends all watches, stalled ones too, and no longer accepts connections."""
     async with aiohttp.ClientSession() as session:
         async with EmbeddedApiServer() as api:
             url = api.url

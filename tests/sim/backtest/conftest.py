@@ -20,7 +20,7 @@ ODD = EngineParameters(
     prefill_seconds_per_token=0.00012,
     num_gpu_blocks=6000,
 )
-"""An engine that no preset is like."""
+"""An engine that differs from all presets."""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def clock():
 
 @pytest.fixture
 async def prometheus():
-    """Return a Prometheus that knows forty minutes of two pods of a variant, and of the controller."""
+    """Return a Prometheus with forty minutes of two pods of a variant, and of the controller."""
     async with EmbeddedPrometheus(now=lambda: START + 60 * MINUTES, retention_seconds=86400) as running:
         write(running.tsdb, {"chat-5d9f-aa": ODD, "chat-5d9f-bb": ODD}, minutes=MINUTES)
         yield running
@@ -39,7 +39,7 @@ async def prometheus():
 
 @pytest.fixture
 async def client(prometheus, clock):
-    """Return a client of it."""
+    """Return a client of the Prometheus."""
     settings = PrometheusSettings(prometheus.url, allow_http=True)
     instruments = Instruments(CollectorRegistry())
     async with PrometheusClient(settings, clock=clock, instruments=instruments) as opened:

@@ -1,7 +1,4 @@
-"""The history of a model whose engines are known, in an embedded Prometheus or as columns.
-
-Each engine is in a steady state over every minute: what it reports follows from its parameters by arithmetic.
-"""
+"""The history of a model with known engines, in an embedded Prometheus."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ class EngineLoad:
 
 
 def load(parameters: EngineParameters, rate: float) -> EngineLoad:
-    """Return the steady state of an engine under a rate: running requests and step time that explain each other."""
+    """Return the steady state of an engine under a rate, in which running requests and step time fit each other."""
     running, resident = 0.0, PROMPT + 0.75 * ANSWER
     for _ in range(200):
         kv = running * resident
@@ -55,7 +52,7 @@ def rates(minutes: int) -> np.ndarray:
 
 
 def write(tsdb: Tsdb, engines: dict[str, EngineParameters], *, minutes: int) -> None:
-    """Write what the pods of this name report over so many minutes from START, and what the controller publishes."""
+    """Write the reports of these pods over so many minutes from START, and the metrics of the controller."""
     for number, (pod, parameters) in enumerate(engines.items()):
         counters: dict[str, float] = {}
         for minute, rate in enumerate(rates(minutes)):

@@ -1,4 +1,4 @@
-"""Range queries about a model: in chunks that are kept, one at a time, with pauses; and what they tell, as columns."""
+"""The backtest fetches the history of a model in chunks, which it keeps in files, and makes columns of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPAN = ModelSpan(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
 
 
 class RangeQueries:
-    """Answers each range query with one series that has every point; plans come first, and are errors or answers."""
+    """Answers each range query with one series that has every point, or raises the next planned error."""
 
     def __init__(self, *plan, most_points=10**9):
         """Refuse queries for more points than ``most_points``."""
@@ -40,7 +40,7 @@ class RangeQueries:
 
 
 async def test_the_history_of_a_model_is_read(client, clock, tmp_path):
-    """Pods by variant with their signals, what the controller published, histograms, and the size of the KV cache."""
+    """The history has pods by variant with their signals, the controller's values, histograms and KV cache sizes."""
     assert await visible_models(client, START, START + 1200, clock=clock) == [(NAMESPACE, MODEL)]
     found = history(SPAN, await fetch(client, SPAN, tmp_path, clock=clock))
     (variant,) = found.variants
@@ -89,7 +89,7 @@ async def test_other_questions_have_other_files(tmp_path, clock):
 
 
 async def test_another_prometheus_has_other_files(tmp_path, clock):
-    """Two clusters may serve a model of the same name."""
+    """Each Prometheus has its own files, because two clusters may serve models of the same name."""
     await fetch(RangeQueries(), SPAN, tmp_path, clock=clock, address="http://127.0.0.1:9090")
     source = RangeQueries()
     await fetch(source, SPAN, tmp_path, clock=clock, address="http://127.0.0.1:9091")
@@ -109,7 +109,10 @@ async def test_what_no_controller_publishes_is_no_data(client, clock, tmp_path, 
 
 
 async def test_there_is_a_pause_after_each_query_and_a_longer_one_after_a_failure(tmp_path, clock):
-    """The command pauses after each query, because other programs use Prometheus, too."""
+    """The command pauses after each query, because other programs use Prometheus, too.
+
+    It pauses longer after a failure.
+    """
     source = RangeQueries(PrometheusError(ErrorKind.SERVER, "busy"), PrometheusError(ErrorKind.REFUSED, "429"))
     await fetch(source, SPAN, tmp_path, clock=clock)
     assert clock.pauses[:3] == [2.0, 5.0, 0.05]
@@ -154,7 +157,7 @@ def test_no_text_leaves_its_place_in_a_query():
 
 
 async def test_growth_tells_how_long_a_pod_takes(client, clock, tmp_path):
-    """The time runs from a published number until as many pods report."""
+    """The start-up time runs from a higher published number until as many pods report."""
     (variant,) = history(SPAN, await fetch(client, SPAN, tmp_path, clock=clock)).variants
     desired = np.full(SPAN.count, 1.0)
     desired[20:] = 2.0

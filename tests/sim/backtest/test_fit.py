@@ -1,4 +1,4 @@
-"""The physics are found again from what engines report."""
+"""The fit finds the parameters of engines from their metrics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_an_engine_is_found_again(found):
 
 
 def test_more_hits_than_queries_are_all_of_them(found):
-    """Counters of two names, or of two scrapes, may say so for a while."""
+    """More cache hits than queries count as all of them. The two counters may come from different scrapes."""
     (variant,) = found.variants
     many, few = np.full(SPAN.count, 100.0), np.full(SPAN.count, 1.0)
     pods = tuple(
@@ -59,7 +59,7 @@ def test_a_size_that_nothing_tells_is_found_by_usage(found):
 
 
 def test_too_little_load_leaves_the_preset(found):
-    """The fit keeps the preset and names the reason."""
+    """With too few samples the fit keeps the preset and names the reason."""
     (variant,) = found.variants
     silent = {
         name: column * 0.0 if name == "ttft_count" else column for name, column in variant.pods[0].signals.items()

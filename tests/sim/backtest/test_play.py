@@ -1,4 +1,4 @@
-"""Runs on a history: policies by name, WVA with other ConfigMaps, the replicas that really ran; and what is written."""
+"""The backtest plays policies by name, WVA with other ConfigMaps and the recorded replicas, and writes the results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def found(client, clock, tmp_path) -> Backtest:
 
 @pytest.fixture
 def play(found) -> Play:
-    """Return what plays policies on it."""
+    """Return the function that plays policies on the backtest."""
     return Play({"eager": EAGER}, AsRecorded(found.step_seconds, found.replicas))
 
 
@@ -75,7 +75,7 @@ def test_a_run_is_a_function_of_the_seed(found, play):
 
 
 def test_an_unknown_policy_is_no_policy(found, play):
-    """The registry does not know it."""
+    """A policy with an unknown name raises KeyError."""
     with pytest.raises(KeyError):
         play(found.scenario, "nothing", 1)
 
@@ -95,7 +95,7 @@ def test_page_and_summary_tell_both_sides(found, result, tmp_path):
 
 
 def test_names_of_others_are_text(found, result, tmp_path):
-    """Labels may hold anything: no name begins an element, a column or a line of its own."""
+    """Names from outside are escaped: none of them begins an HTML element, a column or a line."""
     bad = "<script>alert(1)</script>|[x](y)\n# z\x1b[2J"
     fits = (replace(found.fits[0], variant=bad, notes=(bad,)),)
     reality = replace(found.reality, replica_hours={bad: 1.0})
@@ -118,7 +118,7 @@ def test_what_was_kept_is_played_again(found, play, tmp_path):
 
 
 def test_thresholds_are_tried_around_the_defaults():
-    """The defaults are among them; names tell them apart, and each is a ConfigMap that the controller takes."""
+    """The thresholds include the defaults, have distinct names, and each is a ConfigMap that the controller accepts."""
     base = WvaSetup(interval_seconds=30.0)
     choices = thresholds(base)
     assert len({choice.name for choice in choices}) == len(choices) == 24
@@ -143,13 +143,13 @@ def test_the_frontier_has_no_choice_that_another_beats(result):
 
 
 def test_a_page_shows_what_is_worth_choosing_from(result):
-    """The page leaves out the other twenty policies."""
+    """The page has only the chosen policies."""
     (part,) = only(result, {"wva", "nothing"}).parts
     assert [cell.policy for cell in part.cells] == list(part.timelines) == ["wva"]
 
 
 def test_a_proposal_can_be_pasted(result):
-    """A proposal has a ConfigMap, the interval and the window, and their result beside that of the defaults."""
+    """A proposal has a ConfigMap, the interval, and its result beside that of the defaults."""
     (part,) = result.parts
     choice = thresholds(WvaSetup(interval_seconds=30.0))[0]
     lines = list(proposal(choice, part.cells[0], part.cell(DEFAULT)))

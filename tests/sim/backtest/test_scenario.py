@@ -1,4 +1,4 @@
-"""Traffic and scenario from a history: rates, lengths, recorded replicas, and assumed values."""
+"""A history gives traffic and a scenario: rates, lengths, recorded replicas, and assumed values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_traffic_has_the_rate_and_the_lengths_of_the_history(seen):
 
 
 def test_a_seed_makes_the_same_traffic(seen):
-    """Another seed makes other traffic. The columns survive JSON."""
+    """The same seed makes the same traffic, even after the columns were written as JSON and read again."""
     made = recorded_traffic(seen, longest=8192)
     back = msgspec.json.decode(msgspec.json.encode(made), type=type(made))
     assert back == made
@@ -51,7 +51,7 @@ def test_a_seed_makes_the_same_traffic(seen):
 
 
 def test_requests_that_wait_have_arrived(seen):
-    """A queue that grows at the gateway counts as arrivals, though no engine has seen the requests."""
+    """Requests that join the queue at the gateway count as arrivals, before any engine receives them."""
     growing = replace(seen, queue=np.arange(SPAN.count) * 30.0)
     more = recorded_traffic(growing, longest=8192)(1).count - recorded_traffic(seen, longest=8192)(1).count
     assert more == pytest.approx(SPAN.count * 30, rel=0.1)
@@ -67,7 +67,7 @@ def test_what_a_cache_held_is_shared(seen):
 
 
 def test_the_scenario_is_that_of_the_history(seen):
-    """Variants with their cost, bounds and engines; the interval of the controller."""
+    """The scenario has the recorded cost, bounds and engines of variants, and the controller's interval."""
     found = whole(seen)
     (variant,) = found.scenario.variants
     assert (variant.name, variant.price, variant.maximum, variant.replicas) == ("chat", 7.0, 6, 1)
@@ -77,7 +77,7 @@ def test_the_scenario_is_that_of_the_history(seen):
 
 
 def test_what_really_ran_is_counted(seen):
-    """Hours, cost, and the share of first tokens within the bound that is next to the objective."""
+    """Reality has hours, cost, and the share of first tokens within the histogram bound next to the objective."""
     reality = whole(seen).reality
     hours = (SPAN.count - 1) * 30 / 3600
     assert reality.replica_hours["chat"] == pytest.approx(hours)
@@ -98,7 +98,7 @@ def test_what_was_not_seen_is_said(seen):
 
 
 def test_time_without_any_report_is_said(seen):
-    """The result names times without reports: they count as no load, but may be an outage of Prometheus."""
+    """A note has the share of time without reports. That time counts as no load, but may be an outage of Prometheus."""
     dark = np.arange(SPAN.count) < SPAN.count / 4
     variant = seen.variants[0]
 

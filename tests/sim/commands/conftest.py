@@ -1,4 +1,4 @@
-"""The command, called as the tests of the controller's commands call it."""
+"""The fixtures with which the tests of the controller's commands call ``wva``."""
 
 from __future__ import annotations
 

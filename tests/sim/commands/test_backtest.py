@@ -1,4 +1,4 @@
-"""``wva backtest`` and ``wva tune``: from a Prometheus to pages, and their errors."""
+"""``wva backtest`` and ``wva tune`` read a Prometheus, write pages, and report errors."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_a_wrong_token_is_told(prometheus, run, tmp_path):
     ],
 )
 def test_what_cannot_be_is_refused(wva, tmp_path, change, words):
-    """Status 1, and a line that names flag, value and expectation; nothing is asked."""
+    """The command ends with status 1 and a line that names the flag, the value and the expectation."""
     flags = {
         "--prometheus": f"http://127.0.0.1:{closed_port()}",
         "--from": "2026-01-01T00:00:00Z",
@@ -201,7 +201,7 @@ def test_a_missing_extra_is_named(wva, monkeypatch, words):
 
 @pytest.mark.parametrize("files", [("a/wva.yaml",), ("a/other.yaml", "b/other.yaml"), ("a/as recorded.yaml",)])
 def test_policies_have_names_of_their_own(wva, monkeypatch, tmp_path, files):
-    """Two policies with one name are an error, since the page could not tell them apart."""
+    """Two policies with one name are an error, because the page could not tell them apart."""
     monkeypatch.chdir(tmp_path)
     for name in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -214,12 +214,12 @@ def test_policies_have_names_of_their_own(wva, monkeypatch, tmp_path, files):
 
 
 def interrupt(*_):
-    """Do what Ctrl-C does."""
+    """Act as Ctrl-C."""
     raise KeyboardInterrupt
 
 
 def terminate(*_):
-    """Do what a process manager does."""
+    """Act as a process manager that sends SIGTERM."""
     signal.raise_signal(signal.SIGTERM)
 
 
@@ -232,7 +232,7 @@ def test_an_interrupted_command_can_go_on(wva, monkeypatch, stop):
 
 
 def test_entries_of_the_model_hold_for_the_model_of_the_stage(tmp_path):
-    """Thresholds, targets and profiles of the model that was read; those of other models are left out."""
+    """The policy keeps thresholds, targets and profiles of the model of the history, and leaves out other models."""
     path = tmp_path / "other.yaml"
     path.write_text(ENTRIES)
     found = SimpleNamespace(namespace="prod", model_id="acme/chat")

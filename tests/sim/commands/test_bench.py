@@ -1,4 +1,4 @@
-"""wva bench quality: what it lists, runs and writes, and how it says what is wrong."""
+"""``wva bench quality``: its list, its runs, its files, and its errors."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_requests_that_make_no_run_are_refused(bench, tmp_path, rows, words):
 
 
 def test_a_file_of_any_name(bench, tmp_path):
-    """The file's name is shown as text, even if it is no UTF-8 or looks like HTML."""
+    """The name of the file is shown as text, even if it is not UTF-8 or looks like HTML."""
     name = b"a\xff<b>.csv".decode(errors="surrogateescape")
     (tmp_path / name).write_text("seconds,prompt_tokens,output_tokens\n0,1,1\n99,1,1\n")
     assert bench("--requests", name, "--policy", "wva").status == 0
@@ -124,7 +124,7 @@ def test_a_file_of_any_name(bench, tmp_path):
 
 
 def test_requests_from_a_pipe_are_refused(bench, tmp_path):
-    """Each run reads the file again, and a pipe has it once."""
+    """Each run reads the file again, and a pipe can be read only once."""
     os.mkfifo(tmp_path / "pipe")
     outcome = bench("--requests", "pipe")
     assert (outcome.status, outcome.err) == (1, "wva: pipe is no file: expected one, which is read more than once\n")
@@ -132,7 +132,7 @@ def test_requests_from_a_pipe_are_refused(bench, tmp_path):
 
 @pytest.mark.parametrize("flag", ["--scenario", "--policy"])
 def test_a_name_that_is_unknown(bench, flag):
-    """One line names the flag, the value and what there is."""
+    """One line names the flag, the value and the known names."""
     outcome = bench(flag, "nonsense")
     assert outcome.status == 1
     assert len(outcome.err.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""``wva demo --openmetrics``: every sample of a run in a file."""
+"""``wva demo --openmetrics`` writes every sample of a run to a file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def test_a_file_that_cannot_be_written_is_named(wva, tmp_path, path):
 
 
 def test_without_a_terminal_nothing_is_drawn_and_nothing_waits(wva):
-    """As with --headless: two minutes of virtual time take seconds, and only the summary is written."""
+    """Without a terminal the command acts as with --headless.
+
+    It does not wait in real time, and prints only the summary.
+    """
     outcome = wva("demo", "--for", "2m")
     assert outcome.status == 0
     assert "of virtual time" in outcome.out

@@ -1,4 +1,4 @@
-"""``wva emulator`` and ``wva loadgen`` as processes, one against the other."""
+"""``wva emulator`` and ``wva loadgen`` run as two processes, and one sends load to the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def first_line(process):
 
 
 async def test_load_against_an_emulated_replica(start, run):
-    """Every request is answered, the summary says so, and the emulator ends with status 0 on SIGTERM."""
+    """Every request is answered, the summary counts them, and the emulator ends with status 0 on SIGTERM."""
     emulator = await start("emulator", "--model", "m", "--port", "0")
     line = await first_line(emulator)
     assert line.startswith("serving m as one A100 on 127.0.0.1:")

@@ -23,10 +23,10 @@ PARAMETERS = EngineParameters(
 
 
 class JumpingClock:
-    """Waiting takes no time: the clock jumps to the end of it, once the loop has had a turn."""
+    """A clock on which waiting takes no time: it jumps to the end of each wait after the loop has run once."""
 
     def __init__(self):
-        """Start anywhere."""
+        """Start at 100 s."""
         self.seconds = 100.0
 
     def now(self):
@@ -38,12 +38,12 @@ class JumpingClock:
         return self.seconds
 
     async def sleep(self, seconds):
-        """Jump."""
+        """Jump to the end of the sleep."""
         await asyncio.sleep(0)
         self.seconds += seconds
 
     async def wait(self, event, timeout_seconds):
-        """Jump, unless there is nothing to wait for but the event."""
+        """Jump to the timeout, or wait for the event if there is no timeout."""
         if timeout_seconds is None:
             await event.wait()
         else:

@@ -1,4 +1,4 @@
-"""The engine in real time: tokens come when they are computed, and a user who goes away frees what was taken."""
+"""The engine in real time sends tokens as it computes them, and frees the resources of a user who disconnects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.sim.emulator.conftest import PARAMETERS
 
 
 async def collect(replica, prompt, output, **more):
-    """Return the numbers of tokens told, one after the other."""
+    """Return the token counts that the replica sends, in order."""
     async with aclosing(replica.answer(prompt, output, **more)) as progress:
         return [(stream.tokens, stream.finished) async for stream in progress]
 
@@ -22,7 +22,7 @@ def sample(replica, name):
 
 
 async def test_tokens_grow_until_the_answer_is_whole(running):
-    """The first token comes alone, the rest piece by piece, and the last news says that it is the last."""
+    """The first token comes alone, the rest in pieces, and only the last piece is marked as finished."""
     told = await collect(running, 16, 40)
     tokens = [count for count, _ in told]
     assert tokens[0] == 1
@@ -33,14 +33,14 @@ async def test_tokens_grow_until_the_answer_is_whole(running):
 
 
 async def test_time_is_that_of_the_engine(running, clock):
-    """A prompt of 16 tokens and 39 steps take 0.026 s and 0.39 s; to be told takes up to a tick more."""
+    """A prompt of 16 tokens and 39 steps take 0.026 s and 0.39 s; the answer arrives up to one tick later."""
     started = clock.seconds
     await collect(running, 16, 40)
     assert 0.416 <= clock.seconds - started <= 0.416 + 0.06
 
 
 async def test_idle_engine_waits_without_a_time(replica, clock):
-    """An idle engine sets no timer. It waits for the next request alone."""
+    """An idle engine sets no timer and waits for the next request."""
     task = asyncio.create_task(replica.run())
     for _ in range(50):
         await asyncio.sleep(0)
@@ -50,7 +50,7 @@ async def test_idle_engine_waits_without_a_time(replica, clock):
 
 
 async def test_more_requests_than_places_wait(running):
-    """The metrics page shows running and waiting requests. All are answered in the end."""
+    """The metrics page shows running and waiting requests, and the replica answers all of them in the end."""
     tasks = [asyncio.create_task(collect(running, 16, 30)) for _ in range(7)]
     seen = set()
     while not all(task.done() for task in tasks):
@@ -62,7 +62,7 @@ async def test_more_requests_than_places_wait(running):
 
 @pytest.mark.parametrize("position", [0, 6], ids=["running", "waiting"])
 async def test_user_who_goes_away_frees_the_engine(running, position):
-    """The request leaves, is counted nowhere, and its KV cache is free again."""
+    """A cancelled request leaves the engine, frees its KV cache, and counts in no finish reason."""
     tasks = [asyncio.create_task(collect(running, 16, 100)) for _ in range(7)]
     for _ in range(1000):
         await asyncio.sleep(0)
@@ -108,6 +108,6 @@ def test_lengths_are_spread_around_the_mean(replica):
 
 
 def test_prompt_that_does_not_fit_is_refused(replica):
-    """The engine says so before anything is queued."""
+    """The engine refuses the prompt before it queues the request."""
     with pytest.raises(ValueError, match="exceeds max_model_len"):
         asyncio.run(collect(replica, PARAMETERS.max_model_len, 1))

@@ -1,4 +1,4 @@
-"""The emulator's HTTP API, which is vLLM's: for gateways, load generators and Prometheus."""
+"""The emulator has the HTTP API of vLLM, for gateways, load generators and Prometheus."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ async def events(client, path, body):
 
 
 async def test_models(client):
-    """The one model, with its length."""
+    """The list has the one model with its length."""
     async with client.get("/v1/models") as response:
         (model,) = (await response.json())["data"]
     assert (model["id"], model["max_model_len"]) == ("org/m", 512)
 
 
 async def test_chat_completion(client):
-    """A whole answer, with its usage: ten tokens of text and four for the role."""
+    """The answer has its usage; a prompt of 40 characters counts as ten tokens, and its role as four."""
     status, answer = await post(client, CHAT, chat(max_tokens=7))
     assert status == 200
     (choice,) = answer["choices"]
@@ -74,7 +74,7 @@ async def test_answer_ends_by_itself(client):
 
 @pytest.mark.parametrize(("path", "body"), [(CHAT, chat), (TEXT, text)], ids=["chat", "text"])
 async def test_stream_adds_up(client, path, body):
-    """The pieces together are the whole answer; the first comes alone, the last says why it ends."""
+    """The pieces together are the whole answer. The first piece is one token, and the last has the finish reason."""
     told = await events(client, path, body(stream=True, max_tokens=40, ignore_eos=True))
     choices = [event["choices"][0] for event in told]
     pieces = [choice["delta"]["content"] if path == CHAT else choice["text"] for choice in choices]
@@ -99,13 +99,13 @@ async def test_stream_tells_the_usage_when_it_is_wanted(client):
     ids=["empty", "text", "token ids", "one text", "one list of ids", "no ids"],
 )
 async def test_prompt_in_any_form(client, prompt, count):
-    """Text or token ids, alone or as the only one of a list."""
+    """The prompt may be text or token ids, alone or as the only element of a list."""
     _, answer = await post(client, TEXT, text(prompt=prompt, max_tokens=1))
     assert answer["usage"]["prompt_tokens"] == count
 
 
 async def test_content_in_parts(client):
-    """Only text counts; a message may have none."""
+    """Only text counts as tokens, and a message may have no text."""
     parts = [{"type": "text", "text": "x" * 8}, {"type": "image_url", "image_url": {"url": "data:"}}]
     messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": None}]
     _, answer = await post(client, CHAT, chat(messages=messages, max_completion_tokens=1, max_tokens=9))
@@ -141,7 +141,7 @@ async def test_what_is_no_json_is_refused(client):
 
 
 async def test_metrics_after_a_request(client):
-    """The names and types that vLLM has, as Prometheus scrapes them."""
+    """The metrics page has the names and types of vLLM."""
     await post(client, TEXT, text(max_tokens=3))
     async with client.get("/metrics") as response:
         assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -152,7 +152,7 @@ async def test_metrics_after_a_request(client):
 
 
 async def test_nothing_is_served_while_the_model_loads(running, clock):
-    """Readiness fails, liveness does not; afterwards both are fine."""
+    """While the model loads, readiness fails and liveness does not; afterwards readiness succeeds."""
     server = EmulatorServer(running, clock=clock, startup_seconds=30)
     async with TestClient(TestServer(server.application())) as client:
         for path in ("/health", "/v1/models", "/metrics"):
@@ -166,7 +166,7 @@ async def test_nothing_is_served_while_the_model_loads(running, clock):
 
 
 async def test_serving_takes_a_port_and_gives_it_back(running, clock):
-    """Port 0 is one that is free; a second server on it is an OSError."""
+    """Port 0 takes a free port. A second server on the same port raises OSError."""
     server = EmulatorServer(running, clock=clock)
     async with server.serving(host="127.0.0.1", port=0) as port:
         assert port > 0

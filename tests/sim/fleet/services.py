@@ -26,7 +26,7 @@ SMALL = EngineParameters(
 
 
 def traffic(*requests, prompt=20, output=10, draws=None):
-    """Return requests: each an arrival, or (arrival, more) with what differs from a prompt of 20 and 10 tokens more."""
+    """Return requests: each is an arrival, or (arrival, more) with differences from the default lengths."""
     rows = [each if isinstance(each, tuple) else (each, {}) for each in requests]
 
     def whole(name, default):
@@ -58,7 +58,7 @@ def values(target, name):
 
 
 def fingerprint(routing):
-    """Return all that comes of busy traffic with everything in it: every request's fate and every engine's page."""
+    """Return the end of every request and every engine's page, for busy traffic of all kinds."""
     random = np.random.default_rng(7)
     count = 1500
     lengths = [random.integers(1, longest, count) for longest in (150, 60)]

@@ -1,4 +1,4 @@
-"""What data sheets and model configurations make of an engine."""
+"""The parameters of an engine, computed from data sheets and model configurations."""
 
 import pytest
 
@@ -66,13 +66,13 @@ def test_more_gpus_make_steps_shorter_but_not_in_proportion():
 
 
 def test_faster_memory_makes_decoding_faster():
-    """The order of the cards in decoding is the one of their bandwidths."""
+    """GPUs with more bandwidth decode faster."""
     alphas = [engine(gpu).alpha_seconds for gpu in ("MI300X", "H200", "H100", "A100", "L40S")]
     assert alphas == sorted(alphas)
 
 
 def test_tied_embeddings_are_kept_once():
-    """A model that shares input and output embeddings needs that much less memory."""
+    """A model that shares input and output embeddings needs less memory, by one embedding."""
     tied = MODELS["Granite-3.1-8B"]
     apart = replace(tied, tied=False, parameters=tied.parameters + tied.embedding)
     assert apart.body == tied.body
@@ -90,7 +90,7 @@ def test_tied_embeddings_are_kept_once():
     ],
 )
 def test_what_is_impossible_is_refused(arguments, message):
-    """Unknown names are told with the known ones; weights that do not fit leave no KV cache."""
+    """The error for an unknown name has the known names. Weights that do not fit leave no KV cache."""
     with pytest.raises(ValueError, match=message):
         engine(**arguments)
 

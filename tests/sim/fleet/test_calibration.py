@@ -1,4 +1,4 @@
-"""The documented table of saturation rates, compared with the formula and the simulation."""
+"""The documented table of saturation rates agrees with the formula and the simulation."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def run(preset, *, rate, replicas, seconds=900.0):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_documented_table_is_what_the_formula_gives(preset):
-    """A changed preset needs a changed table, by which scenarios are written."""
+    """The table follows the presets, because people write scenarios by it."""
     points = [operating_point(PRESETS[preset], kv_cache_usage=usage) for usage in (0.3, 0.5, 0.7)]
     points.append(saturation(PRESETS[preset]))
     expected = [round(point.requests_per_second, 1) for point in points]
@@ -47,7 +47,7 @@ def test_documented_table_is_what_the_formula_gives(preset):
 
 @pytest.mark.parametrize("preset", ["H100", "A100", "L40S"])
 def test_overloaded_replica_serves_its_saturation_rate(preset):
-    """Offered twice as much, it serves within 5% of what the formula says, with a full cache and a growing queue."""
+    """At twice its saturation rate a replica serves within 5% of the formula, with a full cache and a growing queue."""
     rate = saturation(PRESETS[preset]).requests_per_second
     usage, waiting, throughput, _ = run(preset, rate=2 * rate, replicas=1, seconds=600.0)
     assert throughput == pytest.approx(rate, rel=0.05)
@@ -65,7 +65,10 @@ def test_overloaded_replica_serves_its_saturation_rate(preset):
     ],
 )
 def test_formula_holds_for_engines_with_long_contexts(gpu, model, gpus, prompt, output):
-    """Saturation is within 8 %, since a full cache preempts, and the time per token well below it within 6 %."""
+    """The saturation rate is within 8 %, since a full cache preempts.
+
+    At 30 % KV usage the time per token is within 6 %.
+    """
     engine = engine_parameters(gpu, model, tensor_parallel=gpus)
     full = saturation(engine, prompt_tokens=prompt, output_tokens=output).requests_per_second
     rush = OfferedLoad(prompt, output, requests=int(700 * full), rate=1.25 * full)
@@ -82,7 +85,7 @@ def test_formula_holds_for_engines_with_long_contexts(gpu, model, gpus, prompt, 
 
 @pytest.mark.parametrize("preset", ["H100", "A100"])
 def test_comfortable_rate_gives_the_usage_promised(preset):
-    """At the rate for 40% KV usage it is 30% to 50%, nothing waits and the objectives are met."""
+    """At the rate for 40% KV usage the usage is 30% to 50%, nothing waits and the objectives are met."""
     rate = operating_point(PRESETS[preset], kv_cache_usage=0.4).requests_per_second
     usage, waiting, throughput, served = run(preset, rate=rate, replicas=1)
     assert 0.3 < usage < 0.5
@@ -92,7 +95,7 @@ def test_comfortable_rate_gives_the_usage_promised(preset):
 
 
 def test_what_saturates_one_h100_does_not_saturate_two():
-    """At 25 requests/s one is full with a queue, two run at about a third of their cache without one."""
+    """At 25 requests/s one H100 is full with a queue. Two use about a third of their caches and have no queue."""
     usage, waiting, _, served = run("H100", rate=25.0, replicas=1)
     assert usage > 0.8
     assert waiting > 5
@@ -104,14 +107,14 @@ def test_what_saturates_one_h100_does_not_saturate_two():
 
 
 def test_slots_can_bind_before_the_cache():
-    """With short requests the batch is bounded by max_num_seqs, and the cache stays partly empty."""
+    """With short requests max_num_seqs limits the batch, and the cache stays partly empty."""
     point = saturation(PRESETS["H100"], prompt_tokens=64, output_tokens=64)
     assert point.sequences == 256
     assert point.kv_cache_usage < 0.3
 
 
 def test_page_of_a_saturated_pod_shows_it():
-    """Both signals of saturation are on the page: KV usage above 0.8 and more than five waiting."""
+    """The page of a saturated pod has KV usage above 0.8 and more than five waiting requests."""
     variant = PoolVariant("ns", "d", "m", "A100", PRESETS["A100"])
     fleet = Fleet([variant], loads={PoolKey("ns", "m"): LoadSpec(RateProfile.constant(20.0))})
     fleet.set_ready_pods("ns", deployment="d", pods=[ReadyPod("p")])

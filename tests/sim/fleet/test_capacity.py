@@ -1,4 +1,4 @@
-"""What one replica carries."""
+"""The capacity of one replica."""
 
 import pytest
 
@@ -23,32 +23,32 @@ def carried(engine=ENGINE, *, ttft=1.0, itl=0.1, prompt=512, output=128, seed=0)
 
 
 def test_generous_objectives_allow_almost_the_saturation():
-    """A replica that is full still answers, but its queue grows."""
+    """With generous objectives the capacity is near the saturation rate."""
     most = saturation(ENGINE, prompt_tokens=512, output_tokens=128).requests_per_second
     assert 0.75 * most < carried(ttft=5.0, itl=1.0) < 1.05 * most
 
 
 def test_each_objective_can_bind():
-    """A slower first token or slower decoding that users accept allows more of them."""
+    """A stricter objective for the first token, or for decoding, lowers the capacity."""
     loose = carried(ttft=5.0, itl=0.2)
     assert carried(ttft=0.3, itl=0.2) < loose
     assert carried(ttft=5.0, itl=0.04) < loose
 
 
 def test_nothing_satisfies_impossible_objectives():
-    """No step is as short as this."""
+    """If no step is short enough for an objective, the capacity is 0."""
     assert carried(ttft=0.01) == 0.0
     assert carried(itl=0.001) == 0.0
 
 
 def test_same_question_has_the_same_answer():
-    """The seed decides the arrivals; another one moves the answer by little."""
+    """The seed decides the arrivals. Another seed changes the capacity little."""
     assert carried(replace(ENGINE)) == carried()
     assert carried(seed=1) == pytest.approx(carried(), rel=0.1)
 
 
 def test_faster_engine_carries_more():
-    """Twice as fast in all respects is about twice the rate, and a little more since waiting halves."""
+    """An engine that is twice as fast has about twice the capacity, and a little more, because waiting halves."""
     fast = replace(
         ENGINE,
         alpha_seconds=ENGINE.alpha_seconds / 2,

@@ -30,13 +30,13 @@ def interpreted():
 
 @pytest.mark.parametrize("routing", Routing)
 def test_compiled_and_interpreted_give_the_same_bits(interpreted, routing):
-    """The fate of every request and the pages of every engine, with all that the physics has."""
+    """The end of every request and the pages of every engine are the same in machine code and in the interpreter."""
     assert compiled.COMPILED, "the development environment has numba"
     assert fingerprint(routing) == interpreted[routing]
 
 
 def test_each_function_is_compiled_once():
-    """Python calls them with the same types everywhere, whole numbers of seconds included."""
+    """Python calls each function with the same types everywhere, even for whole numbers of seconds."""
     prepare()
     engine = DrivenEngine(SMALL, start_seconds=0)
     engine.submit(UserRequest(1, 0, 10, 10), at_seconds=0)

@@ -1,4 +1,4 @@
-"""Nothing appears or disappears, under any traffic, whatever pods and users do."""
+"""Requests, blocks and tokens are conserved for any traffic and any changes of pods."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def made(rows, **more):
 
 
 def change(target, variant, *, add, delay):
-    """Add a pod of a variant, or terminate the oldest one that is Ready."""
+    """Add a pod of a variant, or terminate its first Ready pod."""
     if add:
         target.add(variant, ready_at_seconds=target.now_seconds + delay)
         return

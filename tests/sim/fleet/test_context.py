@@ -1,4 +1,4 @@
-"""What attention costs: decoding gets slower with the context, and a prompt with the square of its length."""
+"""Decoding gets slower with the context, and a prompt costs the square of its length."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def gap(parameters, *, sequences, prompt):
 
 
 def test_decoding_gets_slower_as_the_cache_fills():
-    """The same batch at 6 % and at 90 % of the cache differs by what reading the rest of it takes."""
+    """The same batch decodes more slowly at 90 % of the cache than at 6 %, by the time to read the rest."""
     low, short = gap(PARAMETERS, sequences=20, prompt=250)
     high, long = gap(PARAMETERS, sequences=20, prompt=4450)
     assert (low, high) == (pytest.approx(0.06, abs=0.01), pytest.approx(0.9, abs=0.01))
@@ -47,7 +47,7 @@ def test_without_the_price_the_context_does_not_matter():
 
 
 def test_each_step_of_a_run_reads_one_token_more_per_sequence():
-    """A lone answer: the n-th step after the prompt reads the prompt and n tokens."""
+    """In a lone answer, the n-th step after the prompt reads the prompt and n tokens."""
     engine = DrivenEngine(replace(PARAMETERS, kv_read_seconds_per_token=1e-5))
     engine.submit(UserRequest(1, 0.0, 50, 30), at_seconds=0.0)
     engine.advance(100.0)

@@ -1,4 +1,4 @@
-"""Bounds of histograms."""
+"""The bounds of histograms."""
 
 from itertools import pairwise
 
@@ -6,13 +6,13 @@ from wva.sim.fleet.counters import HISTOGRAMS, bucket_bounds, one_two_five
 
 
 def test_token_buckets_end_at_the_limit():
-    """The series 1, 2, 5 per decade stops at the largest that does not exceed the limit."""
+    """The series 1, 2, 5 per decade ends at its largest number that is not above the limit."""
     assert one_two_five(100) == (1, 2, 5, 10, 20, 50, 100)
     assert one_two_five(300)[-1] == 200
 
 
 def test_each_histogram_has_rising_bounds():
-    """The bounds of one histogram follow those of another, and the last entry is the end of all."""
+    """The bounds of each histogram rise. They follow each other, and the last entry is the end of all."""
     bounds, starts = bucket_bounds(1000)
     assert len(starts) == HISTOGRAMS + 1
     assert starts[-1] == len(bounds)

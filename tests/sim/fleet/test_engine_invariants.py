@@ -1,4 +1,4 @@
-"""Properties of the engine under any load, and its agreement with a plain loop over steps."""
+"""Laws of the engine under any load, and its agreement with a plain loop over steps."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ parameters = st.builds(
     max_num_batched_tokens=st.sampled_from([12, 40, 500]),
     max_model_len=st.just(60),
 )
-# Arrivals off any grid: at an exact tie with the end of a step, rounding decides, and both answers are right.
+# Arrivals avoid the ends of steps: at an exact tie, rounding decides which step takes the request.
 arrivals = st.lists(
     st.tuples(st.floats(0.0001, 0.15, exclude_min=True), st.integers(1, 59), st.integers(1, 60)), max_size=25
 )
@@ -42,13 +42,13 @@ def requests_of(gaps):
 
 
 def results(engine):
-    """Return all that a run leaves behind."""
+    """Return the finished requests and the sample of an engine."""
     return engine.finished, engine.sample()
 
 
 @given(parameters=parameters, gaps=arrivals, looks=st.lists(st.floats(0, 12), max_size=20))
 def test_result_does_not_depend_on_who_looks_when(parameters, gaps, looks):
-    """Any number of advances and samples in between changes no bit of the outcome."""
+    """Additional advances and samples change no bit of the outcome."""
     plain, watched = DrivenEngine(parameters), DrivenEngine(parameters)
     for request in requests_of(gaps):
         plain.submit(request, at_seconds=request.arrival_seconds)
@@ -68,7 +68,7 @@ def test_result_does_not_depend_on_who_looks_when(parameters, gaps, looks):
 
 @given(parameters=parameters, gaps=arrivals, pauses=st.lists(st.floats(0.001, 0.2), min_size=1, max_size=30))
 def test_requests_and_blocks_are_conserved(parameters, gaps, pauses):
-    """At any time: arrived = waiting + running + finished, blocks within bounds, counts and time never fall."""
+    """At any time arrived = waiting + running + finished, blocks are within bounds, and counts never fall."""
     engine = DrivenEngine(parameters)
     requests = deque(requests_of(gaps))
     submitted, tokens, now = 0, 0, 0.0
@@ -90,7 +90,7 @@ def test_requests_and_blocks_are_conserved(parameters, gaps, pauses):
 
 @given(parameters=parameters, gaps=arrivals)
 def test_everything_finishes_and_nothing_is_left(parameters, gaps):
-    """After the last arrival the engine runs dry: every request is served in full and every block is free."""
+    """After the last arrival the engine serves every request in full and frees every block."""
     engine = DrivenEngine(parameters)
     requests = requests_of(gaps)
     for request in requests:
@@ -114,7 +114,7 @@ def test_everything_finishes_and_nothing_is_left(parameters, gaps):
 
 @dataclass
 class Plain:
-    """A sequence of the plain loop, with its tokens written out."""
+    """A sequence of the plain loop."""
 
     request: UserRequest
     want: int
@@ -124,21 +124,21 @@ class Plain:
 
     @property
     def prefilling(self):
-        """Prompt tokens are left to compute."""
+        """Whether prompt tokens are left to compute."""
         return self.cached < self.target
 
 
 class PlainLoop:
-    """The same engine without jumps: makes every step and counts the blocks of every sequence in it."""
+    """The same engine without jumps. It makes every step and counts the blocks of every sequence."""
 
     def __init__(self, parameters, requests):
-        """Start at time 0 with nothing but the requests to come."""
+        """Start at time 0 with the future requests."""
         self.parameters = parameters
         self.pending, self.waiting, self.running = deque(requests), deque(), []
         self.finish, self.preemptions, self.now = {}, 0, 0.0
 
     def run(self):
-        """Step until everything is served."""
+        """Make steps until all requests are served."""
         while self.pending or self.waiting or self.running:
             self.arrive()
             preempted, growing = self.make_room()
@@ -150,11 +150,11 @@ class PlainLoop:
         return -(-tokens // self.parameters.block_size)
 
     def needed(self):
-        """Return the blocks in use plus those the sequences that decode need for their next token."""
+        """Return the blocks in use, and those that decoding sequences need for their next token."""
         return sum(self.blocks(each.target if each.prefilling else each.cached + 1) for each in self.running)
 
     def arrive(self):
-        """Queue what has come; if idle, wait for it."""
+        """Queue the requests that have arrived. If idle, wait for the next one."""
         if not self.waiting and not self.running:
             self.now = max(self.now, self.pending[0].arrival_seconds)
         while self.pending and self.pending[0].arrival_seconds <= self.now:
@@ -163,7 +163,10 @@ class PlainLoop:
             self.waiting.append(Plain(request, min(request.output_tokens, room)))
 
     def make_room(self):
-        """Preempt the youngest while blocks lack; return whether, and who decodes."""
+        """Preempt the youngest while blocks are missing.
+
+        Return whether any was preempted, and the decoding sequences.
+        """
         before = self.preemptions
         while self.needed() > self.parameters.num_gpu_blocks:
             victim = self.running.pop()
@@ -173,7 +176,7 @@ class PlainLoop:
         return self.preemptions > before, [each for each in self.running if not each.prefilling]
 
     def schedule(self, decoding, *, admit):
-        """Spread the token budget over prompts; return who computes how many tokens."""
+        """Spread the token budget over prompts. Return sequences with the number of tokens to compute."""
         budget, chunks = self.parameters.max_num_batched_tokens - decoding, []
         for each in self.running:
             if each.prefilling and budget > 0:
@@ -188,14 +191,14 @@ class PlainLoop:
         return chunks
 
     def fits(self, head):
-        """Tell whether a slot and the blocks of the whole prompt are free."""
+        """Return whether a slot and the blocks of the whole prompt are free."""
         reserve = int(self.parameters.num_gpu_blocks * WATERMARK) if self.running else 0
         tokens = head.request.prompt_tokens + head.generated
         enough = self.needed() + self.blocks(tokens) + reserve <= self.parameters.num_gpu_blocks
         return enough and len(self.running) < self.parameters.max_num_seqs
 
     def step(self, growing, chunks):
-        """Let the time of one step pass and give out its tokens."""
+        """Let the time of one step pass and hand out its tokens."""
         self.now += (
             self.parameters.alpha_seconds
             + self.parameters.beta_seconds_per_sequence * (len(growing) + len(chunks))

@@ -1,4 +1,4 @@
-"""The exact times of single requests, from the step model."""
+"""The exact times of single requests, computed from the step model."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def request(number, *, at=0.0, prompt=100, output=5, **more):
 
 
 def served(engine, *requests, until=1000.0):
-    """Return what became of the requests, by number."""
+    """Return the finished requests by number."""
     for each in requests:
         engine.submit(each, at_seconds=each.arrival_seconds)
     engine.advance(until)
@@ -40,7 +40,7 @@ def test_lone_request_pays_one_prefill_step_and_one_step_per_further_token():
 
 
 def test_answer_of_one_token_has_no_inter_token_latency():
-    """One token means no gap: the latency is absent, not zero."""
+    """An answer of one token has no gap, so its inter-token latency is None."""
     finished = served(DrivenEngine(PARAMETERS), request(1, output=1))[1]
     assert finished.inter_token_latency_seconds is None
     assert finished.finish_seconds == pytest.approx(0.021)
@@ -95,7 +95,7 @@ def test_cached_prompt_tokens_cost_no_time_but_memory():
 
 
 def test_answer_ends_at_the_models_length():
-    """What does not fit into max_model_len is cut, and counted as finished by length."""
+    """An answer is cut at max_model_len, and counts as finished by length."""
     engine = DrivenEngine(PARAMETERS)
     finished = served(engine, request(1, prompt=990, output=50))[1]
     assert finished.output_tokens == 10
@@ -103,7 +103,7 @@ def test_answer_ends_at_the_models_length():
 
 
 def test_prompt_without_room_for_an_answer_is_refused():
-    """The engine raises, as vLLM answers 400."""
+    """The engine raises an error where vLLM answers 400."""
     with pytest.raises(ValueError, match="max_model_len"):
         DrivenEngine(PARAMETERS).submit(request(1, prompt=1000), at_seconds=0.0)
 
@@ -115,7 +115,7 @@ def test_group_that_the_engine_does_not_know_is_refused():
 
 
 def test_time_does_not_go_back():
-    """To advance to the past, or to submit a request there, is an error."""
+    """An advance or a request in the past is an error."""
     engine = DrivenEngine(PARAMETERS)
     engine.advance(5.0)
     with pytest.raises(ValueError, match="cannot go back"):

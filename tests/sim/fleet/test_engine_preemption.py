@@ -25,7 +25,7 @@ def submit(engine, number, *, prompt, output, at=0.0):
 
 
 def test_request_waits_until_the_cache_holds_its_whole_prompt():
-    """A free slot is not enough: blocks have to be free, too."""
+    """A request needs a free slot and free blocks for its whole prompt."""
     engine = DrivenEngine(SMALL)
     submit(engine, 1, prompt=28, output=4)
     submit(engine, 2, prompt=16, output=4)
@@ -37,18 +37,18 @@ def test_request_waits_until_the_cache_holds_its_whole_prompt():
 
 
 def test_last_admitted_goes_back_to_the_head_of_the_queue():
-    """When blocks run out, the youngest sequence is preempted and overtakes what waited."""
+    """When no blocks are free, the engine preempts the youngest sequence and puts it before the waiting ones."""
     engine = DrivenEngine(SMALL)
     submit(engine, 1, prompt=16, output=20)
     submit(engine, 2, prompt=16, output=20)
     submit(engine, 3, prompt=16, output=4, at=0.005)
     engine.advance(10.0)
     assert [finished.request.number for finished in engine.finished] == [1, 2, 3]
-    assert engine.sample().preemptions == 2  # the youngest, which is admitted again after 2, is the first to go
+    assert engine.sample().preemptions == 2  # the youngest is preempted again after its second admission
 
 
 def test_preempted_sequence_is_computed_anew_and_loses_no_token():
-    """Its answer has the length asked for; first token and prompt count once; the pause is an inter-token gap."""
+    """The answer has its full length, first token and prompt count once, and the pause is an inter-token gap."""
     engine = DrivenEngine(SMALL)
     submit(engine, 1, prompt=16, output=20)
     submit(engine, 2, prompt=16, output=20)
@@ -66,7 +66,7 @@ def test_preempted_sequence_is_computed_anew_and_loses_no_token():
 
 @pytest.mark.parametrize(("blocks", "admitted"), [(97, 2), (98, 1)])
 def test_admission_leaves_one_percent_of_the_blocks_free(blocks, admitted):
-    """Of 200 blocks 101 are in use: a prompt of 97 leaves two free and is admitted, one of 98 waits for the answer."""
+    """With 101 of 200 blocks in use, the engine admits a prompt of 97 blocks, and not one of 98."""
     parameters = EngineParameters(
         alpha_seconds=0.01,
         beta_seconds_per_sequence=0.0,

@@ -1,4 +1,4 @@
-"""The fleet shows what the analyzers ask for: their queries, evaluated on the fleet's pages, give the truth."""
+"""The queries of the analyzers, evaluated on the fleet's pages, give the true values."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def by_signal(vector):
 
 
 async def test_engines_tell_the_truth():
-    """Size of the cache and means of the requests are those the fleet was made with."""
+    """Cache size and means of requests are those with which the fleet was made."""
     signals = engine_signals(by_signal((await observed("h-0"))[ENGINE_SIGNALS]), SCRAPE)
     assert signals.kv_capacity_tokens.fresh_value == PRESETS["H100"].kv_cache_tokens
     assert signals.success_rate.fresh_value == pytest.approx(4.0, rel=0.3)

@@ -42,7 +42,7 @@ def values(text, name):
 
 
 def play(target, *, step):
-    """Twenty minutes with changes of pods and load, looked at every ``step`` seconds."""
+    """Play twenty minutes with changes of pods and load, and read the pages every ``step`` seconds."""
     for minute in range(20):
         if minute == 2:
             ready(target, "h-1")
@@ -60,7 +60,7 @@ def play(target, *, step):
 
 
 def test_same_seed_gives_the_same_pages_however_time_is_divided():
-    """Pages and summary are equal to the last digit; another seed gives others."""
+    """Pages and summary are equal for any division of time, and another seed gives other ones."""
     coarse, fine = play(fleet(), step=60.0), play(fleet(), step=7.3)
     assert coarse.exposition_all() == fine.exposition_all()
     assert coarse.summary() == fine.summary()
@@ -68,7 +68,7 @@ def test_same_seed_gives_the_same_pages_however_time_is_divided():
 
 
 def test_page_of_a_pod_and_of_all():
-    """A pod's own page has no pod label; the fleet's page has, for every Ready pod and the gateways."""
+    """A pod's own page has no pod label. The fleet's page has it for every Ready pod."""
     target = fleet()
     ready(target, "h-2", "h-1")
     target.advance(60.0)
@@ -81,7 +81,7 @@ def test_page_of_a_pod_and_of_all():
 
 
 def test_pods_that_are_not_ready_show_nothing():
-    """Unknown and starting pods cannot be scraped; a terminating one can, but is not among all."""
+    """Unknown and starting pods cannot be scraped. A terminating pod can, but is not on the common page."""
     target = fleet()
     assert target.exposition(POD) is None
     target.set_ready_pods("ns", deployment="h100", pods=[ReadyPod("h-1", 50.0)])
@@ -97,7 +97,7 @@ def test_pods_that_are_not_ready_show_nothing():
 
 
 def test_gateway_queue_shows_demand_at_zero_replicas():
-    """Without pods the model's queue grows, on the picker's page and in the summary; a pod drains it."""
+    """Without pods the model's queue grows, on the picker's page and in the summary. A pod empties it."""
     target = fleet(2.0)
     target.advance(30.0)
     page = target.exposition_gateway("ns")
@@ -111,7 +111,7 @@ def test_gateway_queue_shows_demand_at_zero_replicas():
 
 
 def test_data_parallel_pods_show_a_series_per_engine():
-    """Two engines share the pod's load."""
+    """The two engines of a data-parallel pod share its load, and each has its own series."""
     variant = PoolVariant("ns", "dp", "m", "H100", PRESETS["H100"], data_parallel_size=2)
     target = fleet(20.0, variants=(variant,))
     ready(target, "d-1", deployment="dp")
@@ -133,7 +133,7 @@ def broken(mode):
 
 
 def test_fault_no_metrics():
-    """The scrape fails, and the pod is missing from the common page; repair brings it back."""
+    """The scrape fails and the common page leaves out the pod, until it is repaired."""
     target, _ = broken(PodFault.NO_METRICS)
     assert target.exposition(POD) is None
     assert list(values(target.exposition_all(), "vllm:kv_cache_usage_perc")) == [("h-2", "0")]
@@ -142,7 +142,7 @@ def test_fault_no_metrics():
 
 
 def test_fault_nan():
-    """Gauges of the pod are NaN, the other pod's are not."""
+    """The gauges of the broken pod are NaN, and those of the other pod are not."""
     target, _ = broken(PodFault.NAN)
     usage = values(target.exposition_all(), "vllm:kv_cache_usage_perc")
     assert usage["h-1", "0"] != usage["h-1", "0"]
@@ -150,7 +150,7 @@ def test_fault_nan():
 
 
 def test_fault_frozen():
-    """The page stays as it was, histograms included, though the pod goes on serving."""
+    """The page does not change, histograms included, although the pod goes on serving."""
     target, before = broken(PodFault.FROZEN)
     assert target.exposition(POD) == before
     target.repair_pod(POD)
@@ -168,7 +168,7 @@ def test_fault_stale():
 
 
 def test_unknown_objects_are_named():
-    """A fault for an unknown pod is a KeyError, as are pods of an unknown variant."""
+    """An unknown pod or variant raises KeyError."""
     target = fleet()
     with pytest.raises(KeyError):
         target.break_pod(POD, mode=PodFault.NAN)
@@ -177,7 +177,7 @@ def test_unknown_objects_are_named():
 
 
 def test_time_does_not_go_back():
-    """To advance to the past is an error."""
+    """An advance to the past is an error."""
     target = fleet()
     target.advance(10.0)
     with pytest.raises(ValueError, match="cannot go back"):
@@ -185,7 +185,7 @@ def test_time_does_not_go_back():
 
 
 def test_models_do_not_influence_each_other():
-    """A second model, however busy, leaves the first one's requests and results alone."""
+    """The load of a second model does not change the first one's requests and results."""
     other = PoolVariant("ns", "b", "other", "H100", PRESETS["H100"])
     alone = fleet(15.0)
     both = fleet(15.0, variants=(H100, A100, other))
@@ -212,7 +212,7 @@ def test_summary_accounts_for_every_request():
 
 
 def test_token_histograms_end_with_the_model_of_each_engine():
-    """As in vLLM, the histograms of each engine end at its model's length, though a pool shares the counting."""
+    """The histograms of each engine end at its own max_model_len, although the engines of a pool share counters."""
     short = replace(PRESETS["A100"], max_model_len=1500)
     target = fleet(10.0, variants=(H100, PoolVariant("ns", "a100", "m", "A100", short)))
     ready(target, "h-1")
@@ -254,7 +254,7 @@ def test_summary_without_replicas_has_no_usage():
 
 
 def test_usage_of_a_variant_leaves_out_what_drains():
-    """A terminating replica gets no load, so its cache does not count for the variant."""
+    """The cache of a terminating replica does not count for the variant, because it gets no load."""
     target = fleet(20.0)
     ready(target, "h-1")
     target.advance(60.0)
@@ -264,7 +264,7 @@ def test_usage_of_a_variant_leaves_out_what_drains():
 
 
 def test_attainment_shows_overload():
-    """A replica at half its rate meets the objectives; at twice its rate the first token comes too late."""
+    """A replica at half its rate meets the objectives. At twice its rate the first token comes too late."""
     calm, busy = fleet(10.0), fleet(45.0)
     for target in (calm, busy):
         ready(target, "h-1")

@@ -1,4 +1,4 @@
-"""Arrivals follow the profile, lengths follow their distribution, and both follow from the seed."""
+"""Arrivals follow the profile, lengths follow their distribution, and both depend on the seed alone."""
 
 from itertools import pairwise
 from math import inf
@@ -25,13 +25,13 @@ def until(process, end):
     ("at", "rate"), [(0, 2), (100, 2), (150, 6), (199.9999999, 10), (200, 4), (250, 2), (300, 0), (1e6, 0)]
 )
 def test_rate_is_linear_between_points_and_constant_outside(at, rate):
-    """Two points at one time make a step that takes effect at that time."""
+    """Between two points the rate is linear. Two points at one time make a step at that time."""
     assert RAMP.rate(at) == pytest.approx(rate)
 
 
 @pytest.mark.parametrize("points", [(), ((1.0, 1.0), (0.0, 1.0)), ((0.0, -1.0),)])
 def test_bad_profiles_are_refused(points):
-    """No points, falling times, negative rates."""
+    """A profile needs points, rising times and rates of at least 0."""
     with pytest.raises(ValueError, match="rate profile"):
         RateProfile(points)
 
@@ -70,7 +70,7 @@ def test_counts_match_the_rate_in_each_part():
 
 
 def test_same_seed_same_requests():
-    """The stream is a function of the seed alone, and differs between seeds."""
+    """The same seed gives the same requests, and another seed other ones."""
     spec = LoadSpec(RateProfile.constant(20.0))
     first = until(ArrivalProcess(spec, seed="a"), 30)
     assert first == until(ArrivalProcess(spec, seed="a"), 30)
@@ -78,7 +78,7 @@ def test_same_seed_same_requests():
 
 
 def test_another_rate_leaves_the_lengths_alone():
-    """Lengths come from streams of their own, so that scenarios with different rates compare."""
+    """Lengths have their own random streams, so scenarios with different rates have the same lengths."""
     slow = until(ArrivalProcess(LoadSpec(RateProfile.constant(1.0)), seed="a"), 50)
     fast = until(ArrivalProcess(LoadSpec(RateProfile.constant(9.0)), seed="a"), 50)
     lengths = [(request.prompt_tokens, request.output_tokens) for request in fast]
@@ -86,7 +86,7 @@ def test_another_rate_leaves_the_lengths_alone():
 
 
 def test_changed_profile_takes_effect_at_once():
-    """A change from silence to load, or back, does not wait for an arrival that was drawn before."""
+    """A changed profile replaces an arrival that was already drawn."""
     process = ArrivalProcess(LoadSpec(RateProfile.constant(0.0)), seed="a")
     assert process.next_seconds == inf
     process.change_profile(RateProfile.constant(50.0), at_seconds=1000.0)
@@ -98,7 +98,7 @@ def test_changed_profile_takes_effect_at_once():
 
 
 def test_lengths_have_the_mean_and_the_bounds():
-    """The lognormal has the mean asked for; bounds cut it; sigma 0 is constant."""
+    """The lognormal has the given mean, bounds cut it, and sigma 0 makes it constant."""
     random = Random(3)
     draws = [TokenLengths(256, sigma=0.5, maximum_tokens=100_000).draw(random) for _ in range(20_000)]
     assert sum(draws) / len(draws) == pytest.approx(256, rel=0.02)
@@ -126,13 +126,13 @@ def test_lengths_that_cannot_be_drawn_are_refused(lengths, words):
 
 @pytest.mark.parametrize("ratio", [-0.1, 1.0, float("nan")])
 def test_prefix_that_leaves_nothing_of_the_prompt_is_refused(ratio):
-    """The last token of a prompt is always its own."""
+    """A hit ratio of 1 is refused, because the last token of a prompt is always computed."""
     with pytest.raises(ValueError, match="prefix_hit_ratio"):
         LoadSpec(RateProfile.constant(1.0), prefix_hit_ratio=ratio)
 
 
 def test_prefix_hits_are_a_share_of_the_prompt():
-    """Every request says how much of its prompt is cached."""
+    """The prefix of each request is the given share of its prompt."""
     spec = LoadSpec(RateProfile.constant(5.0), prompt=TokenLengths(100, sigma=0), prefix_hit_ratio=0.25)
     requests = until(ArrivalProcess(spec, seed="a"), 5)
     assert {request.prefix_tokens for request in requests} == {25}

@@ -1,4 +1,4 @@
-"""An engine under a load of requests that are all alike."""
+"""An engine under a load of equal requests."""
 
 import pytest
 
@@ -9,7 +9,10 @@ ENGINE = engine_parameters("H100", "Llama-3.1-8B")
 
 
 def test_request_alone_takes_its_steps():
-    """One prefill, then one step for each further token, each a little longer than the one before."""
+    """A lone request takes one prefill step and a step for each further token.
+
+    Each step is a little longer than the last.
+    """
     outcome = measure(ENGINE, OfferedLoad(512, 101))
     prefill = ENGINE.prefill_seconds_per_token + ENGINE.attention_seconds_per_token_pair * 256
     first = ENGINE.alpha_seconds + ENGINE.beta_seconds_per_sequence + 512 * prefill
@@ -22,7 +25,7 @@ def test_request_alone_takes_its_steps():
 
 
 def test_users_keep_their_number():
-    """Little's law: as many requests are inside as there are users."""
+    """By Little's law, the engine has as many requests as there are users."""
     outcome = measure(ENGINE, OfferedLoad(256, 64, requests=400, users=8))
     inside = outcome.requests_per_second * (outcome.ttft + 63 * outcome.tpot)
     assert inside == pytest.approx(8, rel=0.02)
@@ -43,13 +46,13 @@ def test_rush_ends_with_the_measurement():
 
 
 def test_measurement_that_ends_before_any_answer():
-    """A rush this large spends its first seconds on prompts."""
+    """A measurement that ends before the first answer is an error."""
     with pytest.raises(ValueError, match="no request is served within 5 s"):
         measure(ENGINE, OfferedLoad(512, 128, requests=2000, seconds=5.0))
 
 
 def test_repeated_prompts_come_from_the_prefix_cache():
-    """After the first of each, computing a prompt takes next to no time."""
+    """A repeated prompt takes almost no time to compute."""
     new, repeated = (measure(ENGINE, OfferedLoad(4000, 16, requests=200, rate=1.0, prompts=n)) for n in (0, 10))
     assert new.ttft > 0.1
     assert repeated.ttft < 0.02

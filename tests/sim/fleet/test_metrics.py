@@ -1,4 +1,4 @@
-"""The metrics page, read by the official parser."""
+"""The metrics page, as the parser of prometheus_client reads it."""
 
 import math
 
@@ -61,7 +61,7 @@ def samples(text, name):
 
 
 def test_families_and_types():
-    """Every family is there with its type and a help text, each once."""
+    """The page has every family once, with its type and a help text."""
     families = list(text_string_to_metric_families(render([view()], pod_labels=False)))
     assert {family.name: family.type for family in families} == TYPES
     assert len(families) == len(TYPES)
@@ -69,7 +69,7 @@ def test_families_and_types():
 
 
 def test_gauges_show_the_engine():
-    """Running, waiting and cache usage carry model_name and engine."""
+    """Running, waiting and cache usage have the labels model_name and engine."""
     text = render([view(requests=300, at=6.0)], pod_labels=False)
     labels = {"engine": "0", "model_name": "org/model"}
     (running,) = samples(text, "vllm:num_requests_running")
@@ -82,7 +82,7 @@ def test_gauges_show_the_engine():
 
 
 def test_cache_config_names_no_model():
-    """Blocks and their size are labels, beside engine; readers must join by pod."""
+    """The series has labels for the blocks and no model name, so that readers must join it by pod."""
     ((labels, value),) = samples(render([view()], pod_labels=True), "vllm:cache_config_info")
     assert value == 1
     assert (labels["num_gpu_blocks"], labels["block_size"], labels["engine"]) == ("8192", "16", "0")
@@ -91,7 +91,7 @@ def test_cache_config_names_no_model():
 
 
 def test_counters_end_in_total_and_count():
-    """Values after four finished requests, all but the first of which found a prefix in the cache."""
+    """After four requests the counters have all tokens, and three of the requests hit the cache."""
     text = render([view(requests=4, prefix=128, at=100.0)], pod_labels=False)
     assert samples(text, "vllm:prompt_tokens_total")[0][1] == 2048
     assert samples(text, "vllm:generation_tokens_total")[0][1] == 400
@@ -105,7 +105,7 @@ def test_counters_end_in_total_and_count():
 
 @pytest.mark.parametrize("name", [name for name, kind in TYPES.items() if kind == "histogram"])
 def test_histograms_are_cumulative_and_end_in_infinity(name):
-    """Buckets never fall, the last equals the count, and the sum is there."""
+    """Buckets never fall, the last one equals the count, and the histogram has a sum."""
     text = render([view(requests=4, at=100.0)], pod_labels=False)
     buckets = [(labels["le"], value) for labels, value in samples(text, f"{name}_bucket")]
     values = [value for _, value in buckets]
@@ -117,7 +117,7 @@ def test_histograms_are_cumulative_and_end_in_infinity(name):
 
 
 def test_series_of_many_pods_are_grouped_by_family():
-    """One header per family; each series names its pod; data-parallel engines differ by engine."""
+    """Each family has one header. Series differ by pod, and data-parallel engines by engine."""
     text = render([view("p-1"), view("p-2"), view("p-2", engine=1)], pod_labels=True)
     assert text.count("# TYPE vllm:kv_cache_usage_perc ") == 1
     found = [
@@ -128,7 +128,7 @@ def test_series_of_many_pods_are_grouped_by_family():
 
 
 def test_broken_gauges_are_not_numbers():
-    """Gauges are NaN, counters stay."""
+    """With broken gauges, gauges are NaN and counters stay."""
     text = render([view(broken_gauges=True)], pod_labels=False)
     for name in ("vllm:kv_cache_usage_perc", "vllm:num_requests_running", "vllm:num_requests_waiting"):
         assert math.isnan(samples(text, name)[0][1])
@@ -136,7 +136,7 @@ def test_broken_gauges_are_not_numbers():
 
 
 def test_explicit_timestamps_stand_behind_each_sample():
-    """With a timestamp no sample leaves its time to the scraper."""
+    """With a timestamp every sample has it."""
     text = render([view(timestamp_milliseconds=1_700_000_000_123)], pod_labels=False)
     stamps = {sample.timestamp for family in text_string_to_metric_families(text) for sample in family.samples}
     assert stamps == {1_700_000_000.123}
@@ -155,7 +155,7 @@ def test_no_engine_gives_headers_only():
 
 
 def test_gateway_page():
-    """Flow control shows requests and bytes per model; the namespace only where the page stands for several."""
+    """Flow control shows requests and bytes per model. Only a page of several namespaces has their names."""
     rows = [(PoolKey("ns", "m"), 3, 6000)]
     own = gateway_lines(rows, pool="pool", namespaces=False)
     labels = {

@@ -1,4 +1,4 @@
-"""Parameters of possible and impossible engines."""
+"""The rules for the parameters of an engine."""
 
 import pytest
 
@@ -20,20 +20,20 @@ from wva.sim.fleet.parameters import PRESETS
     ],
 )
 def test_impossible_engines_are_refused(change, message):
-    """Each broken rule is named."""
+    """The error names the parameter that is wrong."""
     with pytest.raises(ValueError, match=message):
         replace(PRESETS["H100"], **change)
 
 
 def test_slots_or_cache_bound_the_concurrency():
-    """Short sequences are bounded by slots, long ones by memory."""
+    """Slots limit the number of short sequences, and memory that of long ones."""
     engine = PRESETS["H100"]
     assert engine.concurrent_sequences(tokens_per_sequence=16) == 256
     assert engine.concurrent_sequences(tokens_per_sequence=1024) == 128
 
 
 def test_newer_card_is_faster():
-    """H100 beats A100 in each step time."""
+    """An H100 has shorter step times than an A100."""
     newer, older = PRESETS["H100"], PRESETS["A100"]
     assert newer.alpha_seconds < older.alpha_seconds
     assert newer.beta_seconds_per_sequence < older.beta_seconds_per_sequence

@@ -1,4 +1,4 @@
-"""Replicas come and go while requests arrive."""
+"""Replicas of a pool start and end while requests arrive."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,18 +37,18 @@ def inside(target):
 
 
 def accounted(target):
-    """Count the requests wherever they are."""
+    """Count the requests in all states."""
     return target.log.requests + sum(target.failed.values()) + target.queued + inside(target) + target.retrying
 
 
 def finished(target, pod=POD):
-    """Return what a pod's page says of finished requests."""
+    """Return the finished requests on a pod's page."""
     (sample,) = target.samples(target.replicas[pod])
     return sample.finished
 
 
 def test_replica_serves_from_its_ready_time_on():
-    """Before that, requests wait at the gateway; then they are served at once."""
+    """Requests wait at the gateway until the replica is Ready, and then go to it at once."""
     target = pool()
     target.set_pods(H100, ready={"h-1": 20.0})
     target.advance(20.0)
@@ -62,7 +62,7 @@ def test_replica_serves_from_its_ready_time_on():
 
 
 def test_ready_time_can_be_postponed():
-    """A later plan replaces an earlier one."""
+    """A later Ready time replaces an earlier one."""
     target = pool()
     target.set_pods(H100, ready={"h-1": 20.0})
     target.set_pods(H100, ready={"h-1": 40.0})
@@ -124,7 +124,7 @@ def test_terminating_replica_finishes_what_it_has_and_takes_nothing_new():
 
 
 def test_queue_of_a_terminating_replica_stays_there():
-    """Requests that wait in its engine are computed there, though another one is idle."""
+    """A terminating replica computes the requests that wait in its engine, even if another replica is idle."""
     target = pool(rate=80.0)
     target.set_pods(A100, ready={"a-1": 0.0})
     target.advance(60.0)
@@ -141,7 +141,7 @@ def test_queue_of_a_terminating_replica_stays_there():
 
 
 def test_what_is_left_after_the_grace_period_breaks():
-    """A replica that is killed fails its requests; the page of its successor of the same name starts at zero."""
+    """A killed replica fails its requests. The page of a new replica with the same name starts at zero."""
     target = pool(drain=0.2)
     target.set_pods(H100, ready={"h-1": 0.0})
     target.advance(30.0)
@@ -194,7 +194,7 @@ users = st.sampled_from([{}, {"patience_seconds": 2.0, "attempts": 2, "retry_sec
 
 @given(changes=changes, looks=st.lists(st.floats(0, 70), max_size=6), users=users)
 def test_no_request_is_lost_and_no_look_changes_anything(changes, looks, users):
-    """Arrived = served + failed + waiting + running + retrying, whatever the pods do and however time is divided."""
+    """Arrived = served + failed + waiting + running + retrying, for any changes of pods and any division of time."""
     plain, watched = (pool(30.0, drain=1.0, limit=50, **users) for _ in range(2))
     now = 0.0
     for pause, variant, names, delay in changes:

@@ -1,4 +1,4 @@
-"""Prompts that begin alike share blocks of the KV cache."""
+"""Prompts with the same beginning share blocks of the KV cache."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from wva.model.records import replace
 from wva.sim.fleet.columns import SERVED
 
 LIKE = {"prompt": 42, "prefix": 40, "shared": 40, "group": 0, "output": 100}
-"""Ten blocks of four tokens in common, and one of its own."""
+"""A prompt of ten common blocks of four tokens, and one block of its own."""
 ROOMY = replace(SMALL, num_gpu_blocks=400)
 
 
@@ -22,8 +22,8 @@ def hits(target, row=0):
 
 
 def test_common_blocks_are_there_once():
-    """Three sequences take twenty blocks less than three that have nothing in common, at any instant."""
-    free = replace(ROOMY, prefill_seconds_per_token=0.0)  # so that a hit saves no time, and both do the same
+    """Three sequences with a common prefix of ten blocks take twenty blocks less than three without."""
+    free = replace(ROOMY, prefill_seconds_per_token=0.0)  # a hit saves no time, so both have the same steps
     separate, together = (
         service(*((at, LIKE | {"group": group}) for at in (0.0, 0.2, 0.3)), variants=(free,)) for group in (-1, 0)
     )
@@ -35,7 +35,7 @@ def test_common_blocks_are_there_once():
 
 
 def test_hit_shortens_the_prefill():
-    """Only what is not in the cache is computed."""
+    """The engine computes only the tokens that are not in the cache."""
     target = service((0.0, LIKE), (5.0, LIKE))
     target.advance(9.0)
     first = values(target, "first")
@@ -66,7 +66,10 @@ def test_row_that_is_used_again_starts_cold():
 
 
 def test_prefix_used_longest_ago_is_given_up_first():
-    """Three prefixes of 25 blocks do not fit into 64: the first one goes, and the second one stays."""
+    """Three prefixes of 25 blocks do not fit into 64.
+
+    The cache drops the one that was not used for the longest time.
+    """
     prefix = {"prompt": 101, "prefix": 100, "shared": 100, "output": 2}
     groups = [prefix | {"group": group} for group in (0, 1, 2, 1, 0)]
     target = service(*zip(range(0, 10, 2), groups, strict=True))
@@ -92,7 +95,7 @@ def test_idle_prefix_makes_room_for_a_prompt():
 
 
 def test_prefix_of_which_little_is_used_gives_way():
-    """A long answer needs the blocks that the end of an idle prefix holds: it goes on with the beginning alone."""
+    """A long answer takes the blocks at the unused end of its group's prefix."""
     long = {"prompt": 88, "prefix": 88, "shared": 88, "group": 0, "output": 1}
     target = service((0.0, long), (1.0, {"prompt": 102, "prefix": 12, "group": 0, "output": 98}))
     target.advance(30.0)
@@ -119,7 +122,7 @@ def test_prefix_that_gave_way_is_computed_again():
 
 
 def test_longer_prompt_of_a_conversation_extends_the_prefix():
-    """Each turn begins with the whole turn before."""
+    """Each turn begins with the whole turn before, so the cache holds that part."""
     turns = [
         (5.0 * turn, {"prompt": 40 * turn, "prefix": 40 * turn - 40, "shared": 40 * turn, "group": 0})
         for turn in (1, 2, 3)

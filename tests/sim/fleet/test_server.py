@@ -1,4 +1,4 @@
-"""The fleet over HTTP, with a clock that only the test moves."""
+"""The fleet over HTTP, with a clock that the test moves."""
 
 import asyncio
 import contextlib
@@ -16,10 +16,10 @@ from wva.sim.fleet.server import FleetServer
 
 
 class StandingClock:
-    """Time stands still until ``seconds`` is changed; a sleeper wakes when the test says so."""
+    """A clock that stands still until the test changes ``seconds`` or wakes a sleeper."""
 
     def __init__(self):
-        """Start anywhere."""
+        """Start at 5000 s."""
         self.seconds = 5000.0
         self.naps = asyncio.Queue()
 
@@ -32,11 +32,11 @@ class StandingClock:
         return self.seconds
 
     async def sleep(self, seconds):
-        """Wait for a nap, which says how many times ``seconds`` pass."""
+        """Wait until the test puts a factor in ``naps``, and let ``seconds`` pass as many times."""
         self.seconds += await self.naps.get() * seconds
 
     async def wait(self, event, timeout_seconds):
-        """Fail: the server waits for no event."""
+        """Fail, because the server waits for no event."""
         raise AssertionError(event, timeout_seconds)
 
 
@@ -77,7 +77,7 @@ def value(page, series):
 
 
 async def test_fleet_follows_the_clock(client, clock):
-    """Load, pods and pages: after a minute of the clock, a minute of load has been served."""
+    """After a minute of the clock, the fleet has served a minute of load."""
     await post(client, "/pods", namespace="ns", deployment="d", pods=["p-1"])
     clock.seconds += 60
     page = await get(client, "/metrics")
@@ -90,13 +90,13 @@ async def test_fleet_follows_the_clock(client, clock):
 
 
 async def test_content_type_is_the_text_format(client):
-    """Prometheus 3 refuses pages of unknown type."""
+    """The page has the type of the text format, because Prometheus 3 refuses an unknown type."""
     async with client.get("/metrics") as response:
         assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def test_load_can_be_changed_on_the_fly(client, clock):
-    """A rate, or points counted from now, replace what was offered."""
+    """A new rate, or new points that count from now, replace the load."""
     clock.seconds += 10
     await post(client, "/load", namespace="ns", model="m", rate=0)
     (before,) = await summary(client)
@@ -111,7 +111,7 @@ async def test_load_can_be_changed_on_the_fly(client, clock):
 
 
 async def test_load_can_have_other_lengths(client, clock):
-    """Lengths stay until others are given; what was drawn is what the engines count."""
+    """Lengths stay until others are given, and the engines count the drawn lengths."""
     await post(client, "/pods", namespace="ns", deployment="d", pods=["p-1"])
     short = {"mean_tokens": 8, "sigma": 0}
     await post(client, "/load", namespace="ns", model="m", rate=5, prompt=short, output=short)
@@ -131,7 +131,7 @@ async def summary(client, query=""):
 
 
 async def test_summary_can_be_limited_to_a_span(client, clock):
-    """``since`` is virtual time: seconds since the server began."""
+    """``since`` is in seconds since the start of the server."""
     await post(client, "/pods", namespace="ns", deployment="d", pods=["p-1"])
     clock.seconds += 100
     (everything,), (recent,) = await summary(client), await summary(client, "?since=90")
@@ -141,7 +141,7 @@ async def test_summary_can_be_limited_to_a_span(client, clock):
 
 
 async def test_gateway_pages(client, clock):
-    """The picker's queue of waiting requests, per namespace and for all."""
+    """The pages of one namespace and of all have the queue of waiting requests."""
     clock.seconds += 30
     one, every = await get(client, "/epp/ns/metrics"), await get(client, "/epp/metrics")
     name = "inference_extension_flow_control_queue_size"
@@ -149,7 +149,7 @@ async def test_gateway_pages(client, clock):
 
 
 async def test_faults_come_and_go(client):
-    """A broken page answers 503 until it is repaired."""
+    """The page of a broken pod answers 503 until it is repaired."""
     await post(client, "/pods", namespace="ns", deployment="d", pods=["p-1"])
     await post(client, "/faults", namespace="ns", pod="p-1", mode="no-metrics")
     await get(client, "/pods/ns/p-1/metrics", status=503)
@@ -184,12 +184,12 @@ async def test_variant_with_own_parameters(client):
     ],
 )
 async def test_bad_bodies_are_explained(client, path, body, status):
-    """400 for what cannot be read, 404 for what does not exist, with the reason."""
+    """A body that cannot be read gets 400, an unknown object 404, with the reason."""
     assert await post(client, path, status=status, **body)
 
 
 async def test_tick_keeps_up_without_scrapes(clock):
-    """Between scrapes the fleet follows the clock once per tick, and the tick ends with the context."""
+    """Between scrapes the fleet follows the clock once per tick."""
     fleet = Fleet((), loads={})
     server = FleetServer(fleet, clock=clock)
     async with asyncio.TaskGroup() as tasks, server.serving(tasks) as port:
@@ -202,7 +202,7 @@ async def test_tick_keeps_up_without_scrapes(clock):
 
 
 def test_process_tells_its_port_and_ends_on_signal():
-    """``python -m wva.sim.fleet`` serves on the port it writes and leaves cleanly."""
+    """``python -m wva.sim.fleet`` prints its port, serves on it, and ends with status 0 on SIGTERM."""
     with subprocess.Popen([sys.executable, "-m", "wva.sim.fleet"], stdout=subprocess.PIPE, text=True) as process:
         try:
             port = int(process.stdout.readline())

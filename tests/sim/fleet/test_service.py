@@ -38,7 +38,7 @@ def loads(target, *rows):
 
 
 def test_requests_wait_at_the_gateway_until_a_replica_comes():
-    """Without replicas they queue in order, and go out when one is Ready; latencies count from the arrival."""
+    """Without replicas requests queue in order until one is Ready. Latencies count from the arrival."""
     target = service(0.0, 1.0, 2.0, pods=0)
     target.advance(4.0)
     assert (target.at_gateway, target.waiting) == (3, 3)
@@ -54,7 +54,7 @@ def test_requests_wait_at_the_gateway_until_a_replica_comes():
 
 
 def test_full_gateway_refuses():
-    """What exceeds the bound is refused."""
+    """A full gateway refuses further requests."""
     target = service(0.0, 0.1, 0.2, pods=0, queue_limit=2)
     target.advance(1.0)
     assert values(target, "state")[2] == REFUSED
@@ -94,7 +94,7 @@ def test_least_loaded_goes_round():
 
 
 def test_share_follows_capacity():
-    """A replica of twice the capacity holds about twice the requests."""
+    """A replica of twice the capacity holds twice the requests."""
     target = service(*MANY, pods=0, variants=(SMALL, BIG))
     target.add(0, ready_at_seconds=0.0)
     target.add(1, ready_at_seconds=0.0)
@@ -103,7 +103,7 @@ def test_share_follows_capacity():
 
 
 def test_rank_decides_between_equals():
-    """The replica with the lowest rank comes first, whatever its row."""
+    """Of equal replicas the one with the lowest rank comes first, in any row."""
     target = service(0.0, pods=0)
     rows = [target.add(0, ready_at_seconds=0.0, rank=(name,)) for name in "bca"]
     target.advance(0.001)
@@ -120,7 +120,7 @@ def test_load_is_that_of_the_moment():
 
 
 def test_random_routing_follows_the_draws():
-    """A draw of [0, 1) picks one of the Ready replicas, however loaded."""
+    """A draw of [0, 1) picks one of the Ready replicas, at any load."""
     draws = [0.0, 0.1, 0.3, 0.4, 0.7, 0.9, 0.99, 0.2, 0.1, 0.05, 0.6, 0.34]
     target = service(*MANY, pods=3, drawn=draws, routing=Routing.RANDOM)
     target.advance(0.012)
@@ -142,7 +142,7 @@ def test_stale_view_counts_what_waits():
 
 
 def test_second_attempt_is_another_draw():
-    """A user gives up at one replica, and the second attempt is drawn anew and goes to the other."""
+    """The second attempt of a user has its own draw, and goes to the other replica."""
     busy = [(0.001 * number, {"output": 150}) for number in range(4)]
     target = service(
         *busy, 0.1, pods=2, drawn=[0.1] * 5, routing=Routing.RANDOM, patience_seconds=0.5, attempts=2, retry_seconds=0.1
@@ -159,13 +159,13 @@ def test_stale_view_sends_everything_to_the_same_replica():
     target.advance(0.05)
     busy = 0 if loads(target, 0, 1) == [1, 0] else 1
     target.advance(0.1125)
-    assert loads(target, busy, 1 - busy) == [13, 0]  # with a draw of 0 the first of two that were idle
+    assert loads(target, busy, 1 - busy) == [13, 0]  # a draw of 0 takes the first of two idle replicas
     target.advance(0.401)
     assert target.load(1 - busy) == 1
 
 
 def test_prefix_routing_prefers_the_replica_that_has_the_prompt():
-    """A prompt in the cache outweighs a request more, but not any load."""
+    """A prompt in the cache outweighs a small difference in load, but not a larger one."""
     like = {"prompt": 40, "group": 0, "prefix": 36, "shared": 36, "output": 30}
     requests = [(0.0, like), *((1.0 + 0.001 * number, like) for number in range(4))]
     plain = service(*requests, pods=2)
@@ -193,7 +193,7 @@ def test_replica_that_is_not_ready_gets_nothing():
 
 
 def test_user_gives_up_at_the_gateway():
-    """Without a first token in time the request leaves."""
+    """A request that has no first token in time leaves the gateway."""
     target = service(0.0, 1.0, pods=0, patience_seconds=3.0)
     target.advance(3.5)
     assert (values(target, "state")[0], target.at_gateway) == (TIMED_OUT, 1)
@@ -204,7 +204,7 @@ def test_user_gives_up_at_the_gateway():
 
 
 def test_user_gives_up_in_the_queue_and_during_the_prefill():
-    """A request that waits, or is being computed, goes; the others are served as soon as they can be."""
+    """A request leaves the engine while it waits or is computed, and its blocks become free."""
     long = {"prompt": 190, "output": 10}  # three steps of 64, 64 and 62 tokens: 220 ms
     two = (0.0, long), (0.01, {"prompt": 100})
     target = service(*two, patience_seconds=0.2)
@@ -252,7 +252,7 @@ def test_answer_to_a_later_attempt_counts_from_the_first():
 
 
 def test_engine_that_is_killed_breaks_what_it_has():
-    """Running and waiting requests end with it; its row says when, and is used again."""
+    """A killed engine fails its running and waiting requests. A new engine can use its row."""
     target = service(*MANY)
     target.advance(0.05)
     target.terminate(0, grace_seconds=0.2)
@@ -313,7 +313,7 @@ def test_time_at_an_engine_is_that_of_its_own_clock():
 
 
 def test_those_that_end_together_end_in_order():
-    """Of equal answers that began together the first one asked for is the first one done."""
+    """Equal answers that end at the same time end in the order of their requests."""
     target = service((0.0, {"output": 11}), *[0.0] * 3)  # the first one begins a step before the others
     target.advance(9.0)
     assert len(set(values(target, "finish"))) == 1

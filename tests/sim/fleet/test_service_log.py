@@ -1,4 +1,4 @@
-"""Latencies and attainment."""
+"""Latencies and attainment in the log of a service."""
 
 import pytest
 
@@ -12,14 +12,14 @@ def finished(at, ttft, gap, tokens=10):
 
 
 def test_nothing_served_is_absence_not_zero():
-    """No latency, no attainment."""
+    """Without served requests, latencies and attainment are None."""
     served = ServiceLog().served(ServiceLevel())
     assert (served.requests, served.time_to_first_token, served.inter_token_latency) == (0, None, None)
     assert served.attainment is None
 
 
 def test_percentiles_are_nearest_rank():
-    """Of 1..100 the 90th percentile is 90."""
+    """Of the numbers 1 to 100, the 90th percentile is 90."""
     latency = Latency.of(map(float, range(100, 0, -1)), objective_seconds=75.0)
     assert (latency.p50_seconds, latency.p90_seconds, latency.p99_seconds) == (50, 90, 99)
     assert latency.mean_seconds == 50.5
@@ -27,7 +27,7 @@ def test_percentiles_are_nearest_rank():
 
 
 def test_attainment_takes_both_objectives():
-    """A request counts only if first token and gaps are within the objective; without gaps the first token decides."""
+    """A request counts only if first token and gaps are within the objectives. Without gaps the first token decides."""
     log = ServiceLog()
     log.record(finished(1.0, 0.5, 0.04))
     log.record(finished(2.0, 1.5, 0.04))

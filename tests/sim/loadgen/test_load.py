@@ -1,4 +1,4 @@
-"""Requests are sent at their time, measured as their user sees them, and counted whatever becomes of them."""
+"""The load generator sends requests at their time, measures them as a user sees them, and counts every outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GOOD = (
 
 @pytest.fixture
 async def serve():
-    """Return a function that starts a server answering with a handler, and gives its URL."""
+    """Return a function that starts a server with a handler and returns its URL."""
     servers = []
 
     async def start(handler):
@@ -60,7 +60,7 @@ async def one(url, **more):
 
 
 async def test_answer_is_measured(serve):
-    """Tokens as the server counts them, time to the first piece, and the gaps after it."""
+    """The client takes the token count from the server's usage, and measures the first piece and the gaps."""
     result = await one(await serve(streaming(*GOOD)))
     assert (result.failure, result.output_tokens) == ("", 3)
     assert 0 < result.first_token_seconds <= result.seconds
@@ -74,7 +74,7 @@ async def test_server_without_usage(serve):
 
 
 async def test_body_and_token(serve):
-    """The prompt has as many words as asked for; the token is sent as bearer token."""
+    """The prompt has as many words as asked for, and the client sends its token as bearer token."""
     seen = {}
 
     async def handler(request):
@@ -95,7 +95,7 @@ async def silent(_):
 
 
 async def overloaded(_):
-    """Refuse."""
+    """Answer that the server is overloaded."""
     return web.Response(status=503)
 
 
@@ -110,14 +110,14 @@ async def overloaded(_):
     ids=["status", "early end", "no JSON", "silence"],
 )
 async def test_failures_are_results(serve, handler, failure, seconds):
-    """A failure is a result with a reason, by which failures are counted."""
+    """A failed request is a result whose failure names the reason."""
     result = await one(await serve(handler), timeout_seconds=seconds)
     assert result.failure == failure
     assert result.inter_token_seconds is None
 
 
 async def test_nobody_listens():
-    """A refused connection is a result, too."""
+    """A refused connection is a result with a failure, too."""
     assert (await one("http://127.0.0.1:1/v1")).failure == "ClientConnectorError"
 
 
@@ -140,7 +140,10 @@ async def test_every_request_of_the_schedule_is_sent(serve):
 
 
 async def test_slow_server_does_not_slow_the_load_down(serve):
-    """The load generator does not send requests above its limit, but counts them. It waits for no answer."""
+    """The load generator waits for no answer before the next request.
+
+    It counts requests above its limit as not sent.
+    """
     tally, _ = await run_all(await serve(silent), [1.0, 2.0, 3.0], concurrency=2, timeout_seconds=0.2)
     assert tally.sent + tally.not_sent == 3
     assert tally.sent >= 2
@@ -148,7 +151,7 @@ async def test_slow_server_does_not_slow_the_load_down(serve):
 
 
 def test_table_says_what_matters():
-    """Counts, reasons, quantiles in milliseconds; dashes where there is nothing."""
+    """The table has counts, delays and quantiles, and dashes where nothing was measured."""
     tally = ResultTally(sent=2, not_sent=1, late_seconds=2.5)
     text = table(tally.report(10.0))
     assert "2 requests sent in 10 s, 0 answered, 1 not sent (too many on their way), 0 tokens/s" in text

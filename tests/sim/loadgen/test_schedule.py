@@ -1,4 +1,4 @@
-"""Steps of seconds and requests per minute, and the arrivals they make."""
+"""A rate is a list of steps, each with seconds and requests per minute; the schedule is the arrivals of these steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wva.sim.loadgen.schedule import RateStep, arrivals, duration_seconds, expec
 
 
 def test_rate_of_the_guides():
-    """Twenty minutes at forty requests per minute."""
+    """The rate in the guides is twenty minutes at forty requests per minute."""
     steps = parse_rate("[[1200, 40]]")
     assert steps == (RateStep(1200, 40),)
     assert (duration_seconds(steps), expected_requests(steps)) == (1200, 800)
@@ -33,7 +33,7 @@ def test_rate_of_the_guides():
     ],
 )
 def test_other_texts_are_refused(text, reason):
-    """The error says what was expected."""
+    """The error names the part of the rate that is wrong."""
     with pytest.raises(ValueError, match=reason):
         parse_rate(text)
 
@@ -51,7 +51,7 @@ def test_arrivals_rise_and_stay_within(steps, seed, evenly):
 
 
 def test_rate_is_kept_on_average():
-    """Within four standard deviations of the Poisson count, for one seed."""
+    """The counts of one seed are within four standard deviations of the Poisson count."""
     steps = (RateStep(1000, 120), RateStep(1000, 0), RateStep(1000, 60))
     found = list(arrivals(steps, seed=3))
     first = sum(at <= 1000 for at in found)
@@ -62,12 +62,12 @@ def test_rate_is_kept_on_average():
 
 
 def test_evenly_spaced():
-    """One every half second, until the step ends."""
+    """At 120 requests per minute, an evenly spaced schedule has one arrival every half second."""
     assert list(islice(arrivals((RateStep(2, 120),), seed=0, evenly=True), 9)) == [0.5, 1.0, 1.5, 2.0]
 
 
 def test_run_is_a_function_of_its_seed():
-    """The same seed gives the same times, another one others."""
+    """The same seed gives the same times, and another seed gives other times."""
     steps = (RateStep(60, 60),)
     assert list(arrivals(steps, seed=1)) == list(arrivals(steps, seed=1))
     assert list(arrivals(steps, seed=1)) != list(arrivals(steps, seed=2))

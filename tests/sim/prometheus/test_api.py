@@ -1,4 +1,4 @@
-"""The HTTP API: shapes, errors, log, faults, access."""
+"""The HTTP API of the embedded Prometheus: results, errors, request log, faults and access."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ async def prometheus():
 
 @pytest.fixture
 async def session():
-    """Give an HTTP client."""
+    """Return an HTTP client."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as client:
         yield client
 
@@ -36,7 +36,7 @@ async def _get(session, prometheus, path: str, **parameters) -> tuple[int, dict]
 
 
 async def test_vector(prometheus, session):
-    """Values are text as Prometheus prints it, times are numbers, the default time is the world's."""
+    """Values are text as Prometheus prints it, times are numbers, and the default time is the world's."""
     _, body = await _get(session, prometheus, "/api/v1/query", query="m")
     assert body == {
         "status": "success",
@@ -85,7 +85,7 @@ async def test_other_results(prometheus, session, query: str, data: dict):
 
 
 async def test_form_counts_before_the_address(prometheus, session):
-    """A POST carries its parameters in the body, and what is missing there may be in the address."""
+    """For a POST, a parameter in the body counts before the same one in the URL."""
     url = f"{prometheus.url}/api/v1/query"
     async with session.post(url, params={"query": "nope(", "time": "5"}, data={"query": "time()"}) as response:
         assert (await response.json())["data"]["result"] == [5, "5"]
@@ -100,13 +100,13 @@ async def test_form_counts_before_the_address(prometheus, session):
     ],
 )
 async def test_time_as_seconds_or_rfc_3339(prometheus, session, text: str, seconds: float):
-    """Both ways to write a time are understood."""
+    """The API accepts a time as seconds or in RFC 3339."""
     _, body = await _get(session, prometheus, "/api/v1/query", query="time()", time=text)
     assert body["data"]["result"][0] == seconds
 
 
 async def test_range_query(prometheus, session):
-    """One point per step at which the expression has a value."""
+    """A range query gives one point for each step at which the expression has a value."""
     parameters = {"query": 'm{pod="a"} or vector(3)', "start": NOW - 180, "end": NOW, "step": "1m"}
     _, body = await _get(session, prometheus, "/api/v1/query_range", **parameters)
     assert body["data"] == {
@@ -143,7 +143,7 @@ async def test_errors(prometheus, session, path: str, parameters: dict, status: 
 
 
 async def test_meta_data(prometheus, session):
-    """Series, label names and label values tell what there is, restricted by matchers and times."""
+    """Series, label names and label values can be restricted by matchers, times and a limit."""
     _, series = await _get(session, prometheus, "/api/v1/series", **{"match[]": 'm{pod="a"}'})
     _, names = await _get(session, prometheus, "/api/v1/labels")
     _, values = await _get(session, prometheus, "/api/v1/label/pod/values", **{"match[]": 'm{pod!="a"}'})
@@ -157,7 +157,7 @@ async def test_meta_data(prometheus, session):
 
 
 async def test_probes_and_build_information(prometheus, session):
-    """What clients ask at start is answered."""
+    """The API answers probes and the build information, and gives 404 for an unknown path."""
     for path in ("/-/ready", "/-/healthy"):
         async with session.get(prometheus.url + path) as response:
             assert response.status == 200
@@ -168,7 +168,7 @@ async def test_probes_and_build_information(prometheus, session):
 
 
 async def test_requests_are_counted_by_query_text(prometheus, session):
-    """A test can hold a bound on queries; probes do not count, failures do."""
+    """The log counts queries by text, failed ones included. Probes are entries, but no queries."""
     for query in ("m", "m", "sum("):
         await _get(session, prometheus, "/api/v1/query", query=query)
     async with session.get(f"{prometheus.url}/-/ready"):
@@ -181,7 +181,7 @@ async def test_requests_are_counted_by_query_text(prometheus, session):
 
 
 async def test_fault_status(prometheus, session):
-    """A made-up status replaces every answer, and clearing the faults brings the answers back."""
+    """A faulty status replaces every answer until the faults are cleared."""
     prometheus.faults.status = 503
     async with session.get(f"{prometheus.url}/api/v1/query", params={"query": "m"}) as response:
         assert response.status == 503
@@ -190,7 +190,7 @@ async def test_fault_status(prometheus, session):
 
 
 async def test_fault_malformed(prometheus, session):
-    """The body is JSON cut in the middle."""
+    """The malformed body is JSON that ends in the middle."""
     prometheus.faults.malformed = True
     async with session.get(f"{prometheus.url}/api/v1/query", params={"query": "m"}) as response:
         text = await response.text()
@@ -200,7 +200,7 @@ async def test_fault_malformed(prometheus, session):
 
 
 async def test_fault_partial_result(prometheus, session):
-    """Some series are missing and a warning says so, for the chosen queries only."""
+    """For the chosen queries only, some series are missing and a warning says so."""
     prometheus.faults.warnings = ("a store is down",)
     prometheus.faults.hide = lambda labels: labels.get("pod") == "a"
     prometheus.faults.applies_to = lambda query: query == "m"
@@ -213,14 +213,14 @@ async def test_fault_partial_result(prometheus, session):
 
 
 async def test_fault_hang_up(prometheus, session):
-    """The connection ends without an answer."""
+    """The server closes the connection without an answer."""
     prometheus.faults.hang_up = True
     with pytest.raises(aiohttp.ClientConnectionError):
         await _get(session, prometheus, "/api/v1/query", query="m")
 
 
 async def test_fault_delay(prometheus, session):
-    """A slow answer makes a client's time-out expire."""
+    """A delayed answer makes the client's timeout expire."""
     prometheus.faults.delay_seconds = 3600.0
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
@@ -239,7 +239,7 @@ async def test_unreachable(prometheus, session):
 
 
 async def test_tls_and_token(session):
-    """Over TLS with a token: only the right one is let in."""
+    """Over TLS, the server accepts the right token and answers 401 to another."""
     authority = trustme.CA()
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     authority.issue_cert("127.0.0.1").configure_cert(server)
@@ -266,7 +266,7 @@ async def test_another_token_is_demanded_from_the_next_request_on(session):
 
 
 async def test_client_certificates_are_demanded(session):
-    """With CERT_REQUIRED only clients of the authority are answered."""
+    """With CERT_REQUIRED, the server answers only clients with a certificate of its authority."""
     authority, other = trustme.CA(), trustme.CA()
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(server)

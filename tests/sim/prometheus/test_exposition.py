@@ -1,4 +1,4 @@
-"""The text format, with the library's parser as reference."""
+"""The text format. The parser of prometheus_client is the reference."""
 
 import math
 
@@ -68,7 +68,7 @@ _numbers = st.floats(allow_nan=False)
 
 @given(st.lists(st.tuples(_label_values, _label_values, _numbers), max_size=8, unique_by=lambda row: row[:2]))
 def test_agrees_with_the_library(rows: list[tuple[str, str, float]]):
-    """A page written by the client library is read as the library itself reads it."""
+    """The parser reads a page of the client library as the library itself reads it."""
     registry = CollectorRegistry()
     gauge = Gauge("g", "help with } and {", ["a", "b"], registry=registry)
     counter = Counter("c", "help", ["a", "b"], registry=registry)

@@ -1,4 +1,4 @@
-"""The database as text that a real Prometheus can be filled with."""
+"""The writer turns the database into text that a real Prometheus can import."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from wva.sim.prometheus.openmetrics import OpenMetricsWriter
 
 @pytest.fixture
 def tsdb():
-    """Return an empty database that forgets after ten minutes."""
+    """Return an empty database with ten minutes of retention."""
     return Tsdb(retention_seconds=600)
 
 
 @pytest.fixture
 def file():
-    """Return where the text goes."""
+    """Return the file that gets the text."""
     return io.StringIO()
 
 
@@ -50,14 +50,14 @@ def test_the_end_of_a_series_has_no_line(tsdb, file):
     ("value", "text"), [(math.inf, "+Inf"), (-math.inf, "-Inf"), (math.nan, "NaN"), (1e-9, "1e-09"), (0.0, "0.0")]
 )
 def test_values_are_spelled_as_the_format_has_them(tsdb, file, value, text):
-    """NaN and infinities have the format's spelling, which is not Python's."""
+    """NaN and infinities have the spelling of the format, which differs from Python's."""
     tsdb.append({"__name__": "m"}, 1, value)
     OpenMetricsWriter(tsdb, file).finish()
     assert file.getvalue() == f"m{{}} {text} 1.000\n# EOF\n"
 
 
 def test_label_values_are_escaped(tsdb, file):
-    """A quote, a backslash and a line break."""
+    """The writer escapes a quote, a backslash and a line break."""
     tsdb.append({"__name__": "m", "a": 'b"c\\d\ne'}, 1, 1)
     OpenMetricsWriter(tsdb, file).finish()
     assert file.getvalue().splitlines()[0] == 'm{a="b\\"c\\\\d\\ne"} 1 1.000'

@@ -1,4 +1,4 @@
-"""PromQL by its laws; single numbers are in the contract."""
+"""General laws of PromQL. The contract tests have single numbers."""
 
 import math
 
@@ -40,7 +40,7 @@ def _same(one: dict, other: dict) -> bool:
 
 @given(_families, st.integers(0, 700_000))
 def test_instant_value_is_the_newest_within_the_look_back(families: dict, at_ms: int):
-    """The newest sample of the last five minutes, their left end excluded, and never one of the future."""
+    """The value is the newest sample of the last five minutes; their left end and the future are excluded."""
     expected = {}
     for (namespace, pod), samples in families.items():
         visible = [row for row in samples if at_ms - 300_000 < row[0] <= at_ms]
@@ -65,7 +65,7 @@ def test_largest_and_smallest_over_time_ignore_nan(families: dict, at_ms: int, w
 
 @given(_families, st.integers(0, 700_000))
 def test_grouping_by_some_labels_is_grouping_without_the_others(families: dict, at_ms: int):
-    """``by`` and ``without`` are two ways to say one thing."""
+    """``by`` some labels gives the same as ``without`` the others."""
     tsdb = _database(families)
     for operator in ("sum", "min", "max", "count", "avg", "group"):
         by = _by_labels(_ask(tsdb, f"{operator} by (namespace) (m)", at_ms))
@@ -75,7 +75,7 @@ def test_grouping_by_some_labels_is_grouping_without_the_others(families: dict, 
 
 @given(_families, st.integers(0, 700_000))
 def test_set_operators_split_a_vector(families: dict, at_ms: int):
-    """What matches and what does not match make up the whole, without overlap."""
+    """The results of ``and`` and ``unless`` together are the whole vector, without overlap."""
     tsdb = _database(families)
     whole = _by_labels(_ask(tsdb, "m", at_ms))
     matching = _by_labels(_ask(tsdb, 'm and on (pod) m{namespace="a"}', at_ms))
@@ -95,7 +95,7 @@ def test_set_operators_split_a_vector(families: dict, at_ms: int):
 def test_rate_of_a_counter_is_never_negative_and_is_the_increase_per_second(
     counts: list[int], step: int, at: int, window: int
 ):
-    """Restarts included: a counter that fell was restarted."""
+    """A counter that fell counts as restarted, so a rate is never negative."""
     tsdb = Tsdb()
     for index, count in enumerate(counts):
         tsdb.append({"__name__": "m"}, index * step, count)
@@ -107,7 +107,7 @@ def test_rate_of_a_counter_is_never_negative_and_is_the_increase_per_second(
 
 @given(st.integers(1, 1000), st.integers(1, 30))
 def test_steady_counter_has_its_slope_as_rate(per_second: int, step: int):
-    """Extrapolation makes the rate of a line exact, whatever the scrape interval."""
+    """Extrapolation makes the rate of a line exact, for any scrape interval."""
     tsdb = Tsdb()
     for time in range(0, 1200, step):
         tsdb.append({"__name__": "m"}, time, 10_000 + per_second * time)
@@ -133,7 +133,7 @@ def test_quantile_of_a_histogram_lies_within_its_bounds(counts: list[int], quant
 
 
 def test_stale_series_is_unseen_at_once_and_seen_before():
-    """The look-back does not reach past a staleness marker; ranges skip it."""
+    """The look-back does not reach past a staleness marker, and ranges skip the marker."""
     tsdb = Tsdb()
     tsdb.append({"__name__": "m"}, 10, 1)
     tsdb.mark_stale({"__name__": "m"}, 20)
@@ -145,7 +145,7 @@ def test_stale_series_is_unseen_at_once_and_seen_before():
 
 @pytest.mark.parametrize(("query", "expected"), [("topk(2, m)", [2, 1]), ("bottomk(2, m)", [1, 2])])
 def test_nan_is_neither_among_the_largest_nor_the_smallest(query: str, expected: list[float]):
-    """Wherever it stands among the series, NaN comes after every number."""
+    """NaN comes after every number, at any place among the series."""
     tsdb = Tsdb()
     for pod, value in enumerate((math.nan, 1, math.nan, 2)):
         tsdb.append({"__name__": "m", "pod": str(pod)}, 1, value)
@@ -153,7 +153,7 @@ def test_nan_is_neither_among_the_largest_nor_the_smallest(query: str, expected:
 
 
 def test_at_modifier_fixes_the_time():
-    """``@`` looks at a fixed time wherever the query is evaluated; offset applies to it."""
+    """``@`` fixes the time of a selector for any time of the query, and an offset counts from it."""
     tsdb = Tsdb()
     for time in range(0, 100, 10):
         tsdb.append({"__name__": "m"}, time, time)
@@ -177,7 +177,7 @@ def test_at_modifier_fixes_the_time():
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(query: str):
-    """A query never gets a wrong answer silently: the parser may know more than the evaluator."""
+    """An unsupported query is an error and never a wrong answer, even if the parser can read it."""
     with pytest.raises(BadQueryError, match="support"):
         parse(query)
 
@@ -201,7 +201,7 @@ def test_ambiguous_data_is_an_execution_error(query: str, message: str):
 
 
 def test_number_arithmetic_follows_ieee():
-    """Where Python raises, a number comes out as in Prometheus."""
+    """Where Python raises an error, the result is the number of Prometheus."""
     cases = {
         "1 / 0": math.inf,
         "-1 / 0": -math.inf,

@@ -1,4 +1,4 @@
-"""Scraping: labels, staleness, synthetic series, real endpoints."""
+"""The scraper adds labels, staleness markers and synthetic series, and reads real endpoints."""
 
 import ssl
 
@@ -29,7 +29,7 @@ class ScrapedWorld:
         return self.page
 
     async def scrape(self, page: str, *, at: float) -> None:
-        """Scrape a page; ``down`` is none."""
+        """Scrape a page; for ``down`` the target refuses the connection."""
         self.page = page
         await self.scraper.scrape(at)
 
@@ -39,13 +39,13 @@ class ScrapedWorld:
         return series.values
 
     def times(self, name: str) -> list[int]:
-        """Return its times in ms."""
+        """Return the times of the only series of a name, in ms."""
         (series,) = self.tsdb.of_name(name)
         return series.times
 
 
 async def test_samples_carry_the_scrape_time_and_the_labels_of_the_target():
-    """Each sample is stored under the one time of the scrape."""
+    """All samples of one scrape have its time and the target's labels."""
     world = ScrapedWorld()
     await world.scrape('m{pod="p"} 1\n', at=100.0)
     (series,) = world.tsdb.of_name("m")
@@ -64,7 +64,7 @@ async def test_series_missing_from_the_next_page_ends_there():
 
 @pytest.mark.parametrize("broken", ["down", "m 2\nbroken {\n"])
 async def test_failed_scrape_ends_all_series_and_says_so(broken: str):
-    """A target that does not answer and one that answers garbage are the same: nothing of the page is stored."""
+    """The scraper stores nothing of a broken page, as if the target had not answered."""
     world = ScrapedWorld()
     await world.scrape("m 1\n", at=1)
     await world.scrape(broken, at=2)
@@ -78,7 +78,7 @@ async def test_failed_scrape_ends_all_series_and_says_so(broken: str):
 
 
 async def test_target_that_is_gone_ends_its_series_up_among_them():
-    """After the removal of a target no series of it is current, and no samples are added."""
+    """After the removal of a target, all its series end and get no more samples."""
     world = ScrapedWorld()
     await world.scrape("m 1\n", at=1)
     world.scraper.remove(world.target)
@@ -103,7 +103,7 @@ async def test_discovered_targets_come_and_go():
 
 
 async def test_own_timestamps_are_kept_and_their_series_not_ended():
-    """A sample with a time is stored at it; when it vanishes Prometheus leaves it to the look-back."""
+    """A sample keeps its own time. When its series vanishes it gets no staleness marker, as with Prometheus."""
     world = ScrapedWorld()
     await world.scrape("m 1 50000\n", at=100)
     await world.scrape("", at=101)
@@ -111,14 +111,14 @@ async def test_own_timestamps_are_kept_and_their_series_not_ended():
 
 
 async def test_own_timestamps_can_be_overruled():
-    """With ``honor_timestamps`` off the scrape time counts."""
+    """With ``honor_timestamps`` off, samples have the time of the scrape."""
     world = ScrapedWorld(honor_timestamps=False)
     await world.scrape("m 1 50000\n", at=100)
     assert world.times("m") == [100_000]
 
 
 async def test_same_series_with_labels_in_another_order_does_not_end():
-    """Identity is the label set and not the text of the line."""
+    """A series is identified by its label set, in any order."""
     world = ScrapedWorld()
     await world.scrape('m{a="1",b="2"} 1\n', at=1)
     await world.scrape('m{b="2",a="1"} 2\n', at=2)
@@ -126,7 +126,7 @@ async def test_same_series_with_labels_in_another_order_does_not_end():
 
 
 async def test_series_added_counts_what_was_not_there_before():
-    """The synthetic series tells churn."""
+    """The synthetic series counts new series of each scrape."""
     world = ScrapedWorld()
     for at, page in enumerate(["m 1\nn 1\n", "m 1\nn 1\n", "m 1\no 1\n"]):
         await world.scrape(page, at=at)
@@ -134,7 +134,7 @@ async def test_series_added_counts_what_was_not_there_before():
 
 
 async def test_writes_survive_retention_of_a_silent_series():
-    """A series that retention dropped while the target still exposes it is created anew."""
+    """After retention has dropped a series, a new sample of the target creates it again."""
     world = ScrapedWorld()
     await world.scrape("m 1 0\n", at=10)
     await world.scrape("m 1 0\n", at=8000)
@@ -144,7 +144,7 @@ async def test_writes_survive_retention_of_a_silent_series():
 
 
 def test_clashing_label_becomes_exported():
-    """The target's label wins, and the new name is extended until it is free; empty labels do not clash."""
+    """The target's label wins. The sample's label gets the prefix ``exported_`` until its name is free."""
     exposed = {"__name__": "m", "pod": "own", "exported_pod": "taken", "job": ""}
     assert target_labels(exposed, {"pod": "p", "job": "j"}, honor_labels=False) == {
         "__name__": "m",
@@ -156,7 +156,7 @@ def test_clashing_label_becomes_exported():
 
 
 def test_shorter_clashing_label_is_renamed_first():
-    """Where the target has the new name too, the order of renaming decides who gets which."""
+    """If several labels clash, the one with the shorter name is renamed first."""
     exposed = {"pod": "own", "exported_pod": "own too"}
     assert target_labels(exposed, {"exported_pod": "e", "pod": "p"}, honor_labels=False) == {
         "pod": "p",
@@ -167,13 +167,13 @@ def test_shorter_clashing_label_is_renamed_first():
 
 
 def test_honoured_label_stays():
-    """The sample's label wins where it is honoured."""
+    """With ``honor_labels`` the sample's label wins."""
     assert target_labels({"pod": "own"}, {"pod": "p", "job": "j"}, honor_labels=True) == {"pod": "own", "job": "j"}
 
 
 @pytest.fixture
 def authority() -> trustme.CA:
-    """Give a certificate authority."""
+    """Return a certificate authority."""
     return trustme.CA()
 
 
@@ -199,7 +199,7 @@ async def endpoint(authority: trustme.CA):
 
 
 async def test_https_endpoint_is_scraped(endpoint: str, authority: trustme.CA):
-    """A trusted certificate and the right token give the page, and a measured duration."""
+    """A trusted certificate and the right token give the page and a measured duration."""
     trust = ssl.create_default_context()
     authority.configure_trust(trust)
     page = await HttpEndpoint(endpoint, verify=trust, bearer_token="secret").fetch()
@@ -208,7 +208,7 @@ async def test_https_endpoint_is_scraped(endpoint: str, authority: trustme.CA):
 
 
 async def test_self_signed_endpoint_can_be_scraped_unverified(endpoint: str):
-    """The controller signs its certificate itself, so verification can be off."""
+    """Verification can be off, because the controller signs its own certificate."""
     assert (await HttpEndpoint(endpoint, verify=False, bearer_token="secret").fetch()).text == "m 1\n"
 
 
@@ -217,6 +217,6 @@ async def test_self_signed_endpoint_can_be_scraped_unverified(endpoint: str):
     [({}, "certificate"), ({"verify": False}, "401"), ({"verify": False, "bearer_token": "wrong"}, "401")],
 )
 async def test_endpoint_that_refuses_is_a_failed_scrape(endpoint: str, options: dict, reason: str):
-    """Failures of the network and of HTTP are told as the reason of the scrape."""
+    """The error of a failed scrape has the reason from TLS or HTTP."""
     with pytest.raises(ScrapeError, match=reason):
         await HttpEndpoint(endpoint, **options).fetch()

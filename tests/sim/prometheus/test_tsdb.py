@@ -1,4 +1,4 @@
-"""The database: order, staleness, retention."""
+"""The time series database keeps the order of samples, marks staleness, and drops old samples."""
 
 import math
 
@@ -17,7 +17,7 @@ def _only(tsdb: Tsdb):
 
 
 def test_label_sets_are_equal_whatever_their_order_and_empty_labels():
-    """An empty label is an absent one, and the order of labels says nothing."""
+    """An empty label is an absent one, and the order of labels has no meaning."""
     tsdb = Tsdb()
     tsdb.append({"__name__": "m", "a": "1", "b": "2"}, 1, 1)
     tsdb.append({"b": "2", "a": "1", "c": "", "__name__": "m"}, 2, 2)
@@ -34,7 +34,7 @@ def test_sample_older_than_the_last_is_refused():
 
 
 def test_second_sample_of_one_time_is_accepted_only_if_it_says_the_same():
-    """A repeated sample is no news, NaN included; a contradicting one is refused."""
+    """The database accepts the same sample twice, NaN included, and refuses another value for the same time."""
     tsdb = Tsdb()
     tsdb.append(LABELS, 1, math.nan)
     assert tsdb.append(LABELS, 1, math.nan)
@@ -44,7 +44,10 @@ def test_second_sample_of_one_time_is_accepted_only_if_it_says_the_same():
 
 
 def test_samples_beyond_retention_go_and_empty_series_with_them():
-    """Retention follows the times of samples. A caller with a reference can see that its series was removed."""
+    """Samples older than retention and empty series are dropped.
+
+    A caller with a reference sees that its series is dropped.
+    """
     tsdb = Tsdb(retention_seconds=600)
     tsdb.append({"__name__": "old"}, 0, 1)
     old = _only(tsdb)
@@ -57,7 +60,7 @@ def test_samples_beyond_retention_go_and_empty_series_with_them():
 
 
 def test_view_hides_series_and_shares_the_others():
-    """A view without some series leaves the database alone."""
+    """A view hides some series and does not change the database."""
     tsdb = Tsdb()
     tsdb.append(LABELS, 1, 1)
     tsdb.append({**LABELS, "pod": "q"}, 1, 2)
@@ -74,7 +77,7 @@ def test_half_a_millisecond_rounds_up():
 
 @given(st.lists(st.integers(0, 10_000), max_size=60), st.integers(1, 3600))
 def test_times_stay_in_order_and_within_retention(seconds: list[int], retention_seconds: int):
-    """Whatever is appended, times ascend strictly and none is older than retention and the minute's grace."""
+    """For any samples, times ascend strictly, and none is older than retention and one minute."""
     tsdb = Tsdb(retention_seconds=retention_seconds)
     for time in seconds:
         tsdb.append(LABELS, time, 1.0)

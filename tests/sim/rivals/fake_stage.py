@@ -1,4 +1,4 @@
-"""A stage without engines: the requests in flight at each time are given, and Ready pods share them evenly."""
+"""A stage without engines. The test gives the requests in flight, and Ready pods share them evenly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def setup(name: str = "h100", **changes) -> VariantSetup:
 
 
 def scenario(*variants: VariantSetup, traffic: Traffic | None = None, **changes) -> Scenario:
-    """Return a scenario in which everything is scraped at once when asked for."""
+    """Return a scenario in which the adapter has no delay."""
     return Scenario(
         "test",
         "a test",
@@ -95,11 +95,11 @@ class FakeStage:
         return 0.0 if self._ready() else self._load(self.now)
 
     def gateway_waiting(self) -> int:
-        """Return the same; the gateway's own page is of this moment."""
+        """Return the gateway's queue as a whole number."""
         return round(self.gateway_queue() or 0.0)
 
     def ask(self, variant: str, replicas: int) -> None:
-        """Take note of nothing: only what is set counts here."""
+        """Do nothing: these tests look only at the replicas that are set."""
 
     def scale(self, variant: str, replicas: int) -> None:
         """Create or end pods at once."""
@@ -113,7 +113,7 @@ class FakeStage:
             pods.remove(max(pods, key=lambda pod: (pod[2] > self.now, pod[1])))
 
     def run(self, controllers: Sequence[StageController], *, until: float) -> FakeStage:
-        """Let time pass in steps of a second; all begin with the first."""
+        """Let time pass in steps of a second. All controllers act in the first step."""
         due = [self.now] * len(controllers)
         while self.now < until:
             if self.now % 15.0 == 0.0:
@@ -126,7 +126,7 @@ class FakeStage:
         return self
 
     def replicas(self, variant: str = "h100") -> int:
-        """Return what was asked for last."""
+        """Return the replicas that were set last."""
         return self._spec[variant]
 
     def _create(self, variant: str, *, ready: float) -> None:
@@ -158,7 +158,7 @@ class FakeStage:
         return self._load(self.now) / max(1, len(self._ready()))
 
     def _scrape(self) -> None:
-        """Half of what is in flight waits, and 200 requests in flight fill the KV cache."""
+        """Scrape the Ready pods. Half of the requests in flight wait, and 200 requests in flight fill the KV cache."""
         share = self._share()
         values = [0.0] * len(ScrapedSignal)
         values[ScrapedSignal.RUNNING] = values[ScrapedSignal.WAITING] = share / 2

@@ -14,7 +14,7 @@ EASY = Objectives(ttft_seconds=1.0, itl_seconds=0.1)
 
 
 def test_it_is_what_a_simulation_finds() -> None:
-    """Near a simulated size the result is that of the simulation, to within what the formula makes of the distance."""
+    """At and near a simulated size the capacity is within 5 % of the simulation."""
     carried = within(EASY)
     for prompt, answer in ((500, 250), (520, 260)):
         simulated = capacity(H100, prompt_tokens=prompt, output_tokens=answer, objectives=EASY)
@@ -22,7 +22,7 @@ def test_it_is_what_a_simulation_finds() -> None:
 
 
 def test_longer_requests_mean_fewer() -> None:
-    """Between simulated sizes the capacity falls as the formula says."""
+    """Between simulated sizes the capacity falls as requests get longer, and stays below the saturation rate."""
     carried = within(EASY)
     assert carried(H100, 500, 250) > carried(H100, 510, 250) > carried(H100, 510, 255)
     assert carried(H100, 500, 250) < saturation(H100, 500, 250)

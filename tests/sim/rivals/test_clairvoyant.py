@@ -1,4 +1,4 @@
-"""The plans of the policy that knows the traffic are Ready in time, at the lowest cost."""
+"""The clairvoyant policy knows the traffic: its replicas are Ready in time, at the lowest cost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ten(_parameters, _prompt, _answer) -> float:
 
 
 def by_size(parameters, prompt, answer) -> float:
-    """Return a made-up capacity: a replica computes tokens at a rate, those of answers ten times as slowly."""
+    """Return a made-up capacity, in which a token of an answer costs as much as ten tokens of a prompt."""
     return parameters.max_num_seqs * 100.0 / (prompt + 10.0 * answer)
 
 
@@ -52,7 +52,7 @@ def two_rates(first: float, second: float, *, seconds: float = 600.0):
 
 
 def test_an_even_demand() -> None:
-    """Evenly spaced requests of one size: the mean is the rate at each moment."""
+    """Of evenly spaced requests of one size, the mean at each moment is the rate."""
     needed = demand(scenario(), even(25.0, 600.0), ten)
     assert len(needed.rate) == 60
     assert needed.rate == pytest.approx(np.full(60, 25.0))
@@ -60,13 +60,13 @@ def test_an_even_demand() -> None:
 
 
 def test_a_moment_knows_what_begins_in_it() -> None:
-    """The moment before a step ends with a mean over ten seconds of which nine are after the step."""
+    """The moment before a step counts in its mean the nine seconds after the step."""
     needed = demand(scenario(), two_rates(10.0, 20.0), ten)
     assert needed.rate[28:31] == pytest.approx([10.0, 19.0, 20.0])
 
 
 def test_long_requests_weigh_more() -> None:
-    """One request in ten has answers ten times as long: they make up half of the demand while they last."""
+    """Requests with longer answers lower the capacity, and do not change the rate."""
     traffic = even(10.0, 300.0, prompt=1, answer=100)
     long = np.arange(traffic.count) % 10 == 0
     traffic.output_tokens[long] = 1000
@@ -79,7 +79,7 @@ def test_long_requests_weigh_more() -> None:
 
 
 def test_cached_prefixes_cost_nothing() -> None:
-    """The policy takes each prefix that a cache may hold as held."""
+    """The demand leaves out prefixes that a cache may hold."""
     traffic = even(10.0, 300.0, prompt=500, answer=1)
     traffic.prefix_tokens[:] = 400
     assert demand(scenario(), traffic, by_size, by_size).capacity[0, 0] == by_size(setup().parameters, 100, 1)
@@ -97,14 +97,14 @@ def test_no_traffic_needs_the_minimum() -> None:
 
 
 def test_the_ideal_cost_counts_the_measured_time() -> None:
-    """Three replicas at 4 per hour for half an hour; a moment that the end cuts short counts in part."""
+    """The cost is of the measured time alone, and a moment that the end cuts short counts in part."""
     of = scenario(measured_from_seconds=1800.0)
     assert ideal_cost(of, even(25.0, 3600.0)) == pytest.approx(3 * 4.0 / 2)
     assert cost(of, np.array([[3]] * 181), until_seconds=1805.0) == pytest.approx(3 * 4.0 * 5 / 3600)
 
 
 def test_the_cheapest_mix() -> None:
-    """7 per second: one that carries 5 at 3 and two that carry 1 at 1, not two of the large ones."""
+    """For 7 requests per second, a large replica and two small ones are cheaper than two large ones."""
     of = scenario(setup("large", price=3.0, minimum=0), setup("small", price=1.0, minimum=0, parameters=SMALL))
 
     def capacity(parameters, _prompt, _answer) -> float:
@@ -123,7 +123,10 @@ def test_bounds_hold_where_nothing_suffices() -> None:
 
 
 def test_it_is_ready_in_time_and_lets_go_at_once() -> None:
-    """Pods that take 60 s are ordered so as to be Ready for the moment before a step, and no earlier."""
+    """Pods that take 60 s are ordered so that they become Ready just before a step.
+
+    After a step down they go at once.
+    """
 
     def asked(first: float, second: float) -> list[tuple[float, str, int]]:
         of = scenario(traffic=two_rates(first, second))
@@ -156,14 +159,14 @@ def levels(of, rates) -> list[int]:
 
 
 def test_a_gap_shorter_than_a_start_is_kept() -> None:
-    """Letting a replica go for 50 s saves nothing when a new one takes 60 s; for 100 s it does."""
+    """If a start takes 60 s, the policy keeps a replica over a gap of 50 s, and removes it for 100 s."""
     of = scenario(setup(replicas=2))
     assert levels(of, [20.0] * 10 + [10.0] * 5 + [20.0] * 10) == [2] * 25
     assert levels(of, [20.0] * 10 + [10.0] * 10 + [20.0] * 10) == [2] * 10 + [1] * 10 + [2] * 10
 
 
 def test_another_variant_is_not_worth_a_short_time() -> None:
-    """A cheaper mix for half a minute costs more than it saves, as its pods have to start; for ten minutes it pays."""
+    """The policy changes to a cheaper variant for ten minutes, but not for 20 s, because its pods have to start."""
     of = scenario(setup("large", price=3.0, minimum=0), setup("small", price=1.0, minimum=0, replicas=0))
 
     def fleets(moments: int) -> list[list[int]]:
@@ -189,7 +192,7 @@ def test_bounds_hold_over_time() -> None:
     st.sampled_from([5.0, 15.0, 40.0]),
 )
 def test_no_series_of_fleets_is_cheaper(rates, prices, carries, before, start) -> None:
-    """Two variants and a few moments: the same cost as by trying every series of fleets, step by step."""
+    """The cost is the lowest of all series of fleets, for two variants and a few moments."""
     of = scenario(
         *(
             setup(name, price=price, replicas=count, minimum=0, maximum=3, start_up=StartUp(start, 0.0))
@@ -256,7 +259,7 @@ def test_every_plan_is_ready_in_time(wanted, first: int, second: int, seed: int,
 
 
 def test_each_policy_makes_its_controllers() -> None:
-    """Every name in the registry works on a scenario of two variants, and leaves all bounds intact."""
+    """Every policy in the registry runs on a scenario of two variants, and keeps all bounds."""
     of = scenario(setup("h100"), setup("l40s", price=1.0, maximum=7), traffic=two_rates(45.0, 5.0, seconds=120.0))
     for name, policy in POLICIES.items():
         stage = FakeStage(of, lambda _: 500.0).run(policy(of, 1), until=60)

@@ -1,4 +1,4 @@
-"""The algorithm of the HorizontalPodAutoscaler."""
+"""The stage's HPA has the algorithm of the HorizontalPodAutoscaler."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from wva.sim.rivals.hpa import (
 )
 
 AT_ONCE = Behavior(DEFAULT_UP, ScalingRules(0.0, DEFAULT_DOWN.rates))
-"""Without a stabilization window."""
+"""The behavior without a stabilization window."""
 
 
 def hpa(minimum: int = 1, maximum: int = 100, behavior: Behavior = AT_ONCE) -> SimulatedHpa:
-    """Return an HPA with room."""
+    """Return an HPA with wide bounds."""
     return SimulatedHpa(minimum, maximum, behavior)
 
 
@@ -75,26 +75,26 @@ def test_several_metrics_grow_by_the_highest_and_shrink_by_all() -> None:
         (2, (1.0, 1.0), 0, 0, 4),  # twice the target
         (2, (0.5, 0.55), 0, 0, 2),  # within the tolerance: 1.05
         (2, (0.1, 0.1), 0, 0, 1),
-        (4, (1.0, 1.0), 2, 0, 4),  # on target, if those without a reading are idle
+        (4, (1.0, 1.0), 2, 0, 4),  # on target, because pods without a reading count as idle
         (4, (1.0, 1.0, 1.0), 1, 0, 6),  # 3.0 over 4 pods of 0.5 each
         (4, (1.0, 1.0, 1.0), 0, 1, 6),  # the same if the pod does not run yet
         (4, (0.2, 0.2), 2, 0, 3),  # pods without a reading count as on target: 1.4 over 0.5
         (4, (0.2, 0.2), 0, 2, 1),  # pods that do not run yet are left out: 0.4 over 0.5
-        (5, (1.0, 0.2), 3, 0, 5),  # 1.2 asks for more, 0.48 with idle ones for less
-        (9, (1.0, 1.0, 1.0), 1, 0, 9),  # more than now is asked for, and it comes out as less
-        (5, (), 3, 0, 5),  # nothing is known
+        (5, (1.0, 0.2), 3, 0, 5),  # the mean is above the target, but below it with idle pods
+        (9, (1.0, 1.0, 1.0), 1, 0, 9),  # the readings ask for growth, but the result would be lower
+        (5, (), 3, 0, 5),  # no reading at all
     ],
 )
 def test_pods_without_a_reading_never_add_to_a_change(
     current: int, readings: tuple[float, ...], missing: int, pending: int, expected: int
 ) -> None:
-    """The mean per pod is compared with a target of 0.5."""
+    """The HPA compares the mean per pod with a target of 0.5. Pods without a reading only make the change smaller."""
     metric = PerPod(readings, 0.5, missing, pending)
     assert hpa().look([metric], current=current, exists=current, now=0) == expected
 
 
 def test_growth_is_limited_by_the_larger_of_two_rates() -> None:
-    """By default four pods or a doubling each 15 s."""
+    """By default the HPA adds at most four pods or doubles the target in each 15 s."""
     scaler = hpa()
     counts, current = [], 1
     for now in range(0, 60, 15):
@@ -105,7 +105,7 @@ def test_growth_is_limited_by_the_larger_of_two_rates() -> None:
 
 @pytest.mark.parametrize(("select", "expected"), [("Max", 14), ("Min", 11), ("Disabled", 10)])
 def test_the_policy_that_counts_can_be_chosen(select, expected: int) -> None:
-    """The farthest change, the nearest change, or none."""
+    """The HPA makes the largest change, the smallest change, or none."""
     up = ScalingRules(0.0, (Rate("Pods", 4, 15.0), Rate("Percent", 10, 15.0)), select)
     assert hpa(behavior=Behavior(up)).external(current=10, exists=10, value=90, average=1, now=0) == expected
 

@@ -1,4 +1,4 @@
-"""KEDA's Prometheus scaler."""
+"""KEDA's Prometheus scaler as a rival."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from wva.sim.rivals.readings import LoadReading
 
 
 def test_the_sum_over_the_threshold_is_the_number() -> None:
-    """Readiness and missing pods play no part: it is one sum."""
+    """The number is the sum of the load over the threshold, even if pods are not Ready."""
     of = scenario()
     stage = FakeStage(of, lambda _: 1000.0).run(POLICIES["keda-inflight"](of, 1), until=300)
     assert stage.replicas() == 10
 
 
 def test_an_empty_answer_is_no_load() -> None:
-    """By default lost scrapes shrink the target once the window has passed; an empty answer as an error does not."""
+    """By default KEDA takes lost scrapes for no load and shrinks the target.
+
+    It keeps the number if empty answers are errors.
+    """
     of = scenario(setup(replicas=10))
     lost = FakeStage(of, lambda _: 1000.0, lost=lambda _, at: at > 30)
     assert lost.run(POLICIES["keda-inflight"](of, 1), until=340).replicas() == 10

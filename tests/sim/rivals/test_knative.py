@@ -1,4 +1,4 @@
-"""The Knative Pod Autoscaler."""
+"""The Knative Pod Autoscaler as a rival."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def decisions(autoscaler: PodAutoscaler, concurrency, *, ready, seconds: range) 
 
 
 def test_the_defaults_are_knatives() -> None:
-    """A pod is taken for 100 requests at once, of which 70 % are aimed at."""
+    """By default the target is 70 % of 100 concurrent requests per pod."""
     assert (KnativeSettings().target, KnativeSettings().panic_window_seconds) == (70.0, 6.0)
 
 
 def test_it_follows_the_mean_of_a_minute() -> None:
-    """A load that doubles arrives in full when the window has passed."""
+    """A rise of the load counts in full when the window of a minute has passed."""
     found = decisions(
         PodAutoscaler(KnativeSettings()), lambda now: 280 if now < 100 else 420, ready=lambda _: 4, seconds=range(200)
     )
@@ -30,7 +30,7 @@ def test_it_follows_the_mean_of_a_minute() -> None:
 
 
 def test_panic_goes_by_six_seconds() -> None:
-    """Once six seconds ask for twice the Ready pods, growth is immediate."""
+    """If the mean of six seconds needs twice the Ready pods, growth is immediate."""
     found = decisions(
         PodAutoscaler(KnativeSettings()), lambda now: 140 if now < 100 else 1400, ready=lambda _: 2, seconds=range(110)
     )
@@ -40,7 +40,7 @@ def test_panic_goes_by_six_seconds() -> None:
 
 
 def test_a_panic_never_shrinks_and_ends_after_a_calm_minute() -> None:
-    """The most of the panic is kept until the window has passed without a reason for it."""
+    """The autoscaler keeps the highest number of the panic until a minute has passed without a reason for it."""
     found = decisions(
         PodAutoscaler(KnativeSettings()),
         lambda now: 1400 if 100 <= now < 110 else 70,
@@ -60,7 +60,7 @@ def test_it_starts_as_in_panic() -> None:
 
 
 def test_without_scrapes_it_does_nothing() -> None:
-    """Missing data is not zero: the autoscaler keeps the number."""
+    """Without scrapes the autoscaler keeps the number."""
     assert PodAutoscaler(KnativeSettings()).decide(ready=3, now=0.0) is None
 
 
@@ -77,7 +77,7 @@ def test_on_the_stage() -> None:
 
 
 def test_the_gateway_wakes_it() -> None:
-    """Requests that wait for a pod are concurrency too."""
+    """Requests that wait at the gateway count as concurrency, too."""
     of = scenario(setup(minimum=0, replicas=0))
     stage = FakeStage(of, lambda at: 10.0 if at > 100 else 0.0)
     stage.run(POLICIES["kpa"](of, 1), until=110)

@@ -1,4 +1,4 @@
-"""HPAs on metrics of vLLM."""
+"""HPAs on metrics of vLLM as rivals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wva.sim.stage.scenario import WorldObservation
     ("policy", "expected"),
     [
         ("hpa-kv", 8),  # 1000 requests are 5.0 of KV cache, 0.7 each: 7.1
-        ("hpa-queue", 20),  # 500 wait, 5 each: the maximum
+        ("hpa-queue", 20),  # 500 wait, and 5 per pod need more than the maximum
         ("hpa-inflight", 10),
         ("hpa-inflight@64", 16),
     ],
@@ -29,14 +29,14 @@ def test_the_load_per_pod_reaches_the_target(policy: str, expected: int) -> None
 
 @pytest.mark.parametrize(("load", "lowest", "highest"), [("kv", 0.05, 0.95), ("queue", 0.5, 160), ("inflight", 2, 256)])
 def test_no_best_target_is_out_of_reach(load: str, lowest: float, highest: float) -> None:
-    """The targets reach from a few requests per pod, enough with long prompts, to long queues, for a cheap fleet."""
+    """The targets range from a few requests per pod, as for long prompts, to long queues, as for a cheap fleet."""
     targets = TARGETS[LoadReading(load)]
     assert (targets[0], targets[-1]) == (lowest, highest)
     assert list(targets) == sorted(set(targets))
 
 
 def test_every_deployment_has_an_hpa_of_its_own() -> None:
-    """Each variant follows the mean of its own pods, whatever it costs."""
+    """Each variant follows the mean of its own pods, at any price."""
     of = scenario(setup("h100"), setup("l40s", price=1.0))
     stage = FakeStage(of, lambda _: 1000.0).run(POLICIES["hpa-inflight"](of, 1), until=900)
     assert (stage.replicas("h100"), stage.replicas("l40s")) == (5, 5)
@@ -50,7 +50,10 @@ def test_the_cheapest_alone() -> None:
 
 
 def test_lost_scrapes_hold() -> None:
-    """Pods whose last scrape failed count as on target where the others ask for less; with none, nothing changes."""
+    """The HPA takes pods with a lost scrape as on target before it shrinks.
+
+    If all scrapes are lost, nothing changes.
+    """
     of = scenario(setup(replicas=10))
     all_lost = FakeStage(of, lambda _: 100.0, lost=lambda _, at: at > 0)
     assert all_lost.run(POLICIES["hpa-inflight"](of, 1), until=900).replicas() == 10

@@ -1,4 +1,4 @@
-"""The exact solver finds what trying all fleets finds."""
+"""The exact solver finds the same fleets as a search of all fleets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def price(kinds, counts) -> float:
 
 
 def fits(kinds, counts, demands, limits) -> bool:
-    """Whether a fleet carries the demands within the limits."""
+    """Return whether a fleet serves the demands within the limits."""
     fleet = list(zip(kinds, counts, strict=True))
     carried = {name: sum(kind.carries.get(name, 0) * count for kind, count in fleet) for name in demands}
     taken = {name: sum(kind.takes.get(name, 0) * count for kind, count in fleet) for name in limits}
@@ -54,7 +54,7 @@ def kind(draw) -> ReplicaKind:
     st.dictionaries(st.sampled_from(LIMITS), st.integers(0, 30)),
 )
 def test_nothing_is_cheaper(kinds, demands, limits) -> None:
-    """Several models, kinds, bounds, GPU pools and quotas: the same price as by trying all, and None when none fits."""
+    """The solver's price is the lowest of all fleets, and it returns None if no fleet fits."""
     found = cheapest(kinds, demands, limits)
     expected = by_trying_all(kinds, demands, limits)
     if expected is None:
@@ -67,13 +67,13 @@ def test_nothing_is_cheaper(kinds, demands, limits) -> None:
 
 
 def test_a_greedy_choice_would_be_dearer() -> None:
-    """10 requests: the best price per request is a replica for 7, but one of 7 and one of 3 beats two of 7."""
+    """For 10 requests, a replica for 7 and one for 3 are cheaper than two for 7 with their better price per request."""
     kinds = [ReplicaKind(7.0, {"m": 7.0}), ReplicaKind(3.5, {"m": 3.0})]
     assert cheapest(kinds, {"m": 10.0}) == (1, 1)
 
 
 def test_scarce_gpus_change_the_choice() -> None:
-    """With four GPUs left of the cheap sort, the dear one takes the rest."""
+    """With only four of the cheap GPUs left, the dear variant carries the rest."""
     kinds = [ReplicaKind(1.0, {"m": 1.0}, takes={"l40s": 1}), ReplicaKind(5.0, {"m": 4.0}, takes={"h100": 1})]
     assert cheapest(kinds, {"m": 8.0}, {"l40s": 100, "h100": 100}) == (8, 0)
     assert cheapest(kinds, {"m": 8.0}, {"l40s": 4, "h100": 100}) == (4, 1)

@@ -1,4 +1,4 @@
-"""WVA on the stage: the shipped decisions, and how its number reaches the Deployment."""
+"""WVA on the stage: the shipped decisions, and the way of its number to the Deployment."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_number_takes_its_time_to_the_deployment():
 
 
 def test_the_adapter_knows_the_last_scrape_before_its_own_look():
-    """The page is scraped every ten seconds, and the adapter's answer is five seconds old."""
+    """Prometheus scrapes the page every ten seconds, and the adapter's answer is five seconds old."""
     scenario = scene(evenly(1, 60))
     _, scalers, _ = controllers(SETUPS["wva"], scenario)
     assert [scalers.scraped(now) for now in (99.0, 104.9, 105.0, 114.9, 115.1)] == [90.0, 90.0, 100.0, 100.0, 110.0]

@@ -19,7 +19,7 @@ SKILL = {"wva": 0.02, "hpa-kv": 0.05, "static-peak": 0.0, "keda-prometheus": 0.2
 COST = {"wva": 1.1, "hpa-kv": 1.25, "static-peak": 1.6, "keda-prometheus": 0.95, "clairvoyant": 1.02}
 """Cost of a policy relative to the ideal."""
 MEMBERS = {f"hpa-inflight@{target}": target for target in (4, 8, 16)}
-"""A family: a higher target is cheaper and later."""
+"""The members of a family. A higher target costs less, and more requests are late."""
 
 
 def requests_of(seed, *, count=40, seconds=600.0):
@@ -48,7 +48,7 @@ def scenario(name="waves", *, count=40, title="Load that comes in waves"):
 
 
 def run(of, policy, seed):
-    """Return what a formula makes of a policy and a seed."""
+    """Return a run that a formula makes up for a policy and a seed."""
     rng = np.random.default_rng(abs(seed) * 1000 + sum(policy.encode()) + sum(of.name.encode()))
     noise = float(rng.uniform(-0.005, 0.005))
     target = MEMBERS.get(policy)
@@ -132,7 +132,7 @@ def no_run(of, policy, seed):
 
 
 def interrupted_run(of, policy, seed):
-    """Return a run, or be interrupted by a person as a whole command is."""
+    """Return a run, or raise KeyboardInterrupt, as if a person had interrupted the command."""
     if policy == "hpa-kv":
         raise KeyboardInterrupt
     return run(of, policy, seed)

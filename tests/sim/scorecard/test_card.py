@@ -29,7 +29,7 @@ def made(*policies, seeds=(1, 2, 3), change=None):
 
 
 def test_an_interval_of_known_size():
-    """Mean 2, deviation 1, three seeds: 4.303 / sqrt(3)."""
+    """For mean 2, deviation 1 and three seeds the half width is 4.303 / sqrt(3)."""
     found = estimate([1.0, 2.0, 3.0])
     assert found.mean == 2.0
     assert found.half_width == pytest.approx(2.484, abs=0.001)
@@ -62,7 +62,7 @@ def test_a_figure_that_no_run_has_is_missing():
 
 
 def test_a_family_is_shown_as_its_best_member():
-    """The cheapest of those that are close to the most that any reaches; the others are in the grid."""
+    """A family shows its cheapest member among those close to the best attainment. All members are in the grid."""
     part = made("wva", *fakes.MEMBERS)
     assert [cell.policy for cell in part.cells] == ["hpa-inflight-tuned", "wva"]
     assert part.cell("hpa-inflight-tuned").member == "hpa-inflight@4"
@@ -94,7 +94,7 @@ def test_a_policy_that_costs_more_than_a_fixed_fleet_is_not_the_best():
 
 
 def test_hindsight_is_told_apart():
-    """A fixed fleet and tuned policies know the traffic; the best without that knowledge is named, too."""
+    """The card also names the best policy that does not know the traffic. A fixed fleet and tuned policies know it."""
     part = made("wva", "static-peak", *fakes.MEMBERS, change={"static-peak": {"cost": 100.0}})
     assert (part.winner, part.unaided) == ("static-peak", "wva")
     assert made("static-peak").unaided is None
@@ -137,7 +137,7 @@ def test_above_the_goal_only_cost_counts():
 
 
 def test_a_difference_within_noise_is_none():
-    """A difference whose interval contains zero is none."""
+    """If the interval of a difference contains zero, the verdict is uncertain."""
     part = made("wva", "hpa-kv")
     noisy = replace(part.cell("hpa-kv"), attainments=(0.90, 0.99, 0.99), cost_ratios=part.cell("wva").cost_ratios)
     found = compare(part.cell("wva"), noisy)

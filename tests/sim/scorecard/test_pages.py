@@ -45,7 +45,7 @@ class Elements(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        """Note an element."""
+        """Record an element."""
         self.found.append((tag, dict(attrs)))
 
     def all(self, tag):
@@ -84,7 +84,7 @@ def test_names_of_variants_are_text_in_plots():
 
 
 def test_every_scenario_has_its_plots_and_every_policy_its_point(page, example):
-    """A section each, and a link to it from the overview."""
+    """Each scenario has a section with plots, and each policy a point with its own number."""
     sections = [each["id"] for each in Elements(page).all("section")]
     assert sections == ["waves", "odd"]
     parts = data_of(page)["parts"]
@@ -164,7 +164,7 @@ def test_the_markdown_begins_with_what_it_comes_to(example):
 
 
 def test_a_loss_has_its_causes_in_words_and_its_price():
-    """The causes of losses are counted over all scenarios, the most frequent first."""
+    """If WVA loses to a rival, the summary names the rival, the causes and their meaning."""
     found = card([fakes.scenario()], [fakes.run(fakes.scenario(), name, 1) for name in ("wva", "hpa-kv")], title="t")
     (part,) = found.parts
     wva, other = part.cells if part.cells[0].policy == "wva" else reversed(part.cells)

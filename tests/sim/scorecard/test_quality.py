@@ -1,4 +1,4 @@
-"""A plan becomes a scorecard: every policy with every seed, targets tuned in two rounds, the same files each time."""
+"""A plan becomes a scorecard: every policy runs with every seed, targets are tuned in two rounds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def judged(folder, of=None, run=fakes.run, told=None):
 
 
 def test_targets_are_tuned_in_two_rounds(tmp_path):
-    """Every target runs with the first seed, the best three of them with all."""
+    """Every target runs with the first seed, and the best three of them run with all seeds."""
     told = []
     found = judged(tmp_path, told=told)
     assert len(told) == 2 * (3 * 2 + 5 + 3)
@@ -64,7 +64,7 @@ def test_the_files_are_the_same_each_time(tmp_path):
 
 
 def test_the_json_has_every_target_and_every_comparison(tmp_path):
-    """The JSON has every target and every comparison, more than the tables."""
+    """The JSON has every target and every comparison; the tables have fewer."""
     write(judged(tmp_path / "runs"), tmp_path)
     document = json.loads((tmp_path / "scorecard.json").read_bytes())
     assert [scenario["name"] for scenario in document["scenarios"]] == ["waves", "again"]
@@ -79,7 +79,7 @@ def test_the_json_has_every_target_and_every_comparison(tmp_path):
 
 
 def test_plots_are_of_the_first_seed_and_of_the_target_that_won(tmp_path):
-    """Plots read the run of the first seed from its file, since memory cannot hold all timelines."""
+    """The plots read the first seed's run from its file, because memory cannot hold all timelines."""
     part = judged(tmp_path).parts[0]
     (cell,) = [cell for cell in part.cells if cell.policy == "hpa-inflight-tuned"]
     assert part.timelines["hpa-inflight-tuned"] == fakes.run(fakes.scenario(), cell.member, 1).timeline

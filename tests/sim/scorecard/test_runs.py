@@ -1,4 +1,4 @@
-"""Runs are made once, on several processes, and kept in files that are the same each time."""
+"""Each run is made once, on several processes, and its file has the same bytes each time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_two_processes_write_what_one_does(tmp_path):
 
 
 def test_what_is_kept_is_not_made_again(tmp_path):
-    """An interrupted command continues."""
+    """A run whose result is kept is not made again, so an interrupted command continues."""
     first = made(Workshop(fakes.run, tmp_path, "p"), jobs(seeds=(0,)))
     again = made(Workshop(fakes.no_run, tmp_path, "p"), jobs(seeds=(0,)))
     assert [outcome.result for outcome in again] == [outcome.result for outcome in first]
@@ -93,7 +93,7 @@ def test_a_process_that_is_killed_is_told(tmp_path):
 
 
 def test_the_program_is_what_decides_and_simulates(tmp_path):
-    """The digest covers what decides and simulates. A change of commands or pages keeps the runs."""
+    """The program's digest changes with the code of decisions, but not with commands or pages."""
     for name in ("decide/a.py", "cli/b.py", "sim/scorecard/c.py"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("1", encoding="utf-8")
@@ -116,7 +116,7 @@ def test_a_change_of_a_decision_keeps_the_runs_of_rivals(tmp_path):
 
 
 def test_the_simulator_is_all_that_rivals_import(tmp_path):
-    """The digest covers all that rivals import, directly or not, but for the module that runs the shipped decisions."""
+    """The simulator's digest covers all modules that rivals import, except the one that runs the shipped decisions."""
     graph = grimp.build_graph("wva")
     of_wva = "wva.sim.rivals.wva"
     to_see = ["wva.sim.stage.run", "wva.sim.rivals"]

@@ -1,4 +1,4 @@
-"""The scenarios have a name each, and every request of theirs fits into every engine."""
+"""Each scenario has its own name, and every engine can hold each of its requests."""
 
 from __future__ import annotations
 

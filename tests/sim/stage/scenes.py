@@ -18,10 +18,10 @@ ENGINE = EngineParameters(
     max_num_batched_tokens=2048,
     max_model_len=4096,
 )
-"""With prompts of 200 and answers of 50 tokens it serves about ten requests per second."""
+"""With prompts of 200 and answers of 50 tokens one replica serves about ten requests per second."""
 
 PATIENT = GatewaySettings(patience_seconds=30.0, attempts=1)
-"""One attempt of half a minute."""
+"""Users who make one attempt, and wait half a minute."""
 
 
 def evenly(rate, seconds, *, prompt=200, output=50):
@@ -52,7 +52,7 @@ def variant(name="a", *, price=10.0, **rest):
 
 
 def scene(traffic, *variants, gateway=PATIENT, **rest):
-    """Return a scenario with this traffic, whatever the seed."""
+    """Return a scenario with this traffic, for any seed."""
     return Scenario(
         "scene",
         "a scene",
@@ -72,7 +72,7 @@ class ScriptedScale:
     period_seconds = 1.0
 
     def __init__(self, steps):
-        """Begin before the first entry of the script."""
+        """Take the script; no entry is done yet."""
         self._steps = dict(sorted(steps.items()))
         self.seen = []
 

@@ -12,13 +12,13 @@ from wva.sim.stage.late import CAUSES, Chain, Looks, StepFunction, causes
 
 
 def level(*steps):
-    """Return a level from pairs of time and value."""
+    """Return a step function from pairs of time and value."""
     times, values = zip(*steps, strict=True)
     return StepFunction(np.array(times, dtype=float), np.array(values, dtype=float))
 
 
 def looks(*pairs):
-    """Return looks from pairs of when and how new."""
+    """Return looks from pairs of their time and the time of their data."""
     at, data = zip(*pairs, strict=True) if pairs else ((), ())
     return Looks(np.array(at, dtype=float), np.array(data, dtype=float))
 
@@ -31,7 +31,7 @@ STEP = Chain(
     placed=level((0, 10), (180, 40)),
     ready=level((0, 10), (300, 40)),
 )
-"""Demand steps up at 100 s; a look at 120 s sees it, one at 150 s asks for enough."""
+"""Demand steps up at 100 s. The look at 120 s sees it, and the one at 150 s asks for enough replicas."""
 
 
 def cause_at(seconds, chain=STEP):

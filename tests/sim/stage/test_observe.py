@@ -1,4 +1,4 @@
-"""The stage's snapshots of scrapes, compared with those of the real collector and its queries."""
+"""The stage's snapshots of scrapes are those of the real collector and its queries."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class StageOfOnePod:
         self._scrapes, self._queue = scrapes, queue
 
     def scrapes(self, pod):
-        """Return what was scraped of a pod."""
+        """Return the scrapes of a pod."""
         return self._scrapes if pod == "va-0" else ()
 
     def gateway_queue(self):
@@ -98,7 +98,7 @@ def fill(prometheus, scrapes):
         if scrape.values:
             for each, signal in series:
                 prometheus.tsdb.append(each, at, scrape.values[signal])
-            # No counter has the requests that users gave up.
+            # Requests that users gave up are in no counter of the stage.
             for each, value in zip(reasons, (scrape.values[ScrapedSignal.SUCCESS], 0.0), strict=True):
                 prometheus.tsdb.append(each, at, value)
         info = {"__name__": "vllm:cache_config_info", **config}
@@ -164,7 +164,7 @@ QUEUES = st.sampled_from([None, 0.0, 3.0])
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(scrapes=histories(), queue=QUEUES)
 async def test_every_sample_is_what_the_collector_reads(scrapes, queue):
-    """Value, state and time, of the two signals and of all that the engines tell; the queue; and the variant."""
+    """Engine signals, queue and variant of the stage's snapshot are those of the collector."""
     real = await collected(scrapes, queue)
     mine = Observer(engines=True, retention_seconds=RETENTION).snapshot(
         StageOfOnePod(scrapes, queue), NOW, status=lambda _: 4

@@ -1,4 +1,4 @@
-"""How long pods of the simulated models take to start."""
+"""The time that pods of the simulated models take to start."""
 
 from wva.sim.fleet.accelerators import MODELS
 from wva.sim.stage.start_ups import START_UPS

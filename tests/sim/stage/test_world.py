@@ -1,4 +1,4 @@
-"""Pods that come and go on the stage, and their scrapes."""
+"""Pods start and end on the stage, and are scraped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def play(scenario, *controllers, seed=1):
 
 
 def states(world):
-    """Return what became of the requests, by state."""
+    """Return the number of requests in each state."""
     return np.bincount(np.asarray(world.service.columns.state, dtype=int), minlength=9)
 
 
@@ -50,7 +50,7 @@ def test_a_new_pod_serves_after_its_start_up():
 
 
 def test_start_up_has_a_spread_and_a_tail():
-    """Most pods take about the median, some must pull the image first."""
+    """Most pods take about the median; some take longer, because they must pull the image."""
     start_up = StartUp(60.0, 0.2, pull_probability=0.3, pull_seconds=500.0)
     setup = variant(maximum=200)
     scenario = scene(evenly(1, 30), type(setup)("a", "A100", ENGINE, 1.0, maximum=200, start_up=start_up))
@@ -110,13 +110,13 @@ class Watcher:
         self.found = []
 
     def act(self, stage, now_seconds):
-        """Look."""
+        """Record the newest scrape."""
         scrapes = stage.scrapes("a-0")
         self.found.append((now_seconds, len(scrapes), scrapes[-1] if scrapes else None))
 
 
 def test_scrapes_have_a_period_and_see_what_runs():
-    """Counters only grow."""
+    """Scrapes have an even period, their counters only grow, and they see running requests."""
     watcher = Watcher()
     world = play(scene(evenly(5, 300)), watcher)
     scrapes = world.replicas[0].scrapes
@@ -137,7 +137,7 @@ def test_lost_scrapes_are_seen_as_lost():
 
 
 def test_scrapes_of_pods_are_not_in_step():
-    """Each pod is scraped at a phase of its own."""
+    """Prometheus scrapes each pod at its own phase."""
     world = play(scene(evenly(1, 100), variant(replicas=3)))
     phases = {round(replica.scrapes[0].at_seconds % 15.0, 3) for replica in world.replicas}
     assert len(phases) == 3
@@ -214,7 +214,7 @@ def test_a_pod_that_is_terminated_is_no_longer_scraped():
     attempts=st.integers(1, 3),
 )
 def test_no_request_is_lost(rates, sizes, routing, patience, attempts):
-    """Every request that comes is served, given up, refused or broken in the end."""
+    """In the end every request is served, timed out, refused or broken."""
     arrival = np.concatenate([60.0 * step + np.arange(int(rate * 60)) / rate for step, rate in enumerate(rates)])
     gateway = GatewaySettings(20, routing, 1.0, 0.5, patience_seconds=patience, attempts=attempts)
     script = ScriptedScale({20.0 + 35.0 * step: {"a": size} for step, size in enumerate(sizes)})
@@ -235,7 +235,7 @@ def test_the_same_seed_gives_the_same_world():
 
 
 def test_a_retry_is_the_same_user():
-    """A retry is of the same user, who is counted once."""
+    """A retry is of the same user, whom the figures count once."""
     gateway = GatewaySettings(queue_limit=0, patience_seconds=30.0, attempts=3, retry_seconds=30.0)
     world = play(scene(evenly(1, 10), variant(replicas=0, minimum=0), gateway=gateway), ScriptedScale({1.0: {"a": 1}}))
     assert states(world)[SERVED] + states(world)[REFUSED] == 10

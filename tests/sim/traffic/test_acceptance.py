@@ -1,4 +1,4 @@
-"""The generated traffic has the statistics that are published of the traces, each within its bound."""
+"""The generated traffic has the published statistics of the traces, each within its bound."""
 
 from dataclasses import fields
 
@@ -25,7 +25,7 @@ def test_every_trace_is_a_kind():
     """Every trace has a kind of traffic of the same name. Every kind needs only a seed."""
     assert set(TRACES) < set(KINDS_BY_NAME)
     for name, kind in KINDS_BY_NAME.items():
-        if not name.startswith("azure-2024"):  # a day of them is long
+        if not name.startswith("azure-2024"):  # their default duration of a day takes too long
             assert kind(1).count > 0, name
 
 
@@ -39,7 +39,10 @@ def test_every_statistic_has_a_bound():
 
 @pytest.mark.parametrize(("kind", "sigma"), [(traces.azure_2024_conversation, 0.08), (traces.azure_2024_coding, 0.13)])
 def test_minutes_of_the_week_vary_as_the_plotted_bands(kind, sigma):
-    """Around the mean of an hour, with a memory of minutes. That mean takes a seventh of the variation away."""
+    """Minutes vary around the mean of the hour and resemble the minute before.
+
+    That mean hides a seventh of the variation.
+    """
     variation, memory = [], []
     for seed in range(3):
         minutes = counts(kind(seed, duration_seconds=12 * 3600.0, rate=25.0, day="Tue", hour=12), bin_seconds=60.0)
@@ -71,7 +74,7 @@ KINDS = (
     rate=st.floats(0.2, 5.0),
 )
 def test_traffic_of_any_duration_and_rate_is_whole(kind, seed, duration, rate):
-    """Sorted, within the duration, lengths within bounds, the same from the seed; as many as the rate says."""
+    """Arrivals are sorted and within the duration, lengths are within bounds, and the count fits the rate."""
     one, same = (kind(seed, duration_seconds=duration, rate=rate) for _ in range(2))
     assert np.all(np.diff(one.arrival_seconds) >= 0)
     assert np.all((one.arrival_seconds >= 0) & (one.arrival_seconds <= duration))
@@ -86,7 +89,7 @@ def test_traffic_of_any_duration_and_rate_is_whole(kind, seed, duration, rate):
 
 
 def test_hours_of_the_week_are_chosen_by_day():
-    """The busiest hours of coding are far above a Sunday's; a day that does not exist is refused."""
+    """A day has the hours of that day in the week, and an unknown day is refused."""
     week = TRACES["azure-2024-coding"].weekly(1)
     hours = counts(week, bin_seconds=3600.0)
     tuesday = traces.azure_2024_coding(1, duration_seconds=24 * 3600.0, rate=4.0, day="Tue")
@@ -97,7 +100,7 @@ def test_hours_of_the_week_are_chosen_by_day():
 
 
 def test_a_few_clients_send_most():
-    """Their lengths differ, and the rate varies far more than that of a Poisson process."""
+    """With a few uneven clients the rate varies far more than that of a Poisson process."""
     mix = traces.client_mix(1, clients=12)
     plain = statistics(mix)
     assert plain.dispersion_60s > 10

@@ -1,4 +1,4 @@
-"""Arrivals follow the rate, sorted and within the duration, with gaps of the kind that was asked for."""
+"""Arrivals follow the rate, are sorted and within the duration, and have gaps of the chosen kind."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_arrivals_are_sorted_within_the_duration_and_never_where_the_rate_is_0(p
 
 @given(profile=profiles)
 def test_evenly_spaced_expectations_arrive_where_the_cumulated_rate_says(profile):
-    """The inverse is exact: it is the one by which the fleet draws a single arrival."""
+    """The inverse of the cumulated rate is exact, and agrees with the one by which the fleet draws single arrivals."""
     at = renewal(stream(0, "a"), profile, duration_seconds=70.0, gaps=lambda _, count: np.ones(count))
     expected = [profile.after(0.0, expected=float(number)) for number in range(1, len(at) + 1)]
     assert at == pytest.approx(expected, abs=1e-6)
@@ -46,7 +46,7 @@ def test_counts_match_the_rate_in_each_part():
 
 @pytest.mark.parametrize("shape", [0.5, 0.84, 1.0, 4.0])
 def test_gamma_gaps_have_their_coefficient_of_variation(shape):
-    """It is the square root of 1 / shape."""
+    """The coefficient of variation is the square root of 1 / shape."""
     at = gamma(stream(2, "a"), RateProfile.constant(10.0), duration_seconds=20_000.0, shape=shape)
     gaps = np.diff(at)
     assert gaps.mean() == pytest.approx(0.1, rel=0.02)

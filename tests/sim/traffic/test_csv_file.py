@@ -1,4 +1,4 @@
-"""A user's own requests come in as they are, and what is wrong with a file is said with line, column and value."""
+"""A file of requests is read as it is, and its errors name line, column and value."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def write(folder, text):
 
 
 def test_the_columns_of_a_user(tmp_path):
-    """Names in any case and order, unknown columns left out, rows put in order, groups numbered by their names."""
+    """Names may have any case and order. Unknown columns are left out, rows are sorted, and groups get numbers."""
     path = write(
         tmp_path,
         "user, Output_Tokens,seconds,prompt_tokens,group,prefix_tokens\n"
@@ -48,7 +48,7 @@ def test_the_columns_of_a_user(tmp_path):
     ],
 )
 def test_the_columns_of_azure(tmp_path, times):
-    """Written times with and without a zone, and Unix seconds; the first request is at 0."""
+    """Times may be written with or without a zone, or as Unix seconds. The first request is at 0."""
     rows = "".join(f"{time},374,44\r\n" for time in times)
     traffic = read_csv(write(tmp_path, "\ufeffTIMESTAMP,ContextTokens,GeneratedTokens\r\n" + rows))
     assert traffic.arrival_seconds == pytest.approx([0.0, 4.314579], abs=1e-5)
@@ -58,7 +58,7 @@ def test_the_columns_of_azure(tmp_path, times):
 
 
 def test_what_was_written_is_read_again(tmp_path):
-    """Bit for bit, also the groups; only their numbers and the draws are new."""
+    """A file that was written is read again bit for bit. Only the numbers of groups are new."""
     traffic = mooncake_tool(1, duration_seconds=120.0)
     path = tmp_path / "out.csv"
     write_csv(traffic, path)

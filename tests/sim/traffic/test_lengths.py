@@ -1,4 +1,4 @@
-"""Lengths have the distribution they were asked for, and are whole numbers of at least 1."""
+"""Lengths have the given distribution, and are whole numbers of at least 1."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_lengths_of_quantiles_stay_between_the_ends(table, seed):
 
 
 def test_quantiles_are_met_and_scaled():
-    """Equal lengths at two shares are a point mass; a scale multiplies everything."""
+    """Equal lengths at two shares are a point mass, and a scale multiplies all lengths."""
     table = ((0.0, 10.0), (0.25, 100.0), (0.5, 1000.0), (0.6, 1000.0), (1.0, 4000.0))
     lengths = quantiles(table)(stream(1, "a"), 200_000)
     assert np.quantile(lengths, [0.25, 0.55]) == pytest.approx([100, 1000], rel=0.03)
@@ -42,13 +42,13 @@ def test_quantiles_are_met_and_scaled():
     "points", [((0.0, 1.0), (0.9, 5.0)), ((0.1, 1.0), (1.0, 5.0)), ((0.0, 9.0), (1.0, 5.0)), ((0.0, 0.5), (1.0, 5.0))]
 )
 def test_tables_that_are_no_distribution_are_refused(points):
-    """Shares from 0 to 1, tokens from 1 on, nothing falling."""
+    """A table needs shares from 0 to 1 and lengths from 1 on, and neither may fall."""
     with pytest.raises(ValueError, match="must"):
         quantiles(points)
 
 
 def test_lognormals_have_the_mean_and_the_bounds():
-    """As the lengths of the fleet have; sigma 0 is constant."""
+    """Lengths have the mean and the bounds of the fleet's lengths, and sigma 0 makes them constant."""
     lengths = lognormal(TokenLengths(256, sigma=0.5, maximum_tokens=100_000))(stream(3, "a"), 100_000)
     assert lengths.mean() == pytest.approx(256, rel=0.02)
     cut = lognormal(TokenLengths(256, sigma=2.0, minimum_tokens=20, maximum_tokens=900))(stream(3, "a"), 2_000)
@@ -58,7 +58,7 @@ def test_lognormals_have_the_mean_and_the_bounds():
 
 
 def test_zipf_lengths_fall_with_their_exponent():
-    """Twice the length is 2^-exponent as likely."""
+    """A length is 2^-exponent as likely as half of it."""
     lengths = zipf(exponent=1.1, maximum_tokens=4096)(stream(4, "a"), 400_000)
     seen = np.bincount(lengths, minlength=4097)
     assert seen[2] / seen[1] == pytest.approx(2**-1.1, rel=0.03)

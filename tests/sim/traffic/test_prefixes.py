@@ -1,4 +1,4 @@
-"""What prompts have in common: the achievable hit ratio is the one asked for, and sessions grow turn by turn."""
+"""Prompts share prefixes with the given hit ratio, and sessions grow turn by turn."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ from wva.sim.traffic.traces import mooncake_conversation, mooncake_tool
     ratio=st.floats(0, 1),
 )
 def test_prompts_keep_their_lengths_and_prefixes_fit_in_them(seed, count, sessions, templates, ratio):
-    """The same lengths, a prefix shorter than its prompt, a hit ratio of at most the one asked for."""
+    """Prompts keep their lengths, prefixes are shorter, and the hit ratio is at most the given one."""
     prompts = stream(seed, "p").integers(1, 5000, count)
     arrivals = np.sort(stream(seed, "a").random(count) * 600)
     mix = Mix(hit_ratio=ratio, session_share=sessions, template_share=templates, template_tokens=500.0)
@@ -50,7 +50,7 @@ def slowly_held(traffic):
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_hit_ratio_is_that_of_a_cache_without_bounds(seed):
-    """The quick count agrees with playing the requests one by one."""
+    """The quick count agrees with a cache that gets the requests one by one."""
     traffic = mooncake_conversation(seed, duration_seconds=600.0)
     assert hit_ratio(traffic) == pytest.approx(slowly_held(traffic) / traffic.prompt_tokens.sum())
 
@@ -71,7 +71,7 @@ def test_the_turns_of_a_session_grow():
 
 @pytest.mark.parametrize("kind", [mooncake_conversation, mooncake_tool])
 def test_an_engine_with_room_for_everything_finds_what_can_be_found(kind):
-    """The columns say what the engine needs to know: turns extend the prefix of their session."""
+    """An engine with an unlimited cache has the hit ratio of the traffic."""
     roomy = EngineParameters(
         alpha_seconds=0.005,
         beta_seconds_per_sequence=0.0,
@@ -90,7 +90,7 @@ def test_an_engine_with_room_for_everything_finds_what_can_be_found(kind):
 
 
 def test_groups_of_merged_traffic_stay_apart():
-    """Arrivals are in order; what each part can find in a cache is what it could find alone."""
+    """Merged arrivals are in order, and each part has as many cache hits as alone."""
     one, two = mooncake_conversation(1, duration_seconds=300.0), mooncake_conversation(2, duration_seconds=400.0)
     alone = constant(3, duration_seconds=100.0)
     both = merged(one, alone, two)

@@ -1,4 +1,4 @@
-"""Rates over time: each shape has its levels, and putting profiles together is exact arithmetic on them."""
+"""Each shape of a rate has its levels, and the combination of profiles is exact arithmetic on them."""
 
 import numpy as np
 import pytest
@@ -13,12 +13,12 @@ profiles = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1
     lambda pairs: RateProfile(tuple(sorted((float(at), float(rate)) for at, rate in pairs)))
 )
 stairs = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=6).map(rates.steps)
-instants = st.floats(0, 60).filter(lambda at: abs(at - round(at)) > 1e-6)  # off the points, where sides differ
+instants = st.floats(0, 60).filter(lambda at: abs(at - round(at)) > 1e-6)  # at a point, the rate may have a step
 
 
 @given(profile=profiles, factor=stairs, at=instants)
 def test_a_sum_and_a_product_are_those_of_the_rates(profile, factor, at):
-    """The sum of any profiles; the product with factors that are constant in pieces."""
+    """Any profiles can be added, and a profile can be multiplied with a factor that is constant in pieces."""
     both = rates.total(profile, factor)
     assert both.rate(at) == pytest.approx(profile.rate(at) + factor.rate(at), abs=1e-6)
     assert rates.product(profile, factor).rate(at) == pytest.approx(profile.rate(at) * factor.rate(at), abs=1e-6)
@@ -27,8 +27,8 @@ def test_a_sum_and_a_product_are_those_of_the_rates(profile, factor, at):
 @given(profile=profiles, duration=st.integers(1, 60))
 @example(profile=RateProfile(((16.0, 0.0), (16.0, 7.0), (29.0, 6.0), (42.0, 0.0))), duration=50)
 def test_the_mean_is_the_integral_over_the_duration(profile, duration):
-    """It agrees with the inverse of the cumulated rate, which the fleet uses."""
-    # A hair less: of a rate that ends at 0, rounding could ask for more requests than ever come.
+    """The mean agrees with the inverse of the cumulated rate, which the fleet uses."""
+    # A little less, because rounding could ask a rate that ends at 0 for more requests than it has.
     expected = rates.mean_rate(profile, duration_seconds=duration) * duration * (1 - 1e-12)
     at = profile.after(0.0, expected=expected)
     assert at <= duration + 1e-6
@@ -43,7 +43,7 @@ def test_a_scaled_rate_has_the_mean_that_was_asked_for(profile, mean):
 
 
 def test_silence_cannot_be_scaled():
-    """A rate of 0 has no shape to keep."""
+    """A rate of 0 cannot be scaled to another mean, because it has no shape."""
     silence = RateProfile.constant(0.0)
     assert rates.scaled(silence, mean=0.0, duration_seconds=10.0) == silence
     with pytest.raises(ValueError, match="no other mean"):
@@ -69,7 +69,7 @@ def test_a_table_of_hours_begins_where_it_is_told_and_repeats(table, first, hour
 
 
 def test_the_factor_of_the_minute_can_leave_the_hours_as_they_are():
-    """Where a table has the mean of an hour, the factor has a mean of 1 within it."""
+    """After levelling, the factor has a mean of 1 within each hour."""
     factor = rates.minute_factor(stream(1, "minutes"), duration_seconds=5 * 3600.0, rho=0.8, sigma=0.3)
     values = np.array([rate for _, rate in rates.levelled(factor).points[:300]])
     assert values.reshape(5, 60).mean(axis=1) == pytest.approx(np.ones(5))
@@ -77,7 +77,7 @@ def test_the_factor_of_the_minute_can_leave_the_hours_as_they_are():
 
 
 def test_spells_take_their_share_of_the_time():
-    """With heights that do not vary the factor is 1 in a spell and the floor outside."""
+    """If heights do not vary, the factor is the floor outside of a spell, and higher by 1 in it."""
     shape = rates.OnOff(on_seconds=10.0, off_seconds=30.0, off_sigma=0.5, height_sigma=0.0, floor=0.01)
     factor = rates.on_off(stream(1, "spells"), shape, duration_seconds=400_000.0)
     assert {round(rate, 9) for _, rate in factor.points} == {0.01, 1.01}
@@ -85,7 +85,7 @@ def test_spells_take_their_share_of_the_time():
 
 
 def test_the_sine_and_the_bursts_have_their_levels():
-    """Extremes, period and share of time."""
+    """Sine, bursts and flash crowd have the given extremes, periods and durations."""
     wave = rates.sine(low=1.0, high=5.0, period_seconds=640.0, duration_seconds=1280.0)
     assert [wave.rate(at) for at in (0.0, 160.0, 320.0, 640.0, 960.0)] == pytest.approx([1, 3, 5, 1, 5])
     load = rates.bursts(low=1.0, high=9.0, burst_seconds=5.0, period_seconds=20.0, duration_seconds=60.0)
@@ -95,7 +95,7 @@ def test_the_sine_and_the_bursts_have_their_levels():
 
 
 def test_the_factor_of_the_minute_has_its_spread_and_memory():
-    """A log-normal AR(1) process around 1."""
+    """The factor is a log-normal AR(1) process around 1."""
     factor = rates.minute_factor(stream(1, "minutes"), duration_seconds=60.0 * 200_000, rho=0.8, sigma=0.13)
     values = np.array([rate for _, rate in factor.points])
     logarithms = np.log(values)

@@ -28,7 +28,7 @@ def test_each_step_has_its_rate_and_its_mean_lengths():
 
 
 def test_what_is_not_known_runs_evenly_between_its_neighbours():
-    """A gap is not zero: it is filled evenly, and the share of gaps is reported."""
+    """A gap is filled evenly between its neighbours, and the share of gaps is reported."""
     gap = series([NAN, 10, NAN, 30, NAN], [500] * 5, [100] * 5)
     assert gap.unknown_share == pytest.approx(0.6)
     traffic = from_series(1, gap, sizes=Sizes(fixed(7), fixed(9)))
@@ -61,7 +61,7 @@ def test_a_step_takes_time():
 
 
 def test_lengths_of_a_histogram():
-    """Each bucket has its share; beyond the last finite bound lengths are up to twice as long."""
+    """Each bucket has its share. Beyond the last finite bound lengths are up to twice as long."""
     lengths = histogram({10.0: 0.0, 100.0: 60.0, 1000.0: 90.0, np.inf: 100.0})(stream(1, "a"), 100_000)
     assert np.mean(lengths <= 100) == pytest.approx(0.6, abs=0.01)
     assert np.mean(lengths <= 1000) == pytest.approx(0.9, abs=0.01)

@@ -1,4 +1,4 @@
-"""Traffic of plain shapes: the rates it was asked for, lengths within bounds, everything from the seed."""
+"""Traffic of plain shapes has the given rates and lengths, and depends on its seed alone."""
 
 from dataclasses import fields
 
@@ -33,7 +33,7 @@ def rate(traffic, start, end):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_columns_fit_together_and_come_from_the_seed(kind):
-    """Sorted, within the duration, at least a token, and equal for equal seeds."""
+    """Arrivals are sorted and within the duration, lengths are at least 1, and equal seeds give equal columns."""
     one, same, other = kind(7), kind(7), kind(8)
     assert np.all(np.diff(one.arrival_seconds) >= 0)
     assert 0 <= one.arrival_seconds[0] <= one.arrival_seconds[-1] <= one.duration_seconds
@@ -47,7 +47,7 @@ def test_columns_fit_together_and_come_from_the_seed(kind):
 
 
 def test_the_shapes_have_their_rates():
-    """Levels before, during and after, within the chance of a Poisson process."""
+    """Each part of a shape has its rate, within the chance of a Poisson process."""
     assert rate(shapes.sine(1), 0, 1) == pytest.approx(14.0, rel=0.02)
     step = shapes.step(1, low=2.0, high=20.0)
     assert [rate(step, 0, 0.2), rate(step, 0.2, 0.6), rate(step, 0.6, 1)] == pytest.approx([2, 20, 2], rel=0.08)
@@ -63,7 +63,7 @@ def test_the_shapes_have_their_rates():
 
 
 def test_a_flash_crowd_is_as_high_as_it_was_asked_for():
-    """Each part of the time has one crowd; outside of them the rate is the steady one."""
+    """Each part of the time has one crowd of the given height. Outside of them the rate is the steady one."""
     crowd = shapes.flash_crowd(1, duration_seconds=7200.0, rate=20.0, height=3.0, crowds=2)
     minutes = np.bincount((crowd.arrival_seconds // 60).astype(int), minlength=120) / 60
     assert np.median(minutes) == pytest.approx(20.0, rel=0.05)
@@ -72,7 +72,7 @@ def test_a_flash_crowd_is_as_high_as_it_was_asked_for():
 
 
 def test_shifts_change_the_lengths_from_a_third_on_and_nothing_else():
-    """Prompts times 8; answers times 4."""
+    """From a third of the time on, prompts are 8 times as long, or answers 4 times."""
     for shifted, column, factor in (
         (shapes.prompt_shift(1), "prompt_tokens", 8),
         (shapes.answer_shift(1), "output_tokens", 4),
@@ -92,7 +92,7 @@ def test_low_traffic_has_minutes_to_hours_between_requests():
 
 
 def test_one_column_does_not_move_another():
-    """Other lengths leave arrivals and draws as they were; another rate leaves the lengths."""
+    """Other lengths do not change arrivals and draws, and another rate does not change lengths."""
     long, short = shapes.sine(3), shapes.sine(3, sizes=shapes.SHORT)
     assert np.array_equal(long.arrival_seconds, short.arrival_seconds)
     assert np.array_equal(long.draw, short.draw)

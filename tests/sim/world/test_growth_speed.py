@@ -1,4 +1,4 @@
-"""How fast a surge is answered in the embedded world: the real controller over real HTTP, in virtual time."""
+"""How fast WVA answers a surge in the embedded world: the real controller over real HTTP, in virtual time."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _serving(world: EmbeddedWorld) -> dict[float, int]:
     ids=["demand", "percentage", "saturation"],
 )
 async def test_five_replicas_serve_after_two_pod_starts_at_most(entry: str) -> None:
-    """Load for five arrives at once; the original had them after four pod starts or more."""
+    """When load for five replicas arrives at once, five serve within two pod starts and two cycles."""
     world = await _run(SLOW_SURGE, entry)
     five = min(at for at, count in _serving(world).items() if count >= 5)
     assert five - SURGE <= 2 * POD_START + 2 * CYCLE
@@ -70,7 +70,7 @@ async def test_five_replicas_serve_after_two_pod_starts_at_most(entry: str) -> N
 
 @pytest.mark.timeout(300)
 async def test_a_step_of_the_load_is_answered_early_and_large() -> None:
-    """Four in five requests of the first 200 s see their first token within a second; fewer if WVA grows one by one."""
+    """Of the requests of the first 200 s, 80 % see their first token within a second; fewer if WVA grows one by one."""
     sized, old = [await _run(STEP, entry) for entry in ("analyzerName: percentage", "compatibility: v0.5")]
     attained, before = (world.timeline.summary(world.model)["ttft_attainment"] for world in (sized, old))
     assert attained >= 0.8

@@ -48,7 +48,7 @@ def _changes(world: EmbeddedWorld) -> list[tuple[str, int]]:
 
 @pytest.mark.timeout(300)
 async def test_the_cheapest_grows_first_and_the_dearest_shrinks_first() -> None:
-    """The cheap one is soon at its maximum; both go up and come down, and the requests are served."""
+    """The cheaper variant grows first up to its maximum, the dearer one shrinks first, and the requests are served."""
     small = replace(PLANS[1], maximum=2)
     world = await _run(replace(UP_AND_DOWN, variants=(PLANS[0], small)))
     changes = _changes(world)
@@ -82,7 +82,7 @@ async def test_the_quickstart_takes_both_variants_up_and_down() -> None:
 
 @pytest.mark.timeout(300)
 async def test_a_run_is_a_function_of_its_seed() -> None:
-    """The same seed gives the same decisions, another one other ones."""
+    """The same seed gives the same decisions, and another seed gives other decisions."""
     short = replace(UP_AND_DOWN, duration_seconds=12 * MINUTE)
     first, again, other = [await _run(short, seed=seed) for seed in (1, 1, 2)]
     assert first.timeline.decisions == again.timeline.decisions
@@ -104,7 +104,7 @@ async def test_nothing_is_scaled_while_prometheus_is_away() -> None:
 
 @pytest.mark.timeout(300)
 async def test_pods_that_never_become_ready_do_not_freeze_the_sibling() -> None:
-    """After the transition deadline the stuck replicas are no supply any more, and the dearer variant grows."""
+    """After the transition deadline WVA no longer counts the stuck replicas, and the dearer variant grows."""
     stuck = replace(
         UP_AND_DOWN,
         load=load((0, 3), (2, 3), (4, 14), (99, 14)),
@@ -134,7 +134,7 @@ async def test_samples_that_are_not_numbers_shrink_nothing() -> None:
     world = await _run(broken)
     shrinks = [entry for entry in world.timeline.decisions if entry.reason == Reason.SCALE_DOWN.value]
     assert shrinks
-    # The cycle of that moment sees the scrape of that moment.
+    # A cycle at 8 minutes already sees the scrape of the same moment.
     assert min(entry.at_seconds for entry in shrinks) >= 8 * MINUTE
 
 

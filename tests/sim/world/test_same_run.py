@@ -1,4 +1,4 @@
-"""A run is a function of its seed: the speed of the machine, of its sockets and of other processes changes nothing."""
+"""A run depends on its seed alone, and not on the speed of the machine, its sockets or other processes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def _run(world: EmbeddedWorld) -> Any:
 
 
 async def test_a_scrape_that_takes_long_changes_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cycle of the same moment begins after it, however long the pages take over their sockets."""
+    """The cycle of the same moment begins after the scrape, even if the pages arrive slowly."""
     quick = await _run(EmbeddedWorld(CLIMB, seed=1))
     world = EmbeddedWorld(CLIMB, seed=1)
     scrape = world.prometheus.scrape
@@ -65,7 +65,7 @@ async def test_a_scrape_that_takes_long_changes_no_decision(monkeypatch: pytest.
 
 
 async def test_answers_that_take_long_change_no_decision() -> None:
-    """Time stands still while Prometheus works on an answer, also when an Event waits for its turn meanwhile."""
+    """Virtual time stands still while Prometheus works on an answer, even if an Event waits to be written."""
     quick = await _run(EmbeddedWorld(CLIMB, seed=1))
     world = EmbeddedWorld(CLIMB, seed=1)
     world.prometheus.faults.delay_seconds = 0.03
@@ -80,7 +80,7 @@ async def test_an_outage_of_prometheus_is_the_same_in_each_run() -> None:
 
 @pytest.mark.timeout(300)
 def test_the_demo_prints_the_same_run_on_a_busy_machine(tmp_path: Path) -> None:
-    """The same scenario in processes of their own, one of them beside two that use all of the CPU they get."""
+    """The demo gives the same run beside two processes that keep the CPU busy."""
     with ExitStack() as stack:
         quiet = _demo(tmp_path / "quiet.json")
         for _ in range(2):

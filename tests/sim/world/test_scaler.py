@@ -67,20 +67,20 @@ class ScalerWorld:
 
 
 def test_the_number_is_applied() -> None:
-    """AverageValue 1 makes the metric the number of replicas, and the selector's labels are asked for."""
+    """With AverageValue 1 the metric is the number of replicas. The HPA asks for the selector's labels."""
     world = ScalerWorld(replicas=2)
     assert world.at(0, 5) == 5
     assert world.asked == [{"__name__": "wva_desired_replicas", "variant_name": "a"}]
 
 
 def test_no_metric_changes_nothing() -> None:
-    """A missing metric is not zero: the HPA keeps the number."""
+    """Without the metric the HPA keeps the number."""
     assert ScalerWorld(replicas=3).at(0, None) == 3
 
 
 @pytest.mark.parametrize(("replicas", "metric", "expected"), [(11, 12, 11), (20, 18, 20), (9, 10, 10), (10, 12, 12)])
 def test_a_change_within_the_tolerance_is_ignored(replicas: int, metric: int, expected: int) -> None:
-    """The trap of fleets above ten: one replica more or less is within 10 %."""
+    """The HPA ignores a change of at most 10 %, so above ten replicas it ignores a change by one."""
     world = ScalerWorld(replicas=replicas)
     world.store.patch_status(DEPLOYMENTS, KEY, {"replicas": replicas})
     world.store.patch(HPAS, Key("default", "a"), _patch({"spec": {"maxReplicas": 50}}))
@@ -88,7 +88,7 @@ def test_a_change_within_the_tolerance_is_ignored(replicas: int, metric: int, ex
 
 
 def test_shrinking_waits_for_the_window() -> None:
-    """The highest recommendation of the window holds, so a short dip does not shrink."""
+    """The HPA applies the highest recommendation of the window, so a short dip does not shrink."""
     world = ScalerWorld(replicas=4, down_window=60)
     world.store.patch_status(DEPLOYMENTS, KEY, {"replicas": 4})
     assert world.at(0, 4) == 4
@@ -98,7 +98,7 @@ def test_shrinking_waits_for_the_window() -> None:
 
 
 def test_growing_waits_for_its_window_too() -> None:
-    """The lowest recommendation of the window holds."""
+    """The HPA applies the lowest recommendation of the window."""
     world = ScalerWorld(replicas=2, up_window=30)
     assert world.at(0, 2) == 2
     assert world.at(15, 6) == 2

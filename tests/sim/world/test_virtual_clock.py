@@ -1,4 +1,4 @@
-"""The virtual clock: time passes only through advance_to, and waiters are accounted for until they run again."""
+"""Virtual time passes only through advance_to, and the clock counts waiters until they run again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wva.sim.world.clock import EPOCH_SECONDS, VirtualClock
 
 
 async def test_a_sleeper_wakes_when_its_time_has_come() -> None:
-    """Nothing happens before the due time, whatever the event loop does."""
+    """A sleeper does not wake before its time, even if the event loop runs."""
     clock = VirtualClock()
     woken: list[float] = []
 
@@ -32,7 +32,7 @@ async def test_a_sleeper_wakes_when_its_time_has_come() -> None:
 
 
 async def test_a_fired_timer_counts_as_waking_until_its_waiter_runs() -> None:
-    """The world must not move on between the firing of a timer and what it causes."""
+    """The clock counts a waiter as waking until it runs, so that the world does not move on before it."""
     clock = VirtualClock()
     event = asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -45,7 +45,7 @@ async def test_a_fired_timer_counts_as_waking_until_its_waiter_runs() -> None:
 
 
 async def test_an_event_ends_the_wait_and_takes_the_timer_back() -> None:
-    """A wait that ended early leaves nothing behind that could stop virtual time."""
+    """A wait that ended early leaves no timer behind."""
     clock = VirtualClock()
     event = asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -58,7 +58,7 @@ async def test_an_event_ends_the_wait_and_takes_the_timer_back() -> None:
 
 
 async def test_a_wait_without_limit_starts_no_timer() -> None:
-    """No timer, so nothing to advance to."""
+    """A wait without a limit has no time that the clock could advance to."""
     clock = VirtualClock()
     event = asyncio.Event()
     event.set()
@@ -67,7 +67,7 @@ async def test_a_wait_without_limit_starts_no_timer() -> None:
 
 
 async def test_a_cancelled_sleeper_is_forgotten() -> None:
-    """Cancelling does not leave a timer or a count behind."""
+    """A cancelled sleeper leaves no timer and no count behind."""
     clock = VirtualClock()
     task = asyncio.get_running_loop().create_task(clock.sleep(7.0))
     await asyncio.sleep(0)
@@ -79,7 +79,7 @@ async def test_a_cancelled_sleeper_is_forgotten() -> None:
 
 
 async def test_time_passes_before_anything_fires() -> None:
-    """The world acts at a moment first; then what is due fires, in order of time."""
+    """pass_to moves the time without waking a sleeper; fire_due then wakes sleepers in order of time."""
     clock = VirtualClock()
     woken: list[float] = []
 
@@ -99,7 +99,7 @@ async def test_time_passes_before_anything_fires() -> None:
 
 
 def test_time_never_goes_back() -> None:
-    """Going back is refused."""
+    """The clock refuses an earlier time."""
     clock = VirtualClock()
     clock.advance_to(5.0)
     with pytest.raises(ValueError, match="cannot go back"):

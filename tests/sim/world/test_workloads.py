@@ -39,7 +39,7 @@ class WorkloadWorld:
         self.workloads = Workloads(self.store, clock=self.clock, loading=loading, random=Random(1))
 
     def at(self, seconds: float) -> dict[str, int]:
-        """Advance, look once, and return the Deployment's status."""
+        """Advance the clock, run the controller once, and return the Deployment's status."""
         self.clock.advance_to(seconds)
         self.workloads.sync()
         status = self.store.get(DEPLOYMENTS, KEY)["status"]
@@ -54,7 +54,7 @@ def _world() -> WorkloadWorld:
 
 
 def test_pods_exist_at_once_and_serve_after_loading(world: WorkloadWorld) -> None:
-    """A replica is pending for as long as its model loads."""
+    """A replica is not ready for as long as its model loads."""
     assert world.at(0) == {"replicas": 2, "ready": 0}
     assert world.workloads.next_due_seconds == 60.0
     assert world.at(59) == {"replicas": 2, "ready": 0}
@@ -63,7 +63,7 @@ def test_pods_exist_at_once_and_serve_after_loading(world: WorkloadWorld) -> Non
 
 
 def test_pods_are_owned_through_a_replica_set(world: WorkloadWorld) -> None:
-    """The controller finds a pod's Deployment through its owners, so the chain must be real."""
+    """A pod has a ReplicaSet as owner, and the ReplicaSet has the Deployment. WVA finds the Deployment through them."""
     world.at(0)
     pod = world.store.list(PODS)[0]
     owner = pod["metadata"]["ownerReferences"][0]
@@ -73,7 +73,7 @@ def test_pods_are_owned_through_a_replica_set(world: WorkloadWorld) -> None:
 
 
 def test_shrinking_removes_what_does_not_serve_first(world: WorkloadWorld) -> None:
-    """The pod that is still loading goes before those that serve."""
+    """A pod that is still loading is removed before pods that serve."""
     world.at(60)
     world.store.patch_scale(DEPLOYMENTS, KEY, 3)
     assert world.at(70) == {"replicas": 3, "ready": 2}
@@ -82,7 +82,7 @@ def test_shrinking_removes_what_does_not_serve_first(world: WorkloadWorld) -> No
 
 
 def test_a_stuck_deployment_never_serves_until_unstuck(world: WorkloadWorld) -> None:
-    """Pods made while stuck wait for ever; those that served before go on."""
+    """Pods created while the Deployment is stuck never become ready; earlier pods go on serving."""
     world.at(60)
     world.workloads.stick(KEY)
     world.store.patch_scale(DEPLOYMENTS, KEY, 3)
@@ -92,7 +92,7 @@ def test_a_stuck_deployment_never_serves_until_unstuck(world: WorkloadWorld) -> 
 
 
 def test_a_second_look_writes_nothing(world: WorkloadWorld) -> None:
-    """Without a change the resourceVersion stays. Otherwise lockstep would never come to rest."""
+    """Without a change the resourceVersion stays. Otherwise the simulation would never come to rest."""
     world.at(60)
     before = world.store.version
     world.at(61)
@@ -100,7 +100,7 @@ def test_a_second_look_writes_nothing(world: WorkloadWorld) -> None:
 
 
 def test_a_deleted_deployment_takes_its_pods_along(world: WorkloadWorld) -> None:
-    """Garbage collection removes them; a recreated Deployment starts new ones."""
+    """Garbage collection removes the pods, and a recreated Deployment starts new ones."""
     world.at(60)
     body = {key: value for key, value in world.store.get(DEPLOYMENTS, KEY).items() if key == "spec"}
     world.store.delete(DEPLOYMENTS, KEY)

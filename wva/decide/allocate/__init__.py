@@ -1,19 +1,19 @@
-"""Step 4: how many replicas each variant gets. All models, all variants, all GPUs: one function.
+"""Step 4: ``allocate`` finds the number of replicas of each variant, for all models and all GPUs at once.
 
 The plan is the best one in this order:
 
-1. Coverage: as much of the needs as possible, by priority or as ``SharingRule`` says.
-2. Price: of all replicas, and of the moves. An added replica costs a share more than one that is there, so a plan that
-   is cheaper by less than it costs to move is not taken.
-3. The most capacity, where the price is the same.
-4. The fewest moves, then equal numbers for equal variants, then the names.
+1. Coverage: the plan covers as much of the needs as possible, by priority or as ``SharingRule`` says.
+2. Price: all replicas and moves together cost the least. A replica that is added costs a share (``move_share``) more
+   than one that is present. So WVA does not take a plan that saves less than its moves cost.
+3. Capacity: of plans with the same price, the one with the most capacity is the best.
+4. Then the fewest moves count, then equal numbers for equal variants, then the order of the names.
 
-No variant gets more than its ceiling, more than its scaler can be brought to, or GPUs that are not free. What exists is
-never cut for want of GPUs.
+No variant gets more replicas than its ceiling, a number that its scaler ignores, or GPUs that are not free. Replicas
+that exist are never removed because GPUs are missing.
 
-Each model is solved alone. If that exceeds a limit, all models that draw from it are solved together, which may exceed
-another limit, and so on. Both searches are exact, unless one takes more than the ``effort`` of the policy, or comes
-within half a per cent for more than a hundred models: then the plan has a ``gap``.
+Each model is first solved alone. If the result exceeds a limit, all models that draw from this limit are solved
+together. If that exceeds another limit, its models are added, and so on. Both searches are exact, unless one uses up
+the ``effort`` of the policy, or ends within half a per cent for over a hundred models. Then the plan has a ``gap``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DEFAULT = AllocationPolicy()
 
 
 def allocate(wants: Sequence[Want], stock: Stock = UNLIMITED, policy: AllocationPolicy = _DEFAULT) -> Plan:
-    """Return the best plan for all models, whatever their order and that of their offers."""
+    """Return the best plan for all models. The order of the wants and of their offers does not matter."""
     alone = Scarce(policy.effort)
     ordered = sorted(wants, key=lambda want: (want.priority, -want.weight, want.key))
     models = [_Model(want, policy.move_share, alone, frozen=stock.frozen) for want in ordered]
@@ -54,10 +54,10 @@ def allocate(wants: Sequence[Want], stock: Stock = UNLIMITED, policy: Allocation
 
 
 class _Model:
-    """A model with the capacity to cover, as far as the bounds allow, the numbers of its lines, and their gap."""
+    """One model: the capacity to cover as far as the bounds allow, its lines with their numbers, and the gap."""
 
     def __init__(self, want: Want, move_share: float, alone: Scarce, *, frozen: bool) -> None:
-        """Give it what it has where GPUs are no limit."""
+        """Find the numbers that the model gets if GPUs are no limit."""
         self.want, self.gap = want, 0.0
         self.offers = sorted(want.offers, key=lambda offer: offer.key) if len(want.offers) > 1 else want.offers
         self.lines = lines_of(self.offers, move_share, frozen=frozen)
@@ -75,19 +75,19 @@ class _Model:
         part = Part(self.lines, self.goal, alone)
         self.lines = part.lines
         found, lowest = part.cheapest()
-        # If rounding says that no numbers suffice, it gets all that there are.
+        # If no numbers suffice because of rounding, the model gets the largest ones.
         cost, _, self.numbers = found or part.choice(tuple(line.high for line in part.lines))
         self.gap = 1 - lowest / cost if found and cost > lowest * (1 + ROUNDING) else 0.0
 
     def put(self, numbers: dict[VariantKey, int]) -> None:
-        """Add the numbers of the variants."""
+        """Put the number of each variant into ``numbers``."""
         spread(self.lines, self.numbers, numbers)
         if sum([len(line.offers) for line in self.lines]) < len(self.offers):
             for offer in self.offers:
                 numbers.setdefault(offer.key, offer.bounded(offer.present if offer.pinned else offer.existing))
 
     def lack(self, numbers: Mapping[VariantKey, int]) -> float:
-        """Return the capacity that numbers leave uncovered. Unknown capacity covers nothing that counts."""
+        """Return the part of the need that numbers do not cover. Variants of unknown capacity cover nothing."""
         need = min(self.want.need, AMPLE)
         if not need > 0:
             return 0.0
@@ -95,7 +95,7 @@ class _Model:
         return lack if lack > 2 * ROUNDING * need else 0.0
 
     def ceiling(self, lack: float, numbers: Mapping[VariantKey, int]) -> dict[VariantKey, Limit]:
-        """Return who keeps its cheapest variant from covering what it lacks although GPUs are no limit."""
+        """Return the limit of the cheapest variant that is at its ceiling, if the model lacks capacity."""
         full = [offer for offer in self.offers if not offer.pinned and numbers[offer.key] >= offer.bounds[1]]
         if not full or not lack:
             return {}
@@ -107,7 +107,7 @@ class _Fleet:
     """All models, the most important first, and the free GPUs that they draw from."""
 
     def __init__(self, models: Sequence[_Model], stock: Stock, policy: AllocationPolicy) -> None:
-        """Take the GPUs of what comes in any case: floors, and numbers that are kept because no capacity is known."""
+        """Take the GPUs of replicas that come in any case: up to the floor, and of variants of unknown capacity."""
         self._models, self._policy = models, policy
         self._free = dict(stock.free)
         self._active: set[str] = set()
@@ -129,13 +129,13 @@ class _Fleet:
             self._free[name] = max(0, self._free.get(name, 0) - coming * max(1, offer.gpus))
 
     def granted(self, numbers: dict[VariantKey, int]) -> dict[VariantKey, int]:
-        """Return the numbers within the stock: these very numbers if all of them are."""
+        """Return the numbers that the stock allows; the same object if it allows all of them."""
         granted = numbers | self._kept if self._kept else numbers
         while exceeded := {name for name, gpus in self._left().items() if gpus < 0} - self._active:
             self._active, effort = self._active | exceeded, self._policy.effort
             granted = dict(granted)
             for names, models in self._groups():
-                # Two thirds of the effort go to who gets how much, the rest to the lowest price of that.
+                # Two thirds of the effort go to sharing the GPUs, the rest to finding the lowest price.
                 shared = effort * 2 // 3
                 places = {name: at for at, name in enumerate(sorted(names))}
                 scarce = Scarce(shared, places, tuple(self._free.get(name, 0) for name in places))
@@ -143,7 +143,7 @@ class _Fleet:
                 claims = [Claim(model.want, lines, model.goal, scarce) for model, lines in capped]
                 Room(claims, scarce).share(self._policy.sharing, delayed=self._policy.delayed)
                 scarce.effort += effort - shared
-                # Begin with the cheapest numbers that need no more GPUs than those that show that it can be met.
+                # Begin with the cheapest numbers that take no more GPUs than those that ``Room`` found.
                 parts, start = [], []
                 for claim, (_, lines) in zip(claims, capped, strict=True):
                     part = Part(lines, min(claim.most, claim.given), scarce)
@@ -159,7 +159,7 @@ class _Fleet:
         return granted
 
     def denials(self, wanted: Mapping[VariantKey, int], granted: Mapping[VariantKey, int]) -> dict[VariantKey, Limit]:
-        """Return who keeps variants from what they would get if there were GPUs enough, and by how many replicas."""
+        """Return the limit of each variant that gets fewer replicas than with enough GPUs, and how many fewer."""
         left, found = self._left(), {}
         for model in self._models:
             for offer in model.offers:
@@ -171,7 +171,7 @@ class _Fleet:
         return found
 
     def _left(self) -> dict[str, int]:
-        """Return the GPUs that the models leave, below 0 if they take too many. Kept numbers have theirs already."""
+        """Return the GPUs that the models leave, below 0 if they take too many. ``_free`` excludes kept numbers."""
         left = dict(self._free)
         for model in self._models:
             for line, number in zip(model.lines, model.numbers, strict=True):
@@ -181,7 +181,7 @@ class _Fleet:
         return left
 
     def _groups(self) -> list[tuple[set[str], list[_Model]]]:
-        """Return active limits with the models that share them, directly or through others."""
+        """Return groups of active limits, each with the models that share them directly or through other models."""
         groups: list[tuple[set[str], list[int]]] = []
         for at, model in enumerate(self._models):
             lines = [line for line in model.lines if line.high > line.base and self._active & set(line.limits)]
@@ -194,6 +194,6 @@ class _Fleet:
         return [(names, [self._models[at] for at in places]) for names, places in groups]
 
     def _capped(self, line: Line) -> Line:
-        """Return a line with no more than all GPUs that are free."""
+        """Return a line whose numbers take at most the GPUs that are free."""
         most = min((line.base + self._free.get(name, 0) // line.gpus for name in line.limits), default=line.high)
         return line if most >= line.high else line.within(line.low, line.down(most) or line.low)

@@ -1,7 +1,7 @@
-"""What is allocated, to whom, by which rules, and from which GPUs: the records of step 4.
+"""The records of step 4: offers, wants, the rules of sharing, the plan, and the stock of GPUs.
 
 A GPU is free if no scheduled pod has it and no pod that waits for a node will take it. A namespace may also have
-quotas. Both are *limits*: a name and the GPUs that are left under it.
+quotas. A *limit* is a pool of GPUs or a quota: a name, and the GPUs that are left under it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wva.model.variant import COUNTED_BY, UNKNOWN_ACCELERATOR, ModelKey, Variant
 from wva.numbers import MAX_REPLICAS
 
 LARGEST: Final = 1e18
-"""The largest capacity and price that are believed. As with the smallest capacity, what is made of a few is finite."""
+"""The largest capacity and price that WVA believes. Results of arithmetic with a few such numbers are finite."""
 _SMALLEST: Final = 1e-15
 
 UNKNOWN_STOCK: Final = f"{LIMITER} inventory"
@@ -28,29 +28,29 @@ UNKNOWN_STOCK: Final = f"{LIMITER} inventory"
 
 
 class Offer(Struct, frozen=True, gc=False):
-    """One variant: what a replica costs and carries, and how many of them there may be."""
+    """One variant: the price and the capacity of a replica, and how many of them there may be."""
 
     key: VariantKey
-    price: float  # of one replica, in any unit that is the same for all variants; 0 is as good as nothing
+    price: float  # of one replica, in any unit that is the same for all variants
     capacity: float  # what one replica carries, in the unit of its model; 0 is unknown: the variant keeps its number
-    present: int  # replicas that are asked for now; those beyond it are moves
+    present: int  # replicas that are asked for now; each replica beyond them is a move
     existing: int  # replicas that exist: they have their GPUs, and the scaler compares with them
     floor: int = 0  # fewest replicas
     ceiling: int | None = None  # most replicas, None for no limit; below the floor it wins, as in ``Bounds``
     ceiling_origin: str = COUNTED_BY  # who sets the ceiling, in words
     step: int = 1  # the smallest change of the existing replicas that the scaler acts on
     gpus: int = 1  # GPUs of one replica
-    limits: tuple[str, ...] = ()  # of the ``Stock`` that they are taken from; empty where GPUs are not counted
+    limits: tuple[str, ...] = ()  # names in ``Stock`` that the GPUs are taken from; empty if GPUs are not counted
     rank: tuple[float, ...] = ()  # of equal variants with equal numbers the lowest gets the next replica
 
     @property
     def pinned(self) -> bool:
-        """Whether the variant keeps its number because it is not known what its replicas carry."""
+        """Whether the variant keeps its number because its capacity is not known."""
         return not _SMALLEST <= self.capacity <= LARGEST
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The smallest and the largest number; a floor above the ceiling yields the ceiling."""
+        """The smallest and the largest number; if the floor is above the ceiling, both are the ceiling."""
         high = MAX_REPLICAS if self.ceiling is None else min(max(0, self.ceiling), MAX_REPLICAS)
         return min(max(0, self.floor), high), high
 
@@ -67,12 +67,12 @@ class Want(Struct, frozen=True, gc=False):
     need: float  # in the model's own unit; NaN asks for the present capacity, to neither grow nor shrink
     offers: tuple[Offer, ...]
     priority: int = LOWEST_PRIORITY  # of its service class, 1 the highest
-    weight: float = 1.0  # the largest is first of one priority; with ``SharingRule.SCORE`` it multiplies the lack
+    weight: float = 1.0  # within a priority the largest is first; with ``SharingRule.SCORE`` it multiplies the lack
     keeps_one: bool = False  # a replica stays even without a need
 
 
 class SharingRule(StrEnum):
-    """Which models get GPUs that do not suffice for all: whose turn it is, and what a turn gives.
+    """Which models get the GPUs that do not suffice for all: the order of the models, and what each turn gives.
 
     All but the first two are best effort (``saturationPolicy``): models that can be covered completely come first.
     """
@@ -97,17 +97,17 @@ class AllocationPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What every variant gets. The gap is 0 when the plan is the cheapest one."""
+    """The number of each variant. The gap is 0 if the plan is the cheapest one."""
 
     numbers: Mapping[VariantKey, int]  # of replicas
     missing: Mapping[ModelKey, float] = field(default_factory=dict)  # capacity not covered, of models that lack some
-    limits: Mapping[VariantKey, Limit] = field(default_factory=dict)  # who kept a variant from so many replicas more
+    limits: Mapping[VariantKey, Limit] = field(default_factory=dict)  # of variants that would have more replicas
     gap: float = 0.0  # the largest share by which the price of models that are solved together may exceed the lowest
 
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """GPUs that are free by the name of their limit; a name that is absent has none.
+    """The free GPUs by the name of their limit; a limit whose name is absent has none.
 
     ``counted``: whether GPUs limit anything at all. ``inventory`` None: the number of GPUs is not known.
     """
@@ -128,7 +128,7 @@ class Stock:
         *,
         unknown: UnknownInventory = UnknownInventory.NO_GROWTH,
     ) -> Stock:
-        """Return what is free once the pods that wait for a node have theirs."""
+        """Return the GPUs that are free after each pod that waits for a node has got its GPUs."""
         if inventory is None:
             return UNLIMITED if unknown is UnknownInventory.UNLIMITED else Stock()
         inventory = Inventory.of(list(inventory.pools), list(inventory.quotas))

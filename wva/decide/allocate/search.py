@@ -1,17 +1,17 @@
 """The cheapest numbers of one model, and of several models that share scarce GPUs.
 
-A ``Line`` says what each number of replicas of a variant costs, or of several equal ones. Ties are part of the cost: a
-unit of capacity is worth a millionth of what it costs where it is cheapest, so of equally dear numbers those with the
-most capacity win. A move costs a thousandth of that, so of these the ones with the fewest moves win.
+A ``Line`` is one variant, or several equal ones, with the cost of each number of replicas. Small parts of the cost
+decide ties: each unit of capacity lowers the cost by a millionth of the lowest price per unit, and each move adds a
+billionth of the lowest price. So of numbers with one price the most capacity wins, then the fewest moves.
 
-A ``Part`` is one model as the search sees it: branch and bound over its lines. The cost of each line is convex, so the
-cheapest fractional numbers are found by filling up with the cheapest capacity first. They bound what a partial choice
-can come to. The search looks at the numbers around them, outwards, until the bound says that no number further away is
-better.
+A ``Part`` is one model: branch and bound over its lines. The cost of each line is convex, so filling up with the
+cheapest capacity first gives the cheapest fractional numbers. Their cost is a lower bound for a partial choice. The
+search tries the numbers around them, the nearest first, until the bound shows that no number further away is better.
 
-A ``Joint`` is several parts. The GPUs get tolls, which rise where too many are taken and fall where some are left. With
-tolls every part is solved alone, and the sum bounds the cost of all from below. So all choices of each part within the
-gap between this bound and the best known choices are listed, and the cheapest combination that fits is the best of all.
+A ``Joint`` is several parts that share GPUs. The GPUs of each limit have a toll. It rises while the parts take too many
+GPUs, and falls while GPUs are left. With the tolls each part is solved alone, and the sum is a lower bound for the cost
+of all. The gap is the distance from this bound to the cost of the best known choices. The search lists all choices of
+each part within the gap, and the cheapest combination that fits is the best of all.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from wva.decide.amounts import rounded_up
 from wva.model.records import replace
 from wva.model.variant import VariantKey
 
-ROUNDING: Final = 1e-9  # share of an amount that is nothing but rounding
+ROUNDING: Final = 1e-9  # differences below this share of an amount are rounding
 _TIE: Final = 1e-6  # share of a price that decides between equal ones
-_MOST: Final = 200  # lines of one model that are searched, the cheapest per capacity; other variants keep what exists
-_EQUAL: Final = 1e-12  # share of a cost by which another one must be lower to be better; less of a need is rounding
+_MOST: Final = 200  # lines of one model that are searched, the cheapest per capacity; others keep existing replicas
+_EQUAL: Final = 1e-12  # a cost is better if it is lower by this share; a smaller share of a need is rounding
 _ANY: Final = 1e308  # more than any cost
-_PER_SEARCH, _PER_LIST, _PER_MENU = 3000, 10_000, 200  # numbers looked at for the cheapest, for near ones, for all
+_PER_SEARCH, _PER_LIST, _PER_MENU = 3000, 10_000, 200  # numbers tried for the cheapest choice, near ones, all of them
 _TRIED: Final = 50  # replicas of one of two lines that are tried one by one
 _ROUNDS, _IMPROVED = 60, 10  # rounds of tolls, and after how many of them the choices are improved
 _STALE: Final = 4  # rounds without a better bound, after which the steps of the tolls become smaller
-_SHARES: Final = (1 / 64, 1 / 8, 1.0, 1 / 8, 1.0)  # of the gap: good choices that are found early make it smaller
+_SHARES: Final = (1 / 64, 1 / 8, 1.0, 1 / 8, 1.0)  # of the gap, searched in turn: good choices found early reduce it
 _PAIRS: Final = 400_000  # of choices that one combination looks at
-_CLOSE: Final = 1e-10  # share of a cost below which a gap is nothing but rounding
-_MANY, _GOOD = 100, 5e-3  # of more models, choices are not combined, and a gap below this share of the cost is left
+_CLOSE: Final = 1e-10  # a gap below this share of the cost is rounding
+_MANY, _GOOD = 100, 5e-3  # with more models, choices are not combined, and a gap below this share of the cost stays
 
 Numbers = tuple[int, ...]
 Spans = tuple[tuple[int, int], ...]
 Gpus = tuple[int, ...]
 Choice = tuple[float, Gpus, Numbers]
-"""What numbers cost without tolls, the GPUs that they take of each limit, and the numbers."""
+"""The cost of numbers without tolls, the GPUs that they take from each limit, and the numbers."""
 
 
 class Line(Struct, gc=False):
-    """Variants that cost and carry the same."""
+    """One variant, or several that cost and carry the same."""
 
     offers: tuple[Offer, ...]
     capacity: float
@@ -69,11 +69,11 @@ class Line(Struct, gc=False):
     high: int = 0
 
     def __post_init__(self) -> None:
-        """Keep the smallest and the largest number at hand: they are asked for all the time."""
+        """Store the smallest and the largest number, which the search reads very often."""
         self.low, self.high = self.spans[0][0], max([high for _, high in self.spans])
 
     def cost(self, number: int, toll: float = 0.0) -> float:
-        """Return what a number costs beyond the smallest one; ``toll``: for each replica that takes GPUs."""
+        """Return the cost of a number beyond the smallest one; ``toll`` is for each replica that takes free GPUs."""
         cost = (number - self.low) * self.slope
         if number > self.present:
             cost += (number - max(self.low, self.present)) * self.added
@@ -82,14 +82,14 @@ class Line(Struct, gc=False):
         return cost
 
     def segments(self, toll: float) -> Iterator[tuple[float, float]]:
-        """Return the capacity between its smallest and its largest number: cost per unit, which rises, and amount."""
+        """Return the capacity from the smallest to the largest number in pieces: cost per unit (rising) and amount."""
         turns = sorted({self.low, min(max(self.present, self.low), self.high), min(self.base, self.high), self.high})
         for first, last in pairwise(turns):
             rate = self.slope + (self.added if first >= self.present else 0.0) + (toll if first >= self.base else 0.0)
             yield rate / self.capacity, (last - first) * self.capacity
 
     def up(self, number: int) -> int | None:
-        """Return the smallest possible number from this one on."""
+        """Return the smallest possible number that is not below this one."""
         if len(self.spans) == 1:
             return max(number, self.low) if number <= self.high else None
         return next((max(number, low) for low, high in self.spans if number <= high), None)
@@ -99,14 +99,14 @@ class Line(Struct, gc=False):
         return max((min(number, high) for low, high in self.spans if number >= low), default=None)
 
     def within(self, low: int, high: int) -> Line:
-        """Return it with its numbers between two others, of which the lower one is possible."""
+        """Return the line with numbers from ``low``, which must be possible, to ``high``."""
         return replace(self, spans=tuple((max(low, a), min(high, b)) for a, b in self.spans if a <= high and b >= low))
 
 
 def lines_of(offers: Sequence[Offer], move_share: float, *, frozen: bool) -> list[Line]:
     """Return the lines of the variants of a model; ``frozen``: replicas that are asked for need no free GPUs."""
     known = [offer for offer in offers if not offer.pinned]
-    # A price of nothing is a millionth of the highest, because more for nothing is no gain.
+    # A price of 0 counts as a millionth of the highest, so that no free replica is added without need.
     prices = [offer.price if 0 <= offer.price <= LARGEST else LARGEST for offer in known]
     least = _TIE * (max(prices, default=0.0) or 1.0)
     prices = [max(price, least) for price in prices]
@@ -118,7 +118,7 @@ def lines_of(offers: Sequence[Offer], move_share: float, *, frozen: bool) -> lis
         present, base = min(max(offer.present, low), high), min(max(offer.existing, low), high)
         spans: Spans = ((low, high),)
         if offer.step > 1:
-            # The scaler can be brought to no change smaller than its step, or to none at all.
+            # The scaler ignores a change that is smaller than its step.
             less, more = offer.existing - offer.step, offer.existing + offer.step
             ranges = [(low, min(high, less)), (base, base), (present, present), (max(low, more), high)]
             spans = tuple(sorted([span for span in ranges if span[0] <= span[1]]))
@@ -128,7 +128,7 @@ def lines_of(offers: Sequence[Offer], move_share: float, *, frozen: bool) -> lis
         if not (present == base and len(spans) == 1 and len(known) > 1):
             lines[offer.key] = line
             continue
-        # Of equal variants that stand still, only the sum matters.
+        # Of equal variants without an unfinished change, only the sum matters.
         alike = _alike(line)
         if (other := lines.get(alike)) is not None:
             spans = ((other.low + line.low, other.high + line.high),)
@@ -143,7 +143,7 @@ def _alike(line: Line) -> tuple[object, ...]:
 
 
 def direct(lines: Sequence[Line], goal: float) -> Numbers | None:
-    """Return the cheapest numbers that carry a goal, for one line or two of which one needs few replicas, else None."""
+    """Return the cheapest numbers for a goal without a search; None with over two lines or too many replicas to try."""
     if sum([line.low * line.capacity for line in lines]) >= goal:
         return tuple([line.low for line in lines])
     if len(lines) == 1:
@@ -164,7 +164,7 @@ def direct(lines: Sequence[Line], goal: float) -> Numbers | None:
 
 
 def spread(lines: Sequence[Line], numbers: Numbers, found: dict[VariantKey, int]) -> None:
-    """Put the number of each variant into ``found``. Equal variants share a change evenly where that costs no more."""
+    """Put the number of each variant into ``found``. Equal variants share a change evenly if that costs no more."""
     if len(lines) == 1 == len(lines[0].offers):
         found[lines[0].offers[0].key] = numbers[0]
         return
@@ -198,8 +198,8 @@ def raised(
 ) -> dict[VariantKey, int]:
     """Return the numbers as if ``count`` replicas were added one by one, each to the smallest that may still grow.
 
-    Since a change may be of any size, there is no such loop. Among equal numbers the first of ``ties``, which has every
-    key, grows. ``most`` are the largest numbers, for keys that have one. What finds no room is left out.
+    A change may be large, so there is no such loop. Of equal numbers the first in ``ties`` grows; ``ties`` has every
+    key. ``most`` has the largest number of each key that has one. Replicas that find no room are left out.
     """
     if not numbers or count <= 0:
         return dict(numbers)
@@ -238,10 +238,10 @@ class Scarce:
 
 
 class Part:
-    """One model as the search sees it: its lines, a capacity to cover, and the price of a unit that is not covered."""
+    """One model in the search: its lines, a capacity to cover, and the price of a unit that is not covered."""
 
     def __init__(self, lines: Sequence[Line], goal: float, scarce: Scarce, price_of_lack: float = math.inf) -> None:
-        """``goal``: what the numbers shall carry, the smallest ones included. Scarce GPUs come first."""
+        """Put lines with scarce GPUs first. ``goal`` is the capacity to cover, the smallest numbers included."""
         places = [scarce.places_of(line) for line in lines] if scarce.places else [[]] * len(lines)
         order = sorted(range(len(lines)), key=lambda at: (not places[at], -lines[at].slope / lines[at].capacity, at))
         self.lines = [lines[at] for at in order]
@@ -251,7 +251,7 @@ class Part:
         self._need = goal - sum([line.low * line.capacity for line in lines])
         self._tiny = abs(self._need) * _EQUAL
         self._scarce, self._price_of_lack = scarce, price_of_lack
-        # What a GPU carries most of comes first.
+        # The lines with the most capacity per GPU come first.
         drawing = range(self._drawing if price_of_lack < math.inf else 0)
         self._by_gpu = sorted(drawing, key=lambda at: (-self.lines[at].capacity / self.lines[at].gpus, at))
         self._menu: list[Choice] | None = None
@@ -272,7 +272,7 @@ class Part:
         return cost + (lack * self._price_of_lack if lack else 0.0), tuple(taken), numbers
 
     def cheapest(self, tolls: Sequence[float] = (), left: Gpus | None = None) -> tuple[Choice | None, float]:
-        """Return the cheapest choice with tolls and the GPUs ``left``, None if none is found, and the lowest cost."""
+        """Return the cheapest choice with tolls within the GPUs ``left`` or None, and a lower bound of the cost."""
         if self._menu is None:
             found, complete = self._search(tolls, left, _ANY, most=_PER_SEARCH, split=0)
             best = self.choice(found[0][1]) if found else None
@@ -295,7 +295,7 @@ class Part:
         return sorted([each for each in costs if each[0] <= limit]), complete
 
     def keep_menu(self) -> None:
-        """Keep all choices if these are few: then the next questions are answered from them."""
+        """Keep all choices if they are few; the next searches then look only at these."""
         if self._menu is None and self._left > 0:
             menu, complete = self.near((), _ANY, _PER_MENU)
             self._menu = [choice for _, choice in menu] if complete else None
@@ -303,7 +303,7 @@ class Part:
     def _search(
         self, tolls: Sequence[float], left: Gpus | None, limit: float, *, most: int, split: int
     ) -> tuple[list[tuple[float, Numbers]], bool]:
-        """Return choices up to a limit: each of the first ``split`` lines, and the cheapest numbers of the others."""
+        """Return choices up to a limit: all numbers of the first ``split`` lines, the cheapest ones of the others."""
         self._split = split
         tolled = zip(self.lines, self._places, strict=True)
         self._tolls = [line.gpus * sum([tolls[at] for at in places]) if tolls else 0.0 for line, places in tolled]
@@ -319,7 +319,7 @@ class Part:
         return found, self._left > 0
 
     def _walk(self, at: int, need: float, limit: float, left: Gpus) -> list[tuple[float, Numbers]]:
-        """Choose the numbers of the lines from ``at`` on: outwards from the best fractional ones."""
+        """Choose the numbers of the lines from ``at`` on, those nearest to the best fractional numbers first."""
         if need <= self._tiny:
             return [(0.0, self._lows[at:])]
         if at == len(self.lines):
@@ -353,9 +353,9 @@ class Part:
         return found
 
     def _lacking(self, at: int, need: float, left: Gpus) -> float:
-        """Return what is lost at least where the GPUs ``left`` do not suffice for the lines from ``at`` on.
+        """Return the least price of the lack if the GPUs ``left`` do not suffice for the lines from ``at`` on.
 
-        Where lack has a price, all lines need scarce GPUs.
+        It is 0 unless lack has a price and all lines draw from scarce GPUs.
         """
         if not self._by_gpu or self._drawing < len(self.lines):
             return 0.0
@@ -370,7 +370,7 @@ class Part:
         return max(0.0, need) * self._price_of_lack
 
     def _fill(self, at: int, need: float) -> tuple[float, float]:
-        """Return the lowest cost of a capacity of the lines from ``at`` on, in fractions, and the share of this one."""
+        """Return the lowest cost of a capacity, in fractions of the lines from ``at`` on, and the part of the first."""
         cost = share = 0.0
         for rate, owner, amount in self._segments if need > self._tiny else ():
             if need <= self._tiny:
@@ -385,10 +385,10 @@ class Part:
 
 
 class Joint:
-    """The best choices so far of several parts, their cost, and the lowest cost that there could be."""
+    """The best choices so far of several parts, their cost, and a lower bound of the cost."""
 
     def __init__(self, parts: Sequence[Part], choices: list[Choice], scarce: Scarce, tolerance: float = 0.0) -> None:
-        """Begin with choices that fit. Two costs are the same within the ``tolerance``."""
+        """Begin with choices that fit. Costs that differ by at most ``tolerance`` count as equal."""
         self.choices, self.cost, self.bound = choices, math.fsum(choice[0] for choice in choices), -math.inf
         self.tolls = [0.0] * len(scarce.free)
         self._parts, self._scarce, self._tolerance = parts, scarce, tolerance
@@ -416,7 +416,7 @@ class Joint:
                 pace, stale, tolls, bound, left = pace / 2, 0, self.tolls, self.bound, best_left
             if turn % _IMPROVED == 0:
                 self._improve(self.tolls)
-            # A GPU that is left over and has no toll needs no lower one.
+            # If GPUs of a limit are left and its toll is 0, the toll cannot fall further.
             slope = [0 if each > 0 and not toll else -each for each, toll in zip(left, tolls, strict=True)]
             if self._over or not any(slope):
                 break
@@ -447,8 +447,8 @@ class Joint:
             self.cost, self.choices = cost, choices
 
     def _improve(self, tolls: Sequence[float]) -> None:
-        """Let each part take what the others leave, at its lowest cost with tolls, until that saves nothing."""
-        # A little less than the tolls is what a GPU must save.
+        """Let each part use the GPUs that the others leave, at its lowest cost with tolls, until that saves nothing."""
+        # A GPU must save slightly less than its toll.
         before, tolls = math.inf, [toll * (1 - 1e-9) for toll in tolls]
         while self.cost < before - _CLOSE * abs(self.cost) and not self._over:
             before, spare = self.cost, self._scarce.left_by(self.choices)
@@ -462,7 +462,7 @@ class Joint:
                     spare = tuple(map(sub, left, better[1]))
 
     def _combine(self, limit: float) -> bool:
-        """Look at all combinations up to ``limit``; tell whether it could be done."""
+        """Look at the combinations that cost at most ``limit``; tell whether these are all."""
         free, complete, most = self._scarce.free, True, _PAIRS // len(self._parts)
         lowest = [part.cheapest(self.tolls)[1] for part in self._parts]
         slack = limit + math.fsum(map(mul, self.tolls, free)) - math.fsum(lowest) + _CLOSE * abs(self.cost)

@@ -1,8 +1,8 @@
-"""Which model gets how much of its need, where GPUs do not suffice for all.
+"""Which model gets how much of its need if the GPUs do not suffice for all.
 
-Out: the capacity that each model is to have, and numbers that show that this is possible. Prices do not count here.
-Every ``SharingRule`` is a series of raises. A raise gives one model more, up to a goal, while all others keep the
-capacity that they were given. They may have to give up one kind of GPU for another to make room.
+The result is the capacity of each model, and numbers that show that this capacity is possible. Prices do not count
+here. Each ``SharingRule`` is a series of raises. A raise gives one model more capacity, up to a goal. All other models
+keep the capacity that they were given, but they may have to change to another kind of GPU to make room.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from wva.decide.allocate.records import SharingRule, Want
 from wva.decide.allocate.search import ROUNDING, Choice, Joint, Line, Numbers, Part, Scarce
 from wva.model.records import replace
 
-_LEAN: Final = 1e-9  # what all GPUs cost, where a whole need costs 1: of equal coverages the leanest is the best
-_PER_MODEL, _PER_RAISE = 400, 3  # making room needs so much effort per model, and takes such a part of what is left
+_LEAN: Final = 1e-9  # the price of all GPUs if a whole need costs 1: of equal coverages the one with few GPUs wins
+_PER_MODEL, _PER_RAISE = 400, 3  # making room needs so much effort per model, and takes one third of the effort left
 
 
 class Claim:
     """One model that needs scarce GPUs: the most that it can use, the capacity that it is given, and its choice."""
 
     def __init__(self, want: Want, lines: Sequence[Line], most: float, scarce: Scarce) -> None:
-        """Begin with what exists. ``lines``: all of the model, also those that draw from no scarce GPUs."""
+        """Begin with the replicas that exist. ``lines`` are all of the model, also those without scarce GPUs."""
         self.want, self.most, self._scarce = want, most, scarce
         self.lines: list[tuple[Line, list[int]]] = []
         self._beside = 0.0
@@ -53,7 +53,7 @@ class Claim:
         return Part([line for line, _ in self.lines], goal - self._beside, self._scarce, price_of_lack)
 
     def numbers(self, lines: Sequence[Line]) -> Numbers:
-        """Return numbers of all lines with which the model has what it has been given."""
+        """Return numbers of all lines that together have the capacity that the model was given."""
         numbers = {line.offers: number for line, number in zip(self.held.lines, self.choice[2], strict=True)}
         return tuple(numbers.get(line.offers, line.high) for line in lines)
 
@@ -62,11 +62,11 @@ class Room:
     """The models that share scarce GPUs, the most important first, and the GPUs that they leave."""
 
     def __init__(self, claims: Sequence[Claim], scarce: Scarce) -> None:
-        """Begin with what needs no scarce GPUs."""
+        """Begin with all scarce GPUs left."""
         self._claims, self._scarce, self._spare = claims, scarce, scarce.free
 
     def share(self, rule: SharingRule, *, delayed: bool) -> None:
-        """Give every model what the rule says."""
+        """Give each model the capacity that the rule grants."""
         best_effort = rule not in {SharingRule.PRIORITY, SharingRule.SCORE}
         at_once = delayed or not best_effort
 
@@ -81,7 +81,7 @@ class Room:
                 self._raise(claim, claim.most, whole=True)
             if rule is SharingRule.NONE:
                 continue
-            # Raise the model whose turn it is, until no model can have more. Of equal ones the more important is next.
+            # Raise the model whose turn it is, until no model can have more. If turns are equal, the order counts.
             waiting = sorted((turn_of(claim, 0), at, 0, claim) for at, claim in enumerate(claims) if claim.missing)
             while waiting:
                 _, at, turns, claim = heappop(waiting)
@@ -95,7 +95,7 @@ class Room:
                     heappush(waiting, (turn_of(claim, turns + 1), at, turns + 1, claim))
 
     def _raise(self, claim: Claim, goal: float, *, whole: bool = False) -> bool:
-        """Give a model as much as possible up to a capacity; tell whether that is all. ``whole``: all or nothing."""
+        """Give a model as much capacity as possible up to ``goal``; tell whether it has all. ``whole``: all or none."""
         if not claim.missing:
             return True
         part = claim.part(goal, 1.0 / claim.most)
@@ -105,7 +105,7 @@ class Room:
         enough = not part.lack(choice[2])
         if enough or not whole:
             left = tuple(map(add, self._spare, claim.choice[1]))
-            # A little less than is covered, so that no rounding makes these numbers too few for it.
+            # Slightly less than is covered, because rounding must not make these numbers too few.
             covered = goal - part.lack(choice[2]) - 1e-12 * claim.most
             if covered > claim.given:
                 claim.given, claim.held = covered, claim.part(covered)
@@ -114,7 +114,7 @@ class Room:
         return enough
 
     def _with_room(self, claim: Claim, part: Part, choice: Choice) -> Choice:
-        """Return the most that a model can have if others change to other kinds of GPUs, and let them do so."""
+        """Change other models to other kinds of GPUs to make room, and return the choice of this model after that."""
         effort = self._scarce.effort
         others = [each for each in self._claims if each is not claim and any(each.choice[1])]
         if effort <= _PER_MODEL * len(others):

@@ -1,7 +1,7 @@
-"""Step 2: what each model needs, as the analyzer that it asks for measures it.
+"""Step 2: the analyzer of each model measures what the model needs.
 
-An analyzer is one function in a module of its own, and one line in ``ANALYZERS``. HYBRID asks the queueing analyzer
-about every model, too. Once both needs are foreseen, the larger counts.
+An analyzer is one function in a module of its own, and one line in ``ANALYZERS``. In HYBRID mode the queueing analyzer
+measures every model, too. After step 3 the larger of the two needs counts.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from wva.model.variant import ModelKey
 __all__ = ["ANALYZERS", "larger", "measure", "present_capacity"]
 
 Measuring = Callable[[Sequence[ModelReadings], Memory, Policy, float, Observed], tuple[list[Need], Memory]]
-"""Measures all models that ask for it at once: models, memory, policy, the time in seconds since the epoch, and what
-happened at the models whose requests are counted -> the needs of the models, in their order, and the memory with the
-analyzer's part of it replaced."""
+"""Measures all models of an analyzer at once. It gets the models, the memory, the policy, the time in seconds since the
+epoch, and what was observed of the models whose requests are counted. It returns the needs of the models, in their
+order, and the memory with the analyzer's part replaced."""
 
 
 def _queueing(
@@ -69,20 +69,20 @@ def measure(models: Sequence[ModelReadings], memory: Memory, policy: Policy, now
 
 
 def present_capacity(model: ModelReadings, need: Need) -> float:
-    """Return what the replicas carry that are asked for, without those that are overdue or find no node.
+    """Return the capacity of the replicas that are asked for, without those that are overdue or find no node.
 
-    In the unit of the need. A variant whose capacity is not known counts for nothing.
+    It is in the unit of the need. A variant whose capacity is not known adds nothing.
     """
     progresses = {variant.key: variant.progress for variant in model.variants}
     return need.carried({key: min(each.base, each.serving + each.in_flight) for key, each in progresses.items()})
 
 
 def larger(first: Need, second: Need, model: ModelReadings) -> Need:
-    """Return the larger of two needs of a model, each as a share of the capacity that there is in its own unit.
+    """Return the larger of two needs of a model, each as a share of the present capacity in its own unit.
 
-    If one of them has no answer, or nothing is there to compare, the first counts, with the words of both. A shrink
-    leaves what both want to keep, and neither objects to it. Where the first counts replicas only, a shrink is in the
-    unit of the second, which knows what each replica carries: otherwise the strongest would go first.
+    If one of them holds, or if there is no capacity to compare with, the first counts, with the words of both. A shrink
+    must leave what both want to keep, and neither may object to it. If the first only counts replicas, a shrink is in
+    the unit of the second, which knows what each replica carries. Otherwise the strongest replicas would go first.
     """
     present, other = present_capacity(model, first), present_capacity(model, second)
     if first.hold is not None or second.hold is not None or not (present > 0 and other > 0):

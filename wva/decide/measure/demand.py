@@ -2,9 +2,9 @@
 
 Where signals are missing, the analyzer goes on with less, step by step:
 
-1. A pod whose last scrape failed is credited what it had before (``demand_arrivals``).
-2. A pod without counters is counted from the means that it tells of the last minutes.
-3. A variant of which nothing has been learned is taken to carry a little less for its price than the best other one.
+1. A pod whose last scrape failed is credited with requests at its last rate (``demand_arrivals``).
+2. For a pod without counters, the means over the last minutes that it reports replace them.
+3. A variant of which nothing has been learned counts as carrying a little less for its price than the best other one.
 4. If nothing is known of any variant, or no pod reports, there is no answer, and ``Need.hold`` says why.
 """
 
@@ -35,19 +35,19 @@ _FEWEST_IN_FLIGHT: Final = 3.0
 _LOAD_MEMORY: Final = 0.05
 _UNEVENNESS_MEMORY: Final = 0.03
 _SEEN_PART: Final = 0.3
-"""A request is in progress for several cycles, so that each look at it counts as this part of a request."""
+"""A request is in progress for several cycles, so each cycle that sees it counts this part of a request."""
 _FEW_WAIT: Final = 0.05
-_PAIRS: Final = 300.0  # the variation of prompt lengths is a mean over about so many looks at a pod
+_PAIRS: Final = 300.0  # the variation of prompt lengths is a mean over about so many readings of a pod
 _MOST_VARIED: Final = 1.0
 _OWED_SECONDS: Final = 60.0
-"""Arrivals that were counted too many are taken off later ones, at most those of this time (seconds)."""
+"""Arrivals that were counted too many are subtracted from later ones, at most those of this time (seconds)."""
 _ASSUMED: Final = 0.9
 """For its price, a variant of which nothing is known carries this share of what the best other one carries."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetCapacity:
-    """What replicas carry together; ``batches`` and ``sums`` are what has been computed."""
+    """What replicas carry together; ``batches`` and ``sums`` are caches of results."""
 
     engines: Mapping[VariantKey, EngineModel]
     weights: Mapping[VariantKey, float]  # requests that the gateway gives a replica, relative to other variants
@@ -70,9 +70,9 @@ class FleetCapacity:
     def carries(self, counts: Mapping[VariantKey, int]) -> float:
         """Return the requests per second that replicas of several variants carry together.
 
-        The gateway gives each replica its part of the requests in progress, and each kind bears another load of the
-        whole. The harmonic mean of these loads counts, weighted by the requests that each kind serves: where few
-        requests go to a kind that has too many, few are late.
+        The gateway gives each replica its part of the requests in progress. Each variant can bear a different load of
+        the whole. The harmonic mean of these loads counts, weighted by the requests that each variant serves: if a
+        variant that gets too many requests serves few of all requests, few requests are late.
         """
         asked = tuple(counts.items())
         if asked in self.sums:
@@ -97,8 +97,8 @@ class ModelObservation(Struct, frozen=True, gc=False):
 
     need: Need  # what arrives and waits, without what replicas carry; ``hold`` says why nothing can be told
     before: DemandMemory  # what was remembered
-    after: DemandMemory  # what to remember; the same where nothing can be told
-    changes: Sequence[VariantChange] = ()  # what each variant did; empty where nothing can be told
+    after: DemandMemory  # what to remember; the same as ``before`` if nothing can be told
+    changes: Sequence[VariantChange] = ()  # what each variant did; empty if nothing can be told
 
 
 Observed = Mapping[ModelKey, ModelObservation]
@@ -109,8 +109,8 @@ def measure(
 ) -> tuple[list[Need], Memory]:
     """Return the needs of models in requests per second, in their order, and the memory.
 
-    A model of which nothing is known yet gets the need of the percentage analyzer, which says why the demand is not
-    known, and objects to a shrink if that does.
+    A model of which nothing is known yet gets the need of the percentage analyzer. Its summary also says why the demand
+    is not known, and an objection of either analyzer counts.
     """
     needs, kept = [], {entry.key: entry for entry in memory.demand}
     for model in models:
@@ -137,8 +137,8 @@ def need_of(model: ModelReadings, seen: ModelObservation) -> tuple[Need, DemandM
         engine_of(entry.fit, variant.parameters, found.kv_tokens, sizes, seen.before.variability)
         for variant, entry, found in zip(variants, after.variants, seen.changes, strict=True)
     ]
-    # How far the loads of replicas of a variant differ, against chance. While requests wait, and while pods come and
-    # go, they differ for other reasons.
+    # How far the loads of replicas of a variant differ, compared with chance. While requests wait, and while pods come
+    # and go, they differ for other reasons.
     unevenness = after.unevenness
     for engine, found in zip(engines, seen.changes, strict=True):
         mean = sum(found.loads) / max(1, len(found.loads))
@@ -156,12 +156,12 @@ def need_of(model: ModelReadings, seen: ModelObservation) -> tuple[Need, DemandM
     if not min(after.prompt.many, after.answer.many, after.held.many) or not kinds:
         why = Absence(Reason.METRICS_MISSING, "nothing is known yet of what its replicas carry")
         return replace(need, hold=why, objection=""), after
-    # Until it is measured, a gateway is taken to give replicas requests in proportion to the sequences that fit.
+    # Until loads are measured, WVA assumes that they are in proportion to the sequences that fit into a replica.
     loads = {entry.key: entry.load for entry in after.variants}
     usual = [loads[key] / engine.most for key, engine in kinds.items() if loads[key]]
     scale = sum(usual) / len(usual) if usual else 1.0
     if len(kinds) < len(variants):
-        # A variant that was never seen is taken for the best other one, with a speed in proportion to its price.
+        # A variant that was never seen counts like the best other one, with a speed in proportion to its price.
         prices = {variant.key: max(variant.cost, 1e-9) for variant in variants}
         best = max(kinds, key=lambda key: kinds[key].rate(kinds[key].batch(0.25)) / prices[key])
         kinds = {
@@ -185,7 +185,7 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
     if unknown is not None:
         return ModelObservation(_nothing(model.key, unknown), memory, memory)
     if memory.at is not None and now < memory.at:
-        # The clock was set back: what has a time begins anew, what has been learned stays.
+        # The clock was set back: forget everything that has a time, and keep what has been learned.
         anew = [replace(entry, pods=()) for entry in memory.variants]
         memory = replace(memory, at=None, variants=tuple(anew), owed=0.0)
     last = now if memory.at is None else memory.at
@@ -221,7 +221,7 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
             old + _LOAD_MEMORY * (share - old) if old and share else share or old
             for old, share in zip(loads, shares, strict=True)
         ]
-    # The squared variation of the lengths of prompts. The sums of more prompts tell more of it.
+    # The squared variation of the lengths of prompts
     variability, lengths = memory.variability, [pair for found in changes for pair in found.lengths]
     prompts = sum([number for number, _ in lengths])
     if prompts >= 1.0 and prompt.usual >= 1.0:

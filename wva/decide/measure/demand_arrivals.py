@@ -1,17 +1,17 @@
-"""What pods have counted -> what arrived, how large requests are, and what the engines did.
+"""Derives from the counters of pods how many requests arrived, how large they are, and what the engines did.
 
 The requests that arrive at a pod are those that finished there plus the change of those that are in it. Each pod is
-compared with its own last scrape, so a failed scrape loses nothing: meanwhile the pod is credited the requests that it
-would have had at its last rate, and the credit is settled when it reports again. A new pod has counted from zero.
+compared with its own last scrape, so a failed scrape loses nothing. Until the pod reports again, it is credited with
+requests at its last rate, and the credit is then subtracted from what it reports. A new pod has counted from zero.
 
 If counters went back, they are older than those before, or they lack an engine of the pod. Then the pod counts as
 silent. If it has become Ready anew, or if this lasts, it is credited at its last rate, and compared with its new
 counters from then on.
 
 Scrapes may be of different ages, for example if two Prometheus answer in turn. Then the time between two of them is
-longer or shorter than a cycle, and the requests of the difference are taken to have come at the rate of the pod.
+longer or shorter than a cycle. WVA assumes that requests came at the rate of the pod in the difference.
 
-A pod without counters is counted from the means that it reports: requests finished per second, and their sizes.
+For a pod without counters, they follow from the means that it reports: requests finished per second, and their sizes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from wva.model.memory import PodMemory
 from wva.model.metrics import EngineCounters, ReplicaMetrics
 from wva.model.records import replace
 
-_SETTLED_SECONDS: Final = 90.0  # a pod that has been Ready for so long has as many requests as the gateway gives it
+_SETTLED_SECONDS: Final = 90.0  # a pod that has been Ready for so long has its full part of the requests
 _AHEAD_SECONDS: Final = 60.0
 """Clocks differ by less than this (seconds): a scrape further in the future is not believed."""
 _SILENT_SECONDS: Final = 120.0
-_FORGET_SECONDS: Final = 300.0  # a pod that has not reported for so long is credited nothing more
+_FORGET_SECONDS: Final = 300.0  # a pod that has not reported for so long gets no more credit
 _numbers: Final = attrgetter(*EngineCounters.__struct_fields__)
 _EMPTY: Final = EngineCounters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
@@ -64,7 +64,7 @@ class VariantChange:
     def add(self, new: PodMemory, old: PodMemory | None, ready_since: float | None, last: float) -> PodMemory:
         """Add what a pod did since its last scrape, and return what to remember of it.
 
-        ``old`` is None for a pod that is seen first: it has counted from zero since it became Ready, or since the cycle
+        ``old`` is None for a pod that is new to WVA: it has counted from zero since it became Ready, or since the cycle
         at ``last`` if that is not known.
         """
         after, in_pod, running, credited = new.counters, new.running + new.waiting, new.running, 0.0
@@ -79,8 +79,8 @@ class VariantChange:
             return new
         prompts, prompt_tokens = after.prompts - base.prompts, after.prompt_tokens - base.prompt_tokens
         finished = after.finished - base.finished
-        # Users who gave up before the first token have left the pod, and most engines count that nowhere. Those who
-        # come again have not arrived twice. Those who hang up later have been served.
+        # A request that is given up before its first token leaves the pod, and most engines do not count that. If the
+        # user sends it again, it has not arrived twice. A request that is given up later has been served.
         gave_up = max(0.0, min(after.aborted - base.aborted, finished + running - prompts))
         came = finished - gave_up + in_pod
         # If a pod was Ready for long before it was seen first, most of its requests came before the last cycle.
@@ -115,7 +115,7 @@ def change(
         found.told = found.told or new is not None
         back = of_before = False
         if new is not None and old is not None:
-            # Counters that are no newer than those before say nothing, whatever their time stamp.
+            # Counters that are no newer than those before say nothing, even if their time stamp is newer.
             begun, after, base = old.counters.at, new.counters, old.counters
             back = old.derived != new.derived or after.finished < base.finished or after.gaps < base.gaps
             restarted = since is not None and since > begun
@@ -139,8 +139,8 @@ def change(
                 found.arrived += min(old.rate, told[-1].rate) * (new.age - old.age)
         if since is None or now - since > _SETTLED_SECONDS:
             found.loads.append(new.running + new.waiting)
-    # Requests that go to new pods do not go to old ones. So a silent pod is credited no more than the mean of those
-    # that report, and so is a pod whose counters went back, perhaps from a false value.
+    # Requests that go to new pods do not go to old ones. So a silent pod is credited with no more than the mean of the
+    # pods that report. The same goes for a pod whose counters went back, perhaps from a false value.
     usual = sum([pod.rate for pod in told]) / len(told) if told else LARGEST
     for new, old in anew:
         rate = min(old.rate, usual)

@@ -1,11 +1,11 @@
-"""What a replica does in a step, learned from what it did; and from that what it carries.
+"""Learns how long the steps of an engine take, and derives from that how many requests a replica carries.
 
 A step of a vLLM engine takes ``base + per_sequence * sequences + per_token * tokens in the KV cache + per_prompt *
 prompt tokens computed in it``. The mean time between tokens is the mean time of a step, and the counters tell the
 mean batch and the prompt tokens of a step, so the four numbers follow from a linear regression. They belong to the
-engine, not to the requests: when prompts get longer they stay, and capacity follows at once. At low load the data
-leave most of them open; then the prior counts, which has them in the proportions that memory bandwidth and arithmetic
-of GPUs have.
+engine, not to the requests: when prompts get longer they stay, and capacity follows at once. At low load the data do
+not determine most of them. Then the prior counts, whose proportions follow from the memory bandwidth and the arithmetic
+of GPUs.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _LONGEST_STEP: Final = 100.0
 _MOST: Final = 1e5  # more requests at once are not believed
 _HALVINGS: Final = 14
 _ARRIVALS: Final = 0.5
-"""Squared variation of the times between prompts at a replica; that of their lengths is measured. Evening out loads
-does not make arrivals at a replica regular: where two answers have just ended, two prompts come next."""
+"""Squared variation of the times between prompts at a replica; that of their lengths is measured. A gateway that evens
+out loads does not make arrivals regular: if two answers of a replica have just ended, it gets the next two prompts."""
 _LEAST_VARIED: Final = 0.8  # prompts of one length that come by chance wait as if they varied so much
-_IDLE: Final = 2.0  # where a long prompt alone takes longer than half of the target, the target is so many times that
+_IDLE: Final = 2.0  # the target is at least so many times the time that a long prompt takes alone
 _USUAL_SEQUENCES: Final = 256.0
 _USUAL_STEP_TOKENS: Final = 2048.0
 _FULL: Final = 0.97  # share of the KV cache that can be used
@@ -68,14 +68,14 @@ class EngineModel(Struct, frozen=True, gc=False):
         return batch / (self.answer * (self.base + self.slope * batch) + batch * self.prefill)
 
     def faster(self, factor: float) -> EngineModel:
-        """Return a replica that does all in a fraction of the time."""
+        """Return a replica that is faster by this factor."""
         return replace(self, base=self.base / factor, slope=self.slope / factor, prefill=self.prefill / factor)
 
     def batch(self, alone: float) -> float:
         """Return the mean batch that a replica may have.
 
-        It varies around its mean by chance, and the highest shall fit. ``alone`` is the share of this variation that a
-        replica has for itself: 1 where chance decides which replica gets a request, 1/n where n replicas share it.
+        The batch varies by chance, and its highest value must fit. ``alone`` is the share of this variation that a
+        replica has for itself: 1 if chance decides which replica gets a request, 1/n if n replicas share it.
         """
         low, high, wait = 0.0, self.allowed, 0.5 * FIRST_TOKEN
         base, slope, prefill, answer, most = self.base, self.slope, self.prefill, self.answer, self.most
@@ -92,7 +92,7 @@ class EngineModel(Struct, frozen=True, gc=False):
     def batch_by_prompts(self, variability: float) -> float:
         """Return the batch at which a share of 1 % of prompts waits too long, at most the allowed one.
 
-        To prompts the replica is a queue with one server. ``variability`` is the squared variation of their lengths.
+        For prompts the replica is a queue with one server. ``variability`` is the squared variation of their lengths.
         """
         low, high = 0.0, self.rate(self.allowed)
         long = 1.0 + sqrt(variability)
@@ -167,7 +167,7 @@ def engine_of(
 def _most_likely(fit: Fit, cache: float) -> tuple[float, ...]:
     """Return the four numbers of a step that are most likely after the data, for a KV cache of so many tokens.
 
-    What would be below a tenth of the prior is set to that. The prior follows from ``base``, so it is found in two
+    A number below a tenth of its prior is set to this tenth. The prior follows from ``base``, so it is found in two
     rounds.
     """
     base = 0.9 * fit.shortest
@@ -204,7 +204,7 @@ def _most_likely(fit: Fit, cache: float) -> tuple[float, ...]:
 def _solved(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
     """Return the solution of four equations, each with its right side, by elimination in their order.
 
-    They are those of a positive definite matrix. Written out: it is solved four times for each variant and cycle.
+    Their matrix is positive definite. The elimination is written out because it runs often in each cycle.
     """
     (a0, a1, a2, a3, a4), (b0, b1, b2, b3, b4), (c0, c1, c2, c3, c4), (d0, d1, d2, d3, d4) = rows
     factor = b0 / a0

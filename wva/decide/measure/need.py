@@ -16,7 +16,7 @@ class Capacity(Struct, frozen=True, gc=False):
     """What one replica of a variant carries, in the unit of its model."""
 
     per_replica: float  # 0 is not known; then the variant keeps its number
-    basis: CapacityBasis  # what this stands on
+    basis: CapacityBasis  # how this is known
     limit: str = ""  # which limit binds, for people: "KV cache", "sequences", "time between tokens"; empty: not known
 
 
@@ -43,16 +43,16 @@ class Need(Struct, frozen=True, gc=False):
     objection: str = ""  # why nothing may shrink, in words; empty when it may
     wish: str = ""  # why the model should grow, in words; empty when it should not
     deferred: str = ""  # why the wish is not answered in this cycle, in words; empty when it is
-    summary: str = ""  # the figures in words, for those who ask why
-    # The capacity of so many replicas of each variant together, where it is not the sum of theirs.
+    summary: str = ""  # the figures in words, to explain the decision
+    # The capacity of so many replicas of each variant together, if it is not the sum of theirs.
     carries: Callable[[Mapping[VariantKey, int]], float] | None = None
-    # What so many replicas of each variant get through at most, where that is more than their capacity: beyond the
-    # capacity targets are missed, beyond this requests pile up.
+    # How much so many replicas of each variant get through at most, if that is more than their capacity. Beyond the
+    # capacity requests miss their targets; beyond this amount they pile up.
     answers: Callable[[Mapping[VariantKey, int]], float] | None = None
     unsettled: bool = False  # whether pods came or went, so that a part of the demand may belong to the next cycle
     second: Need | None = None  # what another analyzer measured of the same model, until both have been foreseen
-    # What a shrink must leave, in rising importance: amounts, each with the reason in words; the first is what the
-    # present demand needs and has no words. Empty where nothing is kept beyond that.
+    # The amounts that a shrink must leave, each with the reason in words, in rising importance. The first is what the
+    # present demand needs, and has no words. Empty if nothing is kept beyond that.
     stays: tuple[tuple[float, str], ...] = ()
     # Whether a replica that does not report now counts as before; ``objection`` says when that has been for too long.
     recalls: bool = False

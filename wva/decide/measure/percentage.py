@@ -1,15 +1,15 @@
 """The percentage analyzer: KV usage and queue length of the replicas in, a need in replicas out.
 
-When a model grows and shrinks is in docs/decisions.md. How many replicas are needed follows from the usage itself: the
-ratio that an HPA forms, usage over the usage that the triggers leave. A full KV cache and a long queue show that there
-are too few replicas, but not by how many. So a model at most doubles what serves, and waits until that serves, too.
+docs/decisions.md says when a model grows and shrinks. The number of replicas follows from the ratio that an HPA forms:
+usage over the usage that the triggers allow. A full KV cache and a long queue show that there are too few replicas, but
+not how many are missing. So a model at most doubles its serving replicas, and waits until the new ones serve, too.
 
 A sample is the highest value of the last minute. It shows how full a replica has been, not that more replicas have
 joined since. So peaks are compared with those of the cycle before:
 
 - if the peaks of the same replicas rise, there is more load than they can take;
 - if they fall, the replicas work off a backlog;
-- if they stay while new replicas take over, it is not known yet.
+- if they stay while new replicas take over requests, it is not known yet whether load has risen.
 
 New replicas get every new request and fill up at first, so their reports of the first seconds say nothing.
 """
@@ -41,7 +41,7 @@ REGRETTED_SECONDS: Final = 3600.0  # a regret is remembered for this time (secon
 CLEAR_OF_TRIGGER: Final = 0.85
 """Usage below this share of a limit stays below the limit in spite of noise and of one replica less."""
 _SAME_GROWTH_SECONDS: Final = 15.0  # replicas that become Ready within this time of each other answer the same growth
-_NOTICEABLE: Final = 0.1  # the share of a threshold by which a mean has to change; as for an HPA, less is no change
+_NOTICEABLE: Final = 0.1  # a mean changes if it differs by this share of a threshold; an HPA ignores less, too
 _ROUNDING: Final = 1e-9
 _ONE: Final = Capacity(1.0, CapacityBasis.OBSERVED)
 _name: Final = attrgetter("pod")
@@ -52,10 +52,10 @@ class SignalUse(Struct, frozen=True, gc=False):
 
     name: str
     samples: Sequence[float]  # the fresh ones
-    load: float  # their sum, each at most the threshold: what is beyond it waits
+    load: float  # their sum; each counts up to the threshold, because load beyond it waits
     threshold: float
     trigger: float
-    target: float  # what the trigger leaves of the threshold
+    target: float  # the threshold less the trigger
 
     def spare(self, replicas: int) -> float:
         """Return the mean spare if so many replicas have this load."""
@@ -93,7 +93,7 @@ class Usage(Struct, frozen=True, gc=False):
         )
 
     def wish(self) -> str:
-        """Return in words why there should be more replicas, empty when there need not be."""
+        """Return in words why there should be more replicas, empty if there are enough."""
         if self.reporting and self.saturated == self.reporting:
             return f"{self.saturated} of {self.reporting} reporting replicas saturated"
         words = []
@@ -105,9 +105,9 @@ class Usage(Struct, frozen=True, gc=False):
         return " and ".join(words)
 
     def carried_by(self, clear: float = 1.0) -> int:
-        """Return how few replicas could carry what these do; ``clear`` is the share of the KV target that they may use.
+        """Return the fewest replicas that could carry this load; ``clear`` is the share of the KV target they may use.
 
-        Replicas that do not report a signal count as full as the others. COUNTLESS if no number could.
+        Replicas that do not report a signal count as full as the others. The result is COUNTLESS if no number could.
         """
         count = 0
         for one, target in ((self.kv, self.kv.target * clear), (self.queue, self.queue.target)):
@@ -119,7 +119,7 @@ class Usage(Struct, frozen=True, gc=False):
     def missing(self, rise: tuple[float, float] = (0.0, 0.0)) -> int:
         """Return how many replicas more bring both means back to their triggers, after a mean ``rise`` of each.
 
-        A trigger that no usage reaches asks for twice as many.
+        If a trigger leaves no usage at all, the model asks for twice as many.
         """
         count = 0
         for one, more in ((self.kv, rise[0]), (self.queue, rise[1])):
@@ -132,8 +132,8 @@ class Usage(Struct, frozen=True, gc=False):
     def objection(self, demand: float, regretted: Shrink | None, serving: int, leaving: int) -> tuple[str, int]:
         """Return in words why none of the replicas may go, empty when one may, and how many a shrink must leave.
 
-        Usage grows faster than the load per replica. So what is left has to stay clear of the trigger, and of the
-        demand at which a shrink was regretted.
+        Usage grows faster than the load per replica. So the usage after a shrink has to stay clear of the trigger, and
+        the demand clear of the one at which a shrink was regretted.
         """
         if self.saturated:
             return f"{self.saturated} of {replicas_in_words(serving)} saturated", serving
@@ -171,7 +171,7 @@ def measure(
             progress = variant.progress
             pods += map(PodPeak, [pod.pod for pod in variant.replicas], variant.kv, variant.queue)
             since += [-math.inf if pod.ready_since is None else pod.ready_since for pod in variant.replicas]
-            # Ready pods beyond the replicas that exist: caches disagree.
+            # While caches disagree, there can be more Ready pods than replicas.
             serving += min(progress.serving, progress.current)
             level += progress.level
             counted += min(progress.base, progress.serving + progress.in_flight)
@@ -193,8 +193,8 @@ def measure(
             if now - shrunk.at < REGRET_SECONDS:
                 regretted = replace(shrunk, at=now)
             shrunk = None
-        # The demand is how many replicas the KV usage fills up to its trigger: a queue says how much has piled up
-        # rather than how much comes.
+        # The demand is how many replicas the KV usage fills up to its trigger. The queue is left out: it says how much
+        # has piled up, not how much arrives.
         demand = everyone.kv.load / everyone.kv.target if everyone.kv.target > 0 else everyone.kv.load
         objection, sufficient = everyone.objection(demand, regretted, serving, leaving)
         summary = f"{everyone.reporting} of {ready} replicas report, {everyone.saturated} saturated"
@@ -220,7 +220,7 @@ def measure(
         )
         peaks = before.peaks
         if not peaks or youngest >= SPACING_SECONDS:
-            # Replicas that fill up would seem to rise.
+            # The peaks of replicas that still fill up would rise without more load.
             filled = [pod for pod, at in zip(pods, since, strict=True) if now - at >= FILLING_SECONDS]
             filled.sort(key=_name)
             peaks = tuple(filled if everyone.reporting == len(pods) else [pod for pod in filled if _reports(pod)])
@@ -235,7 +235,7 @@ def _reports(pod: PodPeak) -> bool:
 def _required(
     model: ModelReadings, usage: Usage, dated: Sequence[tuple[PodPeak, float]], serving: int, in_flight: int, now: float
 ) -> tuple[int, str]:
-    """Return how many replicas a model must have that wants to grow, and in words why it gets none now, if so.
+    """Return how many replicas a model that wants to grow must have, and in words why it gets none now, or "".
 
     ``dated``: the pods, each with the time when it became Ready. Replicas that cannot be judged count as just right.
     """
@@ -245,8 +245,8 @@ def _required(
     filled = [pod for pod, _ in settled]
     filling = len(reporting) - len(settled)
     told = usage if len(settled) == len(dated) else Usage.of(filled, policy)
-    # The newest replicas became Ready within a short time, not long ago. Until the window of the samples has passed,
-    # those of older replicas show the peaks from which the newest were to relieve them.
+    # The newest replicas became Ready at about the same time. Until the window of the samples has passed, the samples
+    # of older replicas show peaks from before the newest served.
     latest = max([at for _, at in settled], default=-math.inf)
     newest = [pod for pod, at in settled if at >= latest - _SAME_GROWTH_SECONDS]
     young = None
@@ -256,7 +256,7 @@ def _required(
             words = f"but that was before the newest {replicas_in_words(young.reporting)} served, and those have spare"
             return serving, words
     # Have the peaks of the same replicas risen since the cycle before? KV usage counts up to its threshold, and a queue
-    # from its own on.
+    # only beyond its threshold.
     before = {peak.pod: peak for peak in model.memory.peaks}
     both = [(pod, before[pod.pod]) for pod in filled if pod.pod in before]
     kv = _known([(new.kv_usage, old.kv_usage) for new, old in both])
@@ -267,27 +267,27 @@ def _required(
         _share(_mean_change([(max(new, long), max(old, long)) for new, old in queue]), long),
     )
     if (kv or queue) and max(changes) < _NOTICEABLE:
-        # That the older replicas hold less once others have joined them does not mean that less has come.
+        # Older replicas hold less once others have joined them. That does not mean that less arrives.
         if min(changes) <= -_NOTICEABLE and len(both) == len(filled):
             return serving, "but less than in the cycle before: what has piled up is being worked off"
         if young is not None or filling:
             return serving, "but no more than before the newest replicas served"
     if filling or in_flight:
-        # Replicas on their way count as supply. Their share of the load is still on the others: these are full by as
-        # much as shows below their thresholds, and load beyond the thresholds has piled up meanwhile.
+        # Replicas under way count as supply, but the others still have their share of the load. So only load up to the
+        # thresholds counts: load beyond them has piled up meanwhile.
         missing, shown = told.missing() - filling, told.carried_by() - told.reporting - filling
         missing = min(missing, shown) if in_flight or shown <= 0 else missing
     elif young is not None:
         # New replicas get most of the requests, so they look busier than all will be: the others count as just right.
         missing = max(1, young.missing())
     else:
-        # All have served for long, so the load will have risen once more by the time that others serve.
+        # All have served for long. The load will rise as much again until new replicas serve.
         rises = [_mean_change([(max(new, old), old) for new, old in pairs]) for pairs in (kv, queue)]
         missing = max(1, told.missing((rises[0], rises[1])))
     if in_flight:
         return serving + min(max(0, missing), in_flight + math.ceil((serving + in_flight) / 2)), ""
     half = filling or young is not None
-    # Fewer than serve would let an unfinished shrink go on while the model wants to grow.
+    # With fewer than the serving replicas, an unfinished shrink would go on while the model wants to grow.
     return serving + max(0, min(missing, math.ceil(serving / 2) if half else max(1, serving))), ""
 
 
@@ -296,7 +296,7 @@ def _known(pairs: Sequence[tuple[float | None, float | None]]) -> list[tuple[flo
 
 
 def _share(change: float, threshold: float) -> float:
-    """Return a change as a share of a threshold; of a threshold of 0 any change is infinitely much."""
+    """Return a change as a share of a threshold; if the threshold is 0, any change is infinite."""
     if threshold > 0:
         return change / threshold
     return math.copysign(math.inf, change) if change else 0.0

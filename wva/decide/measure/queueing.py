@@ -1,12 +1,12 @@
 """The queueing analyzer: what arrives at a model, and what a replica takes while nearly all requests meet the targets.
 
-What arrives, how large requests are, and how fast the engines of each variant work is measured as the demand analyzer
-does (``demand``). Here every replica is a queue, and what it takes is the rate at which hardly any request misses the
-targets, with no more requests at once than its arguments and its KV cache allow.
+The arrivals, the size of requests, and the speed of the engines are measured as in the demand analyzer (``demand``).
+Here every replica is a queue. It takes the rate at which hardly any request misses the targets, with no more requests
+at once than its arguments and its KV cache allow.
 
-A target that no variant can meet is reported, and replicas are planned for the nearest target that can be met: more
-replicas would not help, but too few would make it worse. A variant that cannot be sized keeps its number, and the
-requests that arrive at it are not asked of the others.
+WVA reports a target that no variant can meet, and plans replicas for the nearest target that can be met: more replicas
+would not help, but too few would make it worse. A variant that cannot be sized keeps its number, and the others need
+not take the requests that arrive at it.
 
 Formulas: docs/design/queueing-formulas.md. From the bottom up: how long an engine takes for requests of one size
 (``ServiceTimes``), the rate at which requests one by one meet targets (``assure``), how far variants of different speed
@@ -39,7 +39,7 @@ from wva.model.service import MAX_BATCH_SIZE, PerformanceProfile
 from wva.model.trouble import Absence
 from wva.model.variant import VariantKey
 
-DEFAULT_BATCH: Final = 256  # requests at once where no setting says (vLLM's own default)
+DEFAULT_BATCH: Final = 256  # requests at once if no setting gives a number (vLLM's own default)
 KV_SHARE: Final = 0.97  # share of the KV cache that requests may hold: a full one preempts what it has begun
 RELAXED: Final = 2.0
 """A target that no variant meets is replaced by this many times what the best one takes for a request alone."""
@@ -49,7 +49,7 @@ QUEUED_SHARE: Final = 0.05  # replicas are full when more requests wait than thi
 BELIEVED_SHARE: Final = 0.8
 """While requests wait, given parameters count only if learned ones promise at least this share of their rate."""
 _RECENT: Final = 8  # the mean demand of so many cycles tells how replicas are used beside each other
-_LEAST_RATE: Final = 1e-6  # requests per second that a replica carries in any case: 0 would be one that is not known
+_LEAST_RATE: Final = 1e-6  # the least capacity in requests per second, because 0 would mean that it is not known
 KV_CACHE: Final = "KV cache"
 _ORIGINS: Final = {CapacityBasis.DERIVED: "known parameters", CapacityBasis.OBSERVED: "learned parameters"}
 SHORTEST, LONGEST = 1e-6, 1e12
@@ -62,8 +62,8 @@ DEVIATIONS: Final = 2.0  # standard deviations above its mean that a load exceed
 UNEVEN: Final = 0.35  # share of the variance that a router does not even out: it does not know how long answers will be
 MOST_USED: Final = 0.97  # share of the highest rate that may be used at all
 _ROUNDS: Final = 4
-_POINTS: Final = 64  # rates of an interval that are tried at once, in so many rounds: to 1e-7 of it
-_BEYOND: Final = 1 + 1e-5  # a rate that is beyond the limit that was found, by more than its error
+_POINTS: Final = 64  # rates of an interval that are tried at once; after ``_ROUNDS`` the error is below 1e-7 of it
+_BEYOND: Final = 1 + 1e-5  # a rate times this exceeds the limit that was found, by more than its error
 SEQUENCES, ITL, TTFT = "sequences", "ITL", "TTFT"
 """What limits a replica: how many requests it computes at once, or a target."""
 MISSED_BY_SLOW: Final = 0.6 * (1 - ATTAINMENT)  # share of the requests that replicas which are too slow may serve
@@ -91,9 +91,9 @@ class ServiceTimes(Struct, frozen=True, gc=False):
     prefill_slope: float
     decode: float  # of a decode step
     decode_slope: float
-    first: float  # 1 where the first token takes a decode step
+    first: float  # 1 if the first token takes a decode step, else 0
     size: float  # at most so many at once
-    work: float  # a prompt keeps others waiting for so long
+    work: float  # for how long a prompt keeps other requests waiting
 
     @property
     def most(self) -> float:
@@ -113,7 +113,7 @@ def bounded(target: Target) -> Target:
 
 
 def known_service(profile: PerformanceProfile, prompt: float, answer: float, size: float) -> ServiceTimes | None:
-    """Return a replica with parameters that the user gives, None where these cannot be true.
+    """Return a replica with parameters that the user gives, None if these cannot be true.
 
     ``prompt`` and ``answer`` are in tokens; at most ``size`` requests are computed at once.
     """
@@ -122,14 +122,14 @@ def known_service(profile: PerformanceProfile, prompt: float, answer: float, siz
         return None
     growth, steps = delta * prompt, max(answer, 1.0) - 1.0
     slope = growth + steps * beta
-    # Here n counts the request itself.
+    # In the formula of the profile, n includes the request itself.
     base = gamma + steps * alpha + slope
     found = ServiceTimes(base, slope, gamma + growth, growth, alpha + beta, beta, 0.0, size, 0.0)
     return found if found.usable else None
 
 
 def learned_service(engine: EngineModel, size: float) -> ServiceTimes | None:
-    """Return a replica as it was learned, None where that cannot be true; ``size`` requests at once at most."""
+    """Return a replica as it was learned, None if that cannot be true; it computes ``size`` requests at once."""
     step, prompt = 1000.0 * engine.base, 1000.0 * engine.prefill
     slope = 1000.0 * engine.slope + prompt / engine.answer
     prefill, decode = engine.prompt_steps * step + prompt, step + 1000.0 * engine.slope
@@ -139,9 +139,9 @@ def learned_service(engine: EngineModel, size: float) -> ServiceTimes | None:
 
 
 def known_batch(profile: PerformanceProfile, usual: float, answer: float) -> float:
-    """Return how many requests a replica computes at once: as many tokens of answers as the profile says.
+    """Return how many requests a replica computes at once: so many that their answers have the tokens of the profile.
 
-    ``usual`` is the number where the profile does not say any.
+    ``usual`` is the number if the profile does not give one.
     """
     if profile.max_batch_size <= 0:
         return usual
@@ -156,13 +156,13 @@ class Assured(Struct, frozen=True, gc=False):
 
     service: ServiceTimes
     rate: float  # in requests per second
-    used: float  # the share of its sequences that may be in use; 0 where the targets are out of reach
+    used: float  # the share of its sequences that may be in use; 0 if the targets are out of reach
     itl: float  # the latencies in ms that hardly any request exceeds at that rate
     ttft: float
     least_itl: float  # those of a request that is alone
     least_ttft: float
     limit: str  # what keeps the rate from being higher
-    feasible: bool  # whether a request that is alone meets the targets; else the rate is that at the limit that is left
+    feasible: bool  # whether a request that is alone meets the targets; else the rate follows from the other limits
 
     def rate_at(self, used: float) -> float:
         """Return the requests per second while this share of the sequences is in use."""
@@ -171,10 +171,10 @@ class Assured(Struct, frozen=True, gc=False):
 
 
 def assure(cases: Sequence[tuple[ServiceTimes, Target, float]]) -> list[Assured]:
-    """Return what replicas take: each with its target, and with the number among which a router evens out the load.
+    """Return what replicas take. A case is a replica, its target, and the number of replicas that share the load.
 
-    A target for the mean latency is met by about half of the requests. Requests one by one shall meet it here, so the
-    latencies at a load that is exceeded rarely are compared. Everything is in closed form, on columns of numpy.
+    If only the mean latency met a target, half of the requests would miss it. Single requests must meet it, so the
+    latencies at a rarely exceeded load are compared with it. Everything is in closed form, on columns of numpy.
     """
     if not cases:
         return []
@@ -188,7 +188,7 @@ def assure(cases: Sequence[tuple[ServiceTimes, Target, float]]) -> list[Assured]
     possible_itl, possible_ttft = least_itl <= wanted_itl, least_ttft <= wanted_ttft
     bound_itl, bound_ttft = np.where(possible_itl, wanted_itl, np.inf), np.where(possible_ttft, wanted_ttft, np.inf)
     most = np.where(possible_ttft, np.inf, size)
-    # What holds at a rate holds at all lower ones.
+    # If the targets hold at a rate, they hold at all lower ones.
     top = np.minimum(use, MOST_USED) * size / (base + slope * size)
     rate, width = np.zeros(len(rows)), top
     places = np.arange(1, _POINTS + 1)[:, None] / _POINTS
@@ -208,12 +208,12 @@ def assure(cases: Sequence[tuple[ServiceTimes, Target, float]]) -> list[Assured]
 
 
 def _latencies(columns: Numbers, rate: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Return for rates per ms how many requests a replica has: the mean, and the number that is rarely exceeded.
+    """Return for rates per ms the requests in a replica and the latencies in ms.
 
-    And the inter-token latency and the time to the first token in ms that are rarely exceeded. At the rate 0 a request
-    is alone. The time to the first token consists of the wait for a place, the prompts before it, and its own prompt.
-    All places are taken with the probability of Halfin and Whitt, for few places with that of Sakasegawa; then the wait
-    has an exponential tail.
+    The four results are the mean number of requests, and the number, the inter-token latency and the time to the first
+    token that are rarely exceeded. At the rate 0 a request is alone. The time to the first token consists of the wait
+    for a place, the prompts before it, and its own prompt. All places are taken with the probability of Halfin and
+    Whitt, for few places with that of Sakasegawa; then the wait has an exponential tail.
     """
     base, slope, prefill, prefill_slope, decode, decode_slope, first, size, work, pooled = columns[:10]
     alone = 1 / np.maximum(1 - rate * slope, 1e-9)
@@ -236,7 +236,7 @@ def _latencies(columns: Numbers, rate: Numbers) -> tuple[Numbers, Numbers, Numbe
 
 
 class FleetVariant(Struct, frozen=True, gc=False):
-    """A variant in a fleet: what a replica takes. It costs ``cost``; there are ``lowest`` to ``highest`` of them."""
+    """A variant in a fleet: what a replica takes, its cost, and the least and the largest number of replicas."""
 
     assured: Assured
     cost: float = 1.0
@@ -248,15 +248,15 @@ def usage(kinds: Sequence[FleetVariant], demand: float) -> float:
     """Return how far replicas are used in the cheapest fleet for a demand in requests per second, 0 if there is none.
 
     A router sends requests to the replica that is used least, so that all have the same share of their sequences in
-    use. Kinds that may be used less are left out, but for those that must stay. Where these serve too many requests too
-    slowly, the others are used less, so that there are more of them. A kind that never meets the targets counts for
-    nothing.
+    use. Variants that may only be used less are left out, except for replicas that must stay. If these serve too many
+    requests too slowly, the others are used less, so that there are more of them. A variant that never meets the
+    targets counts for nothing.
     """
     found = []
     uses = [(kind.assured.used, kind) for kind in kinds]
     for level in sorted({use for use, _ in uses if use > 0}):
         slow = [kind for use, kind in uses if 0 < use < level]
-        # The highest use up to the level at which slow replicas that must stay serve few enough of all requests
+        # The highest use up to the level at which the slow replicas that must stay serve few enough of all requests
         stay = [kind for kind in slow if kind.lowest]
         used, high, tried = max([kind.assured.used for kind in stay], default=level), level, level
         for _ in range(_STEPS + 1):
@@ -302,12 +302,12 @@ def measure(
 ) -> tuple[list[Need], Memory]:
     """Return the needs of models in requests per second within their latency targets, and the same memory."""
     cases = [_case(model, seen[model.key], policy) for model in models]
-    # Each replica is sized alone, and then beside as many as the demand takes: whether a target can be met does not
-    # depend on that. A router evens out the load of several replicas, so that each may be used more. It does not do so
-    # perfectly: it evens out as among the square root of their number.
+    # Each replica is sized alone, which shows whether a target can be met, and then beside as many as the demand takes.
+    # A router evens out the load of several replicas, so that each may be used more. It does not do so perfectly, so
+    # the square root of their number counts.
     alone = _sized(cases, [case.target for case in cases], [{} for _ in cases])
     reached = [_reached(case, sized) for case, sized in zip(cases, alone, strict=True)]
-    # What replicas carry shall not move with the chance of one cycle, so the mean demand of the last ones counts.
+    # The capacity should not change with the chance of one cycle, so the mean demand of the last cycles counts.
     past, loads = {entry.key: entry.slots[-_RECENT:] for entry in memory.foreseen}, []
     for case in cases:
         slots = past.get(case.model.key, ())
@@ -323,7 +323,7 @@ def measure(
 
 
 def _case(model: ModelReadings, seen: ModelObservation, policy: Policy) -> _Case:
-    """Find the targets of a model, and one replica as a queue of each of its variants that can be sized."""
+    """Return a model with its targets, and with a replica as a queue for each variant that can be sized."""
     kept = seen.after
     replicas: dict[VariantKey, _Replica] = {}
     settings = bounded_policy(policy.queueing_for(model.key) or QueueingPolicy())
@@ -401,9 +401,9 @@ def _sized(
 
 
 def _reached(case: _Case, sized: Mapping[VariantKey, Assured]) -> tuple[Target, list[str]]:
-    """Return the targets that can be met, and in words which of those that were asked for cannot.
+    """Return the targets that can be met, and in words which of the wanted targets cannot.
 
-    These are the targets that were asked for if any variant meets them, otherwise what the nearest one can do.
+    If any variant meets the wanted targets, these are returned, otherwise those that the nearest variant can meet.
     """
     target, words = case.target, []
     if any(each.feasible for each in sized.values()) or not sized:
@@ -444,8 +444,8 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
             hold = Absence(Reason.METRICS_INCOMPLETE, why)
     if hold is not None:
         return replace(need, hold=hold, summary=hold.message)
-    # The capacity of replicas in the cheapest fleet, where all of them are used alike, and the demand for them. Without
-    # requests each replica is taken to carry all demand that may come.
+    # The capacity of replicas in the cheapest fleet, where all of them are used alike, and the demand for them. Until
+    # a variant can be sized, each replica counts as able to carry any demand.
     kinds: dict[VariantKey, FleetVariant] = {}
     wanted, answers = 0.0, None
     capacities = dict.fromkeys([each.key for each in variants], Capacity(LARGEST, CapacityBasis.UNKNOWN))
@@ -488,7 +488,7 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
         objection = f"{need.backlog:.4g} requests wait"
     if not objection and sized and any(each.progress.variant.active and each.key not in sized for each in variants):
         objection = "not every variant can be sized"
-    # The figures, and with a target out of reach what the demand costs all the same
+    # The figures; if a target is out of reach, also what the demand costs
     takes = [
         f"{key.name} takes {each.per_replica:.4g} ({each.limit}; {_ORIGINS[each.basis]})"
         for key, each in capacities.items()

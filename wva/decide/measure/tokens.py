@@ -7,11 +7,10 @@ A replica can be judged when its KV usage, its queue length and the size of its 
 requests may be missing, because no request may have finished lately. Then the mean of the model is used. Without such a
 mean the length of the waiting requests is unknown, which is not the same as 0. A replica that cannot be judged counts
 as busy as the others, never as idle. Growth needs some evidence. A shrink needs all evidence: every replica must be
-judged, and no change may be on its way.
+judged, and no replica may be under way.
 
 A replica carries the smaller of k1, the tokens that may be in its KV cache, and k2, the tokens that it holds while
-computation, not memory, is what requests wait for. Records outlive the replicas, so that a variant at zero can be
-judged.
+requests wait for computation and not for memory. Records outlive the replicas, so that a variant at zero can be judged.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ from wva.model.vllm_parameters import VllmParameters
 
 UNIT: Final = "tokens"
 RELEARNING_SECONDS: Final = 300.0
-"""A process that knows a model for less than this takes engines that computation limits for larger than they are. So
-nothing shrinks, estimates from arguments are left out, and growth takes one replica at a time."""
-FIRM_OBSERVATIONS: Final = 3  # an estimate, or a k2 that was seen less often, moves one replica at a time
+"""For so long after it first sees a model, WVA overestimates engines that computation limits. So nothing shrinks,
+estimates from arguments are left out, and growth takes one replica at a time."""
+FIRM_OBSERVATIONS: Final = 3  # with an estimate, or a k2 that was seen less often, one replica comes or goes at a time
 SHORT_ANSWER: Final = 100.0
 MEDIUM_ANSWER: Final = 500.0
 BYTES_PER_TOKEN: Final = 4
@@ -66,7 +65,7 @@ class MeanRequest:
     input_tokens: float = 0.0
     output_tokens: float = 0.0
     hit_rate: float = 0.0  # the share of the prompt that is found in the prefix cache
-    known: bool = True  # otherwise all numbers are 0, so that what waits is not charged
+    known: bool = True  # otherwise all numbers are 0, so that waiting requests are not charged
 
     def charge(self, requests: float, *, size_bytes: float = 0.0) -> float:
         """Return the tokens that waiting requests will take: prompts not found in the prefix cache, and answers.
@@ -103,7 +102,7 @@ class ReplicaTokens:
 
 
 class Carried(NamedTuple):
-    """What one replica of a variant carries, and what that stands on."""
+    """What one replica of a variant carries, and how that is known."""
 
     tokens: int
     basis: CapacityBasis
@@ -128,7 +127,7 @@ class VariantTokens:
 
 
 def read(reports: Sequence[VariantReadings]) -> tuple[list[VariantTokens], MeanRequest]:
-    """Return the variants of a model, and its mean request: over the replicas that know theirs."""
+    """Return the variants of a model, and its mean request over the replicas that report theirs."""
     known = [request for report in reports for pod in report.replicas if (request := _request(pod)).known]
     prompts, answers = [each.input_tokens for each in known], [each.output_tokens for each in known]
     typical = MeanRequest(mean(prompts), mean(answers), mean([each.hit_rate for each in known]), known=bool(known))
@@ -139,7 +138,7 @@ def read(reports: Sequence[VariantReadings]) -> tuple[list[VariantTokens], MeanR
 
 
 def totals(model: Sequence[VariantTokens], amount: Callable[[ReplicaTokens], float]) -> list[float]:
-    """Return an amount per variant. A replica that cannot be judged is taken for as busy as the others are."""
+    """Return an amount per variant. A replica that cannot be judged counts as busy as the others."""
     amounts = [[amount(reading) for reading in variant.readings] for variant in model]
     everything = mean([found for own in amounts for found in own])
     return [
@@ -149,7 +148,7 @@ def totals(model: Sequence[VariantTokens], amount: Callable[[ReplicaTokens], flo
 
 
 def gap(replicas: Sequence[ReplicaMetrics]) -> str:
-    """Return in words what the first replica lacks that cannot be judged; there is at least one."""
+    """Return in words which sample is missing at the first replica that cannot be judged; there must be one."""
     replica = next(replica for replica in replicas if _reading(replica, _UNKNOWN_REQUEST) is None)
     size = (replica.engine or _NO_ENGINE).kv_capacity_tokens
     samples = (("KV usage", replica.kv_usage), ("queue length", replica.queue_length), ("KV cache size", size))
@@ -206,7 +205,7 @@ def learn(
 ) -> tuple[list[VariantTokens], LearnedCapacity]:
     """Return the variants with what a replica of each carries, and what is known after a cycle.
 
-    Without ``derive`` only what has been observed bounds the replicas that report. ``now`` is in seconds since the
+    Without ``derive``, the arguments of engines do not bound the replicas that report. ``now`` is in seconds since the
     epoch.
     """
     # Histories of k2. A cycle adds one value per kind, the median over its queueing replicas, so that one odd pod does
@@ -225,9 +224,9 @@ def learn(
             histories[kind] = history.append(median(bound), now=now)
         elif history.values and most > history.mean:
             histories[kind] = history.append(most, now=now)
-    # What a replica of each variant carries: the median over those that report. And its record: one that no longer
-    # describes the Deployment is replaced. Without replicas a live record stays as it was and takes over the
-    # Deployment's parameters; one from a Deployment is read again.
+    # What a replica of each variant carries is the median over those that report. A record that no longer describes the
+    # Deployment is replaced. Without replicas, a live record stays and takes over the Deployment's parameters, and a
+    # record from a Deployment is read again.
     records = {record.variant: record for record in known.records}
     live: list[Carried | None] = []
     for each in model:
@@ -268,7 +267,7 @@ def learn(
             record = CapacityRecord(*engines, *sizes, LearnedFrom.DEPLOYMENT, now, parameters)
         if record is not None:
             records[variant.key] = record
-    # What it carries where none reports
+    # What a replica carries if none of its variant reports
     variants = []
     for each, own in zip(model, live, strict=True):
         variant = each.progress.variant
@@ -285,14 +284,15 @@ def memory_bound(kv_tokens: int, policy: SaturationPolicy) -> int:
 
 
 def compute_bound(queue: float, tokens_in_use: float, policy: SaturationPolicy) -> int:
-    """Return k2 as seen now: the tokens in use while requests queue, 0 when this says nothing about computation."""
+    """Return k2 as seen now: the tokens in use while requests queue, 0 if no queue shows a limit of computation."""
     return int(tokens_in_use) if queue >= policy.queue_length_threshold else 0
 
 
 def derived_capacity(parameters: VllmParameters | None, request: MeanRequest) -> int:
     """Return what the arguments of an engine let it carry of such requests; 0 when they do not tell.
 
-    At a time B tokens are computed per step and S sequences run; on the average half of an answer is there.
+    An engine computes a limited number of tokens per step, and a limited number of sequences at a time. On average it
+    holds half of an answer.
     """
     output = request.output_tokens
     if parameters is None or output <= 0:
@@ -303,7 +303,7 @@ def derived_capacity(parameters: VllmParameters | None, request: MeanRequest) ->
 
 
 def effective(k1: int, *, observed: int = 0, history: int = 0, derived: int = 0) -> tuple[int, CapacityBasis]:
-    """Return the smaller of k1 and k2, k2 being the first that is known of the three; and which one it is."""
+    """Return the smaller of k1 and k2, and how it is known. k2 is the first of the other three that is known."""
     bases = (CapacityBasis.OBSERVED, CapacityBasis.HISTORY, CapacityBasis.DERIVED)
     for k2, basis in zip((observed, history, derived), bases, strict=True):
         if k2 > 0:
@@ -346,7 +346,7 @@ def kind_of(variant: Variant, request: MeanRequest) -> EngineKind:
 
 
 def bucket_of(output_tokens: float) -> LengthBucket:
-    """Return which answers are equally long."""
+    """Return the bucket of answers of about this length."""
     if output_tokens < SHORT_ANSWER:
         return LengthBucket.SHORT
     return LengthBucket.MEDIUM if output_tokens < MEDIUM_ANSWER else LengthBucket.LONG
@@ -383,8 +383,8 @@ def measure(
         variants, lesson = learn(known, variants, typical, model.policy, derive=not relearning, now=now)
         lessons.append(lesson)
         readings = [reading for each in variants for reading in each.readings]
-        # Demand and capacity of the model, now and when all replicas on their way serve. A queue in front of the
-        # replicas that is not reported counts as empty.
+        # Demand and capacity of the model, now and when all replicas under way serve. A scheduler's queue that is not
+        # reported counts as empty.
         waiting, doubt, queue = 0.0, "", model.queue
         if queue is not None and not queue.size.state is queue.size_bytes.state is SampleState.MISSING:
             size, size_bytes = queue.size.fresh_value, queue.size_bytes.fresh_value
@@ -399,14 +399,14 @@ def measure(
         supply = math.fsum([each.progress.serving * each.carried.tokens for each in variants])
         counts = [each.progress.serving + each.progress.in_flight for each in variants]
         anticipated = math.fsum([count * each.carried.tokens for count, each in zip(counts, variants, strict=True)])
-        # Why nothing can be said. What waits asks for replicas even without any.
+        # Why the model holds. Waiting requests ask for replicas even if there are none.
         hold = absence(pods, failure=model.failure)
         if hold is None and not readings:
             words = f"none of {replicas_in_words(len(pods))} can be judged in tokens; {gap(pods)}"
             hold = Absence(Reason.METRICS_INCOMPLETE, words)
         elif hold is not None and hold.reason is Reason.NO_READY_REPLICAS and waiting > 0:
             hold = None
-        # What speaks against fewer replicas beside the numbers
+        # Reasons against fewer replicas beside the numbers
         unread = sum([each.unread for each in variants])
         objection = doubt
         if hold is not None:
@@ -421,8 +421,8 @@ def measure(
             objection = "the length of the waiting requests is not known"
         unfirm = [each for each in variants if each.progress.serving and each.carried.observations < FIRM_OBSERVATIONS]
         unsure = relearning or any(each.carried.basis is not CapacityBasis.KV_CACHE for each in unfirm)
-        # Nothing grows while replicas of unknown capacity are on their way, or any replicas before the first one
-        # serves. While capacity is learned, nothing grows either as long as all replicas of a variant are unread.
+        # Nothing grows while replicas of unknown capacity are under way, or while any are under way and none serves.
+        # While capacity is learned again, nothing grows either as long as all replicas of a variant are unread.
         blind = any(each.progress.in_flight and not (ready and each.carried.tokens > 0) for each in variants)
         unseen = [each.progress for each in variants if not each.readings]
         blind = blind or (relearning and any(progress.serving or progress.in_flight for progress in unseen))
@@ -430,7 +430,7 @@ def measure(
         if hold is None and not blind:
             # Growth follows the tokens that are held, and at most as many tokens that wait. A longer queue has piled up
             # while replicas were too few or still loading: replicas for all of it would come when it is gone. A queue
-            # in the replicas that is already getting shorter does not count. If no tokens are held, all that wait do.
+            # in the replicas that is getting shorter does not count. If no tokens are held, all waiting tokens count.
             held = math.fsum(totals(variants, lambda reading: reading.held))
             shorter = sum([each.waiting for each in readings]) < sum([each.queue for each in readings]) * _DRAINING
             waits = max(0.0, 0.0 if shorter else math.fsum(demands) - held) + waiting
@@ -440,8 +440,8 @@ def measure(
             short = min(short, smallest) if unsure else short
         peak = math.fsum([*totals(variants, lambda reading: reading.peak_demand), waiting])
         free = 0.0 if objection else left_over(demand=peak, supply=supply, policy=model.policy)
-        # A shrink under way goes on while it leaves what a new one would have to leave. Where an objection would stop a
-        # new one, it has to leave what the demand needs.
+        # A shrink under way goes on while it leaves what a new one would have to leave. If an objection would stop a
+        # new one, it must leave what the demand needs.
         least = demand / (model.policy.scale_up_threshold or 1.0) if objection else supply - free
         required = anticipated + short if short > 0 else min(least, anticipated)
         carried = {each.progress.variant.key: each.carried for each in variants}
@@ -468,12 +468,12 @@ def measure(
 
 
 def missing(*, demand: float, anticipated: float, policy: SaturationPolicy) -> float:
-    """Return what is missing to stay below U, given the replicas there are and those on their way; U = 0: nothing."""
+    """Return the tokens missing to stay below the scale-up threshold, replicas under way included; 0 without one."""
     threshold = policy.scale_up_threshold
     return max(0.0, min(demand / threshold, AMPLE) - anticipated) if threshold > 0 else 0.0
 
 
 def left_over(*, demand: float, supply: float, policy: SaturationPolicy) -> float:
-    """Return what could go of what serves before the utilization reaches D; D = 0: nothing."""
+    """Return the tokens that could go before utilization reaches the scale-down boundary; 0 without one."""
     boundary = policy.scale_down_boundary
     return max(0.0, supply - min(demand / boundary, AMPLE)) if boundary > 0 else 0.0

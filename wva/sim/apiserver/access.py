@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens, and what their owners may do; ``reviews`` asks the same questions for others.
+"""Bearer tokens, and the permissions of their owners. ``reviews`` answers the same questions about other users.
 
 By default every client is authenticated and everything is allowed. A test sets ``tokens`` to require one, and
 ``authorize`` to refuse. Tokens of ServiceAccounts are issued on request and are good for their audiences and time.
@@ -30,7 +30,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class IssuedToken:
-    """What an issued token is good for; ``expires_at`` in seconds since the epoch."""
+    """An issued token; ``expires_at`` is in seconds since the epoch."""
 
     user: User
     audiences: tuple[str, ...]
@@ -39,7 +39,7 @@ class IssuedToken:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What a client wants to do, in the words of RBAC. ``path`` is set instead of a resource for other URLs."""
+    """The attributes of a request, as RBAC names them. Other URLs have ``path`` instead of a resource."""
 
     verb: str
     group: str = ""

@@ -1,4 +1,4 @@
-"""Server-side apply: merging what a manager wants, with conflicts, force and removal of fields given up.
+"""Server-side apply: merges a manager's configuration, with conflicts, force and removal of fields given up.
 
 In go the stored object (or None), the configuration that a manager applies and who it is; out comes the new object
 with its ``managedFields``. Objects that were never applied carry no ``managedFields``: tracking starts with the first
@@ -25,7 +25,7 @@ BEFORE: Final = "before-first-apply"
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who writes, through which subresource, at what time (RFC 3339), and whether conflicts are taken over."""
+    """The manager of a write, its subresource and time (RFC 3339), and whether it takes over conflicting fields."""
 
     manager: str
     time: str
@@ -65,7 +65,7 @@ def apply(spec: KindSpec, live: Object | None, config: Object, writer: Writer) -
 
 
 def record_update(spec: KindSpec, old: Object, new: JsonObject, writer: Writer) -> None:
-    """Move the ownership of what an ordinary write changed to its writer, in ``new``'s metadata, if it is tracked."""
+    """Move the ownership of changed fields to the writer of an ordinary write, in ``new``'s metadata, if tracked."""
     metadata = metadata_of(new)
     if not metadata_of(old).get("managedFields"):
         metadata.pop("managedFields", None)

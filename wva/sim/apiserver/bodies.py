@@ -1,4 +1,4 @@
-"""Request bodies: which media types are read for which verb, and what is in them."""
+"""Reads request bodies, by the media types of each verb."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OBJECT_TYPES: Final = ("application/json", "application/yaml")
 
 
 class _Loader(yaml.CSafeLoader):
-    """YAML without time stamps: what looks like one stays a text, as in JSON."""
+    """A YAML loader that keeps time stamps as text, as in JSON."""
 
 
 _Loader.yaml_implicit_resolvers = {

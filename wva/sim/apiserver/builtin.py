@@ -55,7 +55,7 @@ def _selector_is_fixed(new: Object, old: Object | None) -> list[ValidationProble
 
 
 def _stateful_set(new: Object, old: Object | None) -> list[ValidationProblem]:
-    """Find what else changed than the few fields of a StatefulSet that may."""
+    """Find changes of a StatefulSet outside the few fields that may change."""
     problems = _selector_is_fixed(new, None)
     before, after = ({} if each is None else dict(each["spec"]) for each in (old, new))
     for field in _CHANGEABLE:

@@ -1,4 +1,4 @@
-"""What a server has in its cache for lists: as a rule the present state, and on demand one that stands still.
+"""A server's cache for lists. It has the present state, or on demand one that stands still.
 
 One of several API servers may lag behind, or have just started. It answers lists at version "0", and those that need
 not be newer than its cache, from there, refuses to answer for a later version, and reads what is asked for without a
@@ -24,7 +24,7 @@ class Cached:
         self._version = 0
 
     def stop(self) -> None:
-        """Stand still at the present state."""
+        """Keep the present state until ``go_on``."""
         journal = self._journal
         self._stopped = {spec.name: tuple(journal.collection(spec).records()) for spec in journal.kinds}
         self._version = journal.version

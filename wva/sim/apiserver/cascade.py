@@ -1,4 +1,4 @@
-"""What a deletion takes with it: dependents by ``ownerReferences``, and the contents of a namespace.
+"""Cascading deletion: of dependents by ``ownerReferences``, and of the contents of a namespace.
 
 The real cluster does this in controllers, after the fact; here it happens inside the deletion, in a fixed order, which
 keeps the embedded world deterministic. A dependent with another living owner only loses the reference.
@@ -20,7 +20,7 @@ class Writes(Protocol):
     """The verbs that a cascade needs."""
 
     def delete(self, kind: KindSpec, key: Key) -> Object:
-        """Delete an object, with what depends on it."""
+        """Delete an object and its dependents."""
         ...
 
     def disown(self, kind: KindSpec, key: Key, uid: str) -> None:
@@ -29,7 +29,7 @@ class Writes(Protocol):
 
 
 class Cascade:
-    """Knows who depends on whom."""
+    """Knows the dependents of each object."""
 
     def __init__(self, journal: Journal) -> None:
         """Follow every change of ``journal``."""
@@ -60,7 +60,7 @@ class Cascade:
         return [(spec, place[1]) for place, spec in sorted(known.items(), key=lambda entry: entry[0])]
 
     def after_removal(self, change: ObjectWrite, writes: Writes) -> None:
-        """Delete what the removed object owned; finish its namespace when that waited for it."""
+        """Delete the dependents of the removed object, and its namespace if that waited for it."""
         uid = str(metadata_of(change.object).get("uid", ""))
         for spec, key in self.dependents(uid):
             record = self._journal.collection(spec).get(key)

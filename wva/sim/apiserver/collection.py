@@ -28,7 +28,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class ChangeType(StrEnum):
-    """What happened to an object, in the words of watch events."""
+    """The type of a change, as watch events name it."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -72,7 +72,7 @@ class ObjectWrite:
 
     @property
     def type(self) -> ChangeType:
-        """What happened, seen by a watcher without a selector."""
+        """The type of the change for a watcher without a selector."""
         if self.after is None:
             return ChangeType.DELETED
         return ChangeType.ADDED if self.before is None else ChangeType.MODIFIED

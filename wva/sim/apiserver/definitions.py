@@ -17,7 +17,7 @@ from wva.sim.apiserver.objects import Object, metadata_of
 
 
 class Verbs(Protocol):
-    """What following definitions needs of the store."""
+    """The verbs of the store that definitions need."""
 
     def delete(self, kind: Kind, key: Key) -> Object:
         """Delete an object."""

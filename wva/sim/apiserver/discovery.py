@@ -24,7 +24,7 @@ _HEALTH: Final = frozenset({"healthz", "livez", "readyz"})
 
 
 def document(kinds: Registry, path: str) -> JsonObject | str | None:
-    """Return what is served at a path that names no resource: a document, a text, or None for nothing."""
+    """Return the answer for a path that names no resource: a document, a text, or None."""
     found: JsonObject | str | None = None
     match path.strip("/").split("/"):
         case [health] if health in _HEALTH:

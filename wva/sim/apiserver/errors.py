@@ -17,7 +17,7 @@ class ServedError(Exception):
     """A request that is refused: HTTP ``code``, machine-readable ``reason``, ``message`` and ``details``."""
 
     def __init__(self, code: int, reason: str, message: str, *, details: Object | None = None) -> None:
-        """Keep what the ``Status`` body says."""
+        """Keep the content of the ``Status`` body."""
         super().__init__(message)
         self.code = int(code)
         self.reason = reason
@@ -62,7 +62,7 @@ def already_exists(spec: KindSpec, name: str) -> ServedError:
 
 
 def conflict(spec: KindSpec, name: str, why: str) -> ServedError:
-    """Refuse: the object is not what the writer believes."""
+    """Refuse: the object differs from the writer's expectation."""
     text = f'Operation cannot be fulfilled on {spec.name} "{name}": {why}'
     return ServedError(HTTPStatus.CONFLICT, "Conflict", text, details=_of(spec, name))
 

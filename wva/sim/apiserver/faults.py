@@ -1,4 +1,4 @@
-"""Faults on demand: what an API server and the network before it do to a client on a bad day.
+"""Faults on demand, of an API server and of the network before it.
 
 Request faults wait in a list; each request takes the first one that fits. Stream faults act on the open watches.
 """
@@ -46,7 +46,7 @@ def matching(*, verb: str = "", resource: str = "", subresource: str | None = No
 
 @dataclass(slots=True)
 class _Fault:
-    """One planned misfortune: ``status`` None lets the request pass, 0 drops the connection."""
+    """One planned fault. ``status`` None lets the request pass, and 0 drops the connection."""
 
     match: Match
     remaining: int | None
@@ -91,7 +91,7 @@ class ApiServerFaults:
         self._planned.append(_Fault(match, times, 0))
 
     def clear(self) -> None:
-        """Plan no faults any more, let stalled streams flow and the cache follow."""
+        """Remove all planned faults, let stalled streams flow, and let the cache follow."""
         self._planned.clear()
         self._cached.go_on()
         self._watches.resume()
@@ -130,7 +130,7 @@ class ApiServerFaults:
         self._watches.expire()
 
     def stall_watches(self) -> None:
-        """Send no more bytes on any watch, open or new: the other side of a half-open connection."""
+        """Send no more bytes on any watch, open or new, as on a half-open connection."""
         self._watches.stall()
 
     def resume_watches(self) -> None:

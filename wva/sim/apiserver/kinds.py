@@ -1,4 +1,4 @@
-"""What the API server knows of a kind, and the registry of the kinds it serves.
+"""The definition of a kind, and the registry of the kinds that the API server serves.
 
 A ``KindSpec`` comes from ``builtin`` (the kinds of Kubernetes itself that the product or its world uses) or from a
 CustomResourceDefinition document. One version per kind is served: the storage version. The registry may change while

@@ -1,4 +1,4 @@
-"""What happens to an object on its way into the store: the rules that hold for every kind.
+"""The rules for every object that is written to the store.
 
 Pure functions: the new object and the old one go in, the object to store comes out, or an ApiError. The server owns
 ``uid``, ``creationTimestamp``, ``generation`` and the deletion marks; status and the rest never travel in one request
@@ -64,7 +64,7 @@ def check_type(spec: KindSpec, value: Object) -> None:
 
 
 def fresh_metadata(value: Object) -> JsonObject:
-    """Return the metadata of an object to be created, without what only the server may set."""
+    """Return the metadata of a new object, without the fields that only the server may set."""
     given = metadata_of(value)
     return {field: given[field] for field in _FROM_CLIENT if given.get(field)}
 

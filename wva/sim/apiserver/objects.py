@@ -27,7 +27,7 @@ def clone(value: Json) -> Json:
 
 
 def lookup(value: Json, path: Path) -> Json:
-    """Return what stands at ``path``, or ``MISSING``."""
+    """Return the value at ``path``, or ``MISSING``."""
     for field in path:
         if not isinstance(value, dict) or field not in value:
             return MISSING

@@ -1,4 +1,4 @@
-"""How a store is set up and how its writes are done."""
+"""Options of a store and of its writes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ignore(paths: list[str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """How a write is done: by which field manager, for a dry run only, with what to do about unknown fields."""
+    """The options of a write: its field manager, whether it is a dry run, and the treatment of unknown fields."""
 
     manager: str = "simulation"
     dry_run: bool = False

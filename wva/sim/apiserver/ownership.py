@@ -36,7 +36,7 @@ class Ownership:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """What tells this entry from the others."""
+        """The key of this entry among the others."""
         return (self.manager, self.operation, self.subresource, self.api_version)
 
     def with_fields(self, fields: Iterable[Steps]) -> Ownership:
@@ -96,7 +96,7 @@ def without(value: Object, removed: frozenset[Steps], shape: Shape) -> JsonObjec
 
 
 def _without(value: Json, removed: frozenset[Steps], shape: Shape, path: Steps) -> Json | None:
-    """Return what remains at ``path``, None when nothing does."""
+    """Return the rest of the value at ``path``, or None if it is empty."""
     if path in removed:
         return None
     if isinstance(value, dict) and value and not shape.atomic_map:

@@ -1,4 +1,4 @@
-"""The reading half of the store: what is there, at which version, and who wants to know of changes."""
+"""The reading half of the store: objects, versions and subscriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request asks for: the parts of a Kubernetes URL, and the log of all requests for tests to count."""
+"""The parts of a Kubernetes URL, and the log of all requests, which tests count."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class ApiRequestLog:
         self._counts[info.verb, info.resource_name, info.subresource] += 1
 
     def count(self, verb: str = "", *, resource: str = "", subresource: str | None = None) -> int:
-        """Return how many requests fit. Empty texts fit everything; ``subresource=""`` means the object itself."""
+        """Return the number of matching requests. ``subresource=""`` means the object itself."""
         return sum(
             number
             for (known_verb, known_resource, known_subresource), number in self._counts.items()

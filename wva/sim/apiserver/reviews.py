@@ -1,4 +1,4 @@
-"""What is asked of the server about others: token and access reviews, and tokens for ServiceAccounts.
+"""Token and access reviews, and tokens for ServiceAccounts.
 
 None of it is stored. A body goes in, the same object with its status comes out, or the refusal of the real server.
 """
@@ -35,7 +35,7 @@ _SHORTEST_SECONDS: Final = 600
 
 
 class ReviewAnswers:
-    """Answers with what the server's access says."""
+    """Answers reviews with the server's ``Access``."""
 
     def __init__(self, access: Access, store: ObjectStore) -> None:
         """Ask ``access``; ServiceAccounts are those of ``store``."""
@@ -115,7 +115,7 @@ class ReviewAnswers:
 
 
 def _asked(kind: str, body: Object) -> Attributes:
-    """Return what is asked about. Raises ApiError 422 unless it is one thing."""
+    """Return the subject of a review. Raises ApiError 422 unless there is exactly one."""
     resource = lookup(body, ("spec", "resourceAttributes"))
     path = lookup(body, ("spec", "nonResourceAttributes"))
     if isinstance(resource, dict) == isinstance(path, dict):

@@ -72,7 +72,7 @@ def rescaled(spec: KindSpec, value: Object, scale: Object) -> JsonObject:
 
 
 def replica_problems(paths: ScalePaths, value: Object) -> Iterator[ValidationProblem]:
-    """Find what the scale subresource could not express: wanted or current numbers that are no 32-bit counts."""
+    """Find numbers that the scale subresource cannot express, because they are no 32-bit counts."""
     for path in (paths.spec_replicas, paths.status_replicas):
         number = lookup(value, path)
         field = "." + ".".join(path)

@@ -21,7 +21,7 @@ _COMMA: Final = re.compile(r",(?![^(]*\))")  # commas inside parentheses separat
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a kind a list or a watch wants. An empty namespace means all of them."""
+    """The objects of a kind that a list or a watch wants. An empty namespace means all namespaces."""
 
     namespace: str = ""
     predicates: tuple[Predicate, ...] = ()

@@ -33,7 +33,7 @@ def apply_defaults(value: JsonObject, schema: Schema) -> None:
 
 
 def validate(value: Object, schema: Schema) -> list[ValidationProblem]:
-    """Return what is wrong with an object, in the order of the schema's fields."""
+    """Return the problems of an object, in the order of the schema's fields."""
     return list(_validate(dict(value), schema, "", skip=TYPE_META))
 
 

@@ -20,7 +20,7 @@ _RFC3339: Final = re.compile(r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[
 
 
 def value_problems(value: Json, schema: Mapping[str, Any], path: str) -> Iterator[ValidationProblem]:
-    """Yield what is wrong with ``value`` itself; nested values are the caller's."""
+    """Yield the problems of ``value`` itself. The caller checks nested values."""
     wrong_type = _type_problem(value, schema, path)
     if wrong_type is not None:
         yield wrong_type

@@ -28,13 +28,13 @@ class WatchTransport(Protocol):
     """The connection under a watch."""
 
     def abort(self) -> None:
-        """Break it at once."""
+        """Break the connection at once."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRequest:
-    """What a client asks a watch for. ``version`` None starts with the present state as ADDED events."""
+    """The request of a watch. ``version`` None starts with the present state as ADDED events."""
 
     selection: Selection
     version: int | None = None
@@ -47,7 +47,7 @@ class Watch:
     """One open stream."""
 
     def __init__(self, journal: Journal, collection: Collection, request: WatchRequest) -> None:
-        """Fill the buffer with what the client missed, and follow the collection from there on."""
+        """Fill the buffer with the changes that the client missed, and follow the collection from there on."""
         self._journal = journal
         self._collection = collection
         self._request = request
@@ -83,7 +83,7 @@ class Watch:
         self._wake.set()
 
     def on_end(self) -> None:
-        """End the stream after what is buffered."""
+        """End the stream after its buffered lines."""
         self._ended = True
         self._wake.set()
 
@@ -134,7 +134,7 @@ class Watch:
 
 
 class Watches:
-    """All open streams of a server, and what can befall them together."""
+    """All open streams of a server, and the faults that affect all of them."""
 
     def __init__(self, journal: Journal) -> None:
         """Start without streams, flowing."""

@@ -1,4 +1,4 @@
-"""Backtest: what other policies would have done with a user's own traffic, from Prometheus to a page with plots.
+"""Backtest: plays other policies on a user's own traffic, from Prometheus to a page with plots.
 
 - ``queries``  what is asked of Prometheus about one model
 - ``fetch``    asks for it chunk by chunk; each chunk is kept and not asked for again

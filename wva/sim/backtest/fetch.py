@@ -1,4 +1,4 @@
-"""Range queries about one model, chunk by chunk: each chunk is kept in a file and not asked for again.
+"""Range queries about one model, in chunks. Each chunk is kept in a file and is not queried again.
 
 Prometheus is the user's own, and in use. There is one query at a time, a pause after each, and a longer one after a
 failure. A query whose answer is too large or takes too long is asked for in halves.
@@ -21,9 +21,9 @@ from wva.sim.backtest.queries import VISIBLE_MODELS, queries
 
 POINTS_PER_QUERY: Final = 480
 MAX_POINTS: Final = 20_000
-"""Of a whole history: a week at 30 s."""
+"""The most points of a history: a week at 30 s."""
 MAX_SERIES: Final = 20_000
-"""Of one answer: twenty bounds of a thousand pods."""
+"""The most series of one answer: twenty bounds of a thousand pods."""
 
 _TIMEOUT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.05
@@ -65,7 +65,7 @@ class ModelSpan:
 
     @property
     def count(self) -> int:
-        """How many points there are."""
+        """The number of points."""
         return int((self.end - self.start) // self.step_seconds) + 1
 
     @property
@@ -85,7 +85,7 @@ class Chunk(msgspec.Struct, frozen=True):
 _decoder: Final = msgspec.json.Decoder(Chunk)
 
 Progress = Callable[[int, int], None]
-"""Is told how many chunks of how many there are."""
+"""Called with the number of finished chunks and of all chunks."""
 
 
 async def fetch(
@@ -97,7 +97,7 @@ async def fetch(
     address: str = "",
     progress: Progress = lambda _done, _all: None,
 ) -> list[Chunk]:
-    """Return the chunks of a span in order of time, from the folder where they are there already.
+    """Return the chunks of a span in order of time, from the folder if they are already there.
 
     ``address`` is that of the source: what another one has answered is not taken.
 
@@ -134,14 +134,14 @@ async def visible_models(source: RangeQuerier, start: float, end: float, *, cloc
 
 @dataclass(frozen=True, slots=True)
 class _Asker:
-    """Asks politely."""
+    """Sends one query at a time, and pauses after each."""
 
     source: RangeQuerier
     step_seconds: float
     clock: Clock
 
     async def ask(self, name: str, text: str, start: float, end: float) -> tuple[RangeSeries, ...]:
-        """Answer one query, in halves where it is too much at once."""
+        """Answer one query, in halves if it is too large."""
         points = int((end - start) // self.step_seconds) + 1
         try:
             found = await self._patiently(name, text, start, end)
@@ -195,7 +195,7 @@ def _parts(span: ModelSpan) -> Iterator[tuple[float, float]]:
 
 
 def _read(path: Path) -> Chunk | None:
-    """Return a chunk that was kept; None without one, or for a file that is none."""
+    """Return a kept chunk, or None if the file is missing or damaged."""
     try:
         return _decoder.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -203,6 +203,6 @@ def _read(path: Path) -> Chunk | None:
 
 
 def _digest(address: str, span: ModelSpan, texts: Mapping[str, str]) -> str:
-    """Return a name for what is asked, and where: other queries have other files."""
+    """Return a name for the queries and the address. Other queries have other files."""
     about = repr((address, span.namespace, span.model_id, span.step_seconds, sorted(texts.items())))
     return blake2b(about.encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""Parameters of an engine that explain what was seen of the pods of a variant, and how far they do not.
+"""The fit: parameters of an engine that explain the metrics of a variant's pods, and the errors that remain.
 
 What is known of a pod over a window are means: requests running, KV usage, time between tokens, time to first token,
 prompt tokens per second. The engine is one whose step takes
@@ -41,9 +41,9 @@ _QUEUED: Final = 0.05
 _PRIOR_WEIGHT: Final = 0.02
 """A factor of e beside the prior counts as much as an error of 2 % in every sample."""
 _TTFT_WEIGHT: Final = 0.3
-"""The time to first token says least of the mean step, and the model is coarsest there."""
+"""The time to first token weighs less, because the model of it is the least exact."""
 _NOTHING: Final = 1e-12
-"""Stands for a parameter of 0 in logarithms: it stays there."""
+"""The value of a parameter of 0 in logarithms."""
 _ROUNDS: Final = 60
 _BUSIEST: Final = 0.95
 """The share of an engine's time that computing prompts can take."""
@@ -53,7 +53,7 @@ _ROOM: Final = 0.85
 
 @dataclass(frozen=True, slots=True)
 class SignalError:
-    """How well a signal is explained: over so many windows, the median of the relative error, and of its size."""
+    """The error of one signal: the number of windows, and the medians of the relative error and of its size."""
 
     signal: str
     samples: int
@@ -63,7 +63,7 @@ class SignalError:
 
 @dataclass(frozen=True, slots=True)
 class FittedEngine:
-    """The engine of a variant. ``prior`` names where the parameters began; ``notes`` say what was not seen."""
+    """The engine of a variant. ``prior`` names the starting point of the fit; ``notes`` name missing data."""
 
     variant: str
     prior: str
@@ -92,7 +92,7 @@ class _Windows:
 
 
 def fit(variant: VariantHistory, history: RecordedHistory) -> FittedEngine:
-    """Return the engine that explains a variant best, from whichever start explains most."""
+    """Return the engine that explains a variant best, over all starting points."""
     priors, notes = _priors(variant.accelerator, history.span.model_id), []
     if not _known(variant.accelerator):
         notes.append(
@@ -122,7 +122,7 @@ def fit(variant: VariantHistory, history: RecordedHistory) -> FittedEngine:
 
 @dataclass(frozen=True, slots=True)
 class _StartingPoint:
-    """Parameters to begin with, and what they are called."""
+    """Parameters to begin with, and their name."""
 
     name: str
     parameters: EngineParameters
@@ -133,7 +133,7 @@ def _known(accelerator: str) -> bool:
 
 
 def _priors(accelerator: str, model_id: str) -> list[_StartingPoint]:
-    """Return where a fit may begin: the preset of the accelerator, and engines derived for a model that is known."""
+    """Return the starting points: the preset of the accelerator, and the engine derived for a known model."""
     found = []
     if accelerator in PRESETS:
         found.append(_StartingPoint(accelerator, PRESETS[accelerator]))
@@ -172,7 +172,7 @@ def _resident_tokens(history: RecordedHistory) -> float:
 
 
 def _sized(prior: EngineParameters, tokens: float, history: RecordedHistory, windows: _Windows) -> EngineParameters:
-    """Return the prior with the KV cache that was seen, and with the slots, if the engine was seen to fill them."""
+    """Return the prior with the recorded KV cache size, and with the slots if the engine filled them."""
     blocks = max(1, round(tokens / prior.block_size))
     full = windows.running[(windows.waiting >= _SATURATED) & (windows.kv_usage < _ROOM)]
     slots = max(1, round(float(np.quantile(full, 0.9)))) if len(full) >= ENOUGH_SAMPLES else prior.max_num_seqs
@@ -235,7 +235,7 @@ _FITTED: Final = (
 
 
 def _solve(start: EngineParameters, windows: _Windows, tokens: float) -> tuple[float, EngineParameters]:
-    """Return the least sum of squares that is found from a start, and its parameters."""
+    """Return the least sum of squares from a starting point, and its parameters."""
     origin = np.log([max(getattr(start, name), _NOTHING) for name in _FITTED])
     calm = windows.waiting <= _QUEUED * windows.running
 
@@ -262,7 +262,7 @@ def _solve(start: EngineParameters, windows: _Windows, tokens: float) -> tuple[f
 
 
 def _least_squares(residuals: Callable[[Column], Column], start: Column) -> Column:
-    """Return where the sum of squares is least, from a start. Logarithms move by at most 1 per round."""
+    """Return the least sum of squares from a starting point. Logarithms move by at most 1 per round."""
     theta, damping = start.copy(), 1e-2
     value = residuals(theta)
     for _ in range(_ROUNDS):

@@ -28,7 +28,7 @@ _HASHES: Final = 2
 
 
 class NoHistoryError(ValueError):
-    """The answers are not enough; the text says what is missing, for people."""
+    """The answers are not enough. The message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class VariantHistory:
 
 @dataclass(frozen=True, slots=True)
 class RecordedHistory:
-    """What Prometheus knows of a model over a span. ``queue`` are the requests that waited at the gateway.
+    """The history of a model over a span. ``queue`` are the requests that waited at the gateway.
 
     ``buckets`` has a column for each bound of a histogram: observations per second up to that bound.
     """
@@ -77,18 +77,18 @@ class RecordedHistory:
         return [pod for variant in self.variants for pod in variant.pods]
 
     def total(self, signal: str) -> Column:
-        """Return a signal summed over all pods; 0 where none reports."""
+        """Return the sum of a signal over all pods; 0 if none reports."""
         columns = [pod.signals[signal] for pod in self.pods]
         return np.nansum(columns, axis=0) if columns else np.zeros(self.span.count)
 
     def mean(self, part: str, whole: str) -> float | None:
-        """Return the mean over all pods and the whole time of what two counters make: sum and count."""
+        """Return the mean of two counters, sum and count, over all pods and the whole time."""
         count = float(self.total(whole).sum())
         return float(self.total(part).sum()) / count if count > 0 else None
 
 
 def history(span: ModelSpan, chunks: Sequence[Chunk]) -> RecordedHistory:
-    """Return the history that the chunks of a span tell. Raises NoHistoryError when no pod reports."""
+    """Return the history in the chunks of a span. Raises NoHistoryError if no pod reports."""
     table = _Table(span, chunks)
     by_pod = {signal: table.columns(signal, "pod") for signal in BY_POD}
     names = sorted({pod for columns in by_pod.values() for pod in columns})
@@ -185,7 +185,7 @@ class _Table:
 
 
 def start_up_seconds(variant: VariantHistory, step_seconds: float) -> list[float]:
-    """Return how long each growth took from the published number to as many pods that report."""
+    """Return the seconds of each growth from the published number until as many pods report."""
     reporting: NDArray[Any] = np.sum([~np.isnan(pod.signals["running"]) for pod in variant.pods], axis=0)
     found = []
     for place, (before, after) in enumerate(pairwise(variant.desired), start=1):

@@ -1,4 +1,4 @@
-"""Runs in a scenario fitted to a history: policies of the registry, WVA with other ConfigMaps, and what really ran."""
+"""Plays policies of the registry, WVA with other ConfigMaps, and the recorded replicas in a fitted scenario."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ AS_RECORDED: Final = "as recorded"
 
 @dataclass(frozen=True, slots=True)
 class AsRecorded:
-    """Asks for the replicas that really ran, step by step."""
+    """The policy that sets the recorded replicas, step by step."""
 
     period_seconds: float
     replicas: Mapping[str, Sequence[int]]
 
     def act(self, stage: StageView, now_seconds: float) -> None:
-        """Set every variant to what ran at this time."""
+        """Set every variant to its recorded replicas of this time."""
         for name, row in self.replicas.items():
             stage.scale(name, row[min(int(now_seconds / self.period_seconds), len(row) - 1)])
 
@@ -49,5 +49,5 @@ class Play:
 
 
 def digest(*about: object) -> str:
-    """Return a name for what the names of policies mean: runs with another meaning are kept in another folder."""
+    """Return a digest of the named setups: runs with other setups are kept in another folder."""
     return blake2b(repr(about).encode(), digest_size=8).hexdigest()

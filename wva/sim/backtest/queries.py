@@ -1,4 +1,4 @@
-"""What is asked of Prometheus about one model: a range query for each signal.
+"""The range queries about one model: one for each signal.
 
 Everything that comes from outside stands in a quoted string. Series of a pod are the sum over its engines. A series
 that is scraped twice counts once.
@@ -27,7 +27,7 @@ _RATES: Final = {
     "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_queries"),
     "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits"),
 }
-"""Counters by signal, with the name that older engines give them second."""
+"""Counters by signal. The second name is that of older engines."""
 _BUCKETS: Final = {
     "ttft_bucket": "vllm:time_to_first_token_seconds_bucket",
     "prompt_bucket": "vllm:request_prompt_tokens_bucket",

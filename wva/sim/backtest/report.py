@@ -1,4 +1,4 @@
-"""What really ran against what each policy would have run: Markdown, and the scorecard's page with plots."""
+"""The recorded run beside the run of each policy: as Markdown, and as the scorecard's page with plots."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _COLUMNS: Final = tuple(column for column in shown.COLUMNS if column.figure in _
 
 
 def keep(found: Backtest, folder: Path) -> None:
-    """Write what runs need. Raises OSError."""
+    """Write the backtest to the folder. Raises OSError."""
     text = msgspec.json.format(msgspec.json.encode(found), indent=1)
     (folder / DOCUMENT).write_bytes(text)
 
 
 def read(folder: Path) -> Backtest:
-    """Return what ``keep`` wrote. Raises OSError and msgspec.DecodeError."""
+    """Return the backtest that ``keep`` wrote. Raises OSError and msgspec.DecodeError."""
     return _decoder.decode((folder / DOCUMENT).read_bytes())
 
 

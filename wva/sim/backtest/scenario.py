@@ -32,9 +32,9 @@ MAX_REQUESTS: Final = 10_000_000
 _ENOUGH_REQUESTS: Final = 60
 _LONGEST_AVERAGE_SECONDS: Final = 600.0
 _LENGTH_SECONDS: Final = 600.0
-"""Means of lengths are taken over so long."""
+"""The window of mean lengths."""
 _SCALER_SECONDS: Final = 30.0
-"""From a number that is published to a pod that is created: scrape, adapter and HPA."""
+"""The time from a published number to a new pod: scrape, adapter and HPA."""
 _SHORTEST_START_UP_SECONDS: Final = 10.0
 _ENOUGH_STARTS: Final = 3
 _LEAST_SHARED: Final = 0.02
@@ -70,7 +70,7 @@ class RecordedTraffic:
 
     @property
     def duration_seconds(self) -> float:
-        """How long it is."""
+        """The duration of the traffic."""
         return self.step_seconds * len(self.rates)
 
     def __call__(self, seed: int) -> Traffic:
@@ -88,7 +88,7 @@ class RecordedTraffic:
         )
 
     def _share(self, generator: np.random.Generator, /, *, arrival_seconds: Column, prompt_tokens: Ints) -> Prefixes:
-        """Let all prompts begin alike, as far as the cache held them."""
+        """Give all prompts a common beginning, by the share that the cache held."""
         if self.shared < _LEAST_SHARED:
             return nothing_shared(generator, arrival_seconds=arrival_seconds, prompt_tokens=prompt_tokens)
         common = np.rint(prompt_tokens * self.shared).astype(np.int64)
@@ -97,7 +97,7 @@ class RecordedTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Reality:
-    """What really ran. Shares are of the first tokens that came within the bound ``ttft_seconds`` of a histogram."""
+    """The recorded run. Shares are of the first tokens that came within the bound ``ttft_seconds`` of a histogram."""
 
     requests: float
     replica_hours: dict[str, float]
@@ -110,7 +110,7 @@ class Reality:
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """Everything that runs need, and what it comes from; what ``backtest.json`` holds.
+    """The content of ``backtest.json``: the input of runs, and its origin.
 
     ``replicas`` are those that ran, by variant and step.
     """
@@ -145,7 +145,7 @@ class Backtest:
 def backtest(
     history: RecordedHistory, fits: Sequence[FittedEngine], *, objectives: Objectives, start_up: StartUp | None = None
 ) -> Backtest:
-    """Return what to play. ``start_up`` None is taken from how long growth took, as far as that can be seen.
+    """Return the backtest of a history. Without ``start_up``, the growth of variants shows it as far as possible.
 
     Raises NoHistoryError for a history without requests, or with too many to play.
     """
@@ -250,7 +250,7 @@ def _step(history: RecordedHistory) -> float:
 
 
 def _smooth(rates: Column, step: float) -> Column:
-    """Return the mean of so many neighbours that they stand for enough requests."""
+    """Return means over as many neighbours as it takes to have enough requests."""
     mean = float(rates.mean())
     wanted = _LONGEST_AVERAGE_SECONDS if mean <= 0 else min(_LONGEST_AVERAGE_SECONDS, _ENOUGH_REQUESTS / mean)
     reach = int(wanted / step) // 2
@@ -261,7 +261,7 @@ def _smooth(rates: Column, step: float) -> Column:
 
 
 def _means(history: RecordedHistory, part: str, whole: str) -> tuple[float, ...]:
-    """Return for each step the mean, over some minutes, of what two counters make."""
+    """Return for each step the mean of two counters, sum and count, over some minutes."""
     every = max(1, int(_LENGTH_SECONDS / _step(history)))
     sums, counts = history.total(part), history.total(whole)
     mean = history.mean(part, whole) or 1.0

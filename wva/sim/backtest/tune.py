@@ -1,4 +1,4 @@
-"""Thresholds tried on a fitted scenario, and those worth choosing from.
+"""Tries thresholds on a fitted scenario, and finds the best ones.
 
 Two rounds: thresholds with the interval and the HPA's window that are in force, then intervals and windows with the
 best thresholds. A choice is worth looking at when no other serves as many requests in time for less.
@@ -18,7 +18,7 @@ from wva.sim.rivals.wva import WvaSetup
 from wva.sim.scorecard.card import Card, Cell
 
 DEFAULT: Final = "wva"
-"""The name of the defaults of the controller."""
+"""The policy name of the controller's defaults."""
 
 _KV_THRESHOLDS: Final = (0.7, 0.8, 0.9)
 _KV_TRIGGERS: Final = (0.05, 0.1, 0.2, 0.3)
@@ -101,7 +101,7 @@ def only(card: Card, names: Collection[str]) -> Card:
 
 
 def frontier(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield a table of choices worth looking at."""
+    """Yield a table of the best choices."""
     yield "## Worth choosing from"
     yield ""
     yield "Each serves more requests in time than all that cost less. A name tells K (`kvCacheThreshold`), k"
@@ -119,7 +119,7 @@ def frontier(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def proposal(choice: Choice, cell: Cell, default: Cell | None) -> Iterator[str]:
-    """Yield the lines that tell what to set and what it would have done."""
+    """Yield the lines with the settings and their result."""
     setup = choice.setup
     yield "## Proposed"
     yield ""

@@ -1,4 +1,4 @@
-"""``wva backtest``: what a user's own traffic would have met under other policies, from Prometheus to a page.
+"""``wva backtest``: plays other policies on a user's own traffic, from Prometheus to a page.
 
 Connection settings are those of the controller: ``PROMETHEUS_TOKEN_PATH`` and the others, from the environment.
 """
@@ -50,7 +50,7 @@ _LONGEST_AGO_DAYS: Final = 3660
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what names a history, how it is played, and the policies."""
+    """Add the flags of the history, of the runs and of the policies."""
     parser.description = (
         "Read the history of a model from Prometheus, fit simulated engines to it, and run policies on the same "
         "traffic. Writes a page with plots, and a summary. Needs the bench extra: in a clone of WVA, pip install "
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_history(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Add what names a history and how it is played."""
+    """Add the flags of the history and of the runs."""
     add = parser.add_argument
     add("--prometheus", required=required, metavar="URL", help="Prometheus with the history")
     start = "start of the history: ISO 8601, Unix seconds, or such as now-2h"
@@ -130,7 +130,7 @@ def _backtest(arguments: argparse.Namespace) -> None:
 
 
 def prepared(arguments: argparse.Namespace, folder: Path) -> Backtest:
-    """Return what runs need, from Prometheus; it is kept in the folder. Raises CommandError."""
+    """Return the backtest from Prometheus, and keep it in the folder. Raises CommandError."""
     from wva.sim.backtest.fit import fit
     from wva.sim.backtest.report import keep
     from wva.sim.backtest.scenario import backtest
@@ -181,7 +181,7 @@ def played(
 
 
 def of_the_stage(policy: Policy, found: Backtest) -> Policy:
-    """Return a policy as it holds for the model of the stage, which has another name than the user's own."""
+    """Return a policy for the model of the stage, whose name differs from the user's model."""
     from wva.sim.stage.observe import MODEL
 
     model = ModelKey(found.namespace, found.model_id)
@@ -207,7 +207,7 @@ def of_the_stage(policy: Policy, found: Backtest) -> Policy:
 
 
 def _history(arguments: argparse.Namespace, folder: Path) -> RecordedHistory:
-    """Return the history that the flags ask for. Raises CommandError."""
+    """Return the history of the flags. Raises CommandError."""
     from wva.sim.backtest.fetch import ModelSpan, fetch, visible_models
     from wva.sim.backtest.history import history
 
@@ -290,6 +290,6 @@ def duration(flag: str, text: str, *, days: int = 1) -> float:
 
 
 def _show_parts(done: int, count: int) -> None:
-    """Tell on a terminal how much of the history is there."""
+    """Show on a terminal how much of the history has been read."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\rhistory: {done} of {count} parts" + ("\n" if done == count else ""))

@@ -1,4 +1,4 @@
-"""``wva bench quality``: how well WVA decides, beside other autoscalers, in a simulated world."""
+"""``wva bench quality``: compares the decisions of WVA with other autoscalers in a simulated world."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _policies() -> list[str]:
 
 
 def _plan(arguments: argparse.Namespace) -> SuitePlan:
-    """Return what the flags ask for. Raises ValueError naming the flag."""
+    """Return the plan of the flags. Raises ValueError naming the flag."""
     from wva.sim.rivals import FAMILIES, POLICIES
     from wva.sim.scorecard.card import TUNED, PolicyFamily
     from wva.sim.scorecard.quality import SuitePlan
@@ -110,7 +110,7 @@ def _plan(arguments: argparse.Namespace) -> SuitePlan:
 def _known(
     flag: str, names: Sequence[str], known: Mapping[str, object], *, shown: Sequence[str] | None = None
 ) -> list[str]:
-    """Return the names, each once. Raises ValueError for one that is not known."""
+    """Return the names, each once. Raises ValueError for an unknown one."""
     for name in names:
         if name not in known:
             raise ValueError(f"{flag}={name!r}: expected one of {', '.join(shown or known)}")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from wva.sim.world.world import EmbeddedWorld, Endpoints
 
 DEFAULT_RUN_SECONDS: Final = 110.0
-"""Wall time that a run aims at when no speed is given."""
+"""The wall time of a run without a given speed."""
 _SPEED: Final = Real(minimum=0, above=True)
 _NOTHING: Final = Given({}, {}, {})
 
@@ -41,7 +41,7 @@ Tick = Callable[[], Awaitable[None]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what happens in the world, how fast, and what is written."""
+    """Add the flags of the world, of its speed and of the output."""
     parser.description = (
         "Run the unmodified controller against an embedded Kubernetes API, Prometheus, HPA and vLLM fleet, all in this "
         "process and in virtual time, and watch it scale. Needs the demo extra: in a clone of WVA, pip install "

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT. Raises CommandError when that cannot work."""
+    """Serve until SIGTERM or SIGINT. Raises CommandError if a flag is wrong or the port is taken."""
     from wva.sim.fleet.parameters import PRESETS
 
     preset = PRESETS.get(arguments.accelerator)
@@ -69,7 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(arguments: argparse.Namespace, parameters: EngineParameters, startup_seconds: float) -> None:
-    os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # in real time there is no need, and compiling stops everything
+    # Real time needs no compiled code, and compiling would block the server.
+    os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
     from wva.sim.emulator.replica import EmulatedReplica
     from wva.sim.emulator.server import EmulatorServer
 

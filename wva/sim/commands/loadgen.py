@@ -1,4 +1,4 @@
-"""``wva loadgen``: send chat completions at a rate, and say how long they took."""
+"""``wva loadgen``: sends chat completions at a rate, and measures them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Send the load and print the summary; status 1 when nothing was answered.
+    """Send the load and print the summary; status 1 without any answer.
 
     Raises CommandError when a flag makes no sense.
     """
@@ -114,7 +114,7 @@ async def _generate(arguments: argparse.Namespace, steps: tuple[RateStep, ...], 
 
 
 async def _show_progress(tally: ResultTally, total_seconds: float) -> None:
-    """Show until cancelled how far the load is: a bar on a terminal that has rich, a line now and then elsewhere."""
+    """Show the progress until cancelled: a bar on a terminal with rich, otherwise a line now and then."""
     clock = SystemClock()
     started = clock.monotonic()
 

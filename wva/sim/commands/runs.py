@@ -1,4 +1,4 @@
-"""What ``wva bench``, ``wva backtest`` and ``wva tune`` share: they play runs for minutes or hours, and may be stopped.
+"""Code that ``wva bench``, ``wva backtest`` and ``wva tune`` share: they play runs, and continue after a stop.
 
 Finished runs are kept in files, so the same command continues after it was stopped.
 """
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 _NEEDED: Final = ("highspy", "numba", "numpy", "plotly", "rich")
 """The libraries of the bench extra without which no run can be played."""
 _TOLD_EVERY_SECONDS: Final = 60.0
-"""How often progress is told where there is no terminal."""
+"""The period of progress lines without a terminal."""
 _INTERRUPTED: Final = 130
-"""What a shell reports of a program that Ctrl-C ended."""
+"""The status that a shell reports for a program that Ctrl-C ended."""
 
 
 def whole(border: Whole) -> Callable[[str], int]:
-    """Return what reads a whole number of a range, and raises ArgumentTypeError for other texts."""
+    """Return a function that reads a whole number of a range, and raises ArgumentTypeError for other texts."""
 
     def read(text: str) -> int:
         found = border.find(text)
@@ -43,9 +43,9 @@ def whole(border: Whole) -> Callable[[str], int]:
 
 
 SEEDS: Final = whole(Whole(1, 100))
-"""Reads how often each policy runs."""
+"""Reads the number of seeds of each policy."""
 WORKERS: Final = whole(Whole(1, 1024))
-"""Reads how many processes play the runs."""
+"""Reads the number of processes that play the runs."""
 
 
 def play_to_the_end(

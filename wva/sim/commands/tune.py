@@ -1,4 +1,4 @@
-"""``wva tune``: thresholds for a user's own traffic, tried on what a backtest has fitted."""
+"""``wva tune``: tries thresholds for a user's own traffic in the scenario of a backtest."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NAMES: Final = (
     "window of the HPA. wva has the defaults."
 )
 _BEST: Final = 2
-"""So many sets of thresholds are tried with other intervals and windows."""
+"""The number of sets of thresholds that are tried with other intervals and windows."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what names a history and how it is played."""
+    """Add the flags of the history and of the runs."""
     parser.description = (
         "Try thresholds of WVA on the history of a backtest, and propose those with the lowest cost that serve enough "
         "requests in time. Run it after `wva backtest` in the same folder, or give it the flags of that command. Needs "

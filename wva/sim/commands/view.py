@@ -1,4 +1,4 @@
-"""What a person sees of the demo: a live view while it runs, a summary at the end."""
+"""The output of the demo: a live view while it runs, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def clock_text(seconds: float) -> str:
 
 
 def sparkline(values: list[float], *, top: float) -> str:
-    """Return the newest values as blocks, the highest standing for ``top``."""
+    """Return the newest values as blocks; the highest block means ``top``."""
     shown = values[-_HISTORY:]
     steps = len(_BLOCKS) - 1
     return "".join(_BLOCKS[min(steps, round(value / top * steps))] if top else _BLOCKS[0] for value in shown)
@@ -89,7 +89,7 @@ def _variant_row(variant: VariantTimeline, point: Point) -> list[RenderableType]
 
 
 def _decisions_table(world: EmbeddedWorld) -> Table:
-    """Return the last decisions that moved a number or kept it for lack of evidence, newest first."""
+    """Return the last decisions that changed a number or kept it without evidence, newest first."""
     table = Table(box=None, pad_edge=False, expand=True, title="last decisions", title_justify="left")
     table.add_column("time", min_width=7)
     table.add_column("variant", min_width=max(len(name) for name in world.timeline.variants))

@@ -1,4 +1,4 @@
-"""What goes over the wire: the part of the OpenAI API that load generators and gateways use of vLLM.
+"""Bodies of requests and answers: the part of vLLM's OpenAI API that load generators and gateways use.
 
 Unknown fields are ignored, as vLLM does. What an emulator cannot do is refused in words.
 """
@@ -10,14 +10,14 @@ from typing import Any, Final
 import msgspec
 
 CHARACTERS_PER_TOKEN: Final = 4
-"""There is no tokenizer: a token is taken for four characters, which is about right for English text."""
+"""The emulator has no tokenizer. Four characters count as a token, which is about right for English text."""
 
 
 class UnservedRequestError(Exception):
-    """A request that is not served. ``status`` is the HTTP code, the message is for the user."""
+    """A refused request. ``status`` is the HTTP code, and the message is for the user."""
 
     def __init__(self, status: int, message: str, *, code: str) -> None:
-        """Keep what the answer says; ``code`` is OpenAI's ``type`` of the error."""
+        """Keep the error for the answer; ``code`` is OpenAI's ``type`` of the error."""
         super().__init__(message)
         self.status = status
         self.code = code
@@ -95,7 +95,7 @@ _chats = msgspec.json.Decoder(ChatCompletion)
 
 
 def tokens(characters: int) -> int:
-    """Return how many tokens a text of this length is taken for, at least one."""
+    """Return the tokens of a text of this length, at least one."""
     return max(1, -(-characters // CHARACTERS_PER_TOKEN))
 
 
@@ -115,7 +115,7 @@ def read(data: bytes, *, chat: bool) -> Completion | ChatCompletion:
 
 
 def wanted_tokens(body: Completion | ChatCompletion) -> int | None:
-    """Return the longest answer that is asked for; None when the model decides."""
+    """Return the longest requested answer; None if the model decides."""
     if isinstance(body, ChatCompletion) and body.max_completion_tokens is not None:
         return body.max_completion_tokens
     return body.max_tokens
@@ -130,7 +130,7 @@ class ResponseBodies:
     """Makes the bodies of the answers to one request."""
 
     def __init__(self, body: Completion | ChatCompletion, *, identity: str, created: int, prompt_tokens: int) -> None:
-        """Take what all answers to the request have in common; ``created`` is in seconds since the epoch."""
+        """Take the common fields of all answers to the request; ``created`` is in seconds since the epoch."""
         self._chat = isinstance(body, ChatCompletion)
         self._usage_wanted = body.stream_options is not None and body.stream_options.include_usage
         self._prompt_tokens = prompt_tokens
@@ -151,7 +151,7 @@ class ResponseBodies:
         return msgspec.json.encode({**self._head, "object": kind, "choices": [choice], "usage": self._usage(count)})
 
     def piece(self, count: int, *, reason: str | None = None, first: bool = False) -> bytes:
-        """Return one event of a stream with ``count`` tokens; the last one says why it ends."""
+        """Return one event of a stream with ``count`` tokens. The last one has the finish reason."""
         choice: dict[str, Any] = {"index": 0, "finish_reason": reason}
         if self._chat:
             choice["delta"] = {**({"role": "assistant"} if first else {}), "content": words(count)}
@@ -160,7 +160,7 @@ class ResponseBodies:
         return self._event({**self._stream_head(), "choices": [choice]})
 
     def end(self, count: int) -> bytes:
-        """Return what closes a stream: the usage if it is wanted, and the mark of the end."""
+        """Return the end of a stream: the usage if it is requested, and the end mark."""
         usage = {**self._stream_head(), "choices": [], "usage": self._usage(count)}
         return (self._event(usage) if self._usage_wanted else b"") + b"data: [DONE]\n\n"
 

@@ -26,7 +26,7 @@ _SPREAD: Final = (0.5, 1.5)
 
 
 class TokenStream:
-    """One request in the replica: how many tokens it has, and whether there will be more."""
+    """One request in the replica, with its number of tokens and whether it is finished."""
 
     __slots__ = ("changed", "finished", "number", "output_tokens", "tokens")
 
@@ -39,7 +39,7 @@ class TokenStream:
         self.changed = asyncio.Event()
 
     def tell(self, tokens: int, *, finished: bool) -> None:
-        """Take the news."""
+        """Set the present number of tokens."""
         if tokens > self.tokens or finished:
             self.tokens = max(tokens, self.tokens)
             self.finished = finished
@@ -117,7 +117,7 @@ class EmulatedReplica:
         return render([view], pod_labels=False)
 
     async def run(self) -> None:
-        """Keep the engine at the clock's time, for ever."""
+        """Keep the engine at the clock's time until cancelled."""
         while True:
             self._catch_up()
             self._woken.clear()

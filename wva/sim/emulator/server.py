@@ -23,7 +23,7 @@ from wva.sim.fleet.metrics import CONTENT_TYPE
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 _VERSION: Final = "0.11.0"
-"""The vLLM whose metric names and API this has."""
+"""The version of vLLM whose metric names and API the emulator has."""
 _EVENT_STREAM: Final = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
 
 

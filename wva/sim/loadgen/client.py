@@ -19,7 +19,7 @@ _SHOWN_CHARACTERS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one request. Seconds since it was sent; ``failure`` is empty when it was answered."""
+    """The result of one request, in seconds since it was sent. ``failure`` is empty if it was answered."""
 
     failure: str = ""
     first_token_seconds: float | None = None
@@ -49,7 +49,7 @@ class ChatClient:
         }
 
     async def send(self, *, max_tokens: int | None, timeout_seconds: float) -> Result:
-        """Send one request and read its answer to the end; what goes wrong is part of the result."""
+        """Send one request and read its whole answer. A failure is part of the result."""
         body = {**self._body, **({} if max_tokens is None else {"max_tokens": max_tokens})}
         started = time.monotonic()
         try:

@@ -1,4 +1,4 @@
-"""What came of a run, in numbers and as a table."""
+"""The results of a run, in numbers and as a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _QUANTILES: Final = (("p50", 0.50), ("p90", 0.90), ("p99", 0.99))
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Quantiles of some seconds; None where there is nothing to say."""
+    """Quantiles of latencies in seconds; None without a measurement."""
 
     mean: float | None
     p50: float | None
@@ -24,7 +24,7 @@ class Latencies:
 
     @classmethod
     def of(cls, seconds: Iterable[float | None]) -> Latencies:
-        """Return the mean and the nearest-rank quantiles of what is known."""
+        """Return the mean and the nearest-rank quantiles of the known values."""
         known = sorted(value for value in seconds if value is not None)
         if not known:
             return cls(None, None, None, None)
@@ -34,7 +34,7 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Counts, and latencies in seconds; ``late_seconds`` is how far the generator itself fell behind at worst."""
+    """Counts, and latencies in seconds. ``late_seconds`` is the largest delay of the generator itself."""
 
     sent: int
     answered: int
@@ -59,7 +59,7 @@ class ResultTally:
 
     @property
     def answered(self) -> int:
-        """How many were answered whole."""
+        """The number of complete answers."""
         return sum(not result.failure for result in self.results)
 
     def report(self, wall_seconds: float) -> Report:

@@ -17,7 +17,7 @@ from wva.sim.loadgen.report import ResultTally
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """What a run keeps to: requests on their way at once, seconds and tokens for one."""
+    """The limits of a run: concurrent requests, and seconds and tokens for each."""
 
     concurrency: int = 1024
     timeout_seconds: float = 120.0

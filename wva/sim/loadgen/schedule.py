@@ -26,7 +26,7 @@ class RateStep:
 
 
 def parse_rate(text: str) -> tuple[RateStep, ...]:
-    """Return the steps that ``[[1200, 40]]`` means. Raises ValueError with what was expected."""
+    """Return the steps of a text such as ``[[1200, 40]]``. Raises ValueError with the expectation."""
     try:
         pairs = msgspec.json.decode(text, type=list[tuple[float, float]])
     except (msgspec.DecodeError, RecursionError) as error:
@@ -43,12 +43,12 @@ def parse_rate(text: str) -> tuple[RateStep, ...]:
 
 
 def duration_seconds(steps: tuple[RateStep, ...]) -> float:
-    """Return how long all steps take."""
+    """Return the seconds of all steps."""
     return sum(step.seconds for step in steps)
 
 
 def expected_requests(steps: tuple[RateStep, ...]) -> float:
-    """Return how many requests are sent on average."""
+    """Return the expected number of requests."""
     return sum(step.seconds * step.requests_per_minute / _PER_MINUTE for step in steps)
 
 

@@ -125,7 +125,7 @@ class QueryApi:
         return self.faults if self.faults.applies_to(query) else _NO_FAULTS
 
     def _visible(self, form: Form) -> Tsdb:
-        """Return the database, or what a fault leaves of it."""
+        """Return the database, without the series that a fault hides."""
         hide = self._active(form.get("query")).hide
         return self.tsdb if hide is None else self.tsdb.less(hide)
 

@@ -1,4 +1,4 @@
-"""What can be made to go wrong: switches that a test or the demo turns while the server runs.
+"""Faults of the embedded Prometheus: switches that a test or the demo sets while the server runs.
 
 They may be combined; all are off at first and after ``clear``. ``applies_to`` restricts them to some queries. Refusing
 connections altogether is not here but ``EmbeddedPrometheus.unreachable``, because it concerns the socket.
@@ -34,12 +34,12 @@ class PrometheusFaults:
     """Put these warnings into each answer."""
 
     hide: Callable[[Mapping[str, str]], bool] | None = None
-    """Leave out the stored series whose labels it holds for, as a store that lost a part would."""
+    """Leave out stored series for whose labels this returns true, as a store with lost data does."""
 
     applies_to: Callable[[str | None], bool] = _every_query
     """Tell by the PromQL text (None: the path takes none) whether a request is affected."""
 
     def clear(self) -> None:
-        """Turn everything off."""
+        """Switch all faults off."""
         for each in fields(self):
             setattr(self, each.name, each.default)

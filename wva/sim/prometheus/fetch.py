@@ -1,4 +1,4 @@
-"""Where a page of ``/metrics`` comes from: a function of the simulated world, or a real endpoint over HTTP(S)."""
+"""Fetchers of ``/metrics`` pages: a function of the simulated world, or a real endpoint over HTTP(S)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _OK = 200
 
 
 class ScrapeError(Exception):
-    """The target did not give a page; the message says why."""
+    """The target gave no page; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedPage:
-    """What a fetcher brings back; the duration is what ``scrape_duration_seconds`` will say."""
+    """A fetched page; the duration becomes ``scrape_duration_seconds``."""
 
     text: str
     duration_seconds: float = 0.0

@@ -26,12 +26,12 @@ class OpenMetricsWriter:
         self._until_ms: dict[StoredSeries, int] = {}
 
     def write(self) -> None:
-        """Add the samples that came since the last time. Raises OSError."""
+        """Add the samples since the last call. Raises OSError."""
         for series in self._tsdb:
             self._file.writelines(self._new_lines(series))
 
     def finish(self) -> None:
-        """Add what is left, and the end mark. Raises OSError."""
+        """Add the remaining samples and the end mark. Raises OSError."""
         self.write()
         self._file.write("# EOF\n")
 
@@ -52,7 +52,7 @@ def _head(labels: Mapping[str, str]) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a value as OpenMetrics spells it; ``repr`` of infinities and NaN is none of its words."""
+    """Return a value as OpenMetrics spells it. Python spells infinities and NaN differently."""
     if value != value:  # noqa: PLR0124 - NaN test without a call
         return "NaN"
     return {float("inf"): "+Inf", float("-inf"): "-Inf"}.get(value) or repr(value)

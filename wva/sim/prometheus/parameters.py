@@ -14,7 +14,7 @@ from wva.sim.prometheus.tsdb import milliseconds
 
 
 def invalid(name: str, error: object) -> BadQueryError:
-    """Return the error for a parameter that cannot be used."""
+    """Return the error for an invalid parameter."""
     return BadQueryError(f'invalid parameter "{name}": {error}')
 
 
@@ -50,7 +50,7 @@ def duration_ms(form: Mapping[str, str], name: str, *, default_ms: int | None = 
 
 
 def limit(form: Mapping[str, str]) -> int | None:
-    """Return how many results are wanted at most, None for all (Prometheus reads 0 as all)."""
+    """Return the limit of results; None for all (Prometheus reads 0 as all)."""
     text = form.get("limit", "") or "0"
     if not text.isascii() or not text.isdigit():
         raise invalid("limit", f'cannot parse "{text}" to a valid limit')

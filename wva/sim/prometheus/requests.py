@@ -1,4 +1,4 @@
-"""What was asked of the embedded Prometheus, so that a test can hold a bound on it."""
+"""The log of requests to the embedded Prometheus, so that a test can limit their number."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class QueryLog:
     entries: list[QueryRequest] = field(default_factory=list)
 
     def add(self, request: QueryRequest) -> None:
-        """Remember a request."""
+        """Add a request."""
         self.entries.append(request)
 
     def clear(self) -> None:
@@ -33,10 +33,10 @@ class QueryLog:
 
     @property
     def queries(self) -> Counter[str]:
-        """How often each query text was asked."""
+        """The number of requests by query text."""
         return Counter(entry.query for entry in self.entries if entry.query is not None)
 
     @property
     def query_count(self) -> int:
-        """How many queries were asked."""
+        """The number of queries."""
         return sum(entry.path in QUERY_PATHS for entry in self.entries)

@@ -55,7 +55,7 @@ def target_labels(exposed: Mapping[str, str], target: Mapping[str, str], *, hono
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What the synthetic series say of one scrape."""
+    """The values of the synthetic series of one scrape."""
 
     up: bool
     duration_seconds: float
@@ -73,7 +73,7 @@ class _Report:
 
 
 class _TargetState:
-    """What is remembered of a target between scrapes: its series by literal text, and those alive now."""
+    """The state of a target between scrapes: its series by literal text, and its current series."""
 
     def __init__(self, target: ScrapeTarget, tsdb: Tsdb) -> None:
         self._target = target
@@ -90,14 +90,14 @@ class _TargetState:
         self._target = target
 
     async def fetch(self) -> FetchedPage | str:
-        """Return the page, or the reason why there is none."""
+        """Return the page, or the reason of the failure."""
         try:
             return await self._target.fetcher.fetch()
         except ScrapeError as e:
             return str(e)
 
     def store(self, page: FetchedPage | str, *, now_ms: int) -> None:
-        """Write what a scrape brought, and end what it did not bring."""
+        """Write the samples of a scrape, and end the series that are missing in it."""
         if isinstance(page, str):
             self._fail(page, now_ms=now_ms, duration_seconds=0.0)
             return
@@ -176,7 +176,7 @@ class Scraper:
         self._fixed[target.key] = target
 
     def remove(self, target: ScrapeTarget) -> None:
-        """Scrape a target no more; its series end at the next scrape."""
+        """Stop to scrape a target. Its series end at the next scrape."""
         self._fixed.pop(target.key, None)
 
     def discover(self, discovery: Discovery) -> None:

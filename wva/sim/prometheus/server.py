@@ -50,12 +50,12 @@ class EmbeddedPrometheus:
 
     @property
     def requests(self) -> QueryLog:
-        """What has been asked."""
+        """The log of requests."""
         return self._api.requests
 
     @property
     def faults(self) -> PrometheusFaults:
-        """The switches of what goes wrong."""
+        """The switches of faults."""
         return self._api.faults
 
     @property

@@ -1,4 +1,4 @@
-"""Samples in memory: what the scraper writes and PromQL reads.
+"""Samples in memory, which the scraper writes and PromQL reads.
 
 In: label sets (the metric's name is the label ``__name__``) with times and values. Out: series by metric name. Times
 are whole milliseconds inside, as in Prometheus, because look-back and extrapolation compare them exactly; the public

@@ -48,7 +48,7 @@ class WvaSetup:
 
 
 class Cycles:
-    """The optimizer of the controller: decides at every call, and keeps what its page has shown."""
+    """The optimizer of the controller. It decides at every call, and keeps the numbers of its page."""
 
     def __init__(self, setup: WvaSetup, scenario: Scenario) -> None:
         """Start with an empty memory, as after a restart."""
@@ -134,7 +134,7 @@ class Scalers:
             stage.scale(name, replicas)
 
     def scraped(self, now: float) -> float:
-        """Return when the page was scraped last that the adapter knows of."""
+        """Return the time of the last scrape that the adapter knows."""
         period = self._observation.controller_scrape_seconds
         return (now - self._observation.adapter_seconds) // period * period
 
@@ -150,7 +150,7 @@ class Waker:
     period_seconds = 1.0
 
     def __init__(self, cycles: Cycles, scalers: Scalers) -> None:
-        """Tell ``cycles`` of what is started; ``scalers`` know when a number can be read."""
+        """Report starts to ``cycles``; ``scalers`` know when the adapter can read a number."""
         self._cycles = cycles
         self._scalers = scalers
 
@@ -195,7 +195,7 @@ SETUPS: Final[Mapping[str, WvaSetup]] = MappingProxyType(
     {
         "wva": WvaSetup(),
         "wva-chart": WvaSetup(interval_seconds=60.0, up_seconds=240.0, down_seconds=240.0),
-        # What the release before did by default.
+        # The defaults of the release before.
         "wva-percentage": WvaSetup(_asking(Analyzer.PERCENTAGE), interval_seconds=30.0, down_seconds=120.0),
         "wva-one-step": WvaSetup(_asking(Analyzer.PERCENTAGE, Optimizer.ONE_STEP)),
         "wva-tokens": WvaSetup(_asking(Analyzer.TOKENS)),

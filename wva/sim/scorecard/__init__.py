@@ -1,4 +1,4 @@
-"""The scorecard: every policy in every scenario, and what came of it, as tables and as a page to look at.
+"""The scorecard: the results of every policy in every scenario, as tables and as an HTML page.
 
 - ``suites``      the scenarios by name, and which of them a suite has
 - ``runs``        each scenario with each policy and each seed once, over all cores; finished runs are kept in files

@@ -27,7 +27,7 @@ GOAL: Final = 0.99
 CLOSE: Final = 0.005
 """Attainments that differ by less are taken as equal."""
 FINALISTS: Final = 3
-"""So many targets of a family run with all seeds."""
+"""The number of targets of a family that run with all seeds."""
 TUNED: Final = "-tuned"
 """The end of the name of a policy that is tuned in hindsight."""
 FIXED: Final = "static-peak"

@@ -1,4 +1,4 @@
-"""A comparison made before the scorecard existed, to lay beside what the same kinds of scenarios show now."""
+"""The results of the first comparison, which was made before the scorecard, for a table beside the present ones."""
 
 from __future__ import annotations
 

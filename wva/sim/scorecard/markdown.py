@@ -1,4 +1,4 @@
-"""The scorecard as Markdown: what was run, how to read it, where WVA wins and loses, and a table per scenario."""
+"""The scorecard as Markdown: the runs, how to read them, where WVA wins and loses, and a table per scenario."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _earlier(card: Card) -> Iterator[str]:
 
 
 def background() -> Iterator[str]:
-    """Yield what does not depend on the results."""
+    """Yield the part that does not depend on the results."""
     yield from ("## Columns", "")
     meanings = [(column.heading, column.meaning) for column in shown.COLUMNS]
     late = "share of requests whose first token was late or that failed, by cause"

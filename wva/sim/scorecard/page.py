@@ -23,7 +23,7 @@ from wva.sim.stage.result import StageTimeline
 
 _GROUPS: Final = ("WVA", "HPA", "others", "fixed", "clairvoyant")
 _POINTS: Final = 240
-"""Most points of a line over time: more than a screen shows apart."""
+"""The most points of a line over time. A screen could not show more of them apart."""
 _POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 _FAIR: Final = 0.9
 
@@ -91,7 +91,7 @@ def _square(part: ScenarioCard, policy: str) -> str:
 
 
 def _against(card: Card) -> Iterator[str]:
-    """How the subject does against each other policy, over all scenarios."""
+    """Yield the subject's verdicts against each other policy, over all scenarios."""
     rivals = [policy for policy in policies(card) if policy not in {SUBJECT, REFERENCE}]
     if not any(part.cell(SUBJECT) for part in card.parts) or not rivals:
         return
@@ -155,7 +155,7 @@ def _part(part: ScenarioCard, index: int, numbers: dict[str, int]) -> Iterator[s
 
 
 def _outcome(part: ScenarioCard) -> str:
-    """Return in a sentence or two who is best, and what makes the difference."""
+    """Return in a sentence or two the best policy, and the reason of the difference."""
     best, subject = part.cell(part.unaided or part.winner), part.cell(SUBJECT)
     if best is None or subject is None:
         return f"Best: {part.winner}."
@@ -257,7 +257,7 @@ def _thinned(values: Sequence[float | None], every: int, *, digits: int = 1) -> 
 
 
 def _changes(values: Sequence[int], step_seconds: float) -> list[float]:
-    """Return when a number changed, and to what: time, value, time, value. Whole seconds: a pixel is more."""
+    """Return time and value of each change, in one list. Times are whole seconds, which is less than a pixel."""
     changes = [
         (round(index * step_seconds), after)
         for index, (before, after) in enumerate(pairwise(values), start=1)

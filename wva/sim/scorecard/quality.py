@@ -22,7 +22,7 @@ from wva.sim.stage.result import RunResult, StageTimeline
 from wva.sim.stage.scenario import Scenario
 
 Progress = Callable[[RunOutcome, int], None]
-"""Told of each finished run, and how many there will be."""
+"""Called with each finished run and the number of all runs."""
 
 _NO_TIMELINE: Final = StageTimeline(1.0, (), (), (), (), ())
 
@@ -31,7 +31,7 @@ class RunsFailedError(Exception):
     """Some runs have no result; the first argument is the list of their outcomes."""
 
     def __init__(self, failed: Sequence[RunOutcome]) -> None:
-        """Keep them."""
+        """Keep the outcomes."""
         super().__init__(failed)
         self.failed = failed
 

@@ -50,7 +50,7 @@ _SIMULATOR: Final = (
     "model/vllm_parameters.py",
     "numbers.py",
 )
-"""What a rival of WVA runs on: its own rules, engines, pods, traffic, and what these import."""
+"""The files on which a rival of WVA runs: rules, engines, pods, traffic, and their imports."""
 
 _OF_WVA: Final = "sim/rivals/wva.py"
 """The one module of the simulator by which it runs the shipped decisions."""
@@ -70,7 +70,7 @@ class RunJob:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a job ended: its result, or why there is none. ``kept`` is whether the result was in its file already."""
+    """The end of a job: its result, or the problem. ``kept`` says whether the result was already in its file."""
 
     scenario: str
     policy: str
@@ -127,12 +127,12 @@ class Workshop:
 
 
 def program_digest(package: Path = PACKAGE) -> str:
-    """Return the digest of what decides and simulates: the program's files, and the Python and numpy they run on."""
+    """Return the digest of the files that decide and simulate, and of the versions of Python and numpy."""
     return _digest(package, lambda name: not name.startswith(_WITHOUT_EFFECT))
 
 
 def simulator_digest(package: Path = PACKAGE) -> str:
-    """Return the digest of what a rival of WVA runs on, and the Python and numpy beneath."""
+    """Return the digest of the files on which rivals run, and of the versions of Python and numpy."""
     return _digest(package, lambda name: name.startswith(_SIMULATOR) and name != _OF_WVA)
 
 

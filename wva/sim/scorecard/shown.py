@@ -1,4 +1,4 @@
-"""How figures look in tables, on every page the same."""
+"""The format of figures, which is the same on every page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEARLY_ALL: Final = 0.999
 
 
 def share(value: float) -> str:
-    """Return a share as percent; nearly all is not rounded to all."""
+    """Return a share as percent. A share just below 100 % is not rounded to 100 %."""
     if value >= 1.0:
         return "100%"
     if value > _NEARLY_ALL:
@@ -30,7 +30,7 @@ def seconds(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with as many digits as tell something."""
+    """Return a number with its significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"  # noqa: PLR2004
 
 
@@ -40,7 +40,7 @@ def hours(value: float) -> str:
 
 
 class Column(NamedTuple):
-    """A column of a table of figures: its heading, its figure, how that looks, and what it means."""
+    """A column of a table of figures: its heading, its figure, and the figure's format and meaning."""
 
     heading: str
     figure: str

@@ -270,7 +270,7 @@ _FIRST: Final = tuple(
     for scenario in _FULL
     if scenario.name in earlier.FIGURES
 )
-"""The kinds of scenarios that were compared before there was a scorecard, as near to that as this one comes."""
+"""Scenarios that resemble those of the first comparison, before the scorecard."""
 
 SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType({each.name: each for each in (*_QUICK, *_FULL, *_FIRST)})
 """Every scenario by name."""
@@ -279,7 +279,7 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """Names of the scenarios of each suite."""
 DEFAULT_SEEDS: Final[Mapping[str, int]] = MappingProxyType({"quick": 1, "full": 5})
-"""How many seeds a suite has unless it is said."""
+"""The number of seeds of a suite without a flag."""
 
 
 def scenario_of_requests(path: Path) -> Scenario:

@@ -1,4 +1,4 @@
-"""Where one policy wins and loses against another, and what made the difference.
+"""Verdicts: where one policy wins and loses against another, and why.
 
 Two policies are compared seed by seed on the same traffic. A difference counts when it is larger than the tolerance
 and its 95 % confidence interval does not contain zero.
@@ -23,10 +23,10 @@ COST_TOLERANCE: Final = 0.01
 """Costs that differ by a smaller share of the ideal cost are taken as equal."""
 
 _MUCH_DEARER: Final = 1.2
-"""From this ratio on it is told what a better attainment costs."""
+"""From this ratio of costs on, the explanation names the price of a better attainment."""
 
 _NAMED: Final = 4
-"""So many policies are named in a sentence of the summary."""
+"""The most policies that a sentence of the summary names."""
 
 
 class PairVerdict(Enum):
@@ -44,7 +44,7 @@ _DECIDED: Final = (PairVerdict.WINS, PairVerdict.LOSES)
 
 @dataclass(frozen=True, slots=True)
 class PolicyComparison:
-    """One policy against another in one scenario. ``by`` is what decided it: attainment or cost; or None."""
+    """One policy against another in one scenario. Attainment or cost decides, and ``by`` names it, or is None."""
 
     first: Cell
     second: Cell
@@ -58,7 +58,7 @@ def policies(card: Card) -> list[str]:
 
 
 def setting(part: ScenarioCard) -> str:
-    """Return in a sentence what the scenario has."""
+    """Return a sentence about the scenario."""
     scenario = part.scenario
     variants = ", ".join(
         f"{variant.name} at {variant.price:g} per hour (Ready after about {variant.start_up.median_seconds:g} s)"
@@ -77,7 +77,7 @@ def setting(part: ScenarioCard) -> str:
 
 
 def in_short(card: Card) -> Iterator[tuple[str, str]]:
-    """Yield what the scorecard comes to: a question and its answer each. Nothing where the subject has no rival."""
+    """Yield the questions and answers of the summary. Without a rival there are none."""
     found = [
         (part, compare(subject, best))
         for part in card.parts
@@ -119,7 +119,7 @@ def in_short(card: Card) -> Iterator[tuple[str, str]]:
 
 
 def _reasons(lost: Sequence[PolicyComparison]) -> str:
-    """Return what most often made the difference, with what each cause means."""
+    """Return the most frequent causes of differences, with their meaning."""
     late = [each for each in lost if each.by == "attainment"]
     causes = Counter(found[0] for each in late if (found := _worst(each.second, each.first)))
     ordered = sorted(causes.items(), key=lambda item: -item[1])
@@ -143,7 +143,7 @@ def _scenarios(count: int) -> str:
 
 
 def _counted(pairs: Iterable[tuple[str, int]], most: int | None = None) -> str:
-    """Return names with in how many scenarios each, the highest number first."""
+    """Return names with their number of scenarios, the highest number first."""
     ordered = sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:most]
     return ", ".join(f"`{name}` ({count})" for name, count in ordered)
 
@@ -174,7 +174,7 @@ def comparisons(card: Card, second: str, first: str = SUBJECT) -> list[tuple[Sce
 
 
 def why(comparison: PolicyComparison) -> str:
-    """Return in words what made the difference, from what the runs recorded."""
+    """Return the reason of the difference in words, from the records of the runs."""
     winner, loser = comparison.first, comparison.second
     if comparison.verdict is PairVerdict.LOSES:
         winner, loser = loser, winner
@@ -217,7 +217,7 @@ def _why_late(winner: Cell, loser: Cell) -> str:
 
 
 def _why_dear(winner: Cell, loser: Cell) -> str:
-    """Return what the dearer fleet has more of."""
+    """Return in words why the dearer fleet costs more: replicas, variants and reversals."""
     here, there = _mean(loser, "mean_replicas"), _mean(winner, "mean_replicas")
     parts = [f"{loser.policy} has {here} replicas on average, {winner.policy} {there}"]
     for name in sorted(loser.hours.keys() | winner.hours.keys()):

@@ -1,4 +1,4 @@
-"""Virtual time: it passes when the world says so, and only then.
+"""Virtual time, which passes only when the world advances it.
 
 The controller in the embedded world gets this clock instead of the machine's. Timers that guard real sockets do not go
 through it. ``pass_to`` lets time pass, ``fire_due`` fires the timers: between them the world can act at a moment before

@@ -9,7 +9,7 @@ from wva.sim.world.scenario import MODEL_ID, NAMESPACE, VariantPlan, WorldScenar
 
 SYSTEM_NAMESPACE: Final = "workload-variant-autoscaler-system"
 CONTROLLER_TARGET: Final = {"job": "workload-variant-autoscaler-metrics", "namespace": SYSTEM_NAMESPACE}
-"""What Prometheus calls the controller as a target: with a ServiceMonitor the job is the name of the Service."""
+"""The labels of the controller as a target. With a ServiceMonitor the job is the name of the Service."""
 SATURATION_CONFIG_MAP: Final = "wva-saturation-scaling-config"
 _GPU: Final = "nvidia.com/gpu"
 

@@ -1,4 +1,4 @@
-"""What a run of the embedded world is made of: variants, load, and what goes wrong when."""
+"""The parts of a run of the embedded world: variants, load, and incidents with their times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODEL_ID: Final = "meta/llama-3.1-70b"
 
 
 class Incident(StrEnum):
-    """Something that goes wrong, or is put right again."""
+    """A fault in the world, or its end."""
 
     PROMETHEUS_DOWN = "prometheus-down"
     PROMETHEUS_UP = "prometheus-up"

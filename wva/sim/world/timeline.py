@@ -1,4 +1,4 @@
-"""What is kept of a run: a point per variant and scrape, every decision that said something new, and the summary."""
+"""The timeline of a run: a point per variant and scrape, every changed decision, and the summary."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class WorldTimeline:
         )
 
     def add(self, name: str, *, current: int, desired: int | None, model: ModelSummary) -> None:
-        """Take the state of one variant now; what it cost since the last point is added at its old size."""
+        """Add the present state of one variant, and its cost since the last point at its old size."""
         variant = self.variants[name]
         usage = next(usage for usage in model.variants if usage.deployment == name)
         cost = 0.0
@@ -101,7 +101,7 @@ class WorldTimeline:
 
     @property
     def total_cost(self) -> float:
-        """What all replicas have cost so far."""
+        """The cost of all replicas so far."""
         return sum(variant.points[-1].cost for variant in self.variants.values() if variant.points)
 
     def changes_of_desired(self) -> dict[str, int]:

@@ -25,7 +25,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How long a new pod takes to become Ready: uniformly between the two, in seconds."""
+    """The seconds until a new pod is Ready, uniformly between the two."""
 
     least_seconds: float = 120.0
     most_seconds: float = 180.0
@@ -175,7 +175,7 @@ class Workloads:
 
 
 def _surplus(pods: list[_PodPlan], wanted: int) -> list[_PodPlan]:
-    """Return the pods to remove: those that do not serve first, then the youngest."""
+    """Return the pods to remove: first those that do not serve, then the youngest."""
     order = sorted(pods, key=lambda pod: (pod.ready, -pod.number))
     return order[: max(0, len(pods) - wanted)]
 

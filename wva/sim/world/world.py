@@ -50,7 +50,7 @@ _SCRAPER: Final = "prometheus"
 
 
 class SettleError(Exception):
-    """The controller did not come to rest in time; the message says what it was doing."""
+    """The controller did not come to rest in time; the message names its open work."""
 
 
 class ControllerView(Protocol):
@@ -60,7 +60,7 @@ class ControllerView(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether all that happens next waits for time or news."""
+        """Whether the controller only waits for time or for new data."""
         ...
 
     @property
@@ -80,7 +80,7 @@ class ControllerView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where the controller finds the world."""
+    """The addresses of the world for the controller."""
 
     kubeconfig: Path
     prometheus_url: str
@@ -123,7 +123,7 @@ class EmbeddedWorld:
 
     @property
     def model(self) -> ModelSummary:
-        """What the users got so far. Sorts the latencies of all requests: for the end of a run."""
+        """The summary of the model so far. It sorts the latencies of all requests, so read it at the end of a run."""
         return self.fleet.summary()[0]
 
     @property
@@ -211,7 +211,7 @@ class EmbeddedWorld:
             self.fleet.set_ready_pods(NAMESPACE, deployment=plan.name, pods=pods)
 
     def _targets(self) -> list[ScrapeTarget]:
-        """Return what Prometheus scrapes: every Ready pod, and the controller once it serves."""
+        """Return the targets of Prometheus: every Ready pod, and the controller once it serves."""
         targets = []
         for plan in self.scenario.variants:
             for name in self._workloads.ready_pods(Key(NAMESPACE, plan.name)):
@@ -332,7 +332,7 @@ class EmbeddedWorld:
 
 
 class _Periodic:
-    """Something that happens every so many virtual seconds, first at zero."""
+    """An event that repeats after a period of virtual seconds, first at zero."""
 
     def __init__(self, period_seconds: float) -> None:
         self._period = period_seconds
@@ -340,7 +340,7 @@ class _Periodic:
         self.last = -1.0
 
     def due(self, at: float) -> bool:
-        """Tell whether it happens now, and plan the next time."""
+        """Return whether the event is due, and plan the next one."""
         if at < self.next:
             return False
         self.last, self.next = at, self.next + self._period

@@ -60,7 +60,7 @@ def _group_labels(aggregation: Aggregation, labels: Labels) -> Labels:
 
 
 def _extremes(operator: str, groups: dict[Signature, Vector], parameter: float) -> Vector:
-    """Return the first k of each group in order of value; NaN comes last either way."""
+    """Return the first k of each group in order of value. NaN comes last in both orders."""
     if math.isnan(parameter):
         raise ExecutionError("Parameter value is NaN")
     if abs(parameter) >= _LIMIT:

@@ -1,4 +1,4 @@
-"""IEEE arithmetic of PromQL operators and functions: where Python raises, a number comes out as in Go."""
+"""IEEE arithmetic of PromQL operators and functions: where Python raises an error, the result is that of Go."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def power(left: float, right: float) -> float:
 
 
 def floor(value: float) -> float:
-    """Round down; what is not finite stays, and zero keeps its sign."""
+    """Round down. Infinities and NaN stay, and zero keeps its sign."""
     return math.copysign(float(math.floor(value)), value) if math.isfinite(value) else value
 
 
 def ceil(value: float) -> float:
-    """Round up; what is not finite stays, and zero keeps its sign."""
+    """Round up. Infinities and NaN stay, and zero keeps its sign."""
     return math.copysign(float(math.ceil(value)), value) if math.isfinite(value) else value
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a query."""
+"""Errors of queries."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @lru_cache(maxsize=1024)
 def parse(query: str) -> Expr:
-    """Return the syntax tree of a query; BadQueryError says what is wrong or not supported."""
+    """Return the syntax tree of a query; BadQueryError names the part that is wrong or not supported."""
     try:
         tree = grammar.parse(query)
     except ValueError as e:

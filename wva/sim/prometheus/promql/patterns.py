@@ -27,7 +27,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def regex_test(pattern: str) -> Callable[[str], bool]:
-    """Return the test for a pattern; a list of plain words, which is what our queries have, becomes a set."""
+    """Return the test for a pattern. A list of plain words, as in WVA's queries, becomes a set."""
     if _PLAIN_ALTERNATIVES.fullmatch(pattern):
         return frozenset(pattern.split("|")).__contains__
     compiled = compile_pattern(pattern)

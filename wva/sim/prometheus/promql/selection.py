@@ -87,7 +87,7 @@ def ranges(selection: Range, moment: EvaluationTime) -> Matrix:
 
 
 def absent_labels(selector: VectorSelector) -> Labels:
-    """Return the labels ``absent()`` can tell of a selector: those asked for by one plain equality and no more."""
+    """Return the labels for ``absent()``: those that a selector has in one plain equality and no other matcher."""
     labels: dict[str, str] = {}
     seen: set[str] = set()
     for matcher in selector.matchers:

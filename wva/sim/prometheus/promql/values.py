@@ -1,4 +1,4 @@
-"""What expressions evaluate to, and the arithmetic of label sets that several kinds of expressions share."""
+"""The values of expressions, and the arithmetic of label sets that several kinds of expressions share."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def without_name(labels: Labels) -> Labels:
 
 
 def signature(labels: Labels, names: Iterable[str]) -> Signature:
-    """Return what groups label sets by ``names``; an absent label and an empty one are the same."""
+    """Return the group key of a label set by ``names``; an absent label equals an empty one."""
     return tuple([labels.get(name, "") for name in names])
 
 
 def signature_without(labels: Labels, names: frozenset[str]) -> Signature:
-    """Return what groups label sets by all labels but ``names``."""
+    """Return the group key of a label set by all labels but ``names``."""
     return frozenset([item for item in labels.items() if item[0] not in names])
 
 

@@ -18,7 +18,7 @@ def _sum(window: RangeElement) -> float:
 
 
 def _increase_with_resets(values: list[float]) -> float:
-    """Return last minus first; what a counter had before each restart counts too."""
+    """Return last minus first, and add the values of a counter before its restarts."""
     return values[-1] - values[0] + sum(before for before, after in pairwise(values) if after < before)
 
 
