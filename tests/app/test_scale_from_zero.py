@@ -122,7 +122,7 @@ async def test_two_pools_over_one_model_start_one_variant(stage, gateway):
             await until(lambda: replicas(stage, "cheap") == 1)
             await until(lambda: stage.metric("wva_activations_total", result="success") == 1)
             cycles = stage.metric("wva_cycles_total", result="success")
-            await until(lambda: stage.metric("wva_cycles_total", result="success") >= cycles + 2)
+            await until(lambda: stage.metric("wva_cycles_total", result="success") >= cycles + 3)
             await until(lambda: stage.series() == {"cheap": 1, "dear": 0})
             assert stage.metric("wva_activations_total", result="success") == 1
     assert replicas(stage, "dear") == 0
