@@ -126,13 +126,11 @@ class FleetWorld:
         asked = set("|".join(re.findall(r'{namespace=~"([^"]*)"', query)).split("|"))
         pods = [labels for labels in self._pods if labels["namespace"] in asked]
         signals = re.findall(r'"signal", "(\w+)"', query)
+        if "timestamp" in signals and "value" in signals:
+            return self._essential(at, pods, 0.0 if "num_requests_waiting" in query else self.usage)
         if signals:
             return self._signals(at, signals, pods)
-        known = "kv_cache_usage_perc" in query or "num_requests_waiting" in query
-        value = self.usage if "kv_cache_usage_perc" in query else 0.0
-        value = time.time() if "timestamp(" in query else value
-        result = [] if not known or value is None or self.usage is None else self._rows(at, value, pods)
-        answer = {"status": "success", "data": {"resultType": "vector", "result": result}}
+        answer = {"status": "success", "data": {"resultType": "vector", "result": []}}
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
     def _signals(self, at: float, signals: list[str], pods: list[dict[str, str]]) -> web.Response:
@@ -152,10 +150,16 @@ class FleetWorld:
         answer = {"status": "success", "data": {"resultType": "vector", "result": rows}}
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
-    def _rows(self, at: float, value: float, pods: list[dict[str, str]]) -> msgspec.Raw:
-        """Return a row for each of the pods."""
-        rows = [{"metric": labels, "value": [at, f"{value:.3f}"]} for labels in pods]
-        return msgspec.Raw(msgspec.json.encode(rows))
+    def _essential(self, at: float, pods: list[dict[str, str]], value: float | None) -> web.Response:
+        """Answer with the value of each of the pods and its time; without a usage no pod reports."""
+        told = {} if value is None or self.usage is None else {"value": value, "timestamp": time.time()}
+        rows = [
+            {"metric": {**labels, "signal": signal}, "value": [at, f"{number:.3f}"]}
+            for signal, number in told.items()
+            for labels in pods
+        ]
+        answer = {"status": "success", "data": {"resultType": "vector", "result": rows}}
+        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
     def reset(self) -> None:
         """Count patches from now on."""

@@ -51,10 +51,8 @@ class Answers:
         pods = [(f"m{model}", f"d{model}-{pod}") for model in range(MODELS) for pod in range(PODS)]
         plain = [{"namespace": NAMESPACE, "model_name": model, "pod": pod} for model, pod in pods]
         self._bodies = {
-            "kv_cache_usage": _body((labels, "0.5") for labels in plain),
-            "queue_length": _body((labels, "1") for labels in plain),
-            "kv_cache_usage_timestamp": _body((labels, str(NOW - 5)) for labels in plain),
-            "queue_length_timestamp": _body((labels, str(NOW - 5)) for labels in plain),
+            "kv_cache_usage": _body(_signals(plain, {"value": "0.5", "timestamp": str(NOW - 5)})),
+            "queue_length": _body(_signals(plain, {"value": "1", "timestamp": str(NOW - 5)})),
             "engine_signals": _body(_engines(plain, dict.fromkeys(EngineSignal, "0.5"))),
             "engine_counters": _body(
                 _engines(plain, dict.fromkeys(CounterSignal, "1234567.5") | {"kv_usage": "0.5", "time": str(NOW - 5)})
@@ -76,12 +74,18 @@ class Answers:
         return await in_slices(decode_vector(self._bodies[name]))
 
 
+def _signals(pods: Iterable[dict[str, str]], values: Mapping[str, str]) -> Iterator[tuple[dict[str, str], str]]:
+    """Yield one series for each pod and signal."""
+    for labels in pods:
+        yield from (({**labels, "signal": str(name)}, text) for name, text in values.items())
+
+
 def _engines(pods: Iterable[dict[str, str]], values: Mapping[str, str]) -> Iterator[tuple[dict[str, str], str]]:
     """Yield the series of each pod that tell these signals."""
     size = {"engine": "0", "num_gpu_blocks": "8192", "block_size": "16", "signal": "cache_config"}
     for labels in pods:
         yield {"namespace": NAMESPACE, "pod": labels["pod"], **size}, "1"
-        yield from (({**labels, "signal": str(name)}, text) for name, text in values.items() if name != "cache_config")
+        yield from _signals([labels], {name: text for name, text in values.items() if name != "cache_config"})
 
 
 def _body(rows: Iterable[tuple[dict[str, str], str]]) -> bytes:

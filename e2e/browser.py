@@ -59,15 +59,20 @@ class BrowserPage:
         assert "error" not in found, f"{method}: {found['error']}"
         return found["result"]
 
-    async def open(self, path: Path, *, width: int, height: int, scheme: str = "light") -> None:
-        """Open a file in a window of this size, in this color scheme, and wait until it is there."""
+    async def open(self, page: Path | str, *, width: int, height: int, scheme: str = "light") -> None:
+        """Open a file or a URL in a window of this size, in this color scheme, and wait until it is there.
+
+        The certificate of a server is not checked.
+        """
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self.call(f"{domain}.enable")
         await self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
         await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        await self.call("Page.navigate", url=path.as_uri())
+        await self.call("Security.setIgnoreCertificateErrors", ignore=True)
+        self._loaded.clear()
+        await self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         async with asyncio.timeout(_ANSWER_SECONDS):
             await self._loaded.wait()
 
@@ -76,6 +81,25 @@ class BrowserPage:
         found = await self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
+
+    async def press(self, key: str) -> None:
+        """Press and release a key by its name, such as ``Tab`` or ``Enter``."""
+        code = {"Tab": 9, "Enter": 13, "Escape": 27}[key]
+        pressed = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+        text = {"text": "\r"} if key == "Enter" else {}
+        await self.call("Input.dispatchKeyEvent", type="keyDown", **pressed, **text)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **pressed)
+
+    async def drag(self, selector: str, *, begin: float, end: float) -> None:
+        """Drag the mouse over an element, from one share of its width to another one."""
+        box = await self.evaluate(
+            f"(() => {{ const node = document.querySelector({selector!r}); node.scrollIntoView({{block: 'center'}});"
+            " const {left, top, width, height} = node.getBoundingClientRect(); return {left, top, width, height}; })()"
+        )
+        y = box["top"] + box["height"] / 2
+        places = [box["left"] + box["width"] * share for share in (begin, (begin + end) / 2, end)]
+        for kind, x in zip(("mousePressed", "mouseMoved", "mouseReleased"), places, strict=True):
+            await self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     async def until(self, expression: str) -> None:
         """Wait until a JavaScript expression is true. TimeoutError."""

@@ -7,7 +7,8 @@ for each test, ``launch`` starts a program, ``scene`` is a namespace in which a 
 Environment: ``WVA_E2E_KUBECONFIG`` with ``WVA_E2E_PROMETHEUS_URL`` (an existing cluster), ``WVA_E2E_DIRECTORY`` (join
 the control plane of ``python -m e2e.controlplane``), ``WVA_E2E_LOGS`` (where logs go after a failure),
 ``WVA_E2E_AUDIT`` (where the API servers' audit logs go), ``WVA_E2E_CACHE`` and ``WVA_E2E_BIN`` (where the binaries
-are), ``WVA_E2E_UNAVAILABLE=skip`` (skip what needs a server or tool that is not there, and say how much that is).
+are), ``WVA_E2E_UNAVAILABLE=skip`` (skip what needs a server or tool that is not there, and say how much that is),
+``WVA_E2E_LEADER_KILLS`` (how often ``test_direct_leadership`` kills the leader).
 """
 
 from __future__ import annotations

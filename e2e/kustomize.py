@@ -15,7 +15,8 @@ from e2e.controlplane.api import Body
 DEPLOY = Path(__file__).parent.parent / "deploy"
 OVERLAYS = ("kubernetes", "openshift", "namespace-scoped", "dev")
 COMPONENTS = (
-    "keda", "network-policy", "without-scale-from-zero", "stateful-set-targets", "leader-worker-set-targets"
+    "keda", "network-policy", "without-scale-from-zero", "stateful-set-targets", "leader-worker-set-targets",
+    "direct-actuation",
 )  # fmt: skip
 MONITORS = {
     "kubernetes": "service-monitor",

@@ -91,6 +91,10 @@ class Scene:
                 self._stack.callback(self.api.delete, item["kind"], item["metadata"]["name"])
         self.configure(manifests.MAIN_CONFIG_MAP, {"GLOBAL_OPT_INTERVAL": f"{CYCLE_SECONDS}s"})
 
+    def cleanup(self, kind: str, name: str) -> None:
+        """Delete an object without a namespace when the test ends."""
+        self._stack.callback(self.api.delete, kind, name)
+
     def configure(self, name: str, data: dict[str, str]) -> None:
         """Write one of the controller's ConfigMaps."""
         self.api.apply(manifests.config_map(name, namespace=self.namespace, data=data))
@@ -128,11 +132,17 @@ class Scene:
             item = manifests.variant_autoscaling(variant, namespace=self.namespace, instance=self.instance)
             self.api.apply(item)
 
-    def scale_by_keda(self, *variants: ManifestedVariant) -> None:
-        """Create the ScaledObjects that apply the published numbers."""
+    def scale_by_keda(self, *variants: ManifestedVariant, trigger: Callable[[str], Body] | None = None) -> None:
+        """Create the ScaledObjects that apply the published numbers.
+
+        KEDA reads them from Prometheus, or by the ``trigger`` of a variant; then its polling interval is the default.
+        """
         for variant in variants:
             url = self.plane.prometheus_api.url
             item = manifests.scaled_object(variant, namespace=self.namespace, url=url, target=self.target)
+            if trigger is not None:
+                del item["spec"]["pollingInterval"]
+                item["spec"]["triggers"] = [trigger(variant.name)]
             self.api.apply(item)
 
     def fixed_metrics(self) -> FixedMetrics:

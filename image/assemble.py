@@ -63,8 +63,9 @@ class Assembly:
         self._root = root
         self._interpreter = interpreter
         project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        self._dependencies: list[str] = project["dependencies"]
-        self._tools: list[str] = project["optional-dependencies"]["image"]
+        extras: dict[str, list[str]] = project["optional-dependencies"]
+        self._dependencies = [*project["dependencies"], *extras["keda-push"]]
+        self._tools = extras["image"]
         self._lock = (ROOT / "requirements" / "constraints.txt").read_text(encoding="utf-8")
 
     def place(self, path: PurePosixPath) -> Path:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from wva import log
+from wva.actuation import actuation_problems
 from wva.api.core import EXCLUDE_ANNOTATION, Namespace
 from wva.api.kinds import VARIANT_AUTOSCALINGS
 from wva.api.meta import Condition, Key
@@ -32,6 +33,7 @@ from wva.api.variantautoscaling import (
 from wva.clock import Clock
 from wva.collect.local_scope import LocalScope
 from wva.collect.resolution import (
+    RIVALS_LOOKED_AT,
     TARGET_INDEX,
     CollectStores,
     TargetResolution,
@@ -61,12 +63,6 @@ from wva.publish.status import HEARTBEAT_SECONDS, status_patch
 from wva.targets import ScaleTarget, pods_of, target_key
 
 EXCLUDED_EVENT: Final = "NamespaceExcluded"
-_RIVALS_LOOKED_AT: Final = 10
-"""How many VAs on one target are looked at again when another one comes or goes.
-
-The conflict of two VAs ends with one of them; that of many stays. Without a limit, thousands of VAs on one target would
-be looked at thousands of times.
-"""
 
 _UNRESOLVABLE: Final = frozenset({TargetReason.TARGET_NOT_FOUND, TargetReason.TARGET_UNSUPPORTED})
 
@@ -85,14 +81,24 @@ class VariantAutoscalingController:
         configuration: LiveConfiguration,
         claims: Claims,
         troubles: Troubles,
+        actuation: Callable[[Key], Trouble] = lambda _key: UNTROUBLED,
+        direct: bool = False,
+        push: bool = False,
+        shadow: Callable[[VariantKey], bool] = lambda _key: False,
         announce: Callable[[VariantKey, str, str, str], None],
         clock: Clock,
         instruments: Instruments,
     ) -> None:
         """Prepare the queue; nothing is subscribed before ``watch``.
 
+        ``actuation`` tells what keeps a number from being written, ``direct`` whether the process writes numbers,
+        and ``push`` whether it listens for KEDA.
         ``announce`` records an event on a variant: type, reason, message.
         """
+        self._actuation = actuation
+        self._direct = direct
+        self._push = push
+        self._shadow = shadow
         self._client = client
         self._stores = stores
         self._ledger = ledger
@@ -245,6 +251,7 @@ class VariantAutoscalingController:
             lambda: cost_problems(va),
             lambda: surplus_problems(va, target),
             lambda: vllm_problems(target),
+            lambda: actuation_problems(va, enabled=self._direct, push=self._push),
         )
         told: list[str] = []
         for check in checks:
@@ -252,7 +259,8 @@ class VariantAutoscalingController:
                 told += [*check()]
             except Exception as error:  # noqa: BLE001 - the rest of the status is written all the same
                 told.append(f"a check failed: {self._tell_failure(va, error)}")
-        view = ConfigurationView("; ".join(filter(None, told)), self._claims.me.text)
+        shadow = self._shadow(VariantKey(*va.metadata.key))
+        view = ConfigurationView("; ".join(filter(None, told)), self._claims.me.text, shadow=shadow)
         if target is None:
             return view
         accelerator = va.metadata.labels.get(ACCELERATOR_LABEL, "")
@@ -262,6 +270,7 @@ class VariantAutoscalingController:
             gateway=self._trouble(va, lambda: troubles.gateway(namespace, labels)),
             inventory=self._trouble(va, lambda: troubles.inventory(accelerator, pods_of(target, stores.targets))),
             start=self._trouble(va, lambda: troubles.start(VariantKey(*va.metadata.key))),
+            actuation=self._actuation(va.metadata.key),
         )
 
     def _trouble(self, va: VariantAutoscaling, read: Callable[[], Trouble]) -> Trouble:
@@ -317,7 +326,7 @@ class VariantAutoscalingController:
         if presence_changed or len(targets) > 1:
             vas = self._stores.variant_autoscalings
             for target in targets:
-                self.queue.add_all(vas.first_by_index(TARGET_INDEX, target, _RIVALS_LOOKED_AT))
+                self.queue.add_all(vas.first_by_index(TARGET_INDEX, target, RIVALS_LOOKED_AT))
 
     def _on_target(self, old: ScaleTarget | None, new: ScaleTarget | None) -> None:
         """Wake the VAs of a target that came, went, is being deleted, or left or reached zero replicas.

@@ -9,7 +9,7 @@ model or variant, WVA holds only this one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from typing import Final
 from wva import log
 from wva.clock import Clock
 from wva.config.live import LiveConfiguration
+from wva.decide.failed import Outcome
 from wva.decide.pipeline import conclude
 from wva.instruments import Instruments
 from wva.model.decision import HOLD_REASONS, Decision, Reason, Source
@@ -52,7 +53,9 @@ class OptimizerLoop:
 
     ``known`` tells whether a variant is still there when its decision is published: it may have been deleted while
     Prometheus was being asked. ``announce`` records an event, ``record`` keeps a recording of the cycle. ``refuse``
-    puts the configuration of a namespace out of force, for a cause. Each cycle runs within ``around``.
+    puts the configuration of a namespace out of force, for a cause. ``shadow`` tells whether the number of a variant is
+    not for its target. ``account`` counts what such numbers would cost, after a cycle has published them. Each cycle
+    runs within ``around``.
     """
 
     collect: Callable[[float], Awaitable[Snapshot]]
@@ -60,6 +63,8 @@ class OptimizerLoop:
     announce: Callable[[VariantKey, str, str, str], None]
     record: Callable[[Recording], Awaitable[None]] | None = None
     refuse: Callable[[str, str], None] = lambda _namespace, _cause: None
+    shadow: Callable[[VariantKey], bool] = lambda _key: False
+    account: Callable[[Snapshot, Outcome, float], None] = lambda _snapshot, _outcome, _now: None
     around: Callable[[], AbstractContextManager[None]] = nullcontext
     configuration: LiveConfiguration
     ledger: Ledger
@@ -76,7 +81,13 @@ class OptimizerLoop:
     _throttle: log.Throttle = field(default_factory=log.Throttle, init=False)
     _failed: int = field(default=0, init=False)
     _cause: str = field(default="", init=False)
-    _started: float | None = field(default=None, init=False)
+    began: float = field(default=float("-inf"), init=False)
+    """When the last cycle began, and ``due`` when the next one will, in monotonic seconds."""
+    due: float = field(default=float("-inf"), init=False)
+    _running: bool = field(default=False, init=False)
+    _woken: bool = field(default=False, init=False)
+    ceilings: Mapping[ModelKey, float] = field(default_factory=dict, init=False)
+    """The requests in progress that the replicas of each model carry, as of the last cycle; only where it is known."""
 
     def __post_init__(self) -> None:
         """Subscribe to the ledger, and create the series of holds for each reason."""
@@ -89,7 +100,7 @@ class OptimizerLoop:
         self.instruments.last_cycle.set(self.clock.now())
         while True:
             self.busy = True
-            self._started = started = self.clock.monotonic()
+            self.began, self._running = self.clock.monotonic(), True
             with self.around():
                 try:
                     await self.cycle()
@@ -103,14 +114,16 @@ class OptimizerLoop:
                     self._failed = 0
                     self.instruments.cycles.labels("success").inc()
                     self.instruments.last_cycle.set(self.clock.now())
-            self._started = None
+            self._running = False
+            self._woken = False
 
             # Wait for the rest of the interval, which may change meanwhile.
             while True:
                 interval = max(self.configuration.interval_seconds, _SHORTEST_INTERVAL_SECONDS)
                 self.instruments.cycle_interval.set(interval)
-                left = started + interval - self.clock.monotonic()
-                if left <= 0:
+                self.due = self.began + interval
+                left = self.due - self.clock.monotonic()
+                if left <= 0 or self._woken:
                     break
                 self.configuration.changed.clear()
                 self.busy = False
@@ -121,6 +134,12 @@ class OptimizerLoop:
             if -left > self.configuration.interval_seconds:
                 _log.warning("cycle_overran", late_seconds=round(-left, 3))
 
+    def wake(self) -> None:
+        """Begin the next cycle now instead of at the end of the interval; nothing happens while a cycle runs."""
+        if not self.busy:
+            self.busy = self._woken = True
+            self.configuration.changed.set()
+
     def not_ready(self) -> str | None:
         """Return for ``/readyz`` why cycles fail; None unless the last ``FAILED_CYCLES`` failed."""
         if self._failed < FAILED_CYCLES:
@@ -129,9 +148,9 @@ class OptimizerLoop:
 
     def stuck(self, now: float) -> str | None:
         """Return for ``/healthz`` that a cycle is stuck; None if none is. ``now`` is in monotonic seconds."""
-        if self._started is None:
+        if not self._running:
             return None
-        seconds = now - self._started
+        seconds = now - self.began
         limit = self.configuration.interval_seconds + STUCK_SECONDS
         return f"optimizer: a cycle has not ended for {seconds:.0f} s" if seconds > limit else None
 
@@ -163,11 +182,11 @@ class OptimizerLoop:
         if self._changed:
             self._memory = _with_variants(self._memory, self._changed)
             self._changed.clear()
-        policy, memory = self.configuration.policy, self._memory
+        policy, memory = self.configuration.policy, self._without_shadows(self._memory)
         with duration.labels("decide").time():
             size = len(snapshot.variants) + len(snapshot.replicas) // _REPLICAS_PER_VARIANT
             outcome = await beside(size, partial(conclude, snapshot, memory, policy, now))
-        self._memory = outcome.memory
+        self._memory, self.ceilings = outcome.memory, outcome.ceilings
         if self._overtaken:
             # Take the memory of the cycle, but keep the earlier memory of variants that changed meanwhile.
             before = {entry.key: entry for entry in memory.variants} | self._changed
@@ -178,6 +197,7 @@ class OptimizerLoop:
             self._refuse_configurations(outcome.refused, policy)
         with duration.labels("publish").time():
             published = await self._publish(outcome.decisions)
+        self.account(snapshot, outcome, now)
         if self.record is not None:
             try:
                 await self.record(Recording(now, policy, memory, snapshot, outcome.decisions))
@@ -187,6 +207,11 @@ class OptimizerLoop:
         del snapshot, memory
         await forget(over)
         return published
+
+    def _without_shadows(self, memory: Memory) -> Memory:
+        """Return the memory in which variants in shadow mode start from what exists: nothing follows their numbers."""
+        entries = [replace(each, decided=False) if self.shadow(each.key) else each for each in memory.variants]
+        return memory if entries == list(memory.variants) else replace(memory, variants=tuple(entries))
 
     def _refuse_configurations(self, refused: Iterable[tuple[str, str]], policy: Policy) -> None:
         """Put the configuration of the namespaces in which it made deciding fail out of force.
@@ -219,7 +244,7 @@ class OptimizerLoop:
             try:
                 if decision.key in self._overtaken or not self.known(decision.key):
                     continue
-                for announcement in announcements(before, decision):
+                for announcement in () if self.shadow(decision.key) else announcements(before, decision):
                     self.announce(decision.key, *announcement)
                 if decision.held:
                     self.instruments.holds.labels(decision.reason.value).inc()

@@ -13,8 +13,8 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,10 @@ kind: Policy
 omitStages: [RequestReceived]
 rules:
 - {level: None, userGroups: ["system:masters"]}
+- level: Request
+  userGroups: ["system:serviceaccounts"]
+  verbs: [create, update, patch]
+  resources: [{group: apps, resources: [deployments/scale]}, {group: coordination.k8s.io, resources: [leases]}]
 - {level: Metadata, userGroups: ["system:serviceaccounts"]}
 - {level: None, verbs: [get, list, watch]}
 - {level: Metadata}
@@ -44,12 +48,16 @@ _REASON = "authorization.k8s.io/reason"
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write that reached the server, whatever the answer was; ``at_seconds`` of the wall clock."""
+    """A write that reached the server, whatever the answer was; ``at_seconds`` of the wall clock.
+
+    ``body`` is what was sent for a scale or a Lease, and empty for anything else.
+    """
 
     at_seconds: float
     verb: str
     path: str
     code: int
+    body: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,8 @@ def writes(log: Path, *, kubeconfig: Path, since_seconds: float = 0.0) -> list[W
             continue
         received = _received(entry)
         if received >= since_seconds:
-            found.append(Write(received, entry["verb"], entry["requestURI"], _code(entry)))
+            body = entry.get("requestObject", {})
+            found.append(Write(received, entry["verb"], entry["requestURI"], _code(entry), body))
     return found
 
 

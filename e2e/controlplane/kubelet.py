@@ -23,6 +23,7 @@ from typing import Final
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from e2e.controlplane.forwarding import forwarding
 from wva import log
 from wva.api.meta import Key, WholeMeta, format_time, parse_time
 from wva.api.resource import Resource
@@ -142,10 +143,11 @@ NODES: Final = Resource("", "v1", "nodes", "Node", KubeletNode, namespaced=False
 class Nodes:
     """Keeps every node Ready."""
 
-    def __init__(self, client: KubeClient, *, clock: Clock, instruments: Instruments) -> None:
-        """Watch nothing yet."""
+    def __init__(self, client: KubeClient, *, clock: Clock, instruments: Instruments, port: int | None = None) -> None:
+        """Watch nothing yet; ``port`` is where the API server reaches the kubelet, None: nowhere."""
         self._client = client
         self._clock = clock
+        self._port = port
         self._informer = Informer(client, NODES, instruments=instruments)
         self._queue: WorkQueue[Key] = WorkQueue("nodes", clock=clock, instruments=instruments)
         self._informer.store.subscribe(self._changed)
@@ -189,11 +191,13 @@ class Nodes:
             "lastHeartbeatTime": now,
             "lastTransitionTime": since or now,
         }
-        status = {
+        status: dict[str, object] = {
             "addresses": [{"type": "InternalIP", "address": _NODE_ADDRESS}],
             "nodeInfo": {"kubeletVersion": "e2e", "operatingSystem": "linux", "architecture": "amd64"},
             "conditions": [condition],
         }
+        if self._port is not None:
+            status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self._port}}
         body = {"metadata": _precondition(node), "status": status}
         answer = await self._client.patch(NODES, node.metadata.key, body, subresource="status", content_type=_STRATEGIC)
         self._informer.store.learn(answer, replaces=node)
@@ -228,6 +232,11 @@ class Pods:
         """Work until the group is cancelled. Addresses are given once those in use are known."""
         group.create_task(_for_ever("pods", self._informer.run))
         group.create_task(_for_ever("pod workers", lambda: self._controller.run([self._informer.store.synced])))
+
+    def address_of(self, namespace: str, name: str) -> str:
+        """Return the address of a pod, empty while it has none."""
+        pod = self._informer.store.get(Key(namespace, name))
+        return "" if pod is None else pod.status.pod_ip
 
     async def reconcile(self, key: Key) -> Result:
         """Take the next step of a pod's life."""
@@ -321,9 +330,10 @@ class Pods:
 
 async def run(client: KubeClient, *, clock: Clock, instruments: Instruments) -> None:
     """Simulate all nodes and their pods; ends only by cancellation."""
-    async with asyncio.TaskGroup() as group:
-        Nodes(client, clock=clock, instruments=instruments).start(group)
-        Pods(client, clock=clock, instruments=instruments).start(group)
+    pods = Pods(client, clock=clock, instruments=instruments)
+    async with forwarding(pods.address_of) as port, asyncio.TaskGroup() as group:
+        Nodes(client, clock=clock, instruments=instruments, port=port).start(group)
+        pods.start(group)
 
 
 def _condition(conditions: tuple[KubeletCondition, ...], type_: str) -> KubeletCondition | None:

@@ -178,6 +178,20 @@ CASES = {
     "no-spread": Case(values=_keys(wva__topologySpreadConstraints=[])),
     "plain-metrics": Case(values=_keys(wva__metrics__secure=False, wva__metrics__port=8080), apis=[MONITORING]),
     "no-metrics": Case(values=_keys(wva__metrics__enabled=False, wva__networkPolicy__enabled=True), apis=[MONITORING]),
+    "console": Case(
+        values=_keys(
+            wva__console={"enabled": True, "port": 9444},
+            wva__networkPolicy={"enabled": True, "ingressNamespaces": ["ingress"]},
+        ),
+        apis=[MONITORING],
+    ),
+    "keda-push": Case(
+        values=_keys(
+            wva__kedaPush={"enabled": True, "port": 9444, "clientCASecret": "keda-ca", "namespace": "autoscaling"},
+            wva__networkPolicy__enabled=True,
+        ),
+        apis=[MONITORING],
+    ),
     "certificate": Case(values=_keys(wva__metrics__certSecret="metrics-tls"), apis=[MONITORING]),
     "certificate-of-another-authority": Case(
         values=_keys(
@@ -250,6 +264,9 @@ CASES = {
         )
     ),
     "stateful-set-targets": Case(values=_keys(wva__targetKinds=["StatefulSet"], llmd__targetKind="StatefulSet")),
+    "direct-actuation": Case(
+        values=_keys(wva__directActuation=True, wva__scaleFromZeroMaxConcurrency=0, wva__targetKinds=["StatefulSet"])
+    ),
     "leader-worker-set-targets": Case(
         values=_keys(
             wva__targetKinds=["LeaderWorkerSet"], wva__namespaceScoped=True, llmd__targetKind="LeaderWorkerSet"

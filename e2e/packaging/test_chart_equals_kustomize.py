@@ -43,6 +43,8 @@ VALUES: dict[str, Body] = {
     "kubernetes": KUBERNETES,
     "kubernetes+without-scale-from-zero": {**KUBERNETES, "scaleFromZeroMaxConcurrency": 0},
     "kubernetes+stateful-set-targets": {**KUBERNETES, "targetKinds": ["StatefulSet"]},
+    "kubernetes+direct-actuation": {**KUBERNETES, "directActuation": True},
+    "kubernetes+keda-push": {**KUBERNETES, "kedaPush": {"enabled": True}},
     "kubernetes+leader-worker-set-targets": {**KUBERNETES, "targetKinds": ["LeaderWorkerSet"]},
     "dev": {
         "prometheus": {**KUBERNETES["prometheus"], "tls": {"insecureSkipVerify": True}},

@@ -407,6 +407,56 @@ def test_metrics_are_scraped_where_they_are_served():
     assert (endpoint["port"], endpoint["scheme"], "authorization" in endpoint) == (port["name"], "http", False)
 
 
+def test_the_console_is_served_beside_the_metrics():
+    """Flag, port of the container and Service agree; Prometheus scrapes its own port, and cannot reach this one."""
+    items = CASES["console"].render()
+    (container,) = only(items, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert {"--console-bind-address=:9444", "--metrics-secure=true"} <= set(container["args"])
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    served = {port["name"]: port for port in only(items, "Service", "-metrics")["spec"]["ports"]}
+    assert (ports[served["console"]["targetPort"]], served["console"]["port"]) == (9444, 9444)
+    assert (ports[served["https"]["targetPort"]], served["https"]["port"]) == (8443, 8443)
+    (endpoint,) = only(items, "ServiceMonitor", "metrics-monitor")["spec"]["endpoints"]
+    assert endpoint["port"] == "https"
+    rules = only(items, "NetworkPolicy")["spec"]["ingress"]
+    sources = {rule["ports"][0]["port"]: str(rule.get("from")) for rule in rules}
+    assert "openshift-user-workload-monitoring" in sources[8443]
+    assert "openshift-user-workload-monitoring" not in sources[9444]
+    assert "ingress" in sources[9444]
+
+
+def test_without_its_value_there_is_no_console():
+    """Neither flag nor port."""
+    items = CASES["default"].render()
+    assert "console" not in str([only(items, "Deployment"), only(items, "Service", "-metrics")])
+
+
+def test_keda_reaches_the_leader_that_it_asks():
+    """Flags, port of the container, headless Service and NetworkPolicy agree, and the authorities are mounted."""
+    items = CASES["keda-push"].render()
+    pod = only(items, "Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    path = "/etc/wva/keda-push-client-ca"
+    assert {"--keda-push-bind-address=:9444", f"--keda-push-client-ca-path={path}/ca.crt"} <= set(container["args"])
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    service = only(items, "Service", "-keda-push")["spec"]
+    (port,) = service["ports"]
+    assert (service["clusterIP"], ports[port["targetPort"]], port["port"]) == ("None", 9444, 9444)
+    assert service["selector"].items() <= only(items, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == path]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == mount["name"]]
+    assert volume["secret"]["secretName"] == "keda-ca"
+    rules = only(items, "NetworkPolicy")["spec"]["ingress"]
+    sources = {rule["ports"][0]["port"]: str(rule.get("from")) for rule in rules}
+    assert "autoscaling" in sources[9444]
+    assert "autoscaling" not in sources[8443]
+
+
+def test_without_its_value_keda_has_nobody_to_ask():
+    """Neither flag, nor port, nor Service."""
+    assert "keda-push" not in str(CASES["default"].render())
+
+
 def test_the_network_policy_follows_the_url_of_prometheus():
     """The policy allows the namespace of a Service, or any address if the host is elsewhere, on the URL's port."""
     inside = only(CASES["plain-prometheus"].render(), "NetworkPolicy")["spec"]["egress"]

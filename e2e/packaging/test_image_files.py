@@ -143,6 +143,16 @@ def test_the_image_has_of_the_simulator_what_its_commands_run(tmp_path: Path):
     assert carried == {name for name in used if name.startswith("wva.sim")} | packages
 
 
+def test_the_image_has_the_page_of_the_console(tmp_path: Path):
+    """Every file of the page, as it is here; it needs nothing from elsewhere."""
+    assemble.copy_program(tmp_path / "wva")
+    here, there = (
+        {path.name: path.read_bytes() for path in folder.glob("wva/serve/assets/*")} for folder in (ROOT, tmp_path)
+    )
+    assert there == here
+    assert here.keys() == {"console.html", "console.js", "console.css", "console.svg"}
+
+
 @pytest.mark.parametrize("command", ["run", "emulator", "loadgen"])
 def test_the_commands_of_the_image_start_without_the_rest_of_the_simulator(tmp_path: Path, command: str):
     """The commands start in a process that has only the files of the image."""

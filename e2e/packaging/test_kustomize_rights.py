@@ -20,16 +20,18 @@ from wva.app.informers import Informers
 from wva.config import Given, load
 from wva.config.declare import TARGET_KINDS
 from wva.config.kinds import local_names
+from wva.doctor.rights import NEEDED
 from wva.instruments import Instruments
 from wva.targets import DEFAULT, KINDS, chosen_kinds
 
 SOURCE = Path(wva.__file__).parent
-VERBS = {"get", "list", "stream", "create", "update", "patch", "delete"}
+VERBS = {"get", "list", "stream", "create", "update", "patch", "apply", "delete"}
 # Every request to the API server besides those of the informers: file, method, the names in it, subresource.
 CALLS = {
     ("cli/run.py", "get", "CONFIG_MAPS", ""): [kinds.CONFIG_MAPS],
     ("scale_from_zero/gateway.py", "get", "SERVICES", ""): [kinds.SERVICES],
     ("scale_from_zero/starts.py", "patch", "resource", "scale"): [],  # the targets that are switched on: see below
+    ("actuation.py", "apply", "resource", "scale"): [],  # likewise
     ("controllers.py", "patch", "VARIANT_AUTOSCALINGS", "status"): [kinds.VARIANT_AUTOSCALINGS],
     ("serve/reviews.py", "create", "resource", ""): [kinds.TOKEN_REVIEWS, kinds.SUBJECT_ACCESS_REVIEWS],
     ("kube/leader.py", "get", "self.resource", ""): [kinds.LEASES],
@@ -56,12 +58,13 @@ def granted(items: list[Body]) -> set[Right]:
 def calls() -> set[tuple[str, str, str, str]]:
     """Return every request that the controller sends through a client.
 
-    The embedded world is no part of it, and `wva migrate` runs with the rights of the person who calls it.
+    The embedded world is no part of it. `wva migrate`, `wva doctor` and `wva explain` run with the rights of the person
+    who calls them.
     """
     found = set()
     for file in sorted(SOURCE.rglob("*.py")):
         name = file.relative_to(SOURCE).as_posix()
-        if name.startswith(("sim/", "migration/")) or name == "kube/client.py":
+        if name.startswith(("sim/", "migration/", "doctor/")) or name in {"kube/client.py", "cli/remote.py"}:
             continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VERBS:
@@ -156,6 +159,33 @@ def test_without_scale_from_zero_no_workload_is_written(overlay: str, tmp_path: 
     (data,) = [item["data"] for item in items if item["metadata"]["name"].endswith("-variantautoscaling-config")]
     settings = load(Given({}, {}, data)).settings
     assert settings.scale_from_zero_max_concurrency == 0
+
+
+@pytest.mark.parametrize("overlay", ["kubernetes", "namespace-scoped"])
+def test_direct_actuation_brings_its_right_along(overlay: str, tmp_path: Path):
+    """The component switches it on, and grants the right to scale also without scale from zero."""
+    folder = DEPLOY / "overlays" / overlay
+    without = kustomize.render(kustomize.write(tmp_path / "a", folder, components=["without-scale-from-zero"]))
+    components = ["without-scale-from-zero", "direct-actuation"]
+    items = kustomize.render(kustomize.write(tmp_path / "b", folder, components=components))
+    assert granted(items) - granted(without) == {Right("apps", "deployments/scale", "patch")}
+    assert granted(without) <= granted(items)
+    (data,) = [item["data"] for item in items if item["metadata"]["name"].endswith("-variantautoscaling-config")]
+    assert load(Given({}, {}, data)).settings.direct_actuation
+
+
+def test_the_doctor_asks_for_the_rights_that_are_shipped(shipped: list[Body]):
+    """`wva doctor` compares the account of the controller with the roles, right by right."""
+    known = {
+        (needed.role, Right(needed.group, needed.resource, verb, name))
+        for needed in NEEDED
+        for verb in needed.verbs
+        for name in needed.names or ("",)
+    }
+    ours = {needed.role for needed in NEEDED}
+    roles = [item for item in shipped if "rules" in item and item["metadata"]["name"] in ours]
+    assert known == {(item["metadata"]["name"], right) for item in roles for right in of(item)}
+    assert {right for _, right in known} == granted(shipped)
 
 
 def test_nothing_is_written_but_the_own_kinds_status_and_the_scale(shipped: list[Body]):

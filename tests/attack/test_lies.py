@@ -18,12 +18,18 @@ def reports(make):
 
 
 def says(make):
-    """Add the series that ``make(pod, query)`` returns to each answer about the tenant's namespace."""
+    """Add the series that ``make(pod, query)`` returns to each answer about the tenant's namespace.
+
+    In the answer to an essential query, a series without a signal lies about the value and about its time.
+    """
 
     def before(world):
         def meddle(query, answer):
             if TENANT in query:
-                answer["data"]["result"] += make(world.pods()[0], query)
+                for entry in make(world.pods()[0], query):
+                    both = is_essential(query) and "signal" not in entry["metric"]
+                    for told in ({"signal": "value"}, {"signal": "timestamp"}) if both else ({},):
+                        answer["data"]["result"].append({**entry, "metric": {**entry["metric"], **told}})
             return answer
 
         world.meddle(meddle)
@@ -31,9 +37,9 @@ def says(make):
     return before
 
 
-def asks_for_times(query):
-    """Tell whether a query asks for the times of samples."""
-    return "timestamp(" in query
+def is_essential(query):
+    """Tell whether a query asks for the values of a signal and for their times."""
+    return '"signal", "value"' in query
 
 
 INCOMPLETE = ExpectedCondition("OptimizationReady", "False", "MetricsIncomplete", "invalid")
@@ -82,7 +88,7 @@ ATTACKS = [
     ),
     Attack(
         "the_same_series_again_with_another_value",
-        before=says(lambda pod, query: [] if asks_for_times(query) else [lie("0.99", pod=pod)]),
+        before=says(lambda pod, query: [lie("0.99", pod=pod, signal="value")] if is_essential(query) else []),
         shows=ExpectedCondition("OptimizationReady", "False"),
     ),
     Attack(
@@ -104,12 +110,16 @@ ATTACKS = [
     ),
     Attack(
         "a_sample_of_the_far_future",
-        before=says(lambda pod, query: [lie(f"{time.time() + 1e9:.3f}", pod=pod)] if asks_for_times(query) else []),
+        before=says(
+            lambda pod, query: (
+                [lie(f"{time.time() + 1e9:.3f}", pod=pod, signal="timestamp")] if is_essential(query) else []
+            )
+        ),
         shows=ExpectedCondition("OptimizationReady", "False"),
     ),
     Attack(
         "a_time_of_nine_thousand_digits",
-        before=says(lambda pod, query: [lie("9" * 9000, pod=pod)] if asks_for_times(query) else []),
+        before=says(lambda pod, query: [lie("9" * 9000, pod=pod, signal="timestamp")] if is_essential(query) else []),
         shows=ExpectedCondition("OptimizationReady", "False"),
     ),
     Attack(

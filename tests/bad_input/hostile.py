@@ -62,6 +62,17 @@ def vector(*entries):
     return json.dumps({"status": "success", "data": {"resultType": "vector", "result": list(entries)}}).encode()
 
 
+def is_essential(query):
+    """Tell whether a query asks for the values of a signal and for their times."""
+    return '"signal", "value"' in query
+
+
+def values_and_times(values, times):
+    """Return the series of an answer to an essential query."""
+    found = [(entry, "value") for entry in values] + [(entry, "timestamp") for entry in times]
+    return [{**entry, "metric": {**entry["metric"], "signal": signal}} for entry, signal in found]
+
+
 class ScriptedPrometheus:
     """Answers every query with ``answer``, which is bytes or a function from request to response."""
 
@@ -88,14 +99,16 @@ class ScriptedPrometheus:
         return f"http://127.0.0.1:{self._server.port}"
 
     def report(self, *, values, times=None):
-        """Answer the queries for values and those for times with one list of series each."""
+        """Answer the essential queries with series for values and for times, all other queries with values."""
         now = time.time()
         if times is None:
             times = [{**deepcopy(entry), "value": [now, f"{now:.3f}"]} for entry in values]
 
         async def answer(request):
             query = (await request.post())["query"]
-            return web.Response(body=vector(*(times if "timestamp(" in query else values)))
+            return web.Response(
+                body=vector(*values_and_times(values, times)) if is_essential(query) else vector(*values)
+            )
 
         self.answer = answer
 

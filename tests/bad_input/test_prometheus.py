@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.app.stage import MODEL, until
-from tests.bad_input.hostile import SECRET, series, vector
+from tests.bad_input.hostile import SECRET, series, values_and_times, vector
 from wva.prometheus import client
 
 
@@ -215,14 +215,9 @@ async def test_a_hundred_thousand_series_are_counted_and_forgotten(stage, promet
     """WVA counts and ignores series of unknown pods, and uses those of its own pods."""
     monkeypatch.setattr(client, "QUERY_TIMEOUT_SECONDS", 10.0)
     loads = [series("0.95", pod=pod) for pod in pods(stage)]
-    body = vector(*loads, *(series("0.5", pod=f"foreign-{number}") for number in range(100_000)))
-    times = vector(*(series(f"{time.time():.3f}", pod=pod) for pod in pods(stage)))
-
-    async def answer(request):
-        query = (await request.post())["query"]
-        return web.Response(body=times if "timestamp(" in query else body)
-
-    prometheus.answer = answer
+    loads += [series("0.5", pod=f"foreign-{number}") for number in range(100_000)]
+    times = [series(f"{time.time():.3f}", pod=pod) for pod in pods(stage)]
+    prometheus.answer = vector(*values_and_times(loads, times))
     async with controller(stage, prometheus):
         await until(lambda: stage.series().get("va") == 3)
         assert stage.metric("wva_samples_ignored_total", cause="foreign_pod") >= 100_000

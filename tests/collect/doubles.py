@@ -6,6 +6,7 @@ import re
 
 import msgspec
 
+from wva.collect.queries import ESSENTIAL_QUERIES, SampleSignal
 from wva.prometheus.answers import InstantSeries, InstantVector, Labels, PrometheusError
 
 NOW = 1_700_000_000.0
@@ -14,6 +15,11 @@ NOW = 1_700_000_000.0
 def series(labels, value="1"):
     """Return a series as the decoder makes it, without labels that no query groups by."""
     return InstantSeries(msgspec.convert(labels, Labels), (NOW, value))
+
+
+def _signalling(series, signal):
+    """Return a series with the label that tells signals of one query apart."""
+    return InstantSeries(msgspec.structs.replace(series.metric, signal=signal), series.value)
 
 
 class RecordingClock:
@@ -63,6 +69,13 @@ class FakePrometheus:
         for name in ("kv_cache_usage_timestamp", "queue_length_timestamp"):
             self.put(name, str(NOW - age_seconds), **labels)
 
+    def answer(self, name):
+        """Return the series that answer a query about all namespaces."""
+        if name not in ESSENTIAL_QUERIES:
+            return self.series.get(name, [])
+        signals = {name: SampleSignal.VALUE, f"{name}_timestamp": SampleSignal.TIMESTAMP}
+        return [_signalling(each, signal) for of, signal in signals.items() for each in self.series.get(of, [])]
+
     def fail(self, name, kind, message):
         """Make a query fail from now on."""
         self.failing[name] = PrometheusError(kind, message)
@@ -73,5 +86,5 @@ class FakePrometheus:
         if name in self.failing:
             raise self.failing[name]
         namespaces = set(re.search(r'namespace=~"([^"]*)"', promql)[1].split("|"))
-        found = [series for series in self.series.get(name, []) if series.metric.get("namespace") in namespaces]
+        found = [series for series in self.answer(name) if series.metric.get("namespace") in namespaces]
         return InstantVector(tuple(found), self.warnings)

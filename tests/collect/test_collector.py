@@ -37,7 +37,7 @@ async def test_queries_are_asked_at_the_cycle_s_time(cluster, prometheus, collec
 
 
 async def test_the_number_of_queries_does_not_grow_with_models(cluster, prometheus, collector):
-    """WVA sends four queries, for one model as for sixty in three namespaces."""
+    """WVA sends two queries, for one model as for sixty in three namespaces."""
     cluster.variant()
     await collector.collect(NOW)
     one = len(prometheus.queries)
@@ -45,7 +45,7 @@ async def test_the_number_of_queries_does_not_grow_with_models(cluster, promethe
         cluster.variant(f"v{index}", namespace=f"ns-{index % 3}", model_id=f"m{index}")
     prometheus.queries.clear()
     await collector.collect(NOW)
-    assert (one, len(prometheus.queries)) == (4, 4)
+    assert (one, len(prometheus.queries)) == (2, 2)
 
 
 async def test_namespaces_are_asked_in_chunks(cluster, prometheus, collector):
@@ -53,7 +53,7 @@ async def test_namespaces_are_asked_in_chunks(cluster, prometheus, collector):
     for index in range(101):
         cluster.variant(namespace=f"ns-{index}")
     await collector.collect(NOW)
-    assert len(prometheus.queries) == 8
+    assert len(prometheus.queries) == 4
 
 
 async def test_nothing_is_asked_without_an_active_variant(cluster, prometheus, collector):
@@ -75,9 +75,7 @@ async def test_only_namespaces_with_active_variants_are_asked_for(cluster, prome
     assert all('namespace=~"in-use"' in text for _, text, _ in prometheus.queries)
 
 
-@pytest.mark.parametrize(
-    "query", ["kv_cache_usage", "queue_length", "kv_cache_usage_timestamp", "queue_length_timestamp"]
-)
+@pytest.mark.parametrize("query", ["kv_cache_usage", "queue_length"])
 async def test_a_failing_query_fails_its_namespaces(cluster, prometheus, collector, metric, query):
     """If one query fails, the replicas of its namespaces have no samples."""
     cluster.variant()
@@ -155,7 +153,7 @@ async def test_a_namespace_that_spoils_a_shared_answer_is_held_alone(cluster, pr
     for name in ("bad", *(f"ns-{index}" for index in range(40))):
         cluster.variant(namespace=name)
         prometheus.put_replica(namespace=name)
-    spoiled("kv_cache_usage", "queue_length_timestamp", "engine_signals", "request_counts")
+    spoiled("kv_cache_usage", "queue_length", "engine_signals", "request_counts")
     collector = _asking(cluster, prometheus, instruments, engines_of=lambda _: True, retention_of=lambda _: 600.0)
     for _ in range(2):
         snapshot = await collector.collect(NOW)

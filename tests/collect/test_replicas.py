@@ -20,8 +20,8 @@ def replicas(cluster, prometheus, instruments):
 
 def _join(cluster, prometheus, instruments):
     join = ReplicaJoin(accepted_variants(cluster.stores), instruments=instruments, faults=no_faults())
-    for name, series in prometheus.series.items():
-        join.add(name, InstantVector(tuple(series)))
+    for name in {name.removesuffix("_timestamp") for name in prometheus.series}:
+        join.add(name, InstantVector(tuple(prometheus.answer(name))))
     return join.replicas(now=NOW, freshness=Freshness())
 
 

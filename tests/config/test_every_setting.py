@@ -55,6 +55,11 @@ ROWS = {
     "metrics_bind_address": text(
         ("--metrics-bind-address", "--metrics-addr"), ("METRICS_BIND_ADDRESS", "METRICS_ADDR"), "0", value=":8443"
     ),
+    "console_bind_address": text(("--console-bind-address",), ("CONSOLE_BIND_ADDRESS",), "0", value=":8444"),
+    "keda_push_bind_address": text(("--keda-push-bind-address",), ("KEDA_PUSH_BIND_ADDRESS",), "0", value=":9443"),
+    "keda_push_client_ca_path": text(
+        ("--keda-push-client-ca-path",), ("KEDA_PUSH_CLIENT_CA_PATH",), value="/etc/wva/ca.crt"
+    ),
     "health_probe_bind_address": text(
         ("--health-probe-bind-address", "--probe-addr"),
         ("HEALTH_PROBE_BIND_ADDRESS", "PROBE_ADDR"),
@@ -113,6 +118,7 @@ ROWS = {
     ),
     "metrics_cache_max_size": SettingRow((), ("PROMETHEUS_METRICS_CACHE_MAX_SIZE",), 0, "7", 7, live=True),
     "global_opt_interval": duration((), ("GLOBAL_OPT_INTERVAL",), 60.0, live=True),
+    "fast_lane_interval": duration((), ("WVA_FAST_LANE_INTERVAL",), 4.0, ("0s", 0.0)),
     "scale_to_zero": switch((), ("WVA_SCALE_TO_ZERO",)),
     "limited_mode": switch((), ("WVA_LIMITED_MODE",)),
     "node_selector": text((), ("WVA_NODE_SELECTOR",), value="pool in (gpu),!spot"),
@@ -120,6 +126,7 @@ ROWS = {
     "epp_bearer_token": SettingRow((), ("EPP_METRIC_READER_BEARER_TOKEN",), SecretStr(""), "Bearer t", SecretStr("t")),
     "pool_group": text((), ("POOL_GROUP",), value="inference.networking.k8s.io"),
     "target_kinds": text((), ("WVA_TARGET_KINDS",), value="StatefulSet,LeaderWorkerSet"),
+    "direct_actuation": switch((), ("WVA_DIRECT_ACTUATION",)),
     "proactive_model": switch((), ("EXPERIMENTAL_PROACTIVE_MODEL",)),
     "controller_instance": text((), ("CONTROLLER_INSTANCE",), places=ENVIRONMENT),
     "pod_namespace": text((), ("POD_NAMESPACE",), "workload-variant-autoscaler-system", places=ENVIRONMENT),

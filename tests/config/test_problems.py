@@ -21,11 +21,12 @@ BAD = {
     "epp_bearer_token": ["two words", "line\nend", "\u20ac"],
 }
 DURATIONS = [name for name, field in FIELDS.items() if isinstance(field.default, float)]
+OPTIONAL = {"metrics_cache_fetch_interval", "fast_lane_interval"}
 SWITCHES = [name for name, field in FIELDS.items() if isinstance(field.default, bool)]
 CASES = [
     *((name, text) for name, texts in BAD.items() for text in texts),
     *((name, text) for name in DURATIONS for text in ("soon", "60", "1d", "-5s", "1 s", "1h 30m")),
-    *((name, text) for name in DURATIONS if name != "metrics_cache_fetch_interval" for text in ("0", "0s")),
+    *((name, text) for name in DURATIONS if name not in OPTIONAL for text in ("0", "0s")),
     *((name, text) for name in SWITCHES for text in ("maybe", "on", "2", "y")),
 ]
 

@@ -283,6 +283,70 @@ def test_short_cycles_share_a_slot() -> None:
     assert need.demand == pytest.approx(4.0)
 
 
+def early(demand: float, *, seconds: float = 4.0, replicas: int = 4, **fields: object) -> tuple[Need, Need]:
+    """Return what a cycle foresees that begins early, and the one before it, after ten minutes with 2 requests/s."""
+    memory, now = NOTHING_SEEN, NOW
+    cluster = [variant("a", replicas=replicas)], {A: pods(replicas)}
+    for turn in range(40):
+        now = NOW + CYCLE * turn
+        before, memory = foresee(needed(2.0), *cluster, memory, now=now)
+    return foresee(needed(demand, **fields), *cluster, memory, now=now + seconds)[0], before
+
+
+def test_a_jump_is_believed_in_a_short_cycle() -> None:
+    """It began early because the load has risen. It orders what is certain, and half of the jump beyond that."""
+    after, before = early(20.0)
+    assert before.demand == pytest.approx(2.0)
+    assert after.demand == pytest.approx(20.0)
+    assert after.required == pytest.approx(20.0 - after.error + 0.5 * (20.0 - 2.0))
+
+
+@pytest.mark.parametrize(
+    ("demand", "fields"),
+    [
+        (3.0, {}),  # six seconds with one more request per second are chance
+        (20.0, {"scraped": 2.0}),  # the requests of a longer time came in one scrape
+        (20.0, {"unsettled": True}),  # a part may belong to the next cycle
+    ],
+)
+def test_what_a_short_cycle_shows_may_be_no_jump(demand: float, fields: dict[str, object]) -> None:
+    """Then it counts together with the cycles around it."""
+    after, before = early(demand, **fields)
+    assert after.required == pytest.approx(before.required, rel=0.2)
+
+
+def test_a_short_cycle_orders_what_waits_and_no_forecast_of_it() -> None:
+    """A few seconds tell too little of how many requests will wait when new replicas serve."""
+    short, _ = early(20.0, replicas=1)
+    waiting, _ = early(20.0, replicas=1, backlog=70.0)
+    long = seen([2.0] * 40 + [20.0], replicas=1)[-1]
+    assert short.required < waiting.required < long.required
+    assert waiting.required == pytest.approx(short.required + 2.0)  # a quarter of 140 seconds drains them
+
+
+def test_a_short_cycle_counts_for_itself_beside_the_short_one_before() -> None:
+    """The first cycle that begins early may show only the begin of a rise, and the next one the rest of it."""
+    memory = NOTHING_SEEN
+    cluster = [variant("a", replicas=4)], {A: pods(4)}
+    for turn in range(40):
+        now = NOW + CYCLE * turn
+        _, memory = foresee(needed(2.0), *cluster, memory, now=now)
+    _, memory = foresee(needed(3.0), *cluster, memory, now=now + 9.0)
+    found, memory = foresee(needed(20.0), *cluster, memory, now=now + 12.0)
+    assert found.demand == pytest.approx(20.0)
+    assert memory.slots[-1].seconds == pytest.approx(12.0)
+
+
+def test_a_backlog_is_not_drained_in_less_than_half_a_minute() -> None:
+    """Where pods start at once, a quarter of the lead time would order many replicas for a few seconds."""
+    memory, found = NOTHING_SEEN, []
+    for turn, backlog in enumerate([0.0] * 40 + [60.0]):
+        cluster = [variant("a", replicas=2)], {A: pods(2, took=4.0)}
+        need, memory = foresee(needed(6.0, backlog=backlog), *cluster, memory, now=NOW + CYCLE * turn)
+        found.append(need.required)
+    assert found[-1] == pytest.approx(found[-2] + 60.0 / 30.0, rel=0.02)
+
+
 rates = st.sampled_from([0.0, 0.01, 1.0, 5.0, 50.0, 1e4]) | st.floats(0.0, 1e6)
 
 
@@ -292,6 +356,7 @@ def any_needs(draw: st.DrawFn) -> Need:
     return needed(
         draw(rates),
         backlog=draw(rates),
+        scraped=draw(rates | st.just(inf)),
         unsettled=draw(st.booleans()),
         capacities={A: Capacity(draw(rates), CapacityBasis.OBSERVED)},
     )
@@ -315,6 +380,22 @@ def test_whatever_is_measured_the_answer_is_a_number_and_the_memory_small(
     assert len(memory.levels) <= 110
     assert len(memory.blocks) <= 120
     assert msgspec.json.decode(msgspec.json.encode(memory), type=Foresight) == memory
+
+
+@given(st.lists(rates, min_size=1, max_size=12), rates, st.floats(0.1, 9.0))
+def test_a_short_cycle_never_needs_less_than_its_demand_alone_would(
+    past: list[float], demand: float, seconds: float
+) -> None:
+    """What a few seconds show is added to what is known, and takes nothing away."""
+    memory = NOTHING_SEEN
+    for turn, rate in enumerate(past):
+        _, memory = foresee(needed(rate), [variant("a")], {A: pods(1)}, memory, now=NOW + CYCLE * turn)
+    now = NOW + CYCLE * (len(past) - 1) + seconds
+    found, without = (
+        foresee(needed(demand, scraped=scraped), [variant("a")], {A: pods(1)}, memory, now=now)[0]
+        for scraped in (inf, 0.0)
+    )
+    assert found.required >= without.required
 
 
 @given(st.lists(rates, min_size=1, max_size=12), st.floats(0.0, 100.0), st.floats(0.0, 1000.0), st.floats(0.0, 1000.0))

@@ -31,7 +31,11 @@ PAGES: Final = tuple(
     for path in sorted(folder.glob(pattern))
 )
 """Every page with commands that a reader may copy."""
-OWN_TEST: Final = {"docs/install.md": "e2e/test_install_page.py", "docs/backtest.md": "e2e/test_backtest.py"}
+OWN_TEST: Final = {
+    "docs/install.md": "e2e/test_install_page.py",
+    "docs/backtest.md": "e2e/test_backtest.py",
+    "docs/day-two.md": "e2e/test_day_two.py",
+}
 """Pages with their own test. e2e/test_pages.py runs all other pages that need a cluster."""
 INSTALLING: Final = ("docs/kustomize.md", "charts/workload-variant-autoscaler/README.md")
 """Pages that install the controller: their commands need a cluster without it."""

@@ -27,6 +27,7 @@ from wva.config.keys import (
     TargetFields,
 )
 from wva.config.kinds import MapKind, Queueing, Saturation
+from wva.doctor.diagnosis import MEANINGS
 from wva.godurations import format_promql_duration
 from wva.instruments import Instruments
 from wva.publish import metrics
@@ -116,6 +117,11 @@ def explanation_metrics_table():
     return _families_table(metrics.EXPLANATION)
 
 
+def shadow_metrics_table():
+    """Return one row per series of a variant in shadow mode."""
+    return _families_table(metrics.SHADOW)
+
+
 def _families_table(families):
     rows = [
         (f"`{each.name}{'_total' if each.type == 'counter' else ''}`", each.type, ", ".join(each.labels), each.help)
@@ -181,6 +187,12 @@ def obstacles_table():
         for each in OBSTACLES
     ]
     return table(("Reason", "Meaning", "Condition", "Event"), rows)
+
+
+def findings_table():
+    """Return one row per finding of the doctor."""
+    rows = [(link.value, f"`{name}`", meaning) for link, found in MEANINGS.items() for name, meaning in found.items()]
+    return table(("Link", "Finding", "Meaning"), rows)
 
 
 def _version():
@@ -319,9 +331,11 @@ TABLES = {
         "profiles": lambda: entry_table([ProfileFields]),
     },
     "traffic.md": {"kinds": kinds_table, "traces": traces_table},
+    "day-two.md": {"findings": findings_table},
     "metrics.md": {
         "variant-metrics": variant_metrics_table,
         "explanation-metrics": explanation_metrics_table,
+        "shadow-metrics": shadow_metrics_table,
         "own-metrics": own_metrics_table,
         "queries": queries_table,
         "signals": signals_table,

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from tests.kube.clocks import LoopClock
+from tests.tasks import running
 from wva.instruments import Instruments
 from wva.kube.supervision import Supervisor
 
@@ -34,13 +35,8 @@ class SupervisorBench:
             self.starts.append(asyncio.get_running_loop().time())
             await run()
 
-        task = asyncio.create_task(self.supervisor.keep(name, started))
-        try:
+        async with running(self.supervisor.keep(name, started)) as task:
             yield task
-        finally:
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
 
     def restarts(self, name="watch"):
         """Return how often the loop was started again."""

@@ -343,3 +343,11 @@ def test_names_are_quoted_for_the_shell(sound, findings):
     sound["variant"]["metadata"]["name"] = "x; rm -rf ~"
     (finding,) = findings([sound["variant"]], whole=False)
     assert "'x; rm -rf ~'" in finding.change
+
+
+@pytest.mark.parametrize(("annotation", "value"), [("actuation", "direct"), ("mode", "shadow")])
+def test_a_variant_that_no_scaler_is_to_follow_needs_none(annotation, value, sound, findings):
+    """The controller writes the number itself, or nobody does."""
+    spoil_no_scaler(sound)
+    sound["variant"]["metadata"]["annotations"] = {f"wva.llmd.ai/{annotation}": value}
+    assert findings(sound.values()) == []

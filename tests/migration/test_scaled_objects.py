@@ -144,3 +144,41 @@ def test_hpa_of_keda_is_not_looked_at(objects, sound, findings):
     sound["hpa"]["metadata"]["ownerReferences"] = [owner]
     objects["hpa"] = sound["hpa"]
     assert findings(objects.values()) == []
+
+
+@pytest.fixture
+def pushed(objects):
+    """Return the installation with KEDA push: the ScaledObject asks the controller itself."""
+    objects["variant"]["metadata"]["annotations"] = {"wva.llmd.ai/actuation": "keda-push"}
+    metadata = {"scalerAddress": "wva-keda-push:9443", "variantName": "chat-va", "enableTLS": "true"}
+    objects["scaled"]["spec"]["triggers"] = [
+        {"type": "external-push", "metricType": "AverageValue", "metadata": metadata}
+    ]
+    return objects
+
+
+def test_a_scaled_object_that_asks_the_controller_is_a_scaler(pushed, findings):
+    """Its target is followed, and nothing has to change; without a name the variant is called like it."""
+    assert findings(pushed.values()) == []
+    pushed["scaled"]["metadata"]["name"] = "chat-va"
+    del trigger(pushed)["metadata"]["variantName"]
+    assert findings(pushed.values()) == []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (lambda objects: objects["variant"]["metadata"].pop("annotations"), "has no wva.llmd.ai/actuation: keda-push"),
+        (lambda objects: trigger(objects).update(metricType="Value"), "does not take the number one to one"),
+        (
+            lambda objects: trigger(objects)["metadata"].update(variantName="other"),
+            "no HPA and no ScaledObject takes wva_desired_replicas",
+        ),
+    ],
+)
+def test_what_is_wrong_with_it_is_told(spoil, problem, pushed, findings):
+    """Each fault has one finding."""
+    spoil(pushed)
+    (finding,) = findings(pushed.values())
+    assert problem in finding.problem
+    assert finding.change

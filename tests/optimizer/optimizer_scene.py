@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 
-import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.builders import policy, replica, variant
+from tests.tasks import running
 from wva.instruments import Instruments
 from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
@@ -74,14 +74,9 @@ class OptimizerScene:
     @asynccontextmanager
     async def running(self):
         """Run the loop around the body."""
-        task = asyncio.create_task(self.optimizer.run())
-        await self.settle()
-        try:
+        async with running(self.optimizer.run()) as task:
+            await self.settle()
             yield task
-        finally:
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
 
     async def settle(self):
         """Run all tasks until each of them waits for time."""

@@ -13,6 +13,8 @@ TROUBLED = ConfigurationView(
     claim="the controller wva/controller decides",
     gateway=Trouble("GatewayUnreadable", "no endpoint picker answers"),
     inventory=Trouble("InventoryUnknown", "the nodes cannot be read"),
+    actuation=Trouble("ScalerPresent", "an HPA scales the target"),
+    shadow=True,
 )
 
 

@@ -15,6 +15,7 @@ from wva.model.decision import Step
 from wva.model.variant import Bounds, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import EXPLANATION
+from wva.publish.shadow import REAL, SHADOW, Account
 
 EXPLAINING = {family.name for family in EXPLANATION}
 
@@ -81,10 +82,20 @@ def test_every_series_has_the_labels_that_its_family_declares():
     everything = decision(steps=(Step("allocate", "grow", 2, 3, "HPA va", 1),), settling_since=1.0)
     ledger = Ledger()
     condition = Condition("Ready", "False", "TargetConflict", "words")
-    made = collector(ledger, bounds=lambda _: Bounds(maximum=3), conditions=lambda _: (condition,))
+    shadows = set()
+    made = collector(
+        ledger,
+        bounds=lambda _: Bounds(maximum=3),
+        conditions=lambda _: (condition,),
+        shadow=shadows.__contains__,
+        accounts=lambda _: Account(late={REAL: 0.0, SHADOW: 0.0}),
+    )
     ledger.record([decision(2)])
     ledger.record([everything])
-    for family, samples in zip(made.heads, made.samples_of(KEY), strict=True):
+    acting = made.samples_of(KEY)
+    shadows.add(KEY)
+    for family, *both in zip(made.heads, acting, made.samples_of(KEY), strict=True):
+        samples = [sample for samples in both for sample in samples]
         assert samples
         assert {tuple(sorted(sample.labels)) for sample in samples} == {tuple(sorted(family.labels))}
 

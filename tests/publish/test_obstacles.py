@@ -31,6 +31,10 @@ AROUND = {
     TroubleReason.INVENTORY_UNKNOWN: "inventory",
     TroubleReason.START_REFUSED: "start",
     TroubleReason.START_FAILED: "start",
+    TroubleReason.ACTUATION_SCALER: "actuation",
+    TroubleReason.ACTUATION_OWNED: "actuation",
+    TroubleReason.ACTUATION_FORBIDDEN: "actuation",
+    TroubleReason.ACTUATION_NO_CLIENT: "actuation",
 }
 TARGETS = {
     TargetReason.DEPLOYMENT_NOT_FOUND: GONE,

@@ -11,7 +11,7 @@ from wva.api.meta import Key
 from wva.collect.pools import PoolStores
 from wva.collect.variants import Claims
 from wva.kube.cache import Store
-from wva.model.variant import ModelKey
+from wva.model.variant import ModelKey, VariantKey
 from wva.scale_from_zero.loop import AtRest
 from wva.scale_from_zero.starts import Activations
 
@@ -25,7 +25,14 @@ class AtRestScene:
         """Begin empty."""
         self.cluster = CachedCluster()
         self.pools = PoolStores(Store(), Store())
-        self.at_rest = AtRest(self.cluster.stores, self.pools, claims=Claims(), activations=Activations())
+        self.shadows = set()
+        self.at_rest = AtRest(
+            self.cluster.stores,
+            self.pools,
+            claims=Claims(),
+            activations=Activations(),
+            shadow=self.shadows.__contains__,
+        )
 
     def resting(self, models=None):
         """Return the models at rest with their variants and pools, read anew; all models or the given ones."""
@@ -117,3 +124,39 @@ def test_a_pool_marks_the_models_at_zero_of_its_namespace():
     assert scene.at_rest.take_marked() == set()
     current(scene.pools, labels={"app": "a"}, namespace="other")
     assert scene.at_rest.take_marked() == set()
+
+
+async def test_a_variant_in_shadow_mode_is_not_started():
+    """It is left out while it is at zero. A replica of it that runs serves the model, so the model is awake."""
+    scene = AtRestScene()
+    for name in ("a", "b"):
+        scene.cluster.deployment(name, replicas=0, uid=f"uid-{name}")
+        scene.cluster.va(name, target=name)
+    scene.shadows.add(VariantKey("ns", "a"))
+
+    async def found():
+        variants = await scene.at_rest.variants_of([ModelKey("ns", "m")], 0.0)
+        return {one.key.name: one.active for each in variants.values() for one in each}
+
+    assert await found() == {"b": False}
+    scene.cluster.deployment("a", replicas=1, uid="uid-a")
+    assert await found() == {"a": True, "b": False}
+    scene.cluster.deployment("a", replicas=0, uid="uid-a")
+    scene.shadows.clear()
+    assert await found() == {"a": False, "b": False}
+
+
+def test_a_variant_that_leaves_shadow_mode_is_looked_at():
+    """Its condition says so; without that nobody would look at a model that sleeps."""
+    scene = AtRestScene()
+    scene.cluster.deployment("a", replicas=0)
+    told = {"type": "Shadow", "reason": "r", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    metadata = {"uid": "uid-a"}
+    scene.cluster.va("a", target="a", metadata=metadata, status={"conditions": [{**told, "status": "True"}]})
+    scene.at_rest.take_marked()
+    scene.cluster.va(
+        "a", target="a", metadata=metadata, status={"conditions": [{**told, "status": "True", "message": "n"}]}
+    )
+    assert scene.at_rest.take_marked() == set()
+    scene.cluster.va("a", target="a", metadata=metadata, status={"conditions": [{**told, "status": "False"}]})
+    assert scene.at_rest.take_marked() == {ModelKey("ns", "m")}

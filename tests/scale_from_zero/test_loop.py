@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.builders import variant
+from tests.tasks import running
 from wva.collect.pools import Pool
 from wva.decide.start import Budget
 from wva.instruments import Instruments
@@ -147,14 +148,9 @@ class WakingScene:
     @asynccontextmanager
     async def running(self):
         """Run the loop around the body."""
-        task = asyncio.create_task(self.loop.run())
-        await self.settle()
-        try:
+        async with running(self.loop.run()):
+            await self.settle()
             yield
-        finally:
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
 
     async def settle(self):
         """Run all tasks until they wait for time."""

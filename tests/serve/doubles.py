@@ -63,8 +63,9 @@ class Reviewer:
         if resource is TOKEN_REVIEWS:
             user = self.users.get(spec["token"])
             return TokenReview(status=TokenReviewStatus(user is not None, user or UserInfo()))
-        wanted = spec["nonResourceAttributes"]
-        allowed = (spec["user"], wanted["verb"], wanted["path"]) in self.allowed
+        wanted = spec.get("nonResourceAttributes") or spec["resourceAttributes"]
+        place = wanted.get("path") or f"{wanted['namespace']}/{wanted['name']}"
+        allowed = (spec["user"], wanted["verb"], place) in self.allowed
         return SubjectAccessReview(status=SubjectAccessReviewStatus(allowed))
 
 

@@ -15,9 +15,11 @@ from structlog.testing import capture_logs
 from tests.serve.doubles import Guarded, serving
 from wva.api.core import UserInfo
 from wva.kube.errors import Forbidden, TooManyRequests, Unavailable, Unreachable
-from wva.serve.gate import BURST, BURST_OF_ALL, MAX_TOKEN_BYTES, UNKNOWN_PATH, Throttled, bearer_token
+from wva.serve.gate import BURST, BURST_OF_ALL, MAX_TOKEN_BYTES, UNKNOWN, Throttled, bearer_token
 from wva.serve.pages import metrics_handler
+from wva.serve.reviews import Right
 
+METRICS = Right("get", "/metrics")
 SECRET = "very-secret-token"
 
 
@@ -138,7 +140,7 @@ async def test_head_needs_no_more_than_get(session, url):
 async def test_what_does_not_exist_is_told_to_those_who_may_ask(session, url, guarded):
     """Only clients with a right to all paths get 404. The answer 405 lists the allowed methods."""
     assert (await ask(session, url, "good", path="/nowhere"))[0] == 403
-    guarded.reviewer.allowed.add(("scraper", "get", UNKNOWN_PATH))  # a right to all paths includes this path
+    guarded.reviewer.allowed.add(("scraper", "get", UNKNOWN.path))  # a right to all paths includes this path
     guarded.clock.advance_to(31)
     assert (await ask(session, url, "good", path="/nowhere"))[0] == 404
     async with session.post(f"{url}/metrics", headers={"Authorization": "Bearer good"}) as response:
@@ -175,7 +177,7 @@ async def test_paths_and_methods_at_will_cost_one_review_and_one_line(session, u
 async def test_pages_that_exist_and_others_are_refused_alike(session, url):
     """A refusal is the same for pages that exist and for others, in status, text and headers."""
     answers = set()
-    for path in ("/metrics", "/debug/config", "/nowhere", UNKNOWN_PATH):
+    for path in ("/metrics", "/debug/config", "/nowhere", UNKNOWN.path):
         async with session.get(url + path, headers={"Authorization": "Bearer stranger"}) as response:
             answers.add((response.status, await response.text(), tuple(sorted(response.headers.keys()))))
     assert len(answers) == 1
@@ -235,12 +237,12 @@ async def test_tokens_of_one_user_do_not_multiply_its_reviews(guarded):
     for number in range(100):
         identity = UserInfo("system:serviceaccount:evil:default", extra={"credential-id": (str(number),)})
         try:
-            assert not await allows(identity, path="/metrics")
+            assert not await allows(identity, METRICS)
         except Throttled:
             refused += 1
     assert guarded.reviewer.asked == {"SubjectAccessReview": BURST}
     assert refused == 100 - BURST
-    assert await allows(UserInfo("scraper"), path="/metrics")
+    assert await allows(UserInfo("scraper"), METRICS)
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------

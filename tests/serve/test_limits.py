@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from tests.serve.doubles import exchange, ok, rest, serving, until
 from wva.instruments import Instruments
-from wva.serve.http import Limits
+from wva.serve.http import EventStream, Limits
 
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 LAST = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -142,6 +142,96 @@ async def test_who_does_not_read_is_cut_off():
         await until(lambda: guest.closed("slow") == 1)
         await until(lambda: guest.server.open_connections == 0)
         writer.close()
+
+
+class Events:
+    """Events without end, each after a pause."""
+
+    def __init__(self, event, *, every_seconds):
+        """Begin when the server asks for the first one."""
+        self.event, self.every_seconds = event, every_seconds
+        self.begun = self.closed = False
+
+    async def answer(self, request):
+        """Answer with the events, or without them."""
+        return EventStream(self._events()) if request.path == "/metrics" else web.Response(text="ok")
+
+    async def _events(self):
+        self.begun = True
+        try:
+            while True:
+                yield self.event
+                await asyncio.sleep(self.every_seconds)
+        finally:
+            self.closed = True
+
+
+OK = b"GET /ok HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+async def streamed(events, visit, **limits):
+    """Visit a server of events, which still answers others at the end and holds no connection."""
+    instruments = Instruments(CollectorRegistry())
+    async with serving(events.answer, instruments=instruments, limits=Limits(**limits)) as server:
+        guest = Guest(server, instruments)
+        await visit(guest)
+        assert (await exchange(server.port, OK)).startswith(b"HTTP/1.1 200")
+        await until(lambda: server.open_connections == 0)
+
+
+async def test_who_does_not_read_events_is_cut_off():
+    """The events of a slow client are not kept for it, beyond what its connection holds."""
+    events = Events(b"x" * 1_000_000, every_seconds=0)
+
+    async def visit(guest):
+        _, writer = await guest.connect()
+        writer.write(REQUEST)
+        await until(lambda: guest.closed("slow") == 1)
+        await until(lambda: events.closed)
+        writer.close()
+
+    await streamed(events, visit, write_seconds=0.1)
+
+
+async def test_events_end_when_their_client_leaves():
+    """The server does not wait for the next event to notice it."""
+    events = Events(b"x", every_seconds=3600)
+
+    async def visit(guest):
+        reader, writer = await guest.connect()
+        writer.write(REQUEST)
+        assert b"text/event-stream" in await reader.readuntil(b"\r\n\r\n")
+        await until(lambda: events.begun)
+        assert not events.closed
+        writer.close()
+        await until(lambda: events.closed)
+        assert guest.closed("slow") == 0
+
+    await streamed(events, visit)
+
+
+async def test_events_end_after_their_time():
+    """Then the client asks again, and its right is reviewed again."""
+    events = Events(b"x", every_seconds=3600)
+
+    async def visit(guest):
+        assert b"\r\n0\r\n\r\n" in await exchange(guest.server.port, LAST)
+        assert events.closed
+        assert guest.closed("slow") == 0
+
+    await streamed(events, visit, stream_seconds=0.1)
+
+
+async def test_head_of_events_is_answered_without_them():
+    """No event is asked for."""
+    events = Events(b"x", every_seconds=3600)
+
+    async def visit(guest):
+        head = await exchange(guest.server.port, LAST.replace(b"GET", b"HEAD"))
+        assert b"text/event-stream" in head
+        assert not events.begun
+
+    await streamed(events, visit)
 
 
 async def test_an_answer_that_takes_too_long_is_504():

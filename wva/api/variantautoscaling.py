@@ -39,6 +39,8 @@ class ConditionType(StrEnum):
     GATEWAY_READABLE = "GatewayReadable"
     INVENTORY_CONSISTENT = "InventoryConsistent"
     LIMITED = "Limited"
+    ACTUATED = "Actuated"
+    SHADOW = "Shadow"
 
 
 class TargetReason(StrEnum):

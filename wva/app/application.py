@@ -20,11 +20,12 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from random import Random
-from typing import Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
 from wva import log
+from wva.actuation import DirectActuator, Mode, mode_of
 from wva.api.core import Namespace, ObjectReference
 from wva.api.kinds import VARIANT_AUTOSCALINGS
 from wva.api.meta import Key
@@ -32,7 +33,7 @@ from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.app.election import Leadership
 from wva.app.informers import Informers
-from wva.app.servers import Probes, certificate_of, start_servers
+from wva.app.servers import Probes, certificate_of, push_address, push_tls, start_servers
 from wva.clock import Clock, SystemClock
 from wva.collect.answer_cache import BackgroundFetch
 from wva.collect.inventory import read_inventory
@@ -44,24 +45,37 @@ from wva.config import Given, Settings
 from wva.config.live import LiveConfiguration
 from wva.config.watch import ConfigMapController
 from wva.controllers import NamespaceController, VariantAutoscalingController
+from wva.decide.failed import Outcome
 from wva.decide.start import Budget
+from wva.fast_lane import FastLane
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.controller import Controller
 from wva.kube.leader import LeadershipLost
 from wva.kube.supervision import Supervisor
 from wva.model.inventory import UnknownInventory
+from wva.model.snapshot import Snapshot
+from wva.model.trouble import UNTROUBLED, Trouble
 from wva.model.variant import ModelKey, VariantKey
 from wva.optimizer import OptimizerLoop
 from wva.prometheus.client import PrometheusClient
 from wva.prometheus.settings import PrometheusSettings
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import SeriesText, VariantCollector
-from wva.publish.recordings import RecordingWriter
+from wva.publish.recent import RecentCycles
+from wva.publish.recordings import Recording, RecordingWriter
+from wva.publish.shadow import ShadowAccounts
+from wva.publish.timeline import Timeline
 from wva.scale_from_zero.gateway import GatewayQueues
 from wva.scale_from_zero.loop import AtRest, ScaleFromZero
 from wva.scale_from_zero.starts import Activations, Starter, TargetLabels
+from wva.serve.console import ConsolePages
+from wva.serve.decisions import DecisionPages
+from wva.serve.http import Address
 from wva.targets import ScaleTarget, scaled_key
+
+if TYPE_CHECKING:
+    from wva.serve.keda_push import PushServer
 
 CONFIG_PAGE: Final = "/debug/config"
 """Every setting with its value and source. The page is served beside the metrics, behind the same gate."""
@@ -92,6 +106,7 @@ class Application:
         synced: Callable[[], None] = lambda: None,
         cycle: Callable[[], AbstractContextManager[None]] = nullcontext,
         random: Random | None = None,
+        open_console: bool = False,
     ) -> None:
         """Build everything; nothing runs before ``run``. Raises AddressError or CertificateError.
 
@@ -102,6 +117,7 @@ class Application:
         listens.
         """
         clock = clock or SystemClock()
+        self._open_console = open_console
         self._settings = settings
         self._instruments = instruments
         self._clock = clock
@@ -116,11 +132,14 @@ class Application:
         self._certificate = certificate_of(settings, instruments=instruments)
         self.metrics_port: int | None = None
         self.probe_port: int | None = None
+        self.console_port: int | None = None
+        push = push_address(settings)
         self._informers = informers = Informers(client, settings=settings, instruments=instruments)
         self._prometheus = PrometheusClient(
             PrometheusSettings.of(settings), clock=clock, instruments=instruments, random=random
         )
         self.ledger = Ledger()
+        self._shadow_accounts = ShadowAccounts(self._asked_for_shadow)
         self._activations = Activations()
         self.configuration = configuration = LiveConfiguration(settings, given, refusal=informers.scope.refusal)
         self._config_maps = ConfigMapController(
@@ -144,10 +163,24 @@ class Application:
             configuration=configuration,
             claims=self._claims,
             troubles=self._troubles,
+            actuation=self._actuation_trouble,
+            direct=settings.direct_actuation,
+            push=push is not None,
+            shadow=self.shadow,
             announce=self.announce,
             clock=clock,
             instruments=instruments,
         )
+        self._actuator = DirectActuator(
+            client=leadership.client,
+            stores=informers.stores,
+            ledger=self.ledger,
+            revisit=self.variants.queue.add,
+            shadow=self.shadow,
+            clock=clock,
+            instruments=instruments,
+        )
+        self._push = None if push is None else self._push_server(push)
         configuration.subscribe(self.variants.enqueue_all)
         # The statuses go first: in a change of the whole fleet their Events would be a third of all requests.
         leadership.recorder.gives_way = lambda: len(self.variants.queue) > 0
@@ -165,6 +198,8 @@ class Application:
             statuses=self.variants.statuses,
             conditions=self.variants.conditions,
             leading=leadership.publishes,
+            shadow=self.shadow,
+            accounts=self._shadow_accounts.__getitem__,
             instance=settings.controller_instance,
             aliases=settings.inferno_metric_aliases,
         )
@@ -189,12 +224,28 @@ class Application:
             self._collector.refresh, settings=lambda: configuration.settings.current, clock=clock
         )
         configuration.subscribe(lambda _namespace: self._background.settings_changed())
+        self.recent = RecentCycles()
+        self._writer = RecordingWriter(settings.record_dir) if settings.record_dir else None
+        self._decision_pages = DecisionPages(
+            self.recent, elsewhere=leadership.elsewhere, interval=lambda: configuration.interval_seconds
+        )
+        self._timeline = Timeline()
+        self._console_pages = ConsolePages(
+            self.recent,
+            self._timeline,
+            elsewhere=leadership.elsewhere,
+            shadow=self.shadow,
+            accounts=self._shadow_accounts.__getitem__,
+            conditions=self.variants.conditions,
+        )
         self._optimizer = OptimizerLoop(
             collect=self._collector.collect,
             known=self.variants.known,
             announce=self.announce,
-            record=RecordingWriter(settings.record_dir).keep if settings.record_dir else None,
+            record=self._record,
             refuse=self._refuse,
+            shadow=self.shadow,
+            account=self._account,
             around=cycle,
             configuration=configuration,
             ledger=self.ledger,
@@ -202,12 +253,37 @@ class Application:
             instruments=instruments,
         )
         self.supervisor.watch(self._optimizer.stuck)
+        self._fast_lane = FastLane(
+            prometheus=self._prometheus,
+            optimizer=self._optimizer,
+            seconds=lambda: configuration.settings.current.fast_lane_interval,
+            clock=clock,
+        )
+
+    def _actuation_trouble(self, key: Key) -> Trouble:
+        """Return why nothing applies the number of a VA, as far as that is ours; falsy if nothing is wrong."""
+        pushed = UNTROUBLED if self._push is None else self._push.scaler.trouble(key)
+        return pushed or self._actuator.trouble(key)
+
+    def _push_server(self, address: Address) -> PushServer:
+        from wva.serve.keda_push import PushScaler, PushServer  # noqa: PLC0415 - needs an extra
+
+        scaler = PushScaler(
+            ledger=self.ledger,
+            variants=self._informers.stores.variant_autoscalings,
+            leading=self.leadership.publishes,
+            shadow=self.shadow,
+            revisit=self.variants.queue.add,
+            clock=self._clock,
+        )
+        return PushServer(scaler, address, tls=push_tls(self._settings, self._certificate))
 
     @property
     def idle(self) -> bool:
         """Whether the process decides, reconciles and records nothing now: it waits for a timer or a change."""
         queues = (self.variants.queue, self._config_maps.queue)
-        return not self._optimizer.busy and all(queue.idle for queue in queues) and self.leadership.recorder.idle
+        busy = self._optimizer.busy or self._fast_lane.busy
+        return not busy and all(queue.idle for queue in queues) and self.leadership.recorder.idle
 
     @property
     def paused(self) -> bool:
@@ -233,7 +309,7 @@ class Application:
         status = 0
         try:
             async with AsyncExitStack() as stack:
-                self.probe_port, self.metrics_port = await start_servers(
+                self.probe_port, self.metrics_port, self.console_port = await start_servers(
                     stack,
                     self._settings,
                     client=self._client,
@@ -244,6 +320,9 @@ class Application:
                     not_ready=self.not_ready,
                     unhealthy=self.supervisor.unhealthy,
                     pages={CONFIG_PAGE: self.configuration.settings.describe},
+                    routers=[self._decision_pages],
+                    console=[self._console_pages],
+                    open_console=self._open_console,
                     series=self._series,
                 )
                 await stack.enter_async_context(self._prometheus)
@@ -279,7 +358,7 @@ class Application:
             await stop.wait()
             raise _Stop
 
-        async with asyncio.TaskGroup() as group:
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             group.create_task(end())
             if leadership.elector is not None:
                 await leadership.acquire(leadership.elector)
@@ -293,8 +372,12 @@ class Application:
                 await self._config_maps.load_all()
                 self._namespaces.watch()
                 self.variants.watch()
+                if self._settings.direct_actuation:
+                    self._actuator.watch()
                 self.variants.enqueue_all()
                 leadership.in_charge = True
+                if self._push is not None:
+                    await stack.enter_async_context(self._push)
                 variants = len(self._informers.stores.variant_autoscalings)
                 self._logger.info("started", identity=leadership.identity, variants=variants)
                 await self._decide()
@@ -309,7 +392,11 @@ class Application:
             if settings.scale_from_zero_max_concurrency:
                 from_zero = ScaleFromZero(
                     at_rest=AtRest(
-                        informers.stores, informers.pools, claims=self._claims, activations=self._activations
+                        informers.stores,
+                        informers.pools,
+                        claims=self._claims,
+                        activations=self._activations,
+                        shadow=self.shadow,
                     ),
                     queues=GatewayQueues(
                         informers.stores.targets.pods,
@@ -337,6 +424,7 @@ class Application:
             for name, queue, reconcile, workers in (
                 ("variantautoscaling", self.variants.queue, self.variants.reconcile, _WORKERS),
                 ("configmap", self._config_maps.queue, self._config_maps.reconcile, 1),
+                ("actuation", self._actuator.queue, self._actuator.reconcile, _WORKERS),
             ):
                 controller = Controller(
                     name,
@@ -349,7 +437,24 @@ class Application:
                 )
                 group.create_task(keep(f"{name} controller", controller.run))
             group.create_task(keep("optimizer", self._optimizer.run))
+            group.create_task(keep("fast lane", self._fast_lane.run))
             group.create_task(keep("background fetch", self._background.run))
+
+    def shadow(self, key: VariantKey) -> bool:
+        """Tell whether the number of a variant is not for its target.
+
+        A variant enters shadow mode at once, and leaves it with the next cycle: the last number of the shadow is the
+        answer to replicas that may not exist any more.
+        """
+        known = self._informers.stores.variant_autoscalings.get(Key(key.namespace, key.name)) is not None
+        return known and (self._shadow_accounts[key] is not None or self._asked_for_shadow(key))
+
+    def _asked_for_shadow(self, key: VariantKey) -> bool:
+        """Tell whether the annotations ask for shadow mode."""
+        va = self._informers.stores.variant_autoscalings.get(Key(key.namespace, key.name))
+        if va is None:
+            return False
+        return mode_of(va, self._informers.scope.namespaces.get(Key("", key.namespace))) is Mode.SHADOW
 
     def announce(self, key: VariantKey, type_: str, reason: str, message: str) -> None:
         """Record an event on a VariantAutoscaling that is still there."""
@@ -366,6 +471,19 @@ class Application:
             metadata.resource_version,
         )
         self.leadership.recorder.event(reference, "Warning" if type_ == "Warning" else "Normal", reason, message)
+
+    def _account(self, snapshot: Snapshot, outcome: Outcome, now: float) -> None:
+        before = set(self._shadow_accounts.keys)
+        self._shadow_accounts.add(snapshot, outcome, now)
+        self._series.mark(self._shadow_accounts.keys)  # they grow without any change of a decision
+        for key in before.difference(self._shadow_accounts.keys):
+            self.ledger.tell_again(key)  # from now on the number is for the target
+        self._timeline.add(snapshot, outcome, now)
+
+    async def _record(self, recording: Recording) -> None:
+        await self.recent.keep(recording)
+        if self._writer is not None:
+            await self._writer.keep(recording)
 
     def _unknown_inventory(self) -> UnknownInventory | None:
         policy = self.configuration.policy

@@ -79,6 +79,13 @@ class Leadership:
         """Whether this process may show the series; a leader that has not renewed the Lease in time may not."""
         return self.in_charge and (self.elector is None or self.elector.may_write())
 
+    def elsewhere(self) -> str:
+        """Return why this process has no decisions, in words; empty while it is in charge."""
+        if self.in_charge:
+            return ""
+        holder = "" if self.elector is None else self.elector.holder
+        return f"{holder} leads" if holder not in {"", self.identity} else "this process is starting"
+
     async def acquire(self, elector: LeaderElector) -> None:
         """Wait until this process leads.
 

@@ -20,7 +20,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from wva.clock import Clock
-from wva.collect.queries import SCHEDULER_QUEUE, TIMESTAMP_QUERIES, QueueSignal
+from wva.collect.queries import ESSENTIAL_QUERIES, SCHEDULER_QUEUE, QueueSignal, SampleSignal
 from wva.config import Settings
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness
@@ -132,9 +132,10 @@ def _times(answers: Answers, pods: Pods) -> list[float]:
     """Return the times of the samples of these pods and of the schedulers' queues."""
     series = [
         each
-        for name in TIMESTAMP_QUERIES & answers.keys()
+        for name in ESSENTIAL_QUERIES.keys() & answers.keys()
         for each in answers[name].series
-        if (each.metric.namespace, each.metric.pod or each.metric.pod_name) in pods
+        if each.metric.signal == SampleSignal.TIMESTAMP
+        and (each.metric.namespace, each.metric.pod or each.metric.pod_name) in pods
     ]
     if SCHEDULER_QUEUE in answers:
         series += [each for each in answers[SCHEDULER_QUEUE].series if each.metric.signal == QueueSignal.TIMESTAMP]

@@ -1,9 +1,9 @@
 """The PromQL queries of a cycle, and the escaping and validation of the texts in them.
 
-There are four queries for each chunk of at most 100 namespaces and 4,000 pods, for any number of models in them: KV
-usage, queue length, and for each of these signals the time of its last sample. An instant query stamps its results with
-the evaluation time, and ``max_over_time`` shows a series for a minute after its last sample. A signal is the highest
-value of the last minute over the engines of a pod, as in v0.5.1.
+There are two queries for each chunk of at most 100 namespaces and 4,000 pods, for any number of models in them: KV
+usage and queue length, each with the time of its last sample. The time is asked for because an instant query stamps its
+results with the evaluation time, and ``max_over_time`` shows a series for a minute after its last sample. A signal is
+the highest value of the last minute over the engines of a pod, as in v0.5.1.
 
 WVA sends further queries only about the namespaces of models whose analyzer needs them. If a namespace has more than
 4,000 pods, those about engines ask about parts of them. ``request_counts`` has one more query. Such a query joins
@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from wva.api.core import is_namespace
@@ -32,13 +33,10 @@ MAX_PODS_PER_CHUNK: Final = 4_000
 
 KV_CACHE_USAGE: Final = "kv_cache_usage"
 QUEUE_LENGTH: Final = "queue_length"
-KV_CACHE_USAGE_TIMESTAMP: Final = "kv_cache_usage_timestamp"
-QUEUE_LENGTH_TIMESTAMP: Final = "queue_length_timestamp"
+IN_PROGRESS: Final = "in_progress"
 ENGINE_SIGNALS: Final = "engine_signals"
 ENGINE_COUNTERS: Final = "engine_counters"
 SCHEDULER_QUEUE: Final = "scheduler_queue"
-TIMESTAMP_QUERIES: Final = frozenset({KV_CACHE_USAGE_TIMESTAMP, QUEUE_LENGTH_TIMESTAMP})
-"""The queries whose values are times of samples."""
 
 _RE2_SPECIAL: Final = re.compile(r"([\\.+*?()|\[\]{}^$])")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -49,6 +47,13 @@ _BY_POD: Final = "by (namespace, model_name, pod)"
 _QUEUE_LABELS: Final = "by (namespace, model_name, target_model_name)"
 _QUEUE_SERIES: Final = "by (namespace, pod, inference_pool, fairness_id, priority, model_name, target_model_name)"
 """All labels of the picker's series, so that a picker that is scraped twice counts once."""
+
+
+class SampleSignal(StrEnum):
+    """What the essential queries say of each pod: the values of the label ``signal``."""
+
+    VALUE = "value"
+    TIMESTAMP = "timestamp"
 
 
 class EngineSignal(StrEnum):
@@ -118,21 +123,28 @@ def chunks(namespaces: Iterable[str], pods: Mapping[str, int] = {}) -> list[tupl
     return found
 
 
-def _essential(expression: str, name: str) -> Callable[[Sequence[str]], Query]:
-    return lambda namespaces: Query(name, f"max {_BY_POD} ({expression % namespace_matcher(namespaces)})")
+def _essential(name: str, metric: str, namespaces: Sequence[str]) -> Query:
+    series = metric + namespace_matcher(namespaces)
+    expressions: dict[str, str] = {
+        SampleSignal.VALUE: f"max {_BY_POD} (max_over_time({series}[1m]))",
+        SampleSignal.TIMESTAMP: f"max {_BY_POD} (timestamp({series}))",
+    }
+    return Query(name, joined(expressions))
 
 
 ESSENTIAL_QUERIES: Final[Mapping[str, Callable[[Sequence[str]], Query]]] = {
-    name: _essential(expression, name)
-    for name, expression in {
-        KV_CACHE_USAGE: "max_over_time(vllm:kv_cache_usage_perc%s[1m])",
-        QUEUE_LENGTH: "max_over_time(vllm:num_requests_waiting%s[1m])",
-        KV_CACHE_USAGE_TIMESTAMP: "timestamp(vllm:kv_cache_usage_perc%s)",
-        QUEUE_LENGTH_TIMESTAMP: "timestamp(vllm:num_requests_waiting%s)",
-    }.items()
+    KV_CACHE_USAGE: partial(_essential, KV_CACHE_USAGE, "vllm:kv_cache_usage_perc"),
+    QUEUE_LENGTH: partial(_essential, QUEUE_LENGTH, "vllm:num_requests_waiting"),
 }
 """By name, the queries that every decision needs: functions of namespaces. They and all others raise ValueError without
 a namespace, or for one that is impossible."""
+
+
+def in_progress(namespaces: Sequence[str]) -> Query:
+    """Return the query about the requests in progress of each model: those that run and those that wait in engines."""
+    matchers = namespace_matcher(namespaces)[:-1]
+    name = '__name__=~"vllm:num_requests_(?:running|waiting)"'
+    return Query(IN_PROGRESS, f"sum by (namespace, model_name) ({matchers},{name}}})", essential=False)
 
 
 def engine_signals(namespaces: Sequence[str], pods: str = "") -> Query:

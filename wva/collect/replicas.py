@@ -35,8 +35,6 @@ from wva.prometheus.answers import InstantSeries, InstantVector
 _SHOWN_MODEL_CHARACTERS: Final = 80
 _MAX_NAMES: Final = 100
 """Under so many names a model may be asked for at the gateway."""
-_COUNTED_QUERIES: Final = frozenset({queries.KV_CACHE_USAGE, queries.QUEUE_LENGTH})
-"""WVA counts ignored series in the answers with values, and not again in the answers with times."""
 
 
 class IgnoredCause(StrEnum):
@@ -57,12 +55,12 @@ class _GatheredPod:
     model: ModelKey
     model_id: str
     engines: dict[str, dict[str, list[InstantSeries]]]
-    series: dict[str, list[InstantSeries]] = field(default_factory=dict)
+    series: dict[tuple[str, str], list[InstantSeries]] = field(default_factory=dict)
     other_model: str | None = None
 
-    def texts(self, query: str) -> samples.Texts:
-        """Return the values in the answer to a query that is not about engines."""
-        return samples.texts_of(self.series.get(query, ()))
+    def texts(self, query: str, signal: queries.SampleSignal) -> samples.Texts:
+        """Return what the answer to an essential query says of one signal."""
+        return samples.texts_of(self.series.get((query, signal), ()))
 
 
 class ReplicaJoin:
@@ -125,16 +123,17 @@ class ReplicaJoin:
         ignored: Counter[IgnoredCause | None] = Counter()
         for series in vector.series:
             try:
-                ignored[self._place(query, series)] += 1
+                cause = self._place(query, series)
+                if series.metric.signal != queries.SampleSignal.TIMESTAMP:  # a sample and its time count once
+                    ignored[cause] += 1
             except Exception as error:  # noqa: BLE001 - the other series are still read
                 ignored[IgnoredCause.MALFORMED] += 1
                 name = series.metric.pod or series.metric.pod_name or ""
                 pod = self._pods.get((series.metric.namespace or "", name))
                 if pod is not None:
                     self._faults.note(pod.model, f"reading the samples of pod {name}", error)
-        if query in _COUNTED_QUERIES:
-            for cause in IgnoredCause:
-                self._instruments.samples_ignored.labels(cause).inc(ignored[cause])
+        for cause in IgnoredCause:
+            self._instruments.samples_ignored.labels(cause).inc(ignored[cause])
 
     def _place(self, query: str, series: InstantSeries) -> IgnoredCause | None:
         """Hand the series to its pod, or say why not."""
@@ -152,7 +151,7 @@ class ReplicaJoin:
             # The smallest of several: the hint must not depend on the order of an answer.
             pod.other_model = shown if pod.other_model is None else min(pod.other_model, shown)
             return IgnoredCause.OTHER_MODEL
-        pod.series.setdefault(query, []).append(series)
+        pod.series.setdefault((query, labels.signal or ""), []).append(series)
         return None
 
     def replicas(self, *, now: float, freshness: Freshness) -> list[ReplicaMetrics]:
@@ -173,8 +172,8 @@ class ReplicaJoin:
 
     def _replica(self, pod: _GatheredPod, classifier: samples.Classifier) -> ReplicaMetrics:
         meta = pod.pod.metadata
-        scrape = classifier.scrape(pod.texts(queries.KV_CACHE_USAGE_TIMESTAMP))
-        queue_scrape = classifier.scrape(pod.texts(queries.QUEUE_LENGTH_TIMESTAMP))
+        scrape = classifier.scrape(pod.texts(queries.KV_CACHE_USAGE, queries.SampleSignal.TIMESTAMP))
+        queue_scrape = classifier.scrape(pod.texts(queries.QUEUE_LENGTH, queries.SampleSignal.TIMESTAMP))
         engine, counters, detail, created = None, None, "", None
         counted = pod.engines.get(queries.ENGINE_COUNTERS)
         if counted is not None:
@@ -238,7 +237,7 @@ class ReplicaJoin:
 
 
 def _sample(kind: samples.SignalRange, query: str, pod: _GatheredPod, scrape: samples.ScrapeTime) -> Sample:
-    texts = pod.texts(query)
+    texts = pod.texts(query, queries.SampleSignal.VALUE)
     sample = scrape.sample(kind, texts)
     if sample.state is SampleState.MISSING and not texts and pod.other_model is not None:
         return Sample(SampleState.MISSING, detail=f'its pods report model_name "{pod.other_model}"')

@@ -25,6 +25,12 @@ from wva.targets import DEFAULT, ScaleTarget, TargetStores, scaled_key, target_k
 
 TARGET_INDEX: Final = "target"
 SCALED_INDEX: Final = "scaled"
+RIVALS_LOOKED_AT: Final = 10
+"""How many VAs on one target are looked at again when another one comes or goes.
+
+The conflict of two VAs ends with one of them; that of many stays. Without a limit, thousands of VAs on one target would
+be looked at thousands of times.
+"""
 MIN_REPLICAS_ANNOTATION: Final = "wva.llmd.ai/min-replicas"
 MAX_REPLICAS_ANNOTATION: Final = "wva.llmd.ai/max-replicas"
 _NAMED_OTHERS: Final = 5

@@ -63,6 +63,27 @@ class Settings(BaseSettings):
         keys=("METRICS_BIND_ADDRESS", "METRICS_ADDR"),
         metavar="ADDRESS",
     )
+    console_bind_address: str = flag(
+        "0",
+        "Address of the console, such as :8444; 0 switches it off.",
+        "console-bind-address",
+        keys=("CONSOLE_BIND_ADDRESS",),
+        metavar="ADDRESS",
+    )
+    keda_push_bind_address: str = flag(
+        "0",
+        "Address of the external scaler that KEDA asks for numbers, such as :9443; 0 switches it off.",
+        "keda-push-bind-address",
+        keys=("KEDA_PUSH_BIND_ADDRESS",),
+        metavar="ADDRESS",
+    )
+    keda_push_client_ca_path: str = flag(
+        "",
+        "File of the authorities (PEM) of client certificates at --keda-push-bind-address; empty asks for none.",
+        "keda-push-client-ca-path",
+        keys=("KEDA_PUSH_CLIENT_CA_PATH",),
+        metavar="FILE",
+    )
     health_probe_bind_address: str = flag(
         ":8081",
         "Address of /healthz and /readyz; 0 switches them off.",
@@ -194,6 +215,11 @@ class Settings(BaseSettings):
     global_opt_interval: Annotated[float, declare.VITAL_DURATION] = key(
         60.0, "Time from the start of one cycle to the start of the next.", live=INTERVAL_CHANGE
     )
+    fast_lane_interval: Annotated[float, declare.OPTIONAL_DURATION] = key(
+        4.0,
+        "How often one query looks between cycles whether a model has more requests than its replicas carry; 0: never.",
+        "WVA_FAST_LANE_INTERVAL",
+    )
     scale_to_zero: Switch = key(
         False,
         "Let idle models go to zero replicas unless the scale-to-zero ConfigMap says otherwise.",
@@ -220,6 +246,11 @@ class Settings(BaseSettings):
         "",
         "Kinds that are scaled beside Deployment: StatefulSet, LeaderWorkerSet, or both with a comma between them.",
         "WVA_TARGET_KINDS",
+    )
+    direct_actuation: Switch = key(
+        False,
+        "Write the numbers of variants with the annotation `wva.llmd.ai/actuation: direct` to their targets.",
+        "WVA_DIRECT_ACTUATION",
     )
     proactive_model: Switch = key(
         False, "Experimental: run the queueing model beside the analyzer (HYBRID mode).", "EXPERIMENTAL_PROACTIVE_MODEL"

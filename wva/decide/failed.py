@@ -45,6 +45,20 @@ class FailedModel:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """The demand for a model, and what its replicas carry within the targets, all in requests per second.
+
+    ``serving`` is what the replicas carry that serve now, ``desired`` what the decided numbers would. ``error`` is one
+    standard error of the demand.
+    """
+
+    demand: float
+    error: float
+    serving: float
+    desired: float
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of a cycle, of either engine; every tuple is sorted."""
 
@@ -53,6 +67,8 @@ class Outcome:
     failures: tuple[FailedModel, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()  # namespaces whose own configuration was left out, and why it failed
     rules: Mapping[VariantKey, Rule] = field(default_factory=dict)  # the rule of step 5 that decided on a variant
+    ceilings: Mapping[ModelKey, float] = field(default_factory=dict)  # requests in progress that replicas carry
+    loads: Mapping[ModelKey, Load] = field(default_factory=dict)  # of models whose demand is a rate
 
 
 def isolated(

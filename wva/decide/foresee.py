@@ -3,12 +3,13 @@
 ``foresee`` takes the needs whose demand is a rate, and sets the fields that ``_FORESEEN`` names. ``demand`` becomes the
 level of step 2 below.
 
-1. Series: the demand of each cycle. While requests wait long, users give up uncounted, so demand stays as before.
+1. Series: the demand of each cycle. While requests wait long, users give up uncounted, so demand counts as no less
+   than before.
 2. Level and rise (``pace``): the demand after the lead time, which a replica takes to be ordered and to start. The
    level is the mean over the longest time before now that differs from the newest cycles by no more than chance. So a
-   jump counts in the first cycle that shows it, and steady demand is averaged over many minutes. A rise counts only
-   while a line describes it better than a jump does. A part of the demand that usually ends before the lead time is
-   over does not count.
+   jump counts in the first cycle that shows it, also in a short one, and steady demand is averaged over many minutes.
+   A rise counts only while a line describes it better than a jump does. A part of the demand that usually ends before
+   the lead time is over does not count.
 3. Reserve (``warm``): more for rises that often came unforeseen, and for levels that are likely to come back now.
 4. Backlog: the requests that wait now and those that will wait by then, drained within a share of the lead time.
 5. Hold: no replica goes before demand has been lower for the longest of a start, a reaction, and two cycles.
@@ -39,9 +40,12 @@ _HOLD_CYCLES: Final = 2.0  # a single cycle with less demand removes no replica
 _SLACK: Final = 0.05  # share of the demand that a shrink leaves as capacity beyond it
 _COVERED: Final = 0.7  # share of the hold that cycles must have covered before a replica goes
 _DRAIN_SHARE: Final = 0.25
+_SHORTEST_DRAIN_SECONDS: Final = 30.0  # to drain a backlog sooner costs replicas that are idle right after
 _PATIENCE_SECONDS: Final = 120.0  # few users wait for longer
 _LONG_WAIT_SECONDS: Final = 30.0  # users who must wait for so long may give up
-_CAUTION: Final = 0.5  # standard errors that are added to the level of demand
+_CAUTION: Final = (
+    0.5  # standard errors that are added to the level of demand; from that of a short cycle they are subtracted
+)
 _JUMP_SHARE: Final = 0.5  # a jump within a cycle shows only in part, so this share of it is added
 _MARGIN_SECONDS: Final = 30.0
 _REACTION_SECONDS: Final = 40.0  # from a change of demand to the start of a pod: scrapes, a cycle, the scaler
@@ -63,6 +67,7 @@ _FORESEEN: Final = ("demand", "error", "required", "sufficient", "stays")  # wha
 _amount: Final = attrgetter("amount")
 _seconds: Final = attrgetter("seconds")
 _at: Final = attrgetter("at")
+_rate: Final = attrgetter("rate")
 
 
 def foresee(
@@ -159,12 +164,20 @@ def foreseen(
             slot = replace(slot, amount=max(slot.amount, usual))
         uneven = need.unsettled and slot.amount > usual and slot.seconds < _LONGEST_SECONDS
     waits = uneven or slot.seconds < _SHORTEST_SECONDS
-    slots = slots if waits else (*slots, slot)
+    former, slots = slots, slots if waits else (*slots, slot)
     # 2 Level and rise
     dispersion = memory.dispersion
     if not waits and len(slots) > 1:
         dispersion = dispersed(dispersion, slots[-2], told)
     level = pace(slots, dispersion)
+    newest, early = level, 0.0
+    if seconds < _SHORTEST_SECONDS and not uneven:
+        # A short cycle is one that began early, because the load has risen. A rise that is more than chance counts now,
+        # as far as it is certain. A few seconds tell too little to forecast a backlog.
+        piece = Slot(now, seconds, min(need.demand, need.scraped) * seconds)
+        lately = pace((*former, rest, piece) if rest.seconds else (*former, piece), dispersion)
+        newest = max(level, lately, key=_rate)
+        early = max(0.0, lately.rate - lately.error) + _JUMP_SHARE * lately.jump
     lead = _REACTION_SECONDS + start
     certain = max(0.0, level.rate - level.error)
     levels = warm.seen(memory.levels, level.rate, now=now, shortest=lead)
@@ -176,7 +189,7 @@ def foreseen(
     blocks = warm.observed(memory.blocks, foreseen=foreseen, rate=certain, now=now, seconds=lead)
     surprise = warm.reserve(blocks, foreseen=foreseen, now=now)
     soon = lead + _MARGIN_SECONDS
-    reserved = max(foreseen, warm.worth_keeping(levels, surprise, now=now, seconds=soon, longest=keep_warm))
+    reserved = max(early, foreseen, warm.worth_keeping(levels, surprise, now=now, seconds=soon, longest=keep_warm))
     # 4 Backlog: the requests that will wait when the replicas under way serve (at least those that wait now), and those
     # that will wait when replicas that are ordered now serve. Replicas may get through more than they carry within
     # targets; only demand beyond that piles up.
@@ -186,8 +199,10 @@ def foreseen(
     first = max(0.0, need.backlog + (level.rate - serving) * min(until, _PATIENCE_SECONDS))
     later = max(0.0, first + (level.rate - max(serving, coming)) * (lead - until))
     waiting = max(need.backlog, first)
-    drain = _DRAIN_SHARE * lead
+    drain = max(_DRAIN_SHARE * lead, _SHORTEST_DRAIN_SECONDS)
     present = foreseen + _JUMP_SHARE * level.jump + later / drain
+    if early:
+        present = max(present, early + need.backlog / drain)
     required = max(reserved, present)
     required = min(required, MOST_TIMES * need.carried({key: max(1, count) for key, count in ready.items()}))
     # 5 Hold
@@ -206,8 +221,8 @@ def foreseen(
     present = max(present, foreseen * slack, foreseen + waiting / drain)
     need = replace(
         need,
-        demand=level.rate,
-        error=level.error,
+        demand=newest.rate,
+        error=newest.error,
         required=required,
         sufficient=sufficient,
         stays=((present, ""), *stays) if stays[-1][0] > present else (),

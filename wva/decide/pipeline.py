@@ -6,13 +6,14 @@ give the same decisions to the last bit, in any order of the objects, so a recor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from wva.decide import v05
 from wva.decide.allocate import UNLIMITED, AllocationPolicy, Plan, SharingRule, Stock, Want, allocate
 from wva.decide.explain import explain
-from wva.decide.failed import Outcome, asleep, isolated
+from wva.decide.failed import Load, Outcome, asleep, isolated
 from wva.decide.foresee import foresee
 from wva.decide.measure import measure
 from wva.decide.measure.need import REPLICAS, Need
@@ -50,6 +51,7 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
     models, sleeping = believe(snapshot, memory, policy, now)
     # 2 measure: what each model needs, in the unit of its analyzer
     needs, after = measure(models, memory, policy, now)
+    measured = needs
     # 3 foresee: what it will need when a replica that is ordered now serves
     needs, after = foresee(needs, models, after, policy, now)
     # 4 allocate: the cheapest numbers of all models, within bounds, quotas and GPUs
@@ -85,11 +87,16 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
     ruled: dict[VariantKey, Rule] = {}
     histories = {entry.key: entry for entry in after.models}
     remembered: list[ModelMemory] = []
+    loads: dict[ModelKey, Load] = {}
     gpus = (snapshot.inventory_detail or "not read") if stock.frozen else ""
     for model, need, allowed in zip(models, needs, all_terms, strict=True):
         verdicts = settle(model, need, allowed, plan, prices, policy.scale_to_zero_for(model.key), now)
         # 6 explain: the decisions in words, and what the next cycle must know
         decisions = explain(model, need, allowed, verdicts, gpus=gpus)
+        if need.foreseeable and need.hold is None:
+            serving = need.carried({each.key: each.progress.serving for each in model.variants})
+            desired = need.carried({decision.key: decision.desired for decision in decisions})
+            loads[model.key] = Load(need.demand, need.error, serving, desired)
         kept = histories.get(model.key, model.memory)
         answered = kept.answered if allowed.coming or allowed.course is Course.HOLD else None
         shrunk = kept.shrunk
@@ -119,6 +126,8 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
         tuple([decision for decision, _ in entries]),
         replace(after, variants=tuple([entry for _, entry in entries]), models=tuple(remembered), failing=()),
         rules=ruled,
+        loads=loads,
+        ceilings={need.key: need.ceiling for need in measured if need.ceiling < math.inf},
     )
 
 

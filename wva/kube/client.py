@@ -29,6 +29,9 @@ from wva.kube.transport import JSON, READ_BUFFER_BYTES, Call, Guard, Transport, 
 from wva.slices import Slices
 
 MERGE_PATCH: Final = "application/merge-patch+json"
+FORWARD_PROTOCOL: Final = "v4.channel.k8s.io"
+"""Binary frames whose first byte is the channel; kubelets have it since Kubernetes 1.5."""
+APPLY_PATCH: Final = "application/apply-patch+yaml"
 PAGE_OBJECTS: Final = 500
 """As many as kubectl and the Go clients ask for; a page of usual pods has some megabytes."""
 
@@ -204,9 +207,42 @@ class KubeClient:
         path = resource.object_path(key, subresource)
         return await self._write("patch", "PATCH", resource, path, body, content_type)
 
+    async def apply(
+        self,
+        resource: Resource[T],
+        key: Key,
+        body: Mapping[str, object],
+        *,
+        manager: str,
+        subresource: str = "",
+        force: bool = False,
+    ) -> T:
+        """Apply an object or its ``subresource`` on the server as a field manager; returns it as stored.
+
+        Raises Conflict, which names the other managers, when one of them owns a field with another value, unless
+        ``force`` takes it over.
+        """
+        path, query = (
+            resource.object_path(key, subresource),
+            _query(fieldManager=manager, force="true" if force else ""),
+        )
+        return await self._write("apply", "PATCH", resource, path, body, APPLY_PATCH, query)
+
     async def update(self, resource: Resource[T], key: Key, body: Mapping[str, object]) -> T:
         """Replace an object; returns it as stored. A resourceVersion in the body is checked."""
         return await self._write("update", "PUT", resource, resource.object_path(key), body)
+
+    async def bearer_token(self) -> str:
+        """Return the bearer token of the configuration; empty where it has a client certificate or nothing."""
+        headers: dict[str, str] = {}
+        await self._transport.authorize(headers)
+        return headers.get("authorization", headers.get("Authorization", "")).partition(" ")[2]
+
+    async def forward(self, resource: Resource[T], pod: Key, port: int) -> aiohttp.ClientWebSocketResponse:
+        """Open a connection to a port of a pod, with the kubelet's subprotocol for that. Raises ApiError."""
+        path = resource.object_path(pod, "portforward")
+        call = Call(verb="portforward", resource=resource.name, path=path, query={"ports": port})
+        return await self._transport.websocket(call, FORWARD_PROTOCOL)
 
     async def request_json(self, method: str, path: str, body: Mapping[str, object] | None = None) -> bytes:
         """Send a request that is no verb on a kind (discovery, version, reviews) and return the answer's body.
@@ -225,12 +261,14 @@ class KubeClient:
         path: str,
         body: Mapping[str, object],
         content_type: str = JSON,
+        query: Mapping[str, str | int] | None = None,
     ) -> T:
         call = Call(
             verb=verb,
             method=method,
             resource=resource.name,
             path=path,
+            query=query,
             body=msgspec.json.encode(body),
             content_type=content_type,
             guard=self._guard,

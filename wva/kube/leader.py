@@ -161,8 +161,8 @@ class LeaderElector:
                 self._lose(f"not renewed for {self.durations.renew_deadline_seconds:g} s")
             started, pause = self.monotonic(), self.durations.retry_period_seconds
             if not await self._attempt():
-                if self._holder not in {"", self.identity}:
-                    self._lose(f"the Lease is held by {self._holder}")
+                if self.holder not in {"", self.identity}:
+                    self._lose(f"the Lease is held by {self.holder}")
                 # The less time is left, the sooner the next try.
                 pause = min(pause, max((self._deadline - self.monotonic()) / 2, MIN_PAUSE_SECONDS))
             pause -= self.monotonic() - started
@@ -189,7 +189,7 @@ class LeaderElector:
                 for _ in range(2):  # the second time against a renewal that was still on its way
                     if not self._looked:
                         await self._look()
-                    if self._stored is None or self._holder != self.identity:
+                    if self._stored is None or self.holder != self.identity:
                         return
                     with suppress(Conflict, NotFound):
                         await self._write(holder="")
@@ -199,7 +199,8 @@ class LeaderElector:
             _log.warning("lease_not_released", lease=str(self.key), error=str(error) or type(error).__name__)
 
     @property
-    def _holder(self) -> str:
+    def holder(self) -> str:
+        """The identity in the Lease as it was last seen; empty without one."""
         return (self._seen.holder_identity or "") if self._seen is not None else ""
 
     async def _attempt(self) -> bool:
@@ -246,7 +247,7 @@ class LeaderElector:
             return
         self._seen, self._seen_at = spec, self.monotonic()
         recorded = spec.lease_duration_seconds or 0
-        foreign = self._holder not in {"", self.identity}
+        foreign = self.holder not in {"", self.identity}
         self._wait_seconds = max(self.durations.lease_seconds, recorded) if foreign else 0.0
 
     def _limit(self) -> asyncio.Timeout:

@@ -174,6 +174,28 @@ class Transport:
             # Close the connection, and do not release it: an unfinished stream must not go back to the pool.
             response.close()
 
+    async def websocket(self, call: Call, protocol: str) -> aiohttp.ClientWebSocketResponse:
+        """Open a WebSocket with a subprotocol and return it. Raises ApiError."""
+        headers = {"User-Agent": f"wva/{__version__}"}
+        async with _within(self.timeout_seconds, call):
+            await self.authorize(headers)
+            try:
+                opened = await self.session.ws_connect(
+                    URL(f"{self.host}{call.path}?{urlencode(call.query or {})}", encoded=True),
+                    protocols=(protocol,),
+                    headers=headers,
+                    proxy=self.proxy,
+                    server_hostname=self.server_hostname,
+                    max_msg_size=MAX_BODY_BYTES,
+                )
+            except aiohttp.WSServerHandshakeError as error:
+                # The handshake reads no body, so there is the status alone.
+                raise errors.from_status(error.status, b"", attempted=call.attempted) from None
+        if opened.protocol != protocol:
+            await opened.close()
+            raise errors.Unreachable(0, "Protocol", f"no WebSocket with {protocol}", attempted=call.attempted)
+        return opened
+
     async def _refusal(self, call: Call, response: aiohttp.ClientResponse) -> errors.ApiError:
         """Read as much of the body of a status outside 2xx as can matter, and return the error that it means."""
         body = bytearray()
@@ -207,7 +229,8 @@ def guarding() -> aiohttp.TraceConfig:
     """
 
     async def ask_again(_: aiohttp.ClientSession, trace: SimpleNamespace, __: object) -> None:
-        trace.trace_request_ctx.ask()
+        if trace.trace_request_ctx is not None:  # a WebSocket writes no object
+            trace.trace_request_ctx.ask()
 
     trace = aiohttp.TraceConfig()
     trace.on_request_headers_sent.append(ask_again)

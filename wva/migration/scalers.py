@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import yaml
 
+from wva.actuation import ACTUATION_ANNOTATION, MODE_ANNOTATION, VARIANT_METADATA, Actuation, Mode
 from wva.api.meta import Key
 from wva.api.scalers import SCALED_OBJECT_KIND
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
@@ -25,6 +26,7 @@ from wva.migration.objects import (
     Manifest,
     ManifestAutoscaler,
     ManifestScaledObject,
+    ManifestVariant,
     MetricSource,
     Subject,
     Trigger,
@@ -40,6 +42,8 @@ _SUM: Final = re.compile(r"\bsum\s*(?:by\s*\([^)]*\)\s*|without\s*\([^)]*\)\s*)?
 
 _PINNED: Final = re.compile(r"""(?<!\w)namespace\s*=~?\s*["'`][^"'`]+["'`]""")
 _UNPINNED: Final = "takes the number from every page that Prometheus scrapes: any pod can forge it"
+
+_PUSH: Final = "external-push"
 
 _MAX_RULE_BYTES: Final = 1024 * 1024
 _PUBLISHED: Final = re.compile(r"\b(wva|inferno)_(desired_replicas|current_replicas|desired_ratio)\b")
@@ -102,8 +106,15 @@ def autoscaler_findings(objects: FoundObjects) -> Iterator[Finding]:
 
 
 def scaled_object_findings(objects: FoundObjects) -> Iterator[Finding]:
-    """Yield the problems of each ScaledObject that asks for our metric."""
+    """Yield the problems of each ScaledObject that asks for our metric, or the controller itself."""
     for scaled in objects.scaled_objects:
+        for trigger, variant in _pushes(scaled, objects):
+            if variant.metadata.annotations.get(ACTUATION_ANNOTATION) != Actuation.KEDA_PUSH:
+                change = about(variant).kubectl("annotate", f"{ACTUATION_ANNOTATION}={Actuation.KEDA_PUSH}")
+                problem = f"asks the controller for {variant.metadata.name}, which has no {ACTUATION_ANNOTATION}"
+                yield about(scaled).must(f"{problem}: {Actuation.KEDA_PUSH}", change)
+            if trigger.metric_type not in ("", "AverageValue"):
+                yield about(scaled).must("does not take the number one to one", "use metricType: AverageValue")
         triggers = _triggers(scaled)
         if not triggers:
             continue
@@ -143,7 +154,7 @@ def pair_findings(objects: FoundObjects) -> Iterator[Finding]:
     """Yield the variants without a scaler or with more than one."""
     scalers: defaultdict[str | None, list[str]] = defaultdict(list)
     asking: list[Manifest] = [hpa for hpa in objects.autoscalers if _metrics(hpa)]
-    asking += (scaled for scaled in objects.scaled_objects if _triggers(scaled))
+    asking += (scaled for scaled in objects.scaled_objects if _triggers(scaled) or _pushes(scaled, objects))
     for scaler in asking:
         scalers[scaler.target_key].append(f"{about(scaler).kind} {scaler.metadata.name}")
     for variant in objects.variants:
@@ -151,9 +162,15 @@ def pair_findings(objects: FoundObjects) -> Iterator[Finding]:
         if variant.target and len(own) > 1:
             problem = f"its {variant.target} is scaled by {' and '.join(own)}: they undo each other"
             yield subject.must(problem, "keep one of them")
-        elif variant.target and not own and objects.whole:
+        elif variant.target and not own and objects.whole and not _needs_no_scaler(variant):
             problem = f"no HPA and no ScaledObject takes {DESIRED} to its {variant.target}"
             yield subject.should(problem, "create one: see deploy/samples")
+
+
+def _needs_no_scaler(variant: ManifestVariant) -> bool:
+    """Tell whether the controller itself writes the number, or nobody is to follow it."""
+    annotations = variant.metadata.annotations
+    return annotations.get(ACTUATION_ANNOTATION) == Actuation.DIRECT or annotations.get(MODE_ANNOTATION) == Mode.SHADOW
 
 
 def adapter_findings(objects: FoundObjects) -> Iterator[Finding]:
@@ -206,6 +223,22 @@ def _triggers(scaled: ManifestScaledObject) -> list[tuple[str, Trigger]]:
     asking = (trigger for trigger in scaled.spec.triggers if trigger.type == "prometheus")
     queries = ((str(trigger.metadata.get("query", "")), trigger) for trigger in asking)
     return [(query, trigger) for query, trigger in queries if DESIRED in query or _ALIAS in query]
+
+
+def _pushes(scaled: ManifestScaledObject, objects: FoundObjects) -> list[tuple[Trigger, ManifestVariant]]:
+    """Return the triggers of a ScaledObject that ask the controller itself, each with the variant that it names."""
+    variants = {variant.metadata.key: variant for variant in objects.variants}
+    found = []
+    for trigger in scaled.spec.triggers:
+        name = str(trigger.metadata.get(VARIANT_METADATA) or scaled.metadata.name)
+        variant = variants.get(Key(scaled.metadata.key.namespace, name))
+        ours = variant is not None and (
+            VARIANT_METADATA in trigger.metadata
+            or variant.metadata.annotations.get(ACTUATION_ANNOTATION) == Actuation.KEDA_PUSH
+        )
+        if trigger.type == _PUSH and variant is not None and ours:
+            found.append((trigger, variant))
+    return found
 
 
 def _target_matchers(objects: FoundObjects) -> str:

@@ -18,7 +18,7 @@ class Absence:
 
 
 class TroubleReason(StrEnum):
-    """What can stand in the way of a variant: at the gateways, among the GPUs, and at its start from zero."""
+    """What can stand in the way of a variant: at the gateways, among the GPUs, at its start from zero, at a write."""
 
     GATEWAY_UNREADABLE = "GatewayUnreadable"
     SELECTOR_EMPTY = "PoolSelectorEmpty"
@@ -27,6 +27,10 @@ class TroubleReason(StrEnum):
     INVENTORY_UNKNOWN = "InventoryUnknown"
     START_REFUSED = "ScaleFromZeroRefused"
     START_FAILED = "ScaleFromZeroFailed"
+    ACTUATION_SCALER = "ScalerPresent"
+    ACTUATION_OWNED = "ReplicasOwned"
+    ACTUATION_FORBIDDEN = "ActuationForbidden"
+    ACTUATION_NO_CLIENT = "NoPushClient"
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,16 @@ class Querier(Protocol):
         """Answer a query at a time (seconds since the epoch). Raises PrometheusError."""
 
 
+class RangeQuerier(Protocol):
+    """A source of answers to range queries."""
+
+    async def query_range(
+        self, promql: str, *, name: str, start: float, end: float, step_seconds: float, timeout_seconds: float
+    ) -> tuple[RangeSeries, ...]:
+        """Answer a query. Raises PrometheusError."""
+        ...
+
+
 class _Data(msgspec.Struct, rename="camel"):
     result_type: str
     result: msgspec.Raw

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from wva import log
+from wva.command_error import CommandError
+from wva.config import Given, load
 from wva.config.declare import is_header_safe, strip_token
 from wva.instruments import Instruments
 from wva.prometheus.answers import ErrorKind, PrometheusError
@@ -177,6 +179,20 @@ def build_context(settings: PrometheusSettings) -> ssl.SSLContext:
                 "expected a certificate and its private key in PEM, not encrypted"
             ) from error
     return context
+
+
+def connection_of(url: str, flag: str, environment: Mapping[str, str]) -> PrometheusSettings:
+    """Return the connection of a command: to the URL of its flag, the rest as the environment says to ``wva run``.
+
+    Plain HTTP is allowed, because the user has written the URL. Raises CommandError, which names the flag.
+    """
+    given = load(Given({}, environment, {})).settings
+    http = url.startswith("http://") or given.prometheus_allow_http
+    settings = replace(PrometheusSettings.of(given), base_url=url, allow_http=http)
+    problems = connection_problems(settings)
+    if problems:
+        raise CommandError("\n".join(problem.replace("PROMETHEUS_BASE_URL", flag) for problem in problems))
+    return settings
 
 
 def connection_problems(settings: PrometheusSettings) -> list[str]:

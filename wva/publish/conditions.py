@@ -18,6 +18,7 @@ from wva.api.variantautoscaling import CLAIM_REASON, ConditionType, TargetReason
 from wva.model.decision import Decision, MetricsVerdict
 from wva.model.trouble import UNTROUBLED, Trouble
 from wva.publish.obstacles import limitation
+from wva.publish.shadow import would_have
 from wva.targets import DEFAULT
 
 _MAX_MESSAGE_CHARACTERS: Final = 4096
@@ -26,6 +27,7 @@ _TARGET_CHARACTERS: Final = 40
 
 _ACCEPTED: Final = Trouble("ConfigurationAccepted", "all configuration for this variant is in force")
 _READ: Final = Trouble("GatewayRead", "nothing is known to be wrong with the gateways in front of this variant")
+_WRITTEN: Final = Trouble("NumberWritten", "nothing keeps the number from being written to the target")
 _CONSISTENT: Final = Trouble("InventoryRead", "the nodes agree with what this variant says of its accelerator")
 
 
@@ -47,7 +49,8 @@ class ConfigurationView:
 
     ``message`` says why some of its configuration is not in force; it is empty when all of it is. ``claim`` names the
     controller that decides on the variant; without it there is no Claimed condition. ``gateway`` and ``inventory`` are
-    the troubles of its gateways and of its GPUs. ``start`` says why WVA cannot start it from zero.
+    the troubles of its gateways and of its GPUs. ``start`` says why WVA cannot start it from zero, and ``actuation``
+    why it cannot write its number. ``shadow``: its number is not for its target.
     """
 
     message: str = ""
@@ -55,6 +58,8 @@ class ConfigurationView:
     gateway: Trouble = UNTROUBLED
     inventory: Trouble = UNTROUBLED
     start: Trouble = UNTROUBLED
+    actuation: Trouble = UNTROUBLED
+    shadow: bool = False
 
 
 def conditions_of(
@@ -87,6 +92,11 @@ def conditions_of(
         yield _condition(ConditionType.OPTIMIZATION_READY, not decision.held, decision.reason, message)
     yield ready
 
+    if configuration.shadow and decision is not None:
+        yield _condition(ConditionType.SHADOW, True, "ShadowMode", would_have(decision))
+    elif va.status.condition(ConditionType.SHADOW) is not None:
+        yield _condition(ConditionType.SHADOW, False, "Acting", "the number is for the target")
+
     if configuration.claim and numbered:
         # A claim needs a number: the time of the number says until when the claim is valid.
         yield _condition(ConditionType.CLAIMED, True, CLAIM_REASON, configuration.claim)
@@ -116,6 +126,7 @@ def conditions_of(
         (ConditionType.CONFIGURATION_VALID, invalid, _ACCEPTED),
         (ConditionType.GATEWAY_READABLE, configuration.gateway, _READ),
         (ConditionType.INVENTORY_CONSISTENT, configuration.inventory, _CONSISTENT),
+        (ConditionType.ACTUATED, configuration.actuation, _WRITTEN),
     ):
         if trouble or va.status.condition(type_) is not None:
             said = trouble or after

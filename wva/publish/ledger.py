@@ -47,6 +47,12 @@ class Ledger:
         for decision in decisions:
             self._store(decision.key, decision)
 
+    def tell_again(self, key: VariantKey) -> None:
+        """Call the listeners of a decision that has not changed, but whose meaning has."""
+        decision = self._decisions.get(key)
+        if decision is not None:
+            self._tell(key, decision, decision)
+
     def hold(self, variant: Variant) -> Decision:
         """Store and return the number of a variant that no cycle has decided on yet.
 

@@ -33,6 +33,7 @@ from wva.model.trouble import cause_of
 from wva.model.variant import Bounds, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.obstacles import standing
+from wva.publish.shadow import Account, rows
 from wva.slices import Slices
 
 CURRENT_REPLICAS: Final = "wva_current_replicas"
@@ -65,6 +66,43 @@ class Family:
     labels: tuple[str, ...] = BASE_LABELS
     type: str = "gauge"
 
+
+SHADOW_REPLICAS: Final = "wva_shadow_desired_replicas"
+
+SHADOW: Final = (
+    Family(SHADOW_REPLICAS, "Replicas that a variant in shadow mode would have; nothing scales by it."),
+    Family(
+        "wva_shadow_hours",
+        "Hours in shadow mode that the sums of a variant are about; five minutes at most of a time without cycles.",
+        VARIANT_LABELS,
+        "counter",
+    ),
+    Family(
+        "wva_shadow_gpu_hours",
+        "GPU hours of a variant in shadow mode: of the real replicas, and of those that it would have (fleet).",
+        (*VARIANT_LABELS, "fleet"),
+        "counter",
+    ),
+    Family(
+        "wva_shadow_cost",
+        "Cost of a variant in shadow mode, in its unit times hours: real, and as it would have been (fleet).",
+        (*VARIANT_LABELS, "fleet"),
+        "counter",
+    ),
+    Family(
+        "wva_shadow_late_requests",
+        "Estimate of the requests beyond what the replicas of the model carry within its targets (fleet); with the "
+        "first variant of the model, and absent until the demand is known.",
+        (*VARIANT_LABELS, "fleet"),
+        "counter",
+    ),
+    Family(
+        "wva_shadow_late_requests_error",
+        "Late requests that one standard error more demand would have added.",
+        VARIANT_LABELS,
+        "counter",
+    ),
+)
 
 OUTPUT: Final = (
     Family(CURRENT_REPLICAS, "Replicas of the variant that exist."),
@@ -130,6 +168,9 @@ EXPLANATION: Final = (
 )
 
 
+_COUNTERS: Final = frozenset(family.name for family in (*OUTPUT, *SHADOW) if family.type == "counter")
+
+
 def output(decision: Decision, *, current: int, changes: Mapping[tuple[str, str], int]) -> Iterator[Row]:
     """Yield the product's output; ``changes`` are those of the number so far, by direction and reason."""
     accelerator = {"accelerator_type": decision.accelerator}
@@ -188,6 +229,8 @@ class VariantCollector(Collector):
         statuses: Callable[[], Iterable[VariantKey]],
         conditions: Callable[[VariantKey], tuple[Condition, ...]],
         leading: Callable[[], bool],
+        shadow: Callable[[VariantKey], bool] = lambda _key: False,
+        accounts: Callable[[VariantKey], Account | None] = lambda _key: None,
         instance: str = "",
         aliases: bool = False,
     ) -> None:
@@ -202,6 +245,8 @@ class VariantCollector(Collector):
         self._statuses = statuses
         self._conditions = conditions
         self._leading = leading
+        self._shadow = shadow
+        self._accounts = accounts
         self._instance = {INSTANCE_LABEL: instance} if instance else {}
         self._origins: dict[str, str] = {}
         heads: list[Family] = []
@@ -211,7 +256,7 @@ class VariantCollector(Collector):
                 alias = f"inferno_{family.name.removeprefix('wva_')}"
                 heads.append(Family(alias, f"Alias of {family.name}.", family.labels))
                 self._origins[alias] = family.name
-        self.heads: Sequence[Family] = (*heads, *EXPLANATION)
+        self.heads: Sequence[Family] = (*heads, *EXPLANATION, *SHADOW)
         """The families, in the order of the page."""
         self.failed: set[VariantKey] = set()
         """Variants of which something could not be read. ``SeriesText`` makes their text again for the next page."""
@@ -251,7 +296,7 @@ class VariantCollector(Collector):
 
         def add(rows: Iterable[Row]) -> None:
             for name, value, labels in rows:
-                sample_name = f"{name}_total" if name == REPLICA_SCALING else name
+                sample_name = f"{name}_total" if name in _COUNTERS else name
                 found[name].append(Sample(sample_name, {**of_all, **labels}, float(value)))
 
         decision = self._ledger.get(key)
@@ -263,7 +308,13 @@ class VariantCollector(Collector):
                 bounds = self._bounds(key)
             with self._apart(key):
                 existing = decision.current if current is None else current
-                add(output(decision, current=existing, changes=self._changes.get(key, {})))
+                if self._shadow(key):
+                    accelerator = {"accelerator_type": decision.accelerator}
+                    add([(CURRENT_REPLICAS, existing, accelerator), (SHADOW_REPLICAS, decision.desired, accelerator)])
+                    account = self._accounts(key)
+                    add(() if account is None else rows(account))
+                else:
+                    add(output(decision, current=existing, changes=self._changes.get(key, {})))
             with self._apart(key):
                 add(explanation(decision, bounds or Bounds()))
         with self._apart(key):

@@ -117,6 +117,16 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
             TroubleReason.INVENTORY_UNKNOWN: "Limited mode: the nodes cannot be read.",
         },
     ),
+    (
+        ConditionType.ACTUATED,
+        "",
+        {
+            TroubleReason.ACTUATION_SCALER: "Direct actuation: an HPA or a ScaledObject scales the target, too.",
+            TroubleReason.ACTUATION_OWNED: "Direct actuation: another manager owns `spec.replicas` of the target.",
+            TroubleReason.ACTUATION_FORBIDDEN: "Direct actuation: the controller may not write the target's scale.",
+            TroubleReason.ACTUATION_NO_CLIENT: "KEDA push: KEDA does not ask for the number, so nothing applies it.",
+        },
+    ),
 )
 """Conditions, their event (if empty, the reason names the event), and what each reason means."""
 

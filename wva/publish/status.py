@@ -49,7 +49,7 @@ def status_patch(
 ) -> dict[str, Any] | None:
     """Return the merge patch for the status subresource, or None when there is nothing new to say."""
     old, allocation = va.status.desired_optimized_alloc, None
-    if decision is not None:
+    if decision is not None and not configuration.shadow:
         # The API server refuses the whole patch if the accelerator is shorter.
         named = len(decision.accelerator) >= _MIN_ACCELERATOR_LENGTH
         allocation = OptimizedAlloc(decision.accelerator if named else UNKNOWN_ACCELERATOR, decision.desired)

@@ -29,7 +29,7 @@ from wva.api.meta import Key
 from wva.api.variantautoscaling import ConditionType, VariantAutoscaling
 from wva.clock import Clock
 from wva.collect.pools import Pool, PoolStores
-from wva.collect.resolution import TARGET_INDEX, CollectStores
+from wva.collect.resolution import RIVALS_LOOKED_AT, TARGET_INDEX, CollectStores
 from wva.collect.troubles import Troubles
 from wva.collect.variants import Claims, Faults, accepted_in_slices
 from wva.decide.start import Budget, Refusal, activate
@@ -65,8 +65,6 @@ _TOLD_SECONDS: Final = 60.0
 
 _MODEL_INDEX: Final = "model"
 _AT_ZERO_INDEX: Final = "at zero"
-_RIVALS_LOOKED_AT: Final = 10
-"""How many VariantAutoscalings on one target are marked when one comes or goes. A conflict of more of them stays."""
 
 
 class AtRest:
@@ -76,11 +74,21 @@ class AtRest:
     look at one model. A change without a mark is found when the loop looks at all models at zero.
     """
 
-    def __init__(self, stores: CollectStores, pools: PoolStores, *, claims: Claims, activations: Activations) -> None:
+    def __init__(
+        self,
+        stores: CollectStores,
+        pools: PoolStores,
+        *,
+        claims: Claims,
+        activations: Activations,
+        shadow: Callable[[VariantKey], bool] = lambda _key: False,
+    ) -> None:
         """Index the caches, and follow them. Nothing is marked yet.
 
         ``claims`` tells which variants are this controller's, ``activations`` which starts the caches do not show yet.
+        ``shadow`` tells whether the number of a variant is not for its target.
         """
+        self._shadow = shadow
         self._stores = stores
         self._pools = pools
         self._claims = claims
@@ -111,7 +119,10 @@ class AtRest:
         return marked
 
     async def variants_of(self, models: Iterable[ModelKey], now: float) -> dict[ModelKey, list[Variant]]:
-        """Return all variants of models at ``now`` (epoch seconds), without models with one that cannot be read."""
+        """Return all variants of models at ``now`` (epoch seconds), without models with one that cannot be read.
+
+        A variant in shadow mode that is at zero is left out, because WVA must not start it.
+        """
         vas = self._stores.variant_autoscalings
         faults = Faults(now, self._throttle)
         accepted = await accepted_in_slices(
@@ -124,7 +135,8 @@ class AtRest:
         )
         found: dict[ModelKey, list[Variant]] = {}
         for entry in accepted:
-            if entry.variant.model not in faults:
+            at_zero = not entry.variant.active
+            if entry.variant.model not in faults and not (at_zero and self._shadow(entry.variant.key)):
                 found.setdefault(entry.variant.model, []).append(entry.variant)
         return found
 
@@ -141,7 +153,7 @@ class AtRest:
         for entry in (old, new):
             if entry is not None:
                 # Of two variants with one target neither can be started. The other one can when this one goes.
-                rivals = map(vas.get, vas.first_by_index(TARGET_INDEX, target_key(entry), _RIVALS_LOOKED_AT))
+                rivals = map(vas.get, vas.first_by_index(TARGET_INDEX, target_key(entry), RIVALS_LOOKED_AT))
                 self._mark(_model_of(va) for va in (entry, *rivals) if va is not None)
 
     def _on_target(self, old: ScaleTarget | None, new: ScaleTarget | None) -> None:
@@ -503,8 +515,8 @@ def _at_zero(target: ScaleTarget) -> tuple[str, ...]:
 
 def _essence(va: VariantAutoscaling) -> tuple[object, ...]:
     """Return the parts of a VariantAutoscaling that can make a model wake or rest; most of its status cannot."""
-    claim = va.status.condition(ConditionType.CLAIMED)
-    said = "" if claim is None else claim.message
+    claim, shadow = (va.status.condition(each) for each in (ConditionType.CLAIMED, ConditionType.SHADOW))
+    said = "" if claim is None else claim.message, "" if shadow is None else shadow.status
     metadata = va.metadata
     return va.spec.model_id, va.spec.scale_target_ref, metadata.uid, metadata.deleting, metadata.labels, said
 

@@ -55,13 +55,13 @@ class CertificateFiles:
     key: Path
 
 
-def server_context() -> ssl.SSLContext:
-    """Return a server context without a certificate, for TLS 1.2 or newer and HTTP/1.1 only."""
+def server_context(protocol: str = "http/1.1") -> ssl.SSLContext:
+    """Return a server context without a certificate, for TLS 1.2 or newer and one protocol by its ALPN name."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols([protocol])
     return context
 
 
@@ -70,6 +70,7 @@ class _Pair:
     """A usable pair of certificate and key."""
 
     context: ssl.SSLContext
+    http2: ssl.SSLContext
     not_before: datetime
     not_after: datetime
 
@@ -77,9 +78,10 @@ class _Pair:
     def of(certificate: bytes, key: bytes) -> _Pair:
         """Load a pair (PEM). Raises ValueError or OSError when it cannot be used; ssl.SSLError is an OSError."""
         leaf = x509.load_pem_x509_certificates(certificate)[0]
-        context = server_context()
-        load_pair(context, certificate, key)
-        return _Pair(context, leaf.not_valid_before_utc, leaf.not_valid_after_utc)
+        context, http2 = server_context(), server_context("h2")
+        for each in (context, http2):
+            load_pair(each, certificate, key)
+        return _Pair(context, http2, leaf.not_valid_before_utc, leaf.not_valid_after_utc)
 
 
 class ServingCertificate(ABC):
@@ -100,6 +102,11 @@ class ServingCertificate(ABC):
     def context(self) -> ssl.SSLContext:
         """The context for the next handshake."""
         return self._pair.context
+
+    @property
+    def http2(self) -> ssl.SSLContext:
+        """The context for the next handshake of a server of HTTP/2."""
+        return self._pair.http2
 
     async def run(self, clock: Clock) -> None:
         """Poll until cancelled."""

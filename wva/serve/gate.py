@@ -7,7 +7,8 @@ cannot be asked. A client can ask for any path, so all paths without a page coun
 The API server reviews the bearer token. The token is in the request and in the review and nowhere else: this process
 remembers only its SHA-256, and no log line or error carries it. An accepted token is remembered for five minutes, but
 never beyond its own expiry. Then the API server reviews what the client may do, and that answer is remembered as long.
-RBAC grants the verb ``get`` on ``nonResourceURLs``. This one right is enough for every method, as no page changes data.
+RBAC grants the verb ``get`` on ``nonResourceURLs``, and where a page is about VariantAutoscalings, a verb on them.
+One right is enough for every method, as no page changes data.
 
 Each token that is not remembered costs a review, and any client can make up tokens. So there is a limit for each
 address, and one for all addresses together. They do not hold for a client that has opened a page: its token has a limit
@@ -25,10 +26,10 @@ import hashlib
 import math
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Container, Hashable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -36,11 +37,11 @@ from aiohttp import web
 from wva import log
 from wva.api import wire
 from wva.api.core import UserInfo
-from wva.serve.reviews import TELL_EVERY_SECONDS, ReviewFailed, Reviews
+from wva.serve.reviews import TELL_EVERY_SECONDS, ReviewFailed, Reviews, Right
 
-UNKNOWN_PATH: Final = "/-/unknown"
-"""The path to review when there is no page. Only a right to all paths has it, so no other client sees a 404."""
 VERB: Final = "get"
+UNKNOWN: Final = Right(VERB, "/-/unknown")
+"""What to review when there is no page. Only a right to all paths has it, so no other client sees a 404."""
 ALLOWED_SECONDS: Final = 300.0
 DENIED_SECONDS: Final = 30.0
 CAPACITY: Final = 1024
@@ -56,6 +57,7 @@ MAX_TOKEN_BYTES: Final = 12 * 1024
 _MAX_LOGGED_CHARACTERS: Final = 100
 _TOKEN: Final = re.compile(r"[!-~]+")
 _JWT_PARTS: Final = 3
+_PORT: Final = re.compile(r":\d*\Z")
 
 
 K = TypeVar("K", bound=Hashable)
@@ -100,6 +102,30 @@ def accepted_seconds(token: str, *, now: float) -> float:
     except (binascii.Error, ValueError, msgspec.DecodeError):
         return ALLOWED_SECONDS
     return ALLOWED_SECONDS if claims.exp is None else max(0.0, min(ALLOWED_SECONDS, claims.exp - now))
+
+
+class Guard(Protocol):
+    """Says who may have a page."""
+
+    async def refusal(self, request: web.BaseRequest, right: Right) -> web.Response | None:
+        """Return the answer to a request that may not pass, None for one that may. ``right`` is what its page needs."""
+        ...
+
+
+class Loopback:
+    """The guard of a server that listens on this machine alone: all of the machine may have every page.
+
+    The Host of a request has to be this machine, too. A site in a browser may give its own name the address 127.0.0.1,
+    and so read a page of this machine; its requests still carry its name.
+    """
+
+    HOSTS: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+    async def refusal(self, request: web.BaseRequest, _right: Right) -> web.Response | None:
+        """Return the answer to a request for another host, None for this machine."""
+        if _PORT.sub("", request.host).strip("[]").lower() in self.HOSTS:
+            return None
+        return plain(HTTPStatus.FORBIDDEN, f"forbidden: expected one of {', '.join(sorted(self.HOSTS))} as the Host")
 
 
 class Throttled(Exception):  # noqa: N818 - called after what happened
@@ -206,7 +232,7 @@ class Gate:
         self._reviews = reviews
         self._now = now
         self._identities: ReviewCache[bytes, UserInfo | None] = ReviewCache(monotonic=monotonic)
-        self._rights: ReviewCache[tuple[bytes, str], bool] = ReviewCache(monotonic=monotonic)
+        self._rights: ReviewCache[tuple[bytes, Right], bool] = ReviewCache(monotonic=monotonic)
         self._trusted_tokens: Latest[bytes, None] = Latest()
         self._trusted_addresses: Latest[str, None] = Latest()
         self._of_token: Buckets[bytes] = Buckets(burst=BURST, per_second=PER_SECOND, monotonic=monotonic)
@@ -218,8 +244,8 @@ class Gate:
         self._throttle = log.Throttle(TELL_EVERY_SECONDS, most=CAPACITY)
         self._logger = log.get("serve.gate")
 
-    async def refusal(self, request: web.BaseRequest, *, pages: Container[str]) -> web.Response | None:
-        """Return the answer to a request that may not pass, None for one that may. ``pages`` are all paths."""
+    async def refusal(self, request: web.BaseRequest, right: Right) -> web.Response | None:
+        """Return the answer to a request that may not pass, None for one that may. ``right`` is what its page needs."""
         address = request.remote or ""
         token = bearer_token(request.headers.getall("Authorization", []))
         try:
@@ -227,7 +253,7 @@ class Gate:
             if token is None or identity is None:
                 text = "unauthorized: a valid bearer token is needed"
                 return plain(HTTPStatus.UNAUTHORIZED, text, WWW_Authenticate="Bearer")
-            if await self.allows(identity, path=request.path if request.path in pages else UNKNOWN_PATH):
+            if await self.allows(identity, right):
                 self.trust(token, address=address)
                 return None
         except Throttled as throttled:
@@ -240,8 +266,9 @@ class Gate:
         except ReviewFailed:
             return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "the API server could not be asked about this client")
         user = identity.username
-        self._tell("client_forbidden", user, user=_shortened(user), path=_shortened(request.path), verb=VERB)
-        text = f"forbidden: {user} lacks the verb {VERB} on this path (nonResourceURLs of a ClusterRole)"
+        self._tell("client_forbidden", user, user=_shortened(user), path=_shortened(request.path), verb=right.verb)
+        where = "this path (nonResourceURLs of a ClusterRole)" if right.path else "these VariantAutoscalings"
+        text = f"forbidden: {user} lacks the verb {right.verb} on {where}"
         return plain(HTTPStatus.FORBIDDEN, text)
 
     async def identify(self, token: str, *, address: str) -> UserInfo | None:
@@ -267,17 +294,17 @@ class Gate:
             self._reviews.count("token", "cached")
         return identity
 
-    async def allows(self, identity: UserInfo, *, path: str) -> bool:
-        """Return whether ``identity`` may read ``path``. Raises ReviewFailed, and Throttled for too many reviews."""
+    async def allows(self, identity: UserInfo, right: Right) -> bool:
+        """Return whether ``identity`` has a right. Raises ReviewFailed, and Throttled for too many reviews."""
 
         async def review() -> tuple[bool, float]:
             with self._throttling("access"):
                 self._of_user.take(identity.username)
-            allowed = await self._reviews.allowed(identity, path=path, verb=VERB)
+            allowed = await self._reviews.allowed(identity, right)
             return allowed, ALLOWED_SECONDS if allowed else DENIED_SECONDS
 
         everything = msgspec.json.encode(identity, order="sorted")  # two clients may differ in their groups alone
-        allowed, known = await self._rights.get((everything, path), review)
+        allowed, known = await self._rights.get((everything, right), review)
         if known:
             self._reviews.count("access", "cached")
         return allowed

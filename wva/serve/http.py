@@ -14,8 +14,8 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Self, TypeAlias, cast
@@ -27,7 +27,7 @@ from wva import log
 from wva.instruments import Instruments
 from wva.numbers import Whole, shown
 
-Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response]]
+Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 TlsSource: TypeAlias = Callable[[], ssl.SSLContext]
 
 _SHUTDOWN_SECONDS: Final = 1.0
@@ -57,9 +57,19 @@ class Limits:
     idle_seconds: float = 90.0
     answer_seconds: float = 30.0
     write_seconds: float = 30.0
+    stream_seconds: float = 3600.0
     line_bytes: int = 8 * 1024
     field_bytes: int = 16 * 1024
     headers: int = 64
+
+
+class EventStream(web.StreamResponse):
+    """An answer of server-sent events, which goes on until the client leaves or ``stream_seconds`` are over."""
+
+    def __init__(self, events: AsyncGenerator[bytes]) -> None:
+        """Send ``events`` as they come. They are closed at the end."""
+        super().__init__(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        self.events = events
 
 
 class AddressError(Exception):
@@ -154,6 +164,7 @@ class Connection(web.RequestHandler):
         self.ended = asyncio.Event()
         self.busy = False
         self.useful = False
+        self.streaming: asyncio.Timeout | None = None
         self.last_used_at = self._loop.time()
         self._limits = limits
         self._closed = closed
@@ -199,8 +210,10 @@ class Connection(web.RequestHandler):
         super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop the timer, and tell that the connection has ended."""
+        """Stop the timer and a stream of events, and tell that the connection has ended."""
         self._disarm()
+        if self.streaming is not None and not self.streaming.expired():
+            self.streaming.reschedule(self._loop.time())
         self.ended.set()
         super().connection_lost(exc)
 
@@ -352,12 +365,32 @@ class Server:
             try:
                 async with asyncio.timeout(self._limits.write_seconds):
                     await response.prepare(request)
+                if isinstance(response, EventStream) and request.method != "HEAD":
+                    await self._send_events(response, connection)
+                async with asyncio.timeout(self._limits.write_seconds):
                     await response.write_eof()
             except TimeoutError:
                 connection.abort("slow")
                 raise ConnectionResetError from None
             connection.useful = connection.useful or response.status < HTTPStatus.BAD_REQUEST
         return response
+
+    async def _send_events(self, response: EventStream, connection: Connection) -> None:
+        """Send events until the client leaves or the stream has lasted long enough.
+
+        Raises TimeoutError for a client that does not read.
+        """
+        async with aclosing(response.events) as events:
+            try:
+                async with asyncio.timeout(self._limits.stream_seconds) as connection.streaming:
+                    async for event in events:
+                        async with asyncio.timeout(self._limits.write_seconds):
+                            await response.write(event)
+            except TimeoutError:
+                if connection.streaming is None or not connection.streaming.expired():
+                    raise
+            finally:
+                connection.streaming = None
 
     def _count(self, status: int) -> None:
         self._instruments.endpoint_requests.labels(server=self._name, code=str(int(status))).inc()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Final, TypeAlias
@@ -21,14 +22,29 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from wva.publish.metrics import Family, SeriesText
-from wva.serve.gate import Gate, plain
+from wva.serve.gate import UNKNOWN, VERB, Guard, plain
 from wva.serve.http import Handler
+from wva.serve.reviews import Right
 from wva.slices import Slices, beside
 
 ProbeCheck: TypeAlias = Callable[[], list[str]]
 """Returns what is wrong, one line per reason."""
 JsonPage: TypeAlias = Callable[[], object]
-_Page: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response]]
+Answer: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is served at a path, and the right that a client needs for it: ``OPEN`` is none."""
+
+    right: Right | None
+    answer: Answer
+
+
+OPEN: Final = None
+"""Instead of a right: every client may have the page."""
+Router: TypeAlias = Callable[[web.BaseRequest], Page | None]
+"""Returns the page that a request asks for, None if there is none."""
 
 METRICS_PATH: Final = "/metrics"
 _READ: Final = frozenset({"GET", "HEAD"})
@@ -48,22 +64,28 @@ _VERSIONS: Final = frozenset({"0.0.1", "0.0.4", "1.0.0"})
 def metrics_handler(
     registry: CollectorRegistry,
     *,
-    gate: Gate | None,
+    gate: Guard | None,
     pages: Mapping[str, JsonPage] | None = None,
+    routers: Sequence[Router] = (),
     series: SeriesText | None = None,
 ) -> Handler:
-    """Return the handler of ``/metrics`` and ``pages`` (path to a function whose result is sent as JSON).
+    """Return the handler of ``/metrics``, ``pages`` (path to a function whose result is sent as JSON) and ``routers``.
 
     Without ``gate`` all clients get in. ``series`` has the text of the families about variants; without it, they are
     rendered like the others.
     """
-    known: dict[str, _Page] = {METRICS_PATH: partial(_exposition, registry, series)}
 
     async def send_json(page: JsonPage, _: web.BaseRequest) -> web.Response:
-        return web.Response(body=msgspec.json.encode(page()), content_type="application/json")
+        return json_answer(page())
 
+    known: dict[str, Answer] = {METRICS_PATH: partial(_exposition, registry, series)}
     known |= {path: partial(send_json, page) for path, page in (pages or {}).items()}
-    return _serve(known, gate)
+    return _serve([_by_path(known), *routers], gate)
+
+
+def json_answer(document: object, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+    """Return a document as JSON."""
+    return web.Response(status=status, body=msgspec.json.encode(document), content_type="application/json")
 
 
 def probes_handler(not_ready: ProbeCheck, *, unhealthy: ProbeCheck = list) -> Handler:
@@ -76,22 +98,35 @@ def probes_handler(not_ready: ProbeCheck, *, unhealthy: ProbeCheck = list) -> Ha
         return plain(HTTPStatus.OK, "ok")
 
     pages = {"/healthz": partial(probe, unhealthy, "unhealthy"), "/readyz": partial(probe, not_ready, "not ready")}
-    return _serve(pages, None)
+    return _serve([_by_path(pages)], None)
 
 
-def _serve(pages: Mapping[str, _Page], gate: Gate | None) -> Handler:
-    """Return a handler that asks the gate first, and then looks for the page by the same path."""
+def routed_handler(routers: Sequence[Router], *, gate: Guard | None) -> Handler:
+    """Return the handler of the pages that ``routers`` find; without ``gate`` all clients may have them."""
+    return _serve(routers, gate)
 
-    async def handle(request: web.BaseRequest) -> web.Response:
-        refused = None if gate is None else await gate.refusal(request, pages=pages)
-        if refused is not None:
-            return refused
-        page = pages.get(request.path)
+
+def _by_path(answers: Mapping[str, Answer]) -> Router:
+    """Return a router for paths, each with a right of its own."""
+    pages = {path: Page(Right(VERB, path), answer) for path, answer in answers.items()}
+    return lambda request: pages.get(request.path)
+
+
+def _serve(routers: Sequence[Router], gate: Guard | None) -> Handler:
+    """Return a handler that asks the gate for the right of the page, or of an unknown one, and then answers."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        page = next((page for router in routers if (page := router(request)) is not None), None)
+        right = UNKNOWN if page is None else page.right
+        if gate is not None and right is not None:
+            refused = await gate.refusal(request, right)
+            if refused is not None:
+                return refused
         if page is None:
             return plain(HTTPStatus.NOT_FOUND, "not found")
         if request.method not in _READ:
             return plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD", Allow="GET, HEAD")
-        return await page(request)
+        return await page.answer(request)
 
     return handle
 

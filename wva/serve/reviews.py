@@ -10,9 +10,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
+import msgspec
+
 from wva import log
 from wva.api.core import SubjectAccessReview, TokenReview, UserInfo
-from wva.api.kinds import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
+from wva.api.kinds import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, VARIANT_AUTOSCALINGS
 from wva.api.meta import KubeObject
 from wva.api.resource import Resource
 from wva.instruments import Instruments
@@ -28,6 +30,32 @@ _TRANSIENT: Final = (TooManyRequests, Unavailable, Unreachable)
 TELL_EVERY_SECONDS: Final = 60.0
 
 R = TypeVar("R", bound=KubeObject)
+
+
+class Right(msgspec.Struct, frozen=True):
+    """A right that RBAC can grant: a verb on a path, or, without a path, on VariantAutoscalings.
+
+    No ``name`` means all of the namespace, no ``namespace`` all of the cluster.
+    """
+
+    verb: str
+    path: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def attributes(self) -> dict[str, dict[str, str]]:
+        """What a SubjectAccessReview has of it."""
+        if self.path:
+            return {"nonResourceAttributes": {"path": self.path, "verb": self.verb}}
+        resource = {
+            "verb": self.verb,
+            "group": VARIANT_AUTOSCALINGS.group,
+            "resource": VARIANT_AUTOSCALINGS.plural,
+            "namespace": self.namespace,
+            "name": self.name,
+        }
+        return {"resourceAttributes": resource}
 
 
 class ReviewFailed(Exception):  # noqa: N818 - it says what happened
@@ -59,14 +87,14 @@ class Reviews:
         self.count("token", "allowed" if allowed else "denied")
         return user if allowed else None
 
-    async def allowed(self, identity: UserInfo, *, path: str, verb: str) -> bool:
-        """Return whether ``identity`` may do ``verb`` on the non-resource ``path``. Raises ReviewFailed."""
+    async def allowed(self, identity: UserInfo, right: Right) -> bool:
+        """Return whether ``identity`` has a right. Raises ReviewFailed."""
         spec = {
             "user": identity.username,
             "uid": identity.uid,
             "groups": identity.groups,
             "extra": identity.extra,
-            "nonResourceAttributes": {"path": path, "verb": verb},
+            **right.attributes,
         }
         review: SubjectAccessReview = await self._ask("access", SUBJECT_ACCESS_REVIEWS, spec)
         allowed = review.status.allowed and not review.status.denied

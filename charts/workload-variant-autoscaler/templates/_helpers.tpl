@@ -207,3 +207,20 @@ default: |
   {{- include "wva.entry" $entry | nindent 2 }}
 {{- end }}
 {{- end }}
+
+{{/* The right to scale the targets of variants. */}}
+{{- define "wva.scaleRules" -}}
+- apiGroups: [apps]
+  resources: [deployments/scale]
+  verbs: [patch]
+{{- if has "StatefulSet" .Values.wva.targetKinds }}
+- apiGroups: [apps]
+  resources: [statefulsets/scale]
+  verbs: [patch]
+{{- end }}
+{{- if has "LeaderWorkerSet" .Values.wva.targetKinds }}
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets/scale]
+  verbs: [patch]
+{{- end }}
+{{- end }}

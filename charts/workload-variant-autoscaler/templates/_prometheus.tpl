@@ -95,6 +95,9 @@ POOL_GROUP: {{ . | quote }}
 {{- with .Values.wva.targetKinds }}
 WVA_TARGET_KINDS: {{ join "," . | quote }}
 {{- end }}
+{{- if .Values.wva.directActuation }}
+WVA_DIRECT_ACTUATION: "true"
+{{- end }}
 SCALE_FROM_ZERO_ENGINE_MAX_CONCURRENCY: {{ int .Values.wva.scaleFromZeroMaxConcurrency | quote }}
 EXPERIMENTAL_PROACTIVE_MODEL: {{ .Values.wva.proactiveModel | quote }}
 WVA_INFERNO_METRIC_ALIASES: {{ .Values.wva.infernoMetricAliases | quote }}

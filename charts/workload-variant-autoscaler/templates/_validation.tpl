@@ -27,6 +27,21 @@
 {{- if and .Values.wva.watchNamespace (not .Values.wva.namespaceScoped) }}
 {{- $problems = append $problems "wva.watchNamespace is set while wva.namespaceScoped is false: set wva.namespaceScoped=true, or leave it empty to watch all namespaces" }}
 {{- end }}
+{{- if and .Values.wva.console.enabled (not (and .Values.wva.metrics.enabled .Values.wva.metrics.secure)) }}
+{{- $problems = append $problems "wva.console.enabled needs wva.metrics.enabled=true and wva.metrics.secure=true: the console asks for a token as /metrics does" }}
+{{- end }}
+{{- if and .Values.wva.console.enabled (eq (int .Values.wva.console.port) (int .Values.wva.metrics.port)) }}
+{{- $problems = append $problems (printf "wva.console.port and wva.metrics.port are both %d: set one of them to another port" (int .Values.wva.console.port)) }}
+{{- end }}
+{{- if and .Values.wva.kedaPush.enabled (not (and .Values.wva.metrics.enabled .Values.wva.metrics.secure)) }}
+{{- $problems = append $problems "wva.kedaPush.enabled needs wva.metrics.enabled=true and wva.metrics.secure=true: KEDA asks over TLS, with the certificate of /metrics" }}
+{{- end }}
+{{- if and .Values.wva.kedaPush.enabled (eq (int .Values.wva.kedaPush.port) (int .Values.wva.metrics.port)) }}
+{{- $problems = append $problems (printf "wva.kedaPush.port and wva.metrics.port are both %d: set one of them to another port" (int .Values.wva.kedaPush.port)) }}
+{{- end }}
+{{- if and .Values.wva.kedaPush.enabled .Values.wva.console.enabled (eq (int .Values.wva.kedaPush.port) (int .Values.wva.console.port)) }}
+{{- $problems = append $problems (printf "wva.kedaPush.port and wva.console.port are both %d: set one of them to another port" (int .Values.wva.kedaPush.port)) }}
+{{- end }}
 {{- if and .Values.wva.limitedMode .Values.wva.namespaceScoped }}
 {{- $problems = append $problems "wva.limitedMode needs the nodes, which a controller with wva.namespaceScoped=true may not read: set one of them to false" }}
 {{- end }}

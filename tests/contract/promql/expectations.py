@@ -17,6 +17,7 @@ from wva.collect.queries import (
     CounterSignal,
     EngineSignal,
     QueueSignal,
+    SampleSignal,
     engine_counters,
     engine_signals,
     scheduler_queue,
@@ -202,7 +203,9 @@ _QWEN = {"namespace": "team-b", "model_name": "qwen"}
 _ALIAS_TIME = labels(signal=QueueSignal.TIMESTAMP.value, **_ALIAS)
 
 
-def _signals(signal: EngineSignal | CounterSignal | RequestSignal, *found: tuple[dict[str, str], float]) -> Result:
+def _signals(
+    signal: EngineSignal | CounterSignal | RequestSignal | SampleSignal, *found: tuple[dict[str, str], float]
+) -> Result:
     """Return the elements of a grouped answer that have this signal."""
     return {labels(signal=signal.value, **identity): value for identity, value in found}
 
@@ -213,7 +216,15 @@ def _config(pod: str, engine: str, blocks: str) -> dict[str, str]:
 
 SENT_QUERIES = [
     # The queries of WVA, unchanged.
-    QueryExpectation(_KV_QUERY.text, 600, {_GROUP_A0: 0.4, _GROUP_A1: 0.25}),
+    QueryExpectation(
+        _KV_QUERY.text,
+        600,
+        {
+            **_signals(SampleSignal.VALUE, (_A0_ONLY, 0.4), (_A1_ONLY, 0.25)),
+            **_signals(SampleSignal.TIMESTAMP, (_A0_ONLY, 600), (_A1_ONLY, 600)),
+        },
+        times=tuple(_signals(SampleSignal.TIMESTAMP, (_A0_ONLY, 600), (_A1_ONLY, 600))),
+    ),
     QueryExpectation(
         engine_signals(_NAMESPACES).text,
         600,

@@ -9,7 +9,14 @@ from prometheus_client import CollectorRegistry
 
 from tests.collect.cluster import no_faults
 from wva.api.core import Pod
-from wva.collect.queries import ANALYZER_QUERIES, ESSENTIAL_QUERIES, CounterSignal, EngineSignal, QueueSignal
+from wva.collect.queries import (
+    ANALYZER_QUERIES,
+    ESSENTIAL_QUERIES,
+    CounterSignal,
+    EngineSignal,
+    QueueSignal,
+    SampleSignal,
+)
 from wva.collect.replicas import ReplicaJoin
 from wva.collect.variants import AcceptedVariant
 from wva.instruments import Instruments
@@ -46,6 +53,7 @@ def words():
         *EngineSignal,
         *CounterSignal,
         *QueueSignal,
+        *SampleSignal,
         SECRET,
         "\\u0000",
         "\x1b[0m",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 
 import pytest
 
@@ -40,3 +41,32 @@ def test_without_a_terminal_nothing_is_drawn_and_nothing_waits(wva):
     assert outcome.status == 0
     assert "of virtual time" in outcome.out
     assert "last decisions" not in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("nonsense", "--web='nonsense': expected host:port, :port, or 0 to switch it off"),
+        (
+            "0.0.0.0:8444",
+            "--web='0.0.0.0:8444': expected 127.0.0.1:PORT or localhost:PORT, as the demo asks for no token",
+        ),
+        (":8444", "--web=':8444': expected 127.0.0.1:PORT or localhost:PORT, as the demo asks for no token"),
+    ],
+)
+def test_a_console_for_everybody_is_refused(wva, address, expected):
+    """The demo asks for no token, so it serves this machine alone."""
+    outcome = wva("demo", "--headless", "--for", "1m", "--web", address)
+    assert outcome.status != 0
+    assert expected in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_a_taken_port_of_the_console_is_named(wva):
+    """The error has the flag and the reason and no traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        outcome = wva("demo", "--headless", "--for", "1m", "--web", address)
+    assert outcome.status != 0
+    assert f"--web={address}: cannot listen on {address} for console: Address already in use" in outcome.err
+    assert "Traceback" not in outcome.err

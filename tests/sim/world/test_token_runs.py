@@ -12,7 +12,7 @@ from wva.sim.world.workloads import Loading
 from wva.sim.world.world import EmbeddedWorld
 
 MINUTE = 60.0
-MAX_QUERIES = 8
+MAX_QUERIES = 6
 FAST = Loading(40.0, 60.0)
 SURGE = WorldScenario(
     "token-surge",
@@ -50,4 +50,4 @@ async def test_a_surge_is_answered_at_its_size_and_given_back() -> None:
     asked = Counter(
         request.at_seconds for request in world.prometheus.requests.entries if request.path == "/api/v1/query"
     )
-    assert 6 <= max(asked.values()) <= MAX_QUERIES
+    assert 4 <= max(asked.values()) <= MAX_QUERIES

@@ -174,7 +174,8 @@ def need_of(model: ModelReadings, seen: ModelObservation) -> tuple[Need, DemandM
     for variant, engine in zip(variants, engines, strict=True):
         basis, limit = (CapacityBasis.BORROWED, "") if engine is None else (CapacityBasis.OBSERVED, engine.limit)
         capacities[variant.key] = Capacity(fleet.alone(variant.key, present), basis, limit)
-    return replace(need, capacities=capacities, carries=fleet.carries), after
+    ceiling = sum([fleet.batch(each.key, present) * each.progress.serving for each in model.variants])
+    return replace(need, capacities=capacities, carries=fleet.carries, ceiling=ceiling), after
 
 
 def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObservation:
@@ -251,6 +252,7 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         return ModelObservation(first, memory, after, changes)
     seconds = now - last
     demand = max(0.0, arrived) / seconds
+    scraped = sum([pod.rate for found in changes for pod in found.pods]) + max(0.0, waiting - memory.queue) / seconds
     need = Need(
         model.key,
         UNIT,
@@ -260,6 +262,7 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         {},
         backlog=backlog + waiting,
         foreseeable=True,
+        scraped=scraped,
         error=sqrt(max(demand, 1.0 / seconds) / seconds),
         objection="" if complete else "not every pod has told of itself lately",
         unsettled=moved,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -49,11 +50,16 @@ class Need(Struct, frozen=True, gc=False):
     # How much so many replicas of each variant get through at most, if that is more than their capacity. Beyond the
     # capacity requests miss their targets; beyond this amount they pile up.
     answers: Callable[[Mapping[VariantKey, int]], float] | None = None
+    # The demand between the last two scrapes of each pod; infinite where that is not known. A cycle that is shorter
+    # than the time between two scrapes counts the whole time, or nothing.
+    scraped: float = math.inf
     unsettled: bool = False  # whether pods came or went, so that a part of the demand may belong to the next cycle
     second: Need | None = None  # what another analyzer measured of the same model, until both have been foreseen
     # The amounts that a shrink must leave, each with the reason in words, in rising importance. The first is what the
     # present demand needs, and has no words. Empty if nothing is kept beyond that.
     stays: tuple[tuple[float, str], ...] = ()
+    # The requests in progress that the serving replicas carry within the targets; infinite where that is not known.
+    ceiling: float = math.inf
     # Whether a replica that does not report now counts as before; ``objection`` says when that has been for too long.
     recalls: bool = False
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from wva.clock import Clock
-from wva.prometheus.answers import ErrorKind, PrometheusError, RangeSeries
+from wva.prometheus.answers import ErrorKind, PrometheusError, RangeQuerier, RangeSeries
 from wva.sim.backtest.queries import VISIBLE_MODELS, queries
 
 POINTS_PER_QUERY: Final = 480
@@ -33,16 +33,6 @@ _PASSING: Final = frozenset({ErrorKind.UNREACHABLE, ErrorKind.SERVER, ErrorKind.
 _FEWEST_POINTS: Final = 8
 _WINDOW_STEPS: Final = 2.0
 _SHORTEST_WINDOW_SECONDS: Final = 60.0
-
-
-class RangeQuerier(Protocol):
-    """A source of answers to range queries."""
-
-    async def query_range(
-        self, promql: str, *, name: str, start: float, end: float, step_seconds: float, timeout_seconds: float
-    ) -> tuple[RangeSeries, ...]:
-        """Answer a query. Raises PrometheusError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from prometheus_client import CollectorRegistry
 from wva import log
 from wva.clock import SystemClock
 from wva.command_error import CommandError
-from wva.config import Given, load
 from wva.godurations import parse_duration
 from wva.instruments import Instruments
 from wva.model.policy import Policy, QueueingRules, ScaleToZeroEntry, ScaleToZeroRules
@@ -30,9 +29,8 @@ from wva.model.variant import ModelKey
 from wva.numbers import Real
 from wva.policy_file import read_policy
 from wva.prometheus.answers import PrometheusError
-from wva.prometheus.authentication import connection_problems
+from wva.prometheus.authentication import connection_of
 from wva.prometheus.client import PrometheusClient
-from wva.prometheus.settings import PrometheusSettings
 from wva.sim.commands.runs import SEEDS, WORKERS, play_to_the_end, progress_bar
 
 if TYPE_CHECKING:
@@ -211,15 +209,7 @@ def _history(arguments: argparse.Namespace, folder: Path) -> RecordedHistory:
     from wva.sim.backtest.fetch import ModelSpan, fetch, visible_models
     from wva.sim.backtest.history import history
 
-    given = load(Given({}, dict(os.environ), {})).settings
-    settings = replace(
-        PrometheusSettings.of(given),
-        base_url=arguments.prometheus,
-        allow_http=arguments.prometheus.startswith("http://") or given.prometheus_allow_http,
-    )
-    problems = connection_problems(settings)
-    if problems:
-        raise CommandError("\n".join(problem.replace("PROMETHEUS_BASE_URL", "--prometheus") for problem in problems))
+    settings = connection_of(arguments.prometheus, "--prometheus", os.environ)
     now = time.time()
     start, end = moment("--from", arguments.start, now), moment("--to", arguments.end, now)
     step = _STEP.find(duration("--step", arguments.step))

@@ -27,11 +27,14 @@ from wva.godurations import parse_duration
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.numbers import Real
+from wva.serve.gate import Loopback
+from wva.serve.http import Address, AddressError
 
 if TYPE_CHECKING:
     from wva.sim.prometheus import Tsdb
     from wva.sim.world.world import EmbeddedWorld, Endpoints
 
+CONSOLE: Final = "127.0.0.1:8444"
 DEFAULT_RUN_SECONDS: Final = 110.0
 """The wall time of a run without a given speed."""
 _SPEED: Final = Real(minimum=0, above=True)
@@ -56,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", dest="json_file", type=Path, metavar="FILE", help="write timelines and summary")
     samples = "write every sample, for promtool"
     add("--openmetrics", dest="openmetrics_file", type=Path, metavar="FILE", help=samples)
+    add("--web", nargs="?", const=CONSOLE, metavar="ADDRESS", help=f"serve the console there (default: {CONSOLE})")
     add("--record-dir", metavar="DIR", help="record the newest 100 cycles, for `wva replay`")
     add("--seed", type=int, default=1, metavar="N", help="a run is a function of its seed (default: 1)")
 
@@ -89,6 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
         speed = _SPEED.find(arguments.speed)
         if speed is None:
             raise CommandError(f"--speed={arguments.speed!r}: expected a number greater than zero, or max")
+    if arguments.web is not None:
+        _check_web(arguments.web)
     log.configure(level="error", encoding="console")
 
     from wva.sim.commands import view
@@ -99,10 +105,12 @@ def run(arguments: argparse.Namespace) -> int:
     problem: BaseException | None = None
     try:
         asyncio.run(_watched(world, arguments, duration_seconds=duration, speed=speed, headless=headless))
-    except* CommandError as group:
+    except* (CommandError, AddressError) as group:
         problem = group
     while isinstance(problem, BaseExceptionGroup):
         problem = problem.exceptions[0]
+    if isinstance(problem, AddressError):
+        raise CommandError(f"--web={arguments.web}: {problem}") from problem
     if problem is not None:
         raise problem
     if arguments.json_file is not None:
@@ -113,6 +121,16 @@ def run(arguments: argparse.Namespace) -> int:
             raise CommandError(f"--json={arguments.json_file}: {error.strerror}") from error
     view.print_summary(world, wall_seconds=time.monotonic() - started)
     return 0
+
+
+def _check_web(text: str) -> None:
+    """Raise CommandError unless a console can be served there: it asks for no token, so only on this machine."""
+    try:
+        address = Address.parse(text, setting="--web")
+    except AddressError as error:
+        raise CommandError(str(error)) from error
+    if address is not None and address.host not in Loopback.HOSTS:
+        raise CommandError(f"--web={text!r}: expected 127.0.0.1:PORT or localhost:PORT, as the demo asks for no token")
 
 
 async def _watched(
@@ -139,6 +157,9 @@ async def _watched(
                 await asyncio.sleep(max(0.0, ahead))
 
         flags = {} if arguments.record_dir is None else {"record_dir": arguments.record_dir}
+        if arguments.web is not None:
+            flags["console_bind_address"] = arguments.web
+            print(f"console: http://{arguments.web}/", file=sys.stderr)
         await play(world, duration_seconds=duration_seconds, tick=tick, given=Given(flags, {}, {}))
 
 
@@ -210,7 +231,13 @@ async def _controller(world: EmbeddedWorld, endpoints: Endpoints, more: Given) -
         async with KubeClient.connect(instruments=instruments) as client, asyncio.TaskGroup() as group:
             random = Random(f"{world.seed}/controller")  # a run is a function of its seed
             application = Application(
-                load(given).settings, given, client=client, instruments=instruments, clock=world.clock, random=random
+                load(given).settings,
+                given,
+                client=client,
+                instruments=instruments,
+                clock=world.clock,
+                random=random,
+                open_console=True,
             )
             group.create_task(application.run(stop))
             world.attach(application)

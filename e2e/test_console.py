@@ -1,0 +1,371 @@
+"""The console in a real browser: what one sees and does, with whom it talks, how it looks, and who can use it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.browser import BrowserPage, browser
+from e2e.controlplane.ports import free_port
+from tests.builders import replica, variant
+from tests.serve.console_site import ConsoleSite
+from tests.serve.doubles import serving
+from wva.api.meta import Condition
+from wva.decide.failed import Load
+from wva.model.decision import Decision, Limit
+from wva.model.variant import ModelKey, VariantKey
+from wva.publish.shadow import REAL, SHADOW, Account
+from wva.serve.gate import Loopback
+
+_CYCLES = 24
+_HOSTILE = "<img src=x onerror=\"document.title='broken in'\"></script><script>document.title='broken in'</script>"
+_LONG = "an-organisation-with-a-long-name/and-a-model-with-a-longer-one-instruct-fp8-dynamic-2026"
+_WIDE, _PHONE = (1280, 1800), (375, 3600)
+_SEEN = "document.querySelectorAll('#models tbody').length"
+_EXPLAINED = "document.getElementById('explanation').open && document.querySelectorAll('#why .steps li').length > 0"
+_SEARCHED = "!document.getElementById('why').textContent.includes('Deciding again')"
+_AXE = (
+    "axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations.map((each) => "
+    "({id: each.id, impact: each.impact, nodes: each.nodes.map((node) => node.html).slice(0, 3)})))"
+)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """Run the demo with its console, a minute in each second, and return the URL."""
+    address = f"127.0.0.1:{free_port()}"
+    log = tmp_path_factory.mktemp("demo") / "log"
+    command = [
+        sys.executable,
+        "-m",
+        "wva",
+        "demo",
+        "--headless",
+        "--scenario",
+        "bad-day",
+        "--speed",
+        "30",
+        "--web",
+        address,
+    ]
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+        try:
+            yield f"http://{address}/"
+            assert process.poll() is None, log.read_text()
+        finally:
+            process.kill()
+
+
+class Fleet(ConsoleSite):
+    """A fleet with everything that the console can show."""
+
+    async def play(self) -> None:
+        """Run cycles in which models are held and limited, and one has a variant in shadow mode."""
+        models = {"m": "calm", _LONG: "longest-name-of-a-variant-that-somebody-has-chosen", _HOSTILE: "hostile"}
+        shadow = VariantKey("one", "calm")
+        self.shadows.update({shadow, VariantKey("one", "hostile")})
+        for key in self.shadows:
+            self.accounts[key] = Account(
+                {REAL: 41.5, SHADOW: 33.25}, {REAL: 830, SHADOW: 665}, {REAL: 12, SHADOW: 340}, 95
+            )
+        for name in models.values():
+            self.conditions[VariantKey("one", name)] = (
+                Condition("TargetResolved", "True", "TargetFound", "found", "2026-01-01T00:00:00Z"),
+                Condition("MetricsAvailable", "False", "MetricsStale", f"stale {_HOSTILE}", "2026-01-01T00:00:00Z"),
+            )
+        for number in range(_CYCLES):
+
+            def change(decision: Decision, number: int = number) -> Decision:
+                limited = decision.key.name != "calm" and number > _CYCLES // 2
+                return decision.noted("limit", _HOSTILE, limit=Limit("gpu-limiter A100", 2)) if limited else decision
+
+            await self.cycle(
+                number,
+                variants=[variant(name, namespace="one", model=model) for model, name in models.items()],
+                replicas=[
+                    replica(
+                        f"{name}-0", variant=name, namespace="one", kv=None if number in {5, 6} else 0.1 + 0.03 * number
+                    )
+                    for name in models.values()
+                ],
+                loads={ModelKey("one", model): Load(1.0 + number, 0.5, 12.0, 14.0) for model in models},
+                change=change,
+            )
+
+
+@pytest.fixture
+async def fleet() -> AsyncGenerator[Fleet]:
+    """Serve the console of a fleet without tokens."""
+    made = Fleet(Loopback())
+    await made.play()
+    async with serving(made.handler, name="console") as server:
+        made.url = f"http://127.0.0.1:{server.port}"
+        yield made
+
+
+@pytest.fixture
+async def page(tmp_path: Path) -> AsyncGenerator[BrowserPage]:
+    """Start a browser."""
+    async with browser(tmp_path / "profile") as opened:
+        yield opened
+
+
+async def picture(page: BrowserPage, name: str) -> None:
+    """Write a picture of the window, if somebody wants to look at it."""
+    if folder := os.environ.get("WVA_E2E_LOGS"):
+        await page.screenshot(Path(folder) / f"console-{name}.png")
+
+
+async def text(page: BrowserPage, name: str) -> str:
+    """Return the text of an element by its id."""
+    return str(await page.evaluate(f"document.getElementById({name!r}).textContent"))
+
+
+async def click(page: BrowserPage, selector: str) -> None:
+    """Click on an element."""
+    await page.evaluate(f"document.querySelector({selector!r}).click()")
+
+
+def others(page: BrowserPage, url: str) -> list[str]:
+    """Return the requests that went elsewhere."""
+    return [asked for asked in page.requests if not asked.startswith(url)]
+
+
+async def test_the_demo_is_watched_and_a_decision_explained(demo: str, page: BrowserPage) -> None:
+    """Models are there, the timeline zooms by button and by mouse, a decision opens its explanation, all of it live."""
+    async with asyncio.timeout(60):
+        while not await _answers(demo):  # noqa: ASYNC110 - another process listens
+            await asyncio.sleep(0.2)
+    await page.open(demo, width=1280, height=1000)
+    await page.until(f"{_SEEN} === 1")
+    assert "meta/llama-3.1-70b" in await text(page, "models")
+    await page.until("document.querySelectorAll('#decisions tbody tr').length > 4")
+
+    # Live: the page changes without being loaded again, and by one stream.
+    before = await text(page, "state")
+    await page.until(f"document.getElementById('state').textContent !== {before!r}")
+    assert len([url for url in page.requests if url == f"{demo}v1/stream"]) == 1
+    assert len([url for url in page.requests if url == demo]) == 1
+
+    await click(page, "#models .link")
+    await page.until("document.activeElement.id === 'model-title'")
+    assert await page.evaluate("location.hash") == "#llm/meta%2Fllama-3.1-70b"
+
+    # The timeline shows the last hour of virtual time at most; its charts are drawn anew for each zoom.
+    assert await page.evaluate("state.zoom") is None
+    await click(page, "#zoom [data-key='15 min']")
+    assert await page.evaluate("state.zoom") == {"seconds": 900}
+    assert await page.evaluate("document.querySelector(\"#zoom [aria-pressed='true']\").textContent") == "15 min"
+    await click(page, "#zoom [data-key='All']")
+    await page.drag("#charts figure svg", begin=0.3, end=0.6)
+    await page.until("state.zoom !== null && state.zoom.from !== undefined")
+    zoom = await page.evaluate("({...state.zoom, at: state.overview.at})")
+    assert zoom["until"] < zoom["at"]
+    labels = (
+        "[...document.querySelectorAll('#charts svg[role=img]')].map((each) => each.getAttribute('aria-label')).join()"
+    )
+    assert "Replicas of llama-h100" in await page.evaluate(labels)
+    await click(page, "#zoom [data-key='All']")
+
+    await click(page, "#decisions button")
+    await page.until(_EXPLAINED)
+    await page.until(_SEARCHED)
+    why = await text(page, "explanation")
+    assert "Why llm/llama-" in why
+    assert "Steps to the number" in why
+    assert "kv_usage" in why
+    await picture(page, "demo-explained")
+    await page.press("Escape")
+    await page.until("!document.getElementById('explanation').open")
+    assert "Explain" in await page.evaluate("document.activeElement.textContent")
+    await picture(page, "demo")
+
+    assert others(page, demo) == []
+    assert page.complaints == []
+
+
+async def _answers(url: str) -> bool:
+    """Tell whether the console has decisions already."""
+    site = ConsoleSite()
+    site.url = url.rstrip("/")
+    try:
+        return (await site.get("/v1/overview", user=""))[0] == 200
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [_WIDE, _PHONE], ids=["wide", "phone"])
+async def test_everybody_can_use_it(fleet: Fleet, page: BrowserPage, scheme: str, size: tuple[int, int]) -> None:
+    """Rules of accessibility find nothing serious, and nothing has to be scrolled to the side."""
+    width, height = size
+    await page.open(fleet.url + "/", width=width, height=height, scheme=scheme)
+    await page.until(f"{_SEEN} === 3")
+    await page.until("document.querySelectorAll('#charts path').length > 4")
+    await page.evaluate("document.querySelectorAll('#conditions details').forEach((each) => { each.open = true; })")
+    name = f"{'phone' if width < 500 else 'wide'}-{scheme}"
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width
+    assert await serious(page) == []
+    await picture(page, name)
+    await click(page, "#models td button")
+    await page.until(_EXPLAINED)
+    await page.until(_SEARCHED)
+    assert await page.evaluate("document.getElementById('explanation').scrollWidth") <= width
+    assert await serious(page) == []
+    await picture(page, f"{name}-explained")
+    assert others(page, fleet.url) == []
+    assert page.complaints == []
+
+
+async def serious(page: BrowserPage) -> list[dict[str, Any]]:
+    """Return what axe finds serious or critical."""
+    await page.evaluate(f"{files('axe_core_python').joinpath('axe.min.js').read_text('utf-8')}; 0")
+    return [found for found in await page.evaluate(_AXE) if found["impact"] in {"serious", "critical"}]
+
+
+async def test_a_problem_of_accessibility_is_found(page: BrowserPage, tmp_path: Path) -> None:
+    """Grey on grey, and a button without a name."""
+    path = tmp_path / "page.html"
+    path.write_text(
+        "<html lang=en><title>x</title><p style='color:#999;background:#aaa'>hard to read</p><button></button>"
+    )
+    await page.open(path, width=800, height=600)
+    assert {found["id"] for found in await serious(page)} >= {"color-contrast", "button-name"}
+
+
+async def test_holds_limits_budget_and_shadow_are_seen(fleet: Fleet, page: BrowserPage) -> None:
+    """GPUs used and free, what shadow mode would have cost, and in the timeline when a number was held or limited."""
+    await page.open(fleet.url + "/", width=1280, height=1800)
+    await page.until(f"{_SEEN} === 3")
+    pools = await text(page, "pools")
+    assert "2 used, 6 free of 8" in pools
+    assert "one: quota gpus, nvidia.com/gpu1 used, 3 free of 4" in pools
+    regret = await text(page, "regret")
+    assert "one/calm" in regret
+    assert "41.533.3\u22128.25 (\u221220 %)" in regret
+    assert "12340 \u00b1 95+328" in regret
+    assert "All of them" in regret
+    totals = await text(page, "totals")
+    assert "Desired replicas4+1 to come" in totals  # nothing follows the numbers of the two shadows
+    assert "Cost per hour3040 as desired" in totals
+    models = await text(page, "models")
+    assert "shadow: nothing follows the number" in models
+    assert "limited by gpu-limiter A100" in models
+    assert "24 requests/s demand" in models
+    assert "12 carried (200 % used)" in models
+    assert "MetricsAvailable: MetricsStale" in models
+    await page.until("document.querySelectorAll('#charts .shade-held').length > 0")
+    await page.evaluate(
+        "[...document.querySelectorAll('#models .link')].find((each) => each.textContent.startsWith('an-')).click()"
+    )
+    await page.until("document.getElementById('model-title').textContent.includes('an-organisation')")
+    await page.until("document.querySelectorAll('#charts .shade-limited').length > 0")
+    decisions = await text(page, "decisions")
+    assert "held: MetricsIncomplete" in decisions
+    assert "limited by gpu-limiter A100" in decisions
+
+
+async def test_hostile_texts_stay_texts(fleet: Fleet, page: BrowserPage) -> None:
+    """Names and messages with markup are shown as they are written, and run nothing."""
+    await page.open(fleet.url + "/", width=1280, height=1800)
+    await page.until(f"{_SEEN} === 3")
+    await page.evaluate(
+        "[...document.querySelectorAll('#models .link')].find((each) => each.textContent.startsWith('<')).click()"
+    )
+    await page.until("document.getElementById('model-title').textContent.includes('<img')")
+    await click(page, "[data-key='why one/hostile']")
+    await page.until(_EXPLAINED)
+    for name in ("models", "model-title", "conditions", "why"):
+        assert _HOSTILE in await text(page, name)
+    assert await page.evaluate("document.querySelectorAll('main img, dialog img, main script').length") == 0
+    assert await page.evaluate("document.title") == "WVA console"
+    # Were there a way in, the policy of the page would still stop it.
+    thrown = await page.call("Runtime.evaluate", expression="document.body.innerHTML = '<b>x</b>'")
+    assert "TrustedHTML" in str(thrown["exceptionDetails"])
+
+
+async def test_the_keyboard_reaches_everything_and_keeps_its_place(fleet: Fleet, page: BrowserPage) -> None:
+    """Tab goes through links and buttons; a cycle that draws the page anew leaves the focus where it is."""
+    await page.open(fleet.url + "/", width=1280, height=1800)
+    await page.until(f"{_SEEN} === 3")
+    reached = set()
+    for _ in range(60):
+        await page.press("Tab")
+        key = await page.evaluate("document.activeElement.dataset.key || document.activeElement.className")
+        reached.add(key)
+        if key == "why one/calm":
+            break
+    assert {"skip", f"model one/{_LONG}", "model one/m", "why one/hostile"} <= reached
+    await fleet.cycle(_CYCLES + 1, variants=[variant("calm", namespace="one")])
+    await page.until(f"{_SEEN} === 1")
+    assert await page.evaluate("document.activeElement.dataset.key") == "why one/calm"
+    await page.press("Enter")
+    await page.until(_EXPLAINED)
+    await page.press("Escape")
+    await page.until("!document.getElementById('explanation').open")
+    assert await page.evaluate("document.activeElement.dataset.key") == "why one/calm"
+
+
+async def test_a_token_opens_it_and_is_nowhere_but_in_its_tab(page: BrowserPage) -> None:
+    """A wrong one is refused with the reason. No address has the token; signing out forgets it and what was shown."""
+    site = Fleet()
+    await site.play()
+    site.allowed.add(("scraper", "list", "one/"))
+    async with serving(site.handler, name="console") as server:
+        url = f"http://127.0.0.1:{server.port}/"
+        await page.open(url, width=800, height=900)
+        await page.until("!document.getElementById('login').hidden")
+        assert await serious(page) == []
+        await picture(page, "login")
+        await sign_in(page, "wrong", "one")
+        await page.until("document.getElementById('problem').textContent.includes('a valid bearer token is needed')")
+        await sign_in(page, "good", "")
+        await page.until("document.getElementById('problem').textContent.includes('lacks the verb list')")
+        assert await page.evaluate("document.getElementById('console').hidden") is True
+        await sign_in(page, "good", "one")
+        await page.until(f"{_SEEN} === 3")
+        assert await page.evaluate("document.getElementById('login').hidden") is True
+        await page.open(url, width=800, height=900)  # the tab remembers
+        await page.until(f"{_SEEN} === 3")
+        assert "good" not in " ".join(page.requests) + await page.evaluate("location.href + document.cookie")
+        assert await page.evaluate("localStorage.length") == 0
+        await click(page, "#leave")
+        assert await page.evaluate("[sessionStorage.length, document.getElementById('models').textContent]") == [0, ""]
+        assert await page.evaluate("document.getElementById('token').value") == ""
+        await page.open(url, width=800, height=900)
+        await page.until("!document.getElementById('login').hidden")
+        assert await page.evaluate(_SEEN) == 0
+
+
+async def sign_in(page: BrowserPage, token: str, namespace: str) -> None:
+    """Fill in the form and send it."""
+    await page.evaluate(
+        f"document.getElementById('token').value = {token!r};"
+        f"document.getElementById('namespace').value = {namespace!r};"
+        "document.getElementById('problem').textContent = ''; document.getElementById('login').requestSubmit()"
+    )
+
+
+async def test_a_console_that_goes_and_comes_back_is_found_again(page: BrowserPage) -> None:
+    """The page says that it is not live, and then is."""
+    site = Fleet(Loopback())
+    async with serving(site.handler, name="console") as server:
+        port = server.port
+        await page.open(f"http://127.0.0.1:{port}/", width=800, height=900)
+        await page.until("document.getElementById('trouble').textContent.includes('no cycle has run yet')")
+        await site.play()
+        await page.until(f"{_SEEN} === 3")
+        await page.until("document.getElementById('trouble').hidden")
+    await page.until("document.getElementById('trouble').textContent.includes('No connection')")
+    assert await text(page, "state") == "not live"
+    async with serving(site.handler, name="console", port=port):
+        await page.until("document.getElementById('trouble').hidden")
+        assert (await text(page, "state")).startswith("decided at")

@@ -1,0 +1,97 @@
+"""``wva explain`` prints why a variant has its number, from recordings."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.builders import INVALID, NOW, policy, replica, variant
+from wva.cli.explain import _SHOWN
+from wva.decide.pipeline import conclude
+from wva.model.memory import Memory
+from wva.model.snapshot import CollectionFailure, Snapshot
+from wva.publish.recordings import Recording, RecordingWriter
+
+pytestmark = pytest.mark.usefixtures("log_as_before")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with the recordings of two cycles; the load rises in the second."""
+    place, memory = tmp_path / "cycles", Memory()
+    for index, usage in enumerate((0.3, 0.79)):
+        variants = [variant("a", maximum=2, replicas=2, model="big"), variant("b", model="big", cost=5.0)]
+        pods = [replica("a-0", kv=usage), replica("a-1", kv=INVALID), replica("b-0", variant="b", kv=usage)]
+        keep(place, index, Snapshot.of(variants, pods), memory)
+    return str(place)
+
+
+def keep(place, index, snapshot, memory):
+    """Write the recording of a cycle."""
+    now = NOW + 15 * index
+    decisions = conclude(snapshot, memory, policy(), now).decisions
+    RecordingWriter(str(place)).write(Recording(now, policy(), memory, snapshot, decisions))
+
+
+def test_the_last_cycle_is_explained(wva, folder):
+    """Number, steps, samples, ignored samples, siblings and changes stand below each other."""
+    found = wva("explain", "ns/b", "--from", folder)
+    assert (found.status, found.err) == (0, "")
+    assert found.out.startswith("ns/b: 2 replicas (ScaleUp) at 2023-11-14T22:13:35Z\n")
+    for part in (
+        "  model big in ns, analyzer percentage\n",
+        "\nsteps\n  measure   1",
+        "\nsamples\n  a-0  kv_usage                     0.79  20 s old   fresh\n",
+        "\nignored samples\n  a-1  kv_usage                        -  no time    invalid 'NaN' is not a number\n",
+        "\nother variants of the model\n  ns/a: 2 replicas, 2 exist (",
+        "\nsmallest changes that give another number\n  load ",
+        "\n  900 s later, if all stays as it is\n",
+    ):
+        assert part in found.out
+
+
+def test_an_earlier_cycle_is_explained(wva, folder):
+    """``--at`` takes the last cycle at or before a time."""
+    found = wva("explain", "ns/b", "--from", folder, "--at", "2023-11-14T22:13:30Z", "--no-changes")
+    assert found.out.startswith("ns/b: 1 replica (")
+    assert "smallest changes" not in found.out
+
+
+def test_json_has_all(wva, folder):
+    """The document is the one that the controller serves."""
+    document = json.loads(wva("explain", "ns/b", "--from", folder, "--output", "json").out)
+    assert document["desired"] == 2
+    assert document["changes"]["flips"][0]["change"]["input"] == "load"
+
+
+def test_many_samples_are_cut_for_people(wva, tmp_path):
+    """The text says how many more there are."""
+    pods = [replica(f"a-{number:02}", kv=0.1) for number in range(_SHOWN)]
+    keep(tmp_path, 0, Snapshot.of([variant(replicas=_SHOWN)], pods), Memory())
+    out = wva("explain", "ns/a", "--from", str(tmp_path), "--no-changes").out
+    assert f"  and {_SHOWN} more (--output json has all)\n" in out
+
+
+def test_without_any_sample_the_text_says_so(wva, tmp_path):
+    """What could not be read stands apart."""
+    failed = [CollectionFailure(("ns",), "Prometheus is away")]
+    keep(tmp_path, 0, Snapshot.of([variant()], [], failed), Memory())
+    out = wva("explain", "ns/a", "--from", str(tmp_path)).out
+    assert "\nsamples\n  none\n" in out
+    assert "\nnot read\n  Prometheus is away\n" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a"], "'a': expected NAMESPACE/NAME of a VariantAutoscaling"),
+        (["ns/other"], "the cycle at 2023-11-14T22:13:35Z has no decision on ns/other; it has ns/a, ns/b"),
+        (["ns/a", "--at", "noon"], "--at='noon': expected a time as 2026-01-31T12:00:00Z"),
+        (["ns/a", "--at", "2020-01-01T00:00:00"], "no recorded cycle at 2020-01-01T00:00:00 or before"),
+    ],
+)
+def test_what_cannot_be_explained_is_one_line(wva, folder, words, message):
+    """The status is 1, and the line says what is expected."""
+    found = wva("explain", *words, "--from", folder)
+    assert (found.status, found.err) == (1, f"wva: {message}\n")

@@ -1,0 +1,93 @@
+"""The lines of the console are bounded, and a quiet fleet keeps few points."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import NOW, policy, replica, variant
+from wva.decide.failed import Load
+from wva.decide.pipeline import conclude
+from wva.model.memory import Memory
+from wva.model.records import replace
+from wva.model.snapshot import Snapshot
+from wva.model.variant import ModelKey, VariantKey
+from wva.publish import timeline as module
+from wva.publish.timeline import ModelPoint, Timeline
+
+A, MODEL = VariantKey("ns", "a"), ModelKey("ns", "m")
+
+
+def cycle(lines, second, kv=0.2, demand=None, names=("a",)):
+    """Add a cycle."""
+    variants = [variant(name) for name in names]
+    snapshot = Snapshot.of(variants, [replica(f"{name}-0", variant=name, kv=kv) for name in names])
+    outcome = conclude(snapshot, Memory(), policy(), NOW + second)
+    loads = {} if demand is None else {MODEL: Load(demand, 0.1, 5.0, 6.0)}
+    lines.add(snapshot, replace(outcome, loads=loads), NOW + second)
+
+
+def test_a_point_that_repeats_the_last_one_is_left_out():
+    """A change is a new point, and so is the fifth minute without one."""
+    lines = Timeline()
+    for second in (0, 15, 30, 299, 300):
+        cycle(lines, second)
+    cycle(lines, 315, kv=0.79)
+    assert [(point.at - NOW, point.desired) for point in lines.variant(A)] == [(0, 1), (300, 1), (315, 2)]
+
+
+def test_a_model_has_a_line_of_its_load():
+    """What the replicas report is in it, and the demand where it is known as a rate."""
+    lines = Timeline()
+    assert lines.newest(MODEL) is None
+    cycle(lines, 0)
+    cycle(lines, 15, demand=4.0)
+    assert lines.model(MODEL) == (
+        ModelPoint(NOW, 0.2, 0.0),
+        ModelPoint(NOW + 15, 0.2, 0.0, demand=4.0, serving=5.0, desired=6.0),
+    )
+    assert lines.newest(MODEL) == lines.model(MODEL)[-1]
+
+
+def test_the_load_is_that_of_fresh_samples():
+    """Shares of KV caches have a mean, waiting requests a sum; where no sample is fresh, nothing is known."""
+    lines, names = Timeline(), ("a", "b")
+    variants = [variant(name) for name in names]
+    pods = [replica("a-0", kv=0.2, queue=3), replica("b-0", variant="b", kv=0.6, queue=4)]
+    pods += [replica("b-1", variant="b", kv=None, queue=None)]
+    for second, found in ((0, pods), (15, pods[2:])):
+        snapshot = Snapshot.of(variants, found)
+        lines.add(snapshot, conclude(snapshot, Memory(), policy(), NOW + second), NOW + second)
+    assert lines.model(MODEL) == (ModelPoint(NOW, pytest.approx(0.4), 7.0), ModelPoint(NOW + 15, None, None))
+
+
+def test_a_variant_that_goes_takes_its_line_with_it():
+    """A new one of its name begins anew."""
+    lines = Timeline()
+    cycle(lines, 0, names=("a", "b"))
+    cycle(lines, 15, names=("b",))
+    assert lines.variant(A) == ()
+    assert len(lines.variant(VariantKey("ns", "b"))) == 1
+
+
+@pytest.mark.parametrize(("bound", "most"), [("POINTS_OF_A_LINE", 3), ("POINTS_OF_ALL", 4)])
+def test_points_are_bounded(monkeypatch, bound, most):
+    """The oldest go first."""
+    monkeypatch.setattr(module, bound, most)
+    lines = Timeline()
+    for number in range(20):
+        cycle(lines, 15 * number, kv=(0.2, 0.79)[number % 2])
+    points = lines.variant(A)
+    assert len(points) == most
+    assert points[-1].at == NOW + 15 * 19
+
+
+def test_many_lines_share_the_points(monkeypatch):
+    """Each has its share, and at least its newest point."""
+    monkeypatch.setattr(module, "POINTS_OF_ALL", 7)
+    lines, names = Timeline(), ("a", "b", "c")
+    for number in range(20):
+        cycle(lines, 15 * number, kv=(0.2, 0.79)[number % 2], names=names)
+    assert [len(lines.variant(VariantKey("ns", name))) for name in names] == [2, 2, 2]
+    monkeypatch.setattr(module, "POINTS_OF_ALL", 1)
+    cycle(lines, 300, names=names)
+    assert [point.at for name in names for point in lines.variant(VariantKey("ns", name))] == [NOW + 300] * 3

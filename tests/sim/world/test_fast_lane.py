@@ -1,0 +1,63 @@
+"""The fast lane in the embedded world: what it costs at the default pace, and how soon a surge is decided on."""
+
+from __future__ import annotations
+
+import pytest
+
+from wva.model.records import replace
+from wva.sim.commands.demo import play
+from wva.sim.world.clock import EPOCH_SECONDS
+from wva.sim.world.scenario import VariantPlan, WorldScenario, load
+from wva.sim.world.workloads import Loading
+from wva.sim.world.world import EmbeddedWorld
+
+MINUTE = 60.0
+QUICK = Loading(2.0, 4.0)
+CALM = WorldScenario(
+    "calm",
+    "the same load all the time, at the pace of the chart",
+    (VariantPlan("h100", "H100", 40.0, loading=QUICK), VariantPlan("a100", "A100", 20.0, loading=QUICK)),
+    load((0, 3), (99, 3)),
+    duration_seconds=12 * MINUTE,
+    interval_seconds=15.0,
+    scrape_seconds=5.0,
+    scale_down_window_seconds=60,
+)
+SURGE_MINUTES = 5.05
+SURGE = replace(CALM, name="surge", load=load((0, 2), (SURGE_MINUTES, 2), (SURGE_MINUTES, 22), (60, 22)))
+"""The step comes three seconds after a scrape, and the next scrape shows it at the earliest."""
+
+
+async def _nothing() -> None:
+    return
+
+
+async def _run(scenario: WorldScenario) -> EmbeddedWorld:
+    world = EmbeddedWorld(scenario, seed=2)
+    await play(world, duration_seconds=scenario.duration_seconds, tick=_nothing)
+    return world
+
+
+@pytest.mark.timeout(300)
+async def test_a_steady_load_takes_at_most_thirty_queries_a_minute() -> None:
+    """With the default analyzer: four cycles and eight looks, in each of the last ten minutes."""
+    world = await _run(CALM)
+    asked = [request.at_seconds - EPOCH_SECONDS for request in world.prometheus.requests.entries]
+    for minute in range(2, 12):
+        in_minute = [at for at in asked if minute * MINUTE <= at < (minute + 1) * MINUTE]
+        assert 20 <= len(in_minute) <= 30, (minute, len(in_minute))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("interval", [15.0, 60.0])
+async def test_a_surge_is_decided_on_within_six_seconds_of_the_scrape_that_shows_it(interval: float) -> None:
+    """Also where the next cycle would come a minute later."""
+    duration = (SURGE_MINUTES + 2) * MINUTE
+    world = await _run(replace(SURGE, interval_seconds=interval, duration_seconds=duration))
+    shown = (SURGE_MINUTES * MINUTE // 5 + 1) * 5
+    grown = [
+        entry.at_seconds
+        for entry in world.timeline.decisions
+        if entry.previous is not None and entry.desired > entry.previous
+    ]
+    assert min(at for at in grown if at >= SURGE_MINUTES * MINUTE) - shown <= 6.0

@@ -1,0 +1,328 @@
+"""Direct actuation: when the controller writes a number itself, and when it must not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.collect.cluster import CachedCluster
+from tests.kube.clocks import ManualClock
+from tests.publish.decisions import decision, held
+from wva.actuation import (
+    MANAGER,
+    Actuation,
+    DirectActuator,
+    Mode,
+    Pace,
+    actuation_of,
+    actuation_problems,
+    mode_of,
+    pace_of,
+)
+from wva.api.core import Namespace
+from wva.api.meta import Key, ObjectMeta
+from wva.api.scalers import HorizontalPodAutoscaler
+from wva.api.variantautoscaling import VariantAutoscaling
+from wva.instruments import Instruments
+from wva.kube.controller import After, Done
+from wva.kube.errors import Conflict, Forbidden, NotFound
+from wva.model.decision import Reason
+from wva.model.records import replace
+from wva.model.trouble import UNTROUBLED
+from wva.model.variant import VariantKey
+from wva.publish.ledger import Ledger
+
+KEY = Key("ns", "a")
+DIRECT = {"wva.llmd.ai/actuation": "direct", "wva.llmd.ai/scale-down-window": "60s"}
+
+
+def va(**annotations):
+    """Return a VA with annotations; an underscore is a dash."""
+    named = {f"wva.llmd.ai/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    return VariantAutoscaling(ObjectMeta(name="a", namespace="ns", annotations=named))
+
+
+class FakeScaleClient:
+    """Records what is applied, or raises ``error``. ``owners`` are those of the field, as the API server lists them."""
+
+    def __init__(self):
+        """Accept everything."""
+        self.applied = []
+        self.error = None
+        self.owners = None
+        self.version = "7"
+        self.exists = True
+
+    async def apply(self, resource, key, body, *, manager, subresource, force=False):
+        """Record."""
+        assert (manager, subresource) == (MANAGER, "scale")
+        if self.error is not None:
+            raise self.error
+        if self.owners is not None and not force:
+            raise Conflict(409, "Conflict", 'conflict with "before-first-apply" with subresource "scale"')
+        if force and body["metadata"]["resourceVersion"] != self.version:
+            raise Conflict(409, "Conflict", "the object has been modified")
+        self.applied.append((resource.plural, key, body["spec"]["replicas"]))
+
+    async def request_json(self, method, path):
+        """Return the target with its owners."""
+        assert (method, path) == ("GET", "/apis/apps/v1/namespaces/ns/deployments?fieldSelector=metadata.name%3Dx")
+        meta = {"name": "x", "resourceVersion": "7", "managedFields": self.owners}
+        return msgspec.json.encode({"items": [{"metadata": meta}] if self.exists else []})
+
+
+def owner(manager, *, operation="Update", subresource="scale", seconds_ago=3600.0, field="f:replicas"):
+    """Return an entry of ``managedFields``."""
+    at = datetime.fromtimestamp(ManualClock().now() - seconds_ago, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    fields = {"f:spec": {field: {}}, "f:metadata": {".": {}}}
+    named = {"manager": manager, "operation": operation, "time": at, "fieldsType": "FieldsV1", "fieldsV1": fields}
+    return named | ({"subresource": subresource} if subresource else {})
+
+
+class ActuationScene:
+    """Caches with one variant of two replicas that asks for direct actuation."""
+
+    def __init__(self):
+        """Follow the caches."""
+        self.cluster, self.client, self.ledger = CachedCluster(), FakeScaleClient(), Ledger()
+        self.clock, self.revisited, self.shadows = ManualClock(), [], set()
+        self.actuator = DirectActuator(
+            client=self.client,
+            stores=self.cluster.stores,
+            ledger=self.ledger,
+            revisit=self.revisited.append,
+            shadow=self.shadows.__contains__,
+            clock=self.clock,
+            instruments=Instruments(CollectorRegistry()),
+        )
+        self.actuator.watch()
+        self.cluster.deployment("x", replicas=2)
+        self.declare(DIRECT)
+
+    def declare(self, annotations):
+        """Give the variant these annotations."""
+        self.cluster.va("a", target="x", metadata={"annotations": annotations})
+
+    def hpa(self):
+        """Put an HPA of the target."""
+        wire = {
+            "metadata": {"name": "own", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+            "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}, "maxReplicas": 9},
+        }
+        made = msgspec.convert(wire, HorizontalPodAutoscaler)
+        self.cluster.stores.scalers.hpas.upsert(made)
+        return made
+
+    def decide(self, desired, **fields):
+        """Record a decision."""
+        made = decision(desired, current=2, **fields)
+        self.ledger.record([replace(made, key=VariantKey(*KEY))])
+
+    async def reconcile(self):
+        """Reconcile the variant."""
+        return await self.actuator.reconcile(KEY)
+
+    @property
+    def numbers(self):
+        """The numbers that were written."""
+        return [number for _, _, number in self.client.applied]
+
+
+@pytest.fixture
+def scene():
+    """Return a scene."""
+    return ActuationScene()
+
+
+# --- what the annotations mean ---------------------------------------------------------------------------------------
+
+
+def test_a_variant_is_scaled_by_its_scaler_unless_it_says_otherwise():
+    """A word that is not known is no wish."""
+    assert actuation_of(va()) is Actuation.SCALER
+    assert actuation_of(va(actuation="direct")) is Actuation.DIRECT
+    assert actuation_of(va(actuation="Direct")) is Actuation.SCALER
+
+
+def test_the_mode_of_a_variant_wins_over_that_of_its_namespace():
+    """Without either the variant acts."""
+    shadow = Namespace(ObjectMeta(name="ns", annotations={"wva.llmd.ai/mode": "shadow"}))
+    assert mode_of(va(), None) is Mode.ACT
+    assert mode_of(va(), shadow) is Mode.SHADOW
+    assert mode_of(va(mode="act"), shadow) is Mode.ACT
+    assert mode_of(va(mode="shadow"), None) is Mode.SHADOW
+    assert mode_of(va(mode="dark"), shadow) is Mode.SHADOW
+
+
+def test_the_pace_has_safe_defaults():
+    """A window as that of an HPA; what is wrong counts as absent."""
+    assert pace_of(va()) == Pace(300.0, None, None)
+    assert pace_of(va(scale_down_window="2m", scale_up_per_minute="4", scale_down_per_minute="2")) == Pace(120.0, 4, 2)
+    assert pace_of(va(scale_down_window="2h", scale_up_per_minute="0", scale_down_per_minute="x")) == Pace()
+
+
+@pytest.mark.parametrize(
+    ("annotations", "named"),
+    [
+        ({"mode": "dark"}, "mode: got 'dark', expected act or shadow"),
+        ({"actuation": "hpa"}, "actuation: got 'hpa', expected scaler or direct"),
+        ({"scale_down_window": "2h"}, "scale-down-window: got '2h', expected a duration from 0s to 1h"),
+        ({"scale_up_per_minute": "0"}, "scale-up-per-minute: got '0', expected a whole number from 1 to 10,000"),
+        ({"scale_down_per_minute": "all"}, "scale-down-per-minute: got 'all', expected"),
+    ],
+)
+def test_a_wrong_annotation_is_named_with_what_is_in_force(annotations, named):
+    """The ConfigurationValid condition has the line."""
+    (line,) = actuation_problems(va(**annotations), enabled=True)
+    assert f"annotation wva.llmd.ai/{named}" in line
+    assert "in force" in line
+
+
+def test_direct_actuation_must_be_switched_on():
+    """Without the setting the controller has no right to write, and says so."""
+    assert actuation_problems(va(actuation="direct"), enabled=True) == []
+    (line,) = actuation_problems(va(actuation="direct"), enabled=False)
+    assert "WVA_DIRECT_ACTUATION" in line
+
+
+# --- what is written -------------------------------------------------------------------------------------------------
+
+
+async def test_growth_is_written_at_once(scene):
+    """The number of the decision becomes that of the target."""
+    scene.decide(5)
+    assert await scene.reconcile() == Done()
+    assert scene.client.applied == [("deployments", Key("ns", "x"), 5)]
+
+
+async def test_a_decision_wakes_the_actuator_for_its_variants_alone(scene):
+    """A variant with a scaler is not touched."""
+    scene.decide(5)
+    assert len(scene.actuator.queue) == 1
+    scene.declare({})
+    await scene.reconcile()
+    assert scene.numbers == []
+
+
+async def test_a_shrink_comes_back_after_its_window(scene):
+    """Nothing is written before, and the key comes back in time."""
+    scene.decide(1)
+    assert await scene.reconcile() == After(60.0)
+    assert scene.numbers == []
+    await scene.clock.advance(60.0)
+    assert await scene.reconcile() == Done()
+    assert scene.numbers == [1]
+
+
+@pytest.mark.parametrize("reason", [Reason.METRICS_MISSING, Reason.INACTIVE])
+async def test_a_number_without_evidence_is_not_written(scene, reason):
+    """A held number is in force already, and a variant at zero is started by scale from zero alone."""
+    made = held(reason=reason) if reason is not Reason.INACTIVE else decision(0, reason=reason)
+    scene.ledger.record([replace(made, key=VariantKey(*KEY))])
+    assert await scene.reconcile() == Done()
+    assert scene.numbers == []
+
+
+async def test_a_shadow_writes_nothing(scene):
+    """Its number is not for the target."""
+    scene.shadows.add(VariantKey(*KEY))
+    scene.decide(5)
+    assert await scene.reconcile() == Done()
+    assert scene.numbers == []
+
+
+async def test_a_target_with_a_scaler_is_left_to_it(scene):
+    """The condition names the scaler; when it has gone the number is written."""
+    hpa = scene.hpa()
+    scene.decide(5)
+    assert isinstance(await scene.reconcile(), After)
+    assert scene.numbers == []
+    trouble = scene.actuator.trouble(KEY)
+    assert trouble.reason == "ScalerPresent"
+    assert "HorizontalPodAutoscaler own" in trouble.message
+    assert scene.revisited == [KEY]
+    scene.cluster.stores.scalers.hpas.delete(hpa)
+    await scene.reconcile()
+    assert scene.numbers == [5]
+    assert scene.actuator.trouble(KEY) == UNTROUBLED
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        [],  # the API server gives the field of a default to "before-first-apply"
+        [owner("helm", subresource="", field="f:template")],
+        [owner("kube-controller-manager"), owner("kubectl", seconds_ago=61.0)],
+        [owner(MANAGER, operation="Apply")],
+    ],
+)
+async def test_replicas_that_nobody_owns_any_more_are_taken_over(scene, owners):
+    """An HPA that was deleted, and a ``kubectl scale`` of some time ago, do not own the field for ever."""
+    scene.client.owners = owners
+    scene.decide(5)
+    assert await scene.reconcile() == Done()
+    assert scene.numbers == [5]
+    assert scene.actuator.trouble(KEY) == UNTROUBLED
+
+
+@pytest.mark.parametrize(
+    ("owners", "named"),
+    [
+        ([owner("kubectl-client-side-apply", subresource="")], "kubectl-client-side-apply owns spec.replicas"),
+        ([owner("argocd", operation="Apply", subresource="")], "argocd owns"),
+        ([owner("argocd", operation="Apply")], "argocd owns"),
+        ([owner("kubectl", seconds_ago=59.0)], "kubectl owns"),
+        ([owner("other", seconds_ago=-9e9)], "other owns"),
+        ([owner(f"m{number}", subresource="") for number in range(5)], "m0, m1, m2 and 2 more owns"),
+        ([owner("evil\x1b[31m" * 99, subresource="")], "owns spec.replicas"),
+    ],
+)
+async def test_replicas_of_another_manager_are_left_to_it(scene, owners, named):
+    """A manifest that sets the replicas, and a scaler that has just written them, go first."""
+    scene.client.owners = owners
+    scene.decide(5)
+    assert isinstance(await scene.reconcile(), After)
+    assert scene.numbers == []
+    trouble = scene.actuator.trouble(KEY)
+    assert trouble.reason == "ReplicasOwned"
+    assert named in trouble.message
+    assert trouble.message.isprintable()
+    assert len(trouble.message) < 400
+
+
+async def test_a_target_that_goes_during_the_write_is_no_error_for_long(scene):
+    """The write is tried again; by then the caches know that the target has gone."""
+    scene.client.owners, scene.client.exists = [], False
+    scene.decide(5)
+    with pytest.raises(Conflict):
+        await scene.reconcile()
+
+
+async def test_a_field_is_not_taken_over_from_an_owner_who_has_just_come(scene):
+    """The owners were read before somebody else wrote the target, so the write is tried again."""
+    scene.client.owners, scene.client.version = [], "8"
+    scene.decide(5)
+    with pytest.raises(Conflict):
+        await scene.reconcile()
+    assert scene.numbers == []
+
+
+async def test_a_refused_write_is_a_condition(scene):
+    """The message has the API server's words, and the write is tried again later."""
+    scene.client.error = Forbidden(403, "Forbidden", "deployments/scale is forbidden")
+    scene.decide(5)
+    assert isinstance(await scene.reconcile(), After)
+    assert scene.actuator.trouble(KEY).reason == "ActuationForbidden"
+    scene.client.error = None
+    await scene.reconcile()
+    assert scene.actuator.trouble(KEY) == UNTROUBLED
+
+
+async def test_a_deleted_target_is_no_error(scene):
+    """It went between the decision and the write."""
+    scene.client.error = NotFound(404, "NotFound", "gone")
+    scene.decide(5)
+    assert await scene.reconcile() == Done()

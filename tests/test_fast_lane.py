@@ -1,0 +1,249 @@
+"""The fast lane wakes a cycle when a model has more requests than its replicas carry."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.kube.clocks import ManualClock, settle
+from wva.fast_lane import OFTEN, FastLane
+from wva.model.variant import ModelKey
+from wva.prometheus.answers import ErrorKind, InstantSeries, InstantVector, Labels, PrometheusError
+
+CHAT, CODE = ModelKey("llm", "chat"), ModelKey("code", "code")
+
+
+class FakeOptimizer:
+    """Counts how often it is woken."""
+
+    def __init__(self):
+        """Have one model whose replicas carry ten requests."""
+        self.busy = False
+        self.began, self.due = float("-inf"), float("inf")
+        self.ceilings = {CHAT: 10.0}
+        self.woken = 0
+
+    def wake(self):
+        """Count."""
+        self.woken += 1
+
+
+class FakePrometheus:
+    """Answers with the requests in progress of each model."""
+
+    def __init__(self):
+        """Have no requests."""
+        self.requests = {}
+        self.error = None
+        self.asked = []
+
+    async def query(self, text, *, name, at):
+        """Answer."""
+        self.asked.append((name, text, at))
+        if self.error:
+            raise self.error
+        return InstantVector(
+            tuple(
+                InstantSeries(Labels(namespace=model.namespace, model_name=model.model_id), (at, str(value)))
+                for model, value in self.requests.items()
+            )
+        )
+
+
+class Lane:
+    """A fast lane with everything around it."""
+
+    def __init__(self):
+        """Look every five seconds."""
+        self.optimizer, self.prometheus, self.clock = FakeOptimizer(), FakePrometheus(), ManualClock()
+        self.seconds = 5.0
+        self.lane = FastLane(
+            prometheus=self.prometheus, optimizer=self.optimizer, seconds=lambda: self.seconds, clock=self.clock
+        )
+
+
+@pytest.fixture
+def scene():
+    """Return a lane."""
+    return Lane()
+
+
+async def test_a_load_within_what_replicas_carry_wakes_nothing(scene):
+    """The replicas carry ten requests."""
+    scene.prometheus.requests = {CHAT: 10.0}
+    assert await scene.lane.look() == []
+    assert scene.optimizer.woken == 0
+
+
+async def test_a_load_beyond_it_begins_a_cycle(scene):
+    """One look is one query, and one cycle."""
+    scene.prometheus.requests = {CHAT: 11.0}
+    assert await scene.lane.look() == [CHAT]
+    assert scene.optimizer.woken == 1
+    assert len(scene.prometheus.asked) == 1
+
+
+async def test_the_same_load_does_not_begin_another_one(scene):
+    """The replicas that the first cycle ordered need a while. A load that goes on growing wakes again."""
+    scene.prometheus.requests = {CHAT: 20.0}
+    await scene.lane.look()
+    assert await scene.lane.look() == []
+    scene.prometheus.requests = {CHAT: 23.0}
+    assert await scene.lane.look() == [CHAT]
+
+
+async def test_after_a_calm_time_a_model_wakes_again(scene):
+    """A load below the ceiling ends the memory of the last one."""
+    for requests, woken in ((20.0, 1), (5.0, 1), (11.0, 2)):
+        scene.prometheus.requests = {CHAT: requests}
+        await scene.lane.look()
+        assert scene.optimizer.woken == woken
+
+
+async def test_a_load_that_swings_cannot_begin_cycles_without_end(scene):
+    """The models of a namespace begin so many cycles within a minute; those of another one are not concerned."""
+    scene.optimizer.ceilings = {CHAT: 10.0, CODE: 10.0}
+    for turn in range(40):
+        scene.prometheus.requests = {CHAT: 20.0 if turn % 2 else 0.0}
+        await scene.lane.look()
+        await scene.clock.advance(1.0)
+    assert scene.optimizer.woken == OFTEN
+    scene.prometheus.requests = {CODE: 20.0}
+    assert await scene.lane.look() == [CODE]
+    await scene.clock.advance(60.0)
+    scene.prometheus.requests = {CHAT: 20.0}
+    assert await scene.lane.look() == [CHAT]
+
+
+async def test_a_model_without_a_ceiling_wakes_nothing(scene):
+    """Where WVA does not know what a replica carries, the interval alone counts."""
+    scene.prometheus.requests = {CODE: 1000.0}
+    assert await scene.lane.look() == []
+
+
+@pytest.mark.parametrize("value", ["NaN", "-5", "1e30"])
+async def test_impossible_numbers_wake_nothing(scene, value):
+    """A sample that no engine can have sent is not a load."""
+    scene.prometheus.requests = {CHAT: value}
+    assert await scene.lane.look() == []
+
+
+async def test_a_failing_query_wakes_nothing(scene):
+    """The cycle finds out what is wrong with Prometheus."""
+    scene.prometheus.error = PrometheusError(ErrorKind.UNREACHABLE, "away")
+    assert await scene.lane.look() == []
+
+
+async def test_it_looks_in_its_interval_while_the_optimizer_waits(scene):
+    """While a cycle runs there is nothing to wake, and the next look comes soon after."""
+    task = asyncio.create_task(scene.lane.run())
+    await scene.clock.advance(2.5)
+    assert len(scene.prometheus.asked) == 1
+    await scene.clock.advance(5.0)
+    assert len(scene.prometheus.asked) == 2
+    scene.optimizer.busy = True
+    await scene.clock.advance(5.0)
+    assert len(scene.prometheus.asked) == 2
+    scene.optimizer.busy = False
+    await scene.clock.advance(2.5)
+    assert len(scene.prometheus.asked) == 3
+    task.cancel()
+    await settle()
+
+
+@pytest.mark.parametrize(
+    ("requests", "seconds", "wakes"),
+    [
+        (80.0, 5.0, True),  # 15 seconds later there will be 290
+        (80.0, 25.0, False),  # a slow rise is far from the ceiling
+        (30.0, 1.0, False),  # so many more may come by chance
+        (40.0, 0.0, False),  # no time has passed
+    ],
+)
+async def test_a_fast_rise_begins_a_cycle_below_the_ceiling(scene, requests, seconds, wakes):
+    """The replicas carry 200 requests, and ten were in progress."""
+    scene.optimizer.ceilings = {CHAT: 200.0}
+    scene.prometheus.requests = {CHAT: 10.0}
+    assert await scene.lane.look() == []
+    await scene.clock.advance(seconds)
+    scene.prometheus.requests = {CHAT: requests}
+    assert await scene.lane.look() == ([CHAT] if wakes else [])
+
+
+async def test_a_rise_is_followed_from_where_it_began(scene):
+    """Each look at a rise that goes on compares with the calm time before it."""
+    scene.optimizer.ceilings = {CHAT: 200.0}
+    woken = []
+    for requests in (10.0, 60.0, 90.0, 130.0, 135.0, 136.0):
+        scene.prometheus.requests = {CHAT: requests}
+        woken.append(bool(await scene.lane.look()))
+        await scene.clock.advance(2.0)
+    assert woken == [False, True, True, True, False, False]
+
+
+async def test_what_is_remembered_goes_with_its_model(scene):
+    """A model that is gone and comes back begins anew."""
+    scene.prometheus.requests = {CHAT: 10.0}
+    await scene.lane.look()
+    scene.optimizer.ceilings = {}
+    await scene.lane.look()
+    scene.optimizer.ceilings = {CHAT: 1000.0}
+    scene.prometheus.requests = {CHAT: 900.0}
+    await scene.clock.advance(1.0)
+    assert await scene.lane.look() == []
+
+
+async def test_a_look_that_begins_a_cycle_is_soon_followed_by_another(scene):
+    """The cycle may show only the begin of the rise."""
+    task = asyncio.create_task(scene.lane.run())
+    scene.prometheus.requests = {CHAT: 20.0}
+    for asked in (2, 2, 3, 3):
+        await scene.clock.advance(2.5)
+        assert len(scene.prometheus.asked) == asked
+    task.cancel()
+    await settle()
+
+
+async def test_zero_switches_it_off(scene):
+    """A change of the interval counts from the next look."""
+    scene.seconds = 0.0
+    task = asyncio.create_task(scene.lane.run())
+    await scene.clock.advance(60.0)
+    assert scene.prometheus.asked == []
+    task.cancel()
+    await settle()
+
+
+async def test_the_query_names_the_namespaces(scene):
+    """The query asks for both gauges of the models that have a ceiling."""
+    await scene.lane.look()
+    ((name, text, _),) = scene.prometheus.asked
+    assert name == "in_progress"
+    assert text == (
+        'sum by (namespace, model_name) ({namespace=~"llm",__name__=~"vllm:num_requests_(?:running|waiting)"})'
+    )
+
+
+async def test_a_look_comes_half_an_interval_after_a_cycle(scene):
+    """A cycle sees what a look would see."""
+    task = asyncio.create_task(scene.lane.run())
+    await scene.clock.advance(4.9)
+    scene.optimizer.began = scene.clock.monotonic()
+    await scene.clock.advance(2.4)
+    assert len(scene.prometheus.asked) == 1
+    await scene.clock.advance(0.1)
+    assert len(scene.prometheus.asked) == 2
+    task.cancel()
+    await settle()
+
+
+@pytest.mark.parametrize(("ahead", "looks"), [(0.9, 0), (1.1, 1)])
+async def test_a_cycle_that_begins_soon_takes_the_place_of_a_look(scene, ahead, looks):
+    """Within a second the cycle asks the same and more."""
+    scene.optimizer.due = scene.clock.monotonic() + ahead
+    task = asyncio.create_task(scene.lane.run())
+    await settle()
+    assert len(scene.prometheus.asked) == looks
+    task.cancel()
+    await settle()

@@ -1,0 +1,387 @@
+"""Direct actuation: the controller writes the number to the ``scale`` subresource itself, right after the decision.
+
+A VariantAutoscaling asks for it with ``wva.llmd.ai/actuation: direct``, and the process must be started with
+``WVA_DIRECT_ACTUATION``, which also stands for the rights. Its other annotations limit how fast the target changes:
+
+- ``scale-down-window``: replicas go only when no number of that time asked for them (as an HPA stabilizes);
+- ``scale-up-per-minute`` and ``scale-down-per-minute``: how many replicas may come and go within a minute.
+
+The controller owns ``spec.replicas`` through server-side apply, so the API server itself refuses a write while another
+manager owns the field. While an HPA or a ScaledObject has the target, nothing is written. Both are told in the
+``Actuated`` condition. Only the leader writes, because its client has the write guard. A process that has just begun to
+lead takes the replicas that exist for the number of the time before, so that a take-over makes no jump.
+
+A manager that once wrote ``scale`` stays in the list of owners for ever: an HPA that was deleted, or ``kubectl scale``.
+And the API server gives a field that nobody owns to a manager ``before-first-apply``. So after a refusal the actuator
+reads the owners. It takes the field over from those that wrote ``scale`` more than a minute ago, and leaves it to all
+others, such as the manager of a manifest that sets the replicas.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from wva import log
+from wva.api.core import Namespace
+from wva.api.meta import Key, parse_time
+from wva.api.resource import Resource
+from wva.api.variantautoscaling import VariantAutoscaling
+from wva.clock import Clock
+from wva.collect.resolution import CollectStores, resolve
+from wva.godurations import parse_duration
+from wva.instruments import Instruments
+from wva.kube.client import KubeClient
+from wva.kube.controller import After, Done, Result
+from wva.kube.errors import Conflict, Forbidden, NotFound
+from wva.kube.workqueue import WorkQueue
+from wva.model.decision import Decision, Reason
+from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
+from wva.model.variant import VariantKey
+from wva.numbers import NumberError, Real, Whole
+from wva.publish.ledger import Ledger
+
+MODE_ANNOTATION: Final = "wva.llmd.ai/mode"
+ACTUATION_ANNOTATION: Final = "wva.llmd.ai/actuation"
+WINDOW_ANNOTATION: Final = "wva.llmd.ai/scale-down-window"
+UP_ANNOTATION: Final = "wva.llmd.ai/scale-up-per-minute"
+DOWN_ANNOTATION: Final = "wva.llmd.ai/scale-down-per-minute"
+VARIANT_METADATA: Final = "variantName"
+"""Metadata of the trigger that names the variant; without it, it is called like the ScaledObject."""
+MANAGER: Final = "wva-direct-actuation"
+
+WINDOW_SECONDS: Final = Real(0.0, 3600.0)
+DEFAULT_WINDOW_SECONDS: Final = 300.0
+"""That of an HPA."""
+PER_MINUTE: Final = Whole(1, 10_000)
+LEAST_UP: Final = 16
+"""Replicas that may come within a minute by default, or a multiple of those that exist, whichever is more."""
+UP_TIMES: Final = 15
+"""An HPA may double the replicas each 15 s: within a minute, 15 times as many come."""
+_MINUTE_SECONDS: Final = 60.0
+_REFUSED_SECONDS: Final = 30.0
+"""After so long the controller looks again whether the target is free."""
+_LEFT_SECONDS: Final = 60.0
+"""A manager that has not written ``scale`` for so long has left the field."""
+_NAMED_OWNERS: Final = 3
+_SHOWN_CHARACTERS: Final = 60
+
+_log = log.get("actuation")
+
+
+class _FieldOwner(msgspec.Struct, frozen=True, rename="camel"):
+    """An entry of ``metadata.managedFields``."""
+
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    time: str | None = None
+    fields_v1: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict, name="fieldsV1")
+
+
+class _OwnedMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    managed_fields: tuple[_FieldOwner, ...] = ()
+
+
+class _Owned(msgspec.Struct, frozen=True):
+    """A scale target, with its owners only."""
+
+    metadata: _OwnedMeta = _OwnedMeta()
+
+    def owners(self, now: float) -> list[str]:
+        """Return who else owns the replicas at ``now`` (seconds since the epoch), by the names of the managers."""
+        return [
+            each.manager
+            for each in self.metadata.managed_fields
+            if "f:replicas" in each.fields_v1.get("f:spec", {}) and each.manager != MANAGER and not _has_left(each, now)
+        ]
+
+
+class _OwnedList(msgspec.Struct, frozen=True):
+    items: tuple[_Owned, ...] = ()
+
+
+class Mode(StrEnum):
+    """Whether the number of a variant is for its target, under the names of the annotation."""
+
+    ACT = "act"
+    SHADOW = "shadow"
+
+
+class Actuation(StrEnum):
+    """What applies the number, under the names of the annotation."""
+
+    SCALER = "scaler"
+    DIRECT = "direct"
+    KEDA_PUSH = "keda-push"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a target may change; None is no limit of its own."""
+
+    window_seconds: float = DEFAULT_WINDOW_SECONDS
+    up_per_minute: int | None = None
+    down_per_minute: int | None = None
+
+
+def mode_of(va: VariantAutoscaling, namespace: Namespace | None) -> Mode:
+    """Return the mode of a VA: its own annotation wins over that of its namespace; a wrong one is no mode."""
+    for metadata in (va.metadata, None if namespace is None else namespace.metadata):
+        text = "" if metadata is None else metadata.annotations.get(MODE_ANNOTATION, "")
+        if text in list(Mode):
+            return Mode(text)
+    return Mode.ACT
+
+
+def actuation_of(va: VariantAutoscaling) -> Actuation:
+    """Return what applies the number of a VA; anything that is not understood is its scaler."""
+    text = va.metadata.annotations.get(ACTUATION_ANNOTATION, "")
+    return Actuation(text) if text in list(Actuation) else Actuation.SCALER
+
+
+def pace_of(va: VariantAutoscaling) -> Pace:
+    """Return how fast the target of a VA may change; an annotation that is wrong counts as absent."""
+    annotations = va.metadata.annotations
+    window = _window(annotations.get(WINDOW_ANNOTATION))
+    return Pace(
+        DEFAULT_WINDOW_SECONDS if window is None else window,
+        PER_MINUTE.find(annotations.get(UP_ANNOTATION)),
+        PER_MINUTE.find(annotations.get(DOWN_ANNOTATION)),
+    )
+
+
+def actuation_problems(va: VariantAutoscaling, *, enabled: bool, push: bool = False) -> list[str]:
+    """Return one line for people for each annotation about actuation that is not in force."""
+    annotations, lines = va.metadata.annotations, []
+    text = annotations.get(MODE_ANNOTATION)
+    if text is not None and text not in list(Mode):
+        expected, in_force = " or ".join(Mode), "the mode of the namespace, else act"
+        lines.append(str(NumberError(f"annotation {MODE_ANNOTATION}", text, expected=expected, in_force=in_force)))
+    text = annotations.get(ACTUATION_ANNOTATION)
+    if text is not None and text not in list(Actuation):
+        expected = " or ".join(Actuation)
+        lines.append(str(NumberError(f"annotation {ACTUATION_ANNOTATION}", text, expected=expected, in_force="scaler")))
+    elif text == Actuation.DIRECT and not enabled:
+        lines.append(
+            f"annotation {ACTUATION_ANNOTATION}: direct actuation is not switched on (WVA_DIRECT_ACTUATION); in force: "
+            "scaler"
+        )
+    elif text == Actuation.KEDA_PUSH and not push:
+        lines.append(
+            f"annotation {ACTUATION_ANNOTATION}: the server for KEDA is not switched on (--keda-push-bind-address); "
+            "in force: scaler"
+        )
+    window = annotations.get(WINDOW_ANNOTATION)
+    if window is not None and _window(window) is None:
+        expected, in_force = "a duration from 0s to 1h", f"{DEFAULT_WINDOW_SECONDS:g} s"
+        lines.append(str(NumberError(f"annotation {WINDOW_ANNOTATION}", window, expected=expected, in_force=in_force)))
+    for name in (UP_ANNOTATION, DOWN_ANNOTATION):
+        text = annotations.get(name)
+        if text is not None and PER_MINUTE.find(text) is None:
+            expected, in_force = PER_MINUTE.expected, "the default"
+            lines.append(str(NumberError(f"annotation {name}", text, expected=expected, in_force=in_force)))
+    return lines
+
+
+def _window(text: str | None) -> float | None:
+    try:
+        return None if text is None else WINDOW_SECONDS.find(parse_duration(text))
+    except ValueError:
+        return None
+
+
+@dataclass(slots=True)
+class Course:
+    """The numbers and changes of one target within the last time, and the number that they allow. Times are monotonic.
+
+    ``numbers`` are desired numbers, ``changes`` what was written; both with their times, the oldest first.
+    """
+
+    numbers: deque[tuple[float, int]] = field(default_factory=deque)
+    changes: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def allowed(self, desired: int, current: int, pace: Pace, now: float) -> tuple[int, float | None]:
+        """Return the number to write, and after how many seconds another one may be allowed; None: not before news."""
+        if not self.numbers:
+            self.numbers.append((now, current))  # what exists is what was wanted before this process looked
+        self.numbers.append((now, desired))
+        # The newest number from before the window was in force when it began.
+        while len(self.numbers) > 1 and self.numbers[1][0] <= now - pace.window_seconds:
+            self.numbers.popleft()
+        while self.changes and self.changes[0][0] <= now - _MINUTE_SECONDS:
+            self.changes.popleft()
+        number, again = desired, None
+        if desired < current:
+            kept = [(at, each) for at, each in self.numbers if at > now - pace.window_seconds]
+            if self.numbers[0][0] <= now - pace.window_seconds:
+                kept.append((now - pace.window_seconds, self.numbers[0][1]))
+            highest = max([each for _, each in kept], default=desired) if pace.window_seconds > 0 else desired
+            number = min(current, max(desired, highest))
+            if number > desired:
+                again = min(at for at, each in kept if each > desired) + pace.window_seconds - now
+        came = sum(change for _, change in self.changes if change > 0)
+        went = -sum(change for _, change in self.changes if change < 0)
+        up = pace.up_per_minute or max(LEAST_UP, UP_TIMES * current)
+        limited = min(number, current + max(0, up - came))
+        if pace.down_per_minute is not None:
+            limited = max(limited, min(current, current - max(0, pace.down_per_minute - went)))
+        if limited != number and self.changes:
+            again = min(filter(None, (again, self.changes[0][0] + _MINUTE_SECONDS - now)))
+        return limited, None if again is None else max(1.0, again)
+
+    def wrote(self, change: int, now: float) -> None:
+        """Note a change that was written."""
+        self.changes.append((now, change))
+
+
+class DirectActuator:
+    """Reconciles the targets of the variants that ask for direct actuation."""
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        stores: CollectStores,
+        ledger: Ledger,
+        revisit: Callable[[Key], None],
+        shadow: Callable[[VariantKey], bool] = lambda _key: False,
+        clock: Clock,
+        instruments: Instruments,
+    ) -> None:
+        """Prepare the queue; nothing is subscribed before ``watch``.
+
+        ``client`` writes only while this process leads. ``revisit`` has the status of a VA looked at again.
+        """
+        self._client = client
+        self._stores = stores
+        self._ledger = ledger
+        self._revisit = revisit
+        self._shadow = shadow
+        self._clock = clock
+        self._courses: dict[Key, Course] = {}
+        self._troubles: dict[Key, Trouble] = {}
+        self.queue: WorkQueue[Key] = WorkQueue("actuation", clock=clock, instruments=instruments)
+
+    def watch(self) -> None:
+        """Follow the ledger and the VariantAutoscalings."""
+
+        def on_decision(key: VariantKey, _old: Decision | None, new: Decision | None) -> None:
+            if new is not None and self._wanted(Key(*_pair(key))):
+                self.queue.add(Key(*_pair(key)))
+
+        def on_va(old: VariantAutoscaling | None, new: VariantAutoscaling | None) -> None:
+            seen = new or old
+            if seen is not None and (seen.metadata.key in self._courses or actuation_of(seen) is Actuation.DIRECT):
+                self.queue.add(seen.metadata.key)
+
+        self._ledger.subscribe(on_decision)
+        self._stores.variant_autoscalings.subscribe(on_va)
+
+    def trouble(self, key: Key) -> Trouble:
+        """Return why the number of a VA is not written; falsy if it is, or if a scaler applies it."""
+        return self._troubles.get(key, UNTROUBLED)
+
+    def _wanted(self, key: Key) -> bool:
+        va = self._stores.variant_autoscalings.get(key)
+        if self._shadow(VariantKey(key.namespace, key.name)):
+            return False
+        return va is not None and not va.metadata.deleting and actuation_of(va) is Actuation.DIRECT
+
+    async def reconcile(self, key: Key) -> Result:
+        """Write the number of one VA, if it may be written. Raises ApiError, to be retried."""
+        va = self._stores.variant_autoscalings.get(key)
+        if va is None or not self._wanted(key):
+            self._courses.pop(key, None)
+            self._settle(key, UNTROUBLED)
+            return Done()
+        decision = self._ledger.get(VariantKey(key.namespace, key.name))
+        target = resolve(va, vas=self._stores.variant_autoscalings, targets=self._stores.targets).target
+        if decision is None or target is None or decision.held or decision.reason is Reason.INACTIVE:
+            return Done()  # a held number is the one that is in force
+        scaled_objects, hpas = self._stores.scalers.of(va)
+        owners = [f"ScaledObject {each.metadata.name}" for each in scaled_objects]
+        owners += [f"HorizontalPodAutoscaler {each.metadata.name}" for each in hpas]
+        if owners:
+            words = f"{' and '.join(owners)} scales the target: delete it, or set {ACTUATION_ANNOTATION}=scaler"
+            self._settle(key, Trouble(TroubleReason.ACTUATION_SCALER.value, words))
+            return After(_REFUSED_SECONDS)
+        now, current = self._clock.monotonic(), target.spec_replicas
+        course = self._courses.setdefault(key, Course())
+        number, again = course.allowed(decision.desired, current, pace_of(va), now)
+        if number != current:
+            kind = self._stores.targets.kind_of(target)
+            body = {
+                "apiVersion": "autoscaling/v1",
+                "kind": "Scale",
+                "metadata": {"name": target.metadata.name, "namespace": target.metadata.namespace},
+                "spec": {"replicas": number},
+            }
+            try:
+                owners = await self._write(kind.resource, target.metadata.key, body)
+            except NotFound:
+                return Done()  # it was deleted meanwhile
+            except Forbidden as error:
+                self._settle(key, Trouble(TroubleReason.ACTUATION_FORBIDDEN.value, log.printable(str(error))))
+                return After(_REFUSED_SECONDS)
+            if owners:
+                some = ", ".join(log.printable(each[:_SHOWN_CHARACTERS]) for each in owners[:_NAMED_OWNERS])
+                more = f" and {len(owners) - _NAMED_OWNERS} more" if len(owners) > _NAMED_OWNERS else ""
+                words = f"{some}{more} owns spec.replicas: leave the replicas out of what it applies"
+                self._settle(key, Trouble(TroubleReason.ACTUATION_OWNED.value, words))
+                return After(_REFUSED_SECONDS)
+            course.wrote(number - current, now)
+            _log.info("scaled", variant=str(key), before=current, replicas=number, desired=decision.desired)
+        self._settle(key, UNTROUBLED)
+        return Done() if again is None else After(again)
+
+    async def _write(self, resource: Resource[Any], key: Key, body: dict[str, Any]) -> list[str]:
+        """Apply a scale, and return the managers that own the replicas: with any, nothing was written.
+
+        Raises NotFound, Forbidden, and Conflict when the target has changed meanwhile.
+        """
+        try:
+            await self._client.apply(resource, key, body, manager=MANAGER, subresource="scale")
+        except Conflict:
+            # A list of one object, because the controller may list targets anyway.
+            query = urlencode({"fieldSelector": f"metadata.name={key.name}"})
+            answer = await self._client.request_json("GET", f"{resource.path(key.namespace)}?{query}")
+            found = msgspec.json.decode(answer, type=_OwnedList).items
+            if not found:
+                raise
+            target = found[0]
+            owners = target.owners(self._clock.now())
+            if not owners:
+                # The version makes sure that nobody became an owner since.
+                body = {**body, "metadata": {**body["metadata"], "resourceVersion": target.metadata.resource_version}}
+                await self._client.apply(resource, key, body, manager=MANAGER, subresource="scale", force=True)
+            return owners
+        return []
+
+    def _settle(self, key: Key, trouble: Trouble) -> None:
+        """Note a trouble or its end, and have the status say it."""
+        if self._troubles.get(key, UNTROUBLED) == trouble:
+            return
+        if trouble:
+            self._troubles[key] = trouble
+        else:
+            self._troubles.pop(key, None)
+        self._revisit(key)
+
+
+def _has_left(owner: _FieldOwner, now: float) -> bool:
+    """Tell whether an owner of the field wrote it through ``scale``, and not of late."""
+    at = parse_time(owner.time)
+    written = owner.operation == "Update" and owner.subresource == "scale"
+    return written and at is not None and now - at > _LEFT_SECONDS
+
+
+def _pair(key: VariantKey) -> tuple[str, str]:
+    return key.namespace, key.name

@@ -1,0 +1,135 @@
+"""``wva doctor [NAMESPACE/NAME]``: at which link the chain from the load to the replicas is broken."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from wva import log
+from wva.api.meta import Key
+from wva.cli import remote
+from wva.command_error import CommandError
+from wva.doctor import Diagnosis, Link, examine
+from wva.doctor.examination import Examination
+from wva.instruments import Instruments
+from wva.kube.client import KubeClient
+from wva.kube.errors import ApiError, ConfigurationError
+from wva.migration.objects import Severity
+
+_CALL_SECONDS: Final = 30.0
+_IN_ALL_SECONDS: Final = 300.0
+_STATUS: Final = {Severity.MUST: 1, Severity.SHOULD: 3, Severity.NOTE: 0}
+_WORDS: Final = {Severity.MUST: "broken", Severity.SHOULD: "warning", Severity.NOTE: "note"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the variant, how the controller is asked, and the form of the report."""
+    parser.description = (
+        "Walk the chain from the definition of VariantAutoscalings to the replicas, for all variants or for one, and "
+        "say at which link it is broken and what mends it. Nothing is written."
+    )
+    parser.epilog = (
+        "Exit status: 0 when nothing is wrong, 1 when something is broken or nothing could be read, 2 on a wrong "
+        "flag, 3 when there are warnings alone."
+    )
+    parser.add_argument("variant", nargs="?", metavar="NAMESPACE/NAME", help="only this VariantAutoscaling")
+    parser.add_argument("--output", choices=["text", "json"], default="text", help="what to print (default: text)")
+    remote.add_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the report and return the status. Raises CommandError when nothing can be looked at."""
+    log.configure(level="error", encoding="console")  # the findings say what is wrong in a ConfigMap
+    only = None
+    if arguments.variant is not None:
+        namespace, separator, name = arguments.variant.partition("/")
+        if not (namespace and separator and name):
+            raise CommandError(f"{arguments.variant!r}: expected NAMESPACE/NAME of a VariantAutoscaling")
+        only = Key(namespace, name)
+    try:
+        found = asyncio.run(_examined(arguments, only))
+    except TimeoutError as error:
+        raise CommandError(f"the cluster did not answer within {_IN_ALL_SECONDS:g} s") from error
+    except (ApiError, ConfigurationError) as error:
+        raise CommandError(log.printable(str(error))) from error
+    if arguments.output == "json":
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(_document(found)), indent=2).decode() + "\n")
+    else:
+        for line in lines(found):
+            print(log.printable(line))
+    return status_of(found)
+
+
+async def _examined(arguments: argparse.Namespace, only: Key | None) -> Examination:
+    instruments = Instruments(CollectorRegistry())
+    connection = KubeClient.connect(instruments=instruments, timeout_seconds=_CALL_SECONDS, context=arguments.context)
+    async with asyncio.timeout(_IN_ALL_SECONDS), connection as client, AsyncExitStack() as stack:
+        ask, unasked = None, ""
+        try:
+            controller = await stack.enter_async_context(remote.remote(arguments))
+            ask = controller.get
+        except CommandError as error:
+            unasked = f"controller: {error}"
+        namespace, lease = arguments.controller_namespace, arguments.lease
+        found = await examine(client, ask=ask, namespace=namespace, lease=lease, only=only)
+        found.unread += [unasked] if unasked else []
+        return found
+
+
+def status_of(found: Examination) -> int:
+    """Return the exit status: that of the worst finding."""
+    for severity in Severity:
+        if any(each.finding.severity is severity for each in found.diagnoses):
+            return _STATUS[severity]
+    return 0
+
+
+def lines(found: Examination) -> Iterator[str]:
+    """Yield the report as lines for people."""
+    for link in Link:
+        here = [each for each in found.diagnoses if each.link is link]
+        yield f"{link.value:14}{'ok' if not here else ''}".rstrip()
+        for each in here:
+            finding = each.finding
+            where = f"{finding.key.namespace}/{finding.key.name}" if finding.key.namespace else finding.key.name
+            yield f"  {_WORDS[finding.severity]}: {each.name}: {finding.kind} {where}: {finding.problem}"
+            if finding.change:
+                yield f"    {finding.change}"
+    if found.unread:
+        yield ""
+        yield "not looked at"
+        yield from (f"  {each}" for each in found.unread)
+    yield ""
+    broken = sum(each.finding.severity is Severity.MUST for each in found.diagnoses)
+    warnings = sum(each.finding.severity is Severity.SHOULD for each in found.diagnoses)
+    yield f"{len(found.variants)} variants looked at: {broken} broken, {warnings} warnings"
+
+
+def _document(found: Examination) -> dict[str, Any]:
+    return {
+        "status": status_of(found),
+        "variants": [f"{key.namespace}/{key.name}" for key in found.variants],
+        "findings": [_row(each) for each in found.diagnoses],
+        "unread": found.unread,
+    }
+
+
+def _row(each: Diagnosis) -> dict[str, str]:
+    finding = each.finding
+    return {
+        "link": each.link.value,
+        "name": each.name,
+        "severity": _WORDS[finding.severity],
+        "kind": finding.kind,
+        "namespace": finding.key.namespace,
+        "object": finding.key.name,
+        "problem": finding.problem,
+        "change": finding.change,
+    }

@@ -1,0 +1,567 @@
+"""The nearest flips of a decision: by how much one input would have had to differ for another number.
+
+Each input is tried in fixed steps, in both directions, from the smallest step on: the cycle is decided again with this
+one input changed and all others as they were. The first step that gives the variant another number is the flip. So no
+smaller step of that input changes the number, and nothing is inferred: a rule of the engine may be crossed in one
+direction and crossed back further on.
+
+``ladders`` names the inputs of a variant with their steps, ``changed`` applies one step. Inputs are the load of the
+model, its Ready replicas, GPUs and quotas where WVA counts GPUs, thresholds and objectives, bounds, costs and time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import Struct
+
+from wva.decide.pipeline import conclude
+from wva.model.decision import Decision
+from wva.model.inventory import NVIDIA_GPU, Inventory
+from wva.model.memory import Memory
+from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sample, SampleState
+from wva.model.optimizers import Analyzer
+from wva.model.policy import (
+    NamespacePolicy,
+    Policy,
+    QueueingOverride,
+    QueueingPolicy,
+    SaturationOverride,
+)
+from wva.model.records import replace
+from wva.model.snapshot import Snapshot
+from wva.model.variant import ModelKey, Variant, VariantKey
+
+INTERVAL_SECONDS: Final = 15.0
+"""The time between two cycles where the caller does not know it."""
+
+_MANY_VARIANTS: Final = 100
+"""Where WVA counts GPUs, a try decides on all variants. From so many on there are fewer steps."""
+
+_UP: Final = (
+    *(percent / 100 for percent in range(1, 20)),
+    *(percent / 100 for percent in range(20, 50, 2)),
+    *(percent / 100 for percent in range(50, 100, 5)),
+    *(percent / 100 for percent in range(100, 301, 10)),
+)
+_DOWN: Final = tuple(-share for share in _UP if share <= 1.0)
+_COARSE_UP: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+_COARSE_DOWN: Final = tuple(-share for share in _COARSE_UP if share <= 1.0)
+_FEW_UP: Final = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.0, 3.0)
+_FEW_DOWN: Final = tuple(-share for share in _FEW_UP if share < 1.0)
+"""Steps of settings and costs, which people choose in round numbers."""
+_MOST_REPLICAS: Final = 16
+_MOST_GPUS: Final = 32
+_MOST_CYCLES: Final = 60
+_COARSE_CYCLES: Final = (1, 2, 4, 8, 20, 40)
+
+_SETTINGS: Final = {
+    Analyzer.PERCENTAGE: (
+        "kv_cache_threshold",
+        "queue_length_threshold",
+        "kv_spare_trigger",
+        "queue_spare_trigger",
+    ),
+    Analyzer.TOKENS: ("kv_cache_threshold", "queue_length_threshold", "scale_up_threshold", "scale_down_boundary"),
+    Analyzer.QUEUEING: ("slo_multiplier", "target_ttft_milliseconds", "target_itl_milliseconds"),
+    Analyzer.DEMAND: ("keep_warm",),
+}
+"""The numbers of the entries that each analyzer reads, as ``SaturationPolicy`` and ``QueueingPolicy`` name them."""
+_SHARES: Final = {"kv_cache_threshold", "kv_spare_trigger", "scale_up_threshold", "scale_down_boundary"}
+"""Those of them that are shares and end at 1."""
+
+
+class Input(StrEnum):
+    """An input of a decision that is tried."""
+
+    LOAD = "load"
+    READY = "ready replicas"
+    GPUS = "GPUs"
+    QUOTA = "quota"
+    SETTING = "setting"
+    MINIMUM = "minimum"
+    MAXIMUM = "maximum"
+    COST = "cost"
+    TIME = "time"
+
+
+class Change(Struct, frozen=True):
+    """One step of an input.
+
+    ``of`` is what has the input: a model, a variant, an accelerator, a ResourceQuota, a field of an entry. ``amount``
+    is a share of the present value for load, settings and costs, a number of replicas or GPUs, or seconds. ``words``
+    says the same for people.
+    """
+
+    input: Input
+    of: str
+    amount: float
+    words: str
+
+
+class Flip(Struct, frozen=True):
+    """A change after which a variant gets another number, and the decision that it gets then."""
+
+    change: Change
+    number: int
+    reason: str
+    message: str
+
+
+class Search(Struct, frozen=True):
+    """What the search for flips found.
+
+    ``in_vain`` has the largest step of each input and direction in which no step gives another number.
+    """
+
+    flips: tuple[Flip, ...] = ()
+    in_vain: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The inputs of a cycle. ``interval_seconds`` is the time from one cycle to the next."""
+
+    snapshot: Snapshot
+    memory: Memory
+    policy: Policy
+    now: float
+    interval_seconds: float = INTERVAL_SECONDS
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """Return the decisions on all variants."""
+        return conclude(self.snapshot, self.memory, self.policy, self.now).decisions
+
+    def decide(self, key: VariantKey) -> Decision | None:
+        """Return the decision on a variant; None when the snapshot does not have it."""
+        return next((decision for decision in self.decisions() if decision.key == key), None)
+
+    def variant(self, key: VariantKey) -> Variant | None:
+        """Return a variant of the snapshot, None when it is not there."""
+        return next((variant for variant in self.snapshot.variants if variant.key == key), None)
+
+
+def search(situation: Situation, key: VariantKey) -> Search:
+    """Find the smallest step of each input and direction that gives a variant another number.
+
+    Nothing is found for a variant that the snapshot does not have.
+    """
+    decision = situation.decide(key)
+    if decision is None:
+        return Search()
+    alone = _restricted(situation, decision.model)
+    if alone.decide(key) != decision:  # the other models matter
+        alone = situation
+    found, in_vain = [], []
+    for ladder in ladders(situation, key):
+        for change, tried in _tried(alone, key, ladder):
+            again = tried.decide(key)
+            if again is not None and again.desired != decision.desired:
+                found.append(Flip(change, again.desired, again.reason.value, again.message))
+                break
+        else:
+            in_vain.append(ladder[-1])
+    return Search(tuple(found), tuple(in_vain))
+
+
+def ladders(situation: Situation, key: VariantKey) -> list[tuple[Change, ...]]:
+    """Return what is tried for a variant: for each input and direction its steps, the smallest first."""
+    own = situation.variant(key)
+    if own is None:
+        return []
+    snapshot, policy = situation.snapshot, situation.policy
+    coarse = policy.counts_gpus and len(snapshot.variants) >= _MANY_VARIANTS
+    up, down = (_COARSE_UP, _COARSE_DOWN) if coarse else (_UP, _DOWN)
+    model = own.model
+    variants = [variant for variant in snapshot.variants if variant.model == model]
+    found = [_relative(Input.LOAD, model.model_id, steps) for steps in (up, down)]
+    for variant in variants:
+        name = variant.key.name
+        ready = sum(replica.variant == variant.key for replica in snapshot.replicas)
+        found.append((Change(Input.READY, name, 1, f"1 more Ready replica of {name}"),))
+        if ready:
+            found.append((Change(Input.READY, name, -1, f"1 fewer Ready replica of {name}"),))
+    if policy.counts_gpus and snapshot.inventory is not None:
+        pools = {pool.accelerator: pool for each in variants if (pool := snapshot.inventory.pool_of(each.accelerator))}
+        for name, pool in sorted(pools.items()):
+            found.append(_counted(Input.GPUS, name, range(1, _MOST_GPUS + 1), f"{name} GPU"))
+            found.append(_counted(Input.GPUS, name, range(-1, -min(pool.capacity, _MOST_GPUS) - 1, -1), f"{name} GPU"))
+        for quota in snapshot.inventory.quotas_for(model.namespace, NVIDIA_GPU):
+            words = f"GPU in the quota {quota.name}"
+            found.append(_counted(Input.QUOTA, quota.name, range(1, _MOST_GPUS + 1), words))
+            found.append(_counted(Input.QUOTA, quota.name, range(-1, -min(quota.hard, _MOST_GPUS) - 1, -1), words))
+    for field in _SETTINGS[policy.analyzer_for(model)]:
+        value = _setting(policy, model, field)
+        if value > 0.0:
+            found.append(_relative(Input.SETTING, field, _FEW_UP, value, most=1.0 if field in _SHARES else None))
+            found.append(_relative(Input.SETTING, field, _FEW_DOWN, value))
+    for limit, bound in ((Input.MINIMUM, own.bounds.minimum), (Input.MAXIMUM, own.bounds.maximum)):
+        if bound is not None:
+            for numbers in (range(bound + 1, bound + _MOST_REPLICAS + 1), range(bound - 1, -1, -1)[:_MOST_REPLICAS]):
+                changes = [
+                    Change(limit, key.name, number - bound, f"{limit} {bound} -> {number}") for number in numbers
+                ]
+                found.append(tuple(changes))
+    if len(variants) > 1:
+        for variant in variants:
+            if variant.cost > 0.0:
+                name, cost = variant.key.name, variant.cost
+                found += [_relative(Input.COST, name, shares, cost) for shares in (_FEW_UP, _FEW_DOWN)]
+    cycles: Sequence[int] = _COARSE_CYCLES if coarse else range(1, _MOST_CYCLES + 1)
+    seconds = [number * situation.interval_seconds for number in cycles]
+    found.append(tuple([Change(Input.TIME, "", each, f"{each:g} s later, if all stays as it is") for each in seconds]))
+    return [ladder for ladder in found if ladder]
+
+
+def changed(situation: Situation, key: VariantKey, change: Change) -> Situation:
+    """Return the situation with a change, as it concerns the variant ``key``."""
+    own = situation.variant(key)
+    if own is None:
+        return situation
+    if change.input is Input.TIME:
+        for _ in range(round(change.amount / situation.interval_seconds)):
+            situation = _a_cycle_later(situation)
+        return situation
+    return _CHANGES[change.input](situation, own, change)
+
+
+def _tried(situation: Situation, key: VariantKey, ladder: Sequence[Change]) -> Iterator[tuple[Change, Situation]]:
+    """Yield each change with its situation. Times follow from each other, so that no cycle is decided on twice."""
+    passed = 0.0
+    for change in ladder:
+        if change.input is Input.TIME:
+            step = replace(change, amount=change.amount - passed)
+            situation, passed = changed(situation, key, step), change.amount
+            yield change, situation
+        else:
+            yield change, changed(situation, key, change)
+
+
+def _restricted(situation: Situation, model: ModelKey) -> Situation:
+    """Return the situation with one model alone; the same where models share GPUs."""
+    if situation.policy.counts_gpus:
+        return situation
+    snapshot, memory = situation.snapshot, situation.memory
+    variants = tuple([variant for variant in snapshot.variants if variant.model == model])
+    keys = {variant.key for variant in variants}
+    return replace(
+        situation,
+        snapshot=replace(
+            snapshot,
+            variants=variants,
+            replicas=tuple([replica for replica in snapshot.replicas if replica.variant in keys]),
+            queues=tuple([queue for queue in snapshot.queues if queue.model == model]),
+            request_counts=tuple([counts for counts in snapshot.request_counts if counts.model == model]),
+            unread=tuple([entry for entry in snapshot.unread if entry.model == model]),
+        ),
+        memory=replace(
+            memory,
+            variants=tuple([entry for entry in memory.variants if entry.key in keys]),
+            models=tuple([entry for entry in memory.models if entry.key == model]),
+            demand=tuple([entry for entry in memory.demand if entry.key == model]),
+            foreseen=tuple([entry for entry in memory.foreseen if entry.key == model]),
+            failing=tuple([failing for failing in memory.failing if failing == model]),
+        ),
+    )
+
+
+def _relative(
+    input_: Input, of: str, shares: Sequence[float], value: float | None = None, most: float | None = None
+) -> tuple[Change, ...]:
+    """Return steps that are shares of the present value, up to ``most``."""
+    if value is None:
+        return tuple([Change(input_, of, share, f"{input_} {share:+.0%}") for share in shares])
+    what = f"cost of {of}" if input_ is Input.COST else of
+    return tuple(
+        [
+            Change(input_, of, share, f"{what} {value:g} -> {value * (1.0 + share):g}")
+            for share in shares
+            if most is None or value * (1.0 + share) <= most
+        ]
+    )
+
+
+def _counted(input_: Input, of: str, numbers: Sequence[int], what: str) -> tuple[Change, ...]:
+    steps = []
+    for number in numbers:
+        things = what if abs(number) == 1 else what.replace("GPU", "GPUs")
+        steps.append(Change(input_, of, number, f"{abs(number)} {'more' if number > 0 else 'fewer'} {things}"))
+    return tuple(steps)
+
+
+def _with_load(situation: Situation, own: Variant, change: Change) -> Situation:
+    """Return the situation with so much more of what the model has in progress and of what came since the last cycle.
+
+    Means per request stay: their length, their latencies.
+    """
+    factor, snapshot = 1.0 + change.amount, situation.snapshot
+    keys = {variant.key for variant in snapshot.variants if variant.model == own.model}
+    counted = _last_counters(situation.memory, own.model)
+    replicas = []
+    for replica in snapshot.replicas:
+        more = replica
+        if replica.variant in keys:
+            engine = replica.engine
+            if engine is not None:
+                engine = replace(
+                    engine,
+                    kv_usage=_times(engine.kv_usage, factor, most=1.0),
+                    waiting=_times(engine.waiting, factor),
+                    running=_times(engine.running, factor),
+                    success_rate=_times(engine.success_rate, factor),
+                )
+            more = replace(
+                replica,
+                kv_usage=_times(replica.kv_usage, factor, most=1.0),
+                queue_length=_times(replica.queue_length, factor),
+                engine=engine,
+                counters=_advanced(replica.counters, counted.get(replica.pod), factor),
+            )
+        replicas.append(more)
+    queues = [
+        replace(queue, size=_times(queue.size, factor), size_bytes=_times(queue.size_bytes, factor))
+        if queue.model == own.model
+        else queue
+        for queue in snapshot.queues
+    ]
+    counts = [
+        replace(
+            counts,
+            finished=None if counts.finished is None else counts.finished * factor,
+            in_progress=None if counts.in_progress is None else counts.in_progress * factor,
+        )
+        if counts.model == own.model
+        else counts
+        for counts in snapshot.request_counts
+    ]
+    return replace(
+        situation,
+        snapshot=replace(snapshot, replicas=tuple(replicas), queues=tuple(queues), request_counts=tuple(counts)),
+    )
+
+
+def _times(sample: Sample, factor: float, most: float | None = None) -> Sample:
+    if sample.value is None:
+        return sample
+    value = sample.value * factor
+    # A value beyond the border is a fault, which more load does not mend.
+    return replace(sample, value=value if most is None or sample.value > most else min(most, value))
+
+
+def _last_counters(memory: Memory, model: ModelKey) -> Mapping[str, EngineCounters]:
+    """Return the counters that the last cycle remembered of the model's pods, by pod."""
+    entries = [entry for entry in memory.demand if entry.key == model]
+    return {pod.name: pod.counters for entry in entries for variant in entry.variants for pod in variant.pods}
+
+
+def _advanced(counters: EngineCounters | None, before: EngineCounters | None, factor: float) -> EngineCounters | None:
+    """Return counters that have grown ``factor`` times as much since ``before``; None: since the engine started."""
+    if counters is None:
+        return None
+    grown = {}
+    for name in EngineCounters.__struct_fields__:
+        if name != "at":
+            base = 0.0 if before is None else getattr(before, name)
+            now = getattr(counters, name)
+            # A counter that went back began anew, which load does not change.
+            grown[name] = base + (now - base) * factor if now >= base else now
+    return replace(counters, **grown)
+
+
+def _with_ready(situation: Situation, own: Variant, change: Change) -> Situation:
+    """Return the situation with one replica of a variant more or fewer that is Ready.
+
+    One more is one of those that are starting, or one beyond those that exist. It has no request yet. One fewer is the
+    last by name, which exists but is not Ready.
+    """
+    key = VariantKey(own.key.namespace, change.of)
+    snapshot, now = situation.snapshot, situation.now
+    pods = [replica for replica in snapshot.replicas if replica.variant == key]
+    if change.amount < 0:
+        gone = pods[-1]
+        replicas = [replica for replica in snapshot.replicas if replica is not gone]
+    else:
+        zero = Sample(SampleState.FRESH, 0.0, now)
+        engine, counters = None, None
+        like = next((pod.engine for pod in pods if pod.engine is not None), None)
+        if like is not None:
+            engine = EngineSignals(like.kv_capacity_tokens, kv_usage=zero, waiting=zero, running=zero)
+        if any(pod.counters is not None for pod in pods):
+            counters = EngineCounters(now, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        new = ReplicaMetrics(
+            f"{key.name}-one-more", key, zero, zero, engine, ready_since=now, counters=counters, created=now
+        )
+        replicas = sorted([*snapshot.replicas, new], key=lambda replica: (replica.variant, replica.pod))
+    variants = []
+    for variant in snapshot.variants:
+        other = variant
+        if variant.key == key:
+            ready = max(0, variant.ready_replicas + round(change.amount))
+            current = max(variant.current_replicas, ready)
+            unready_since = variant.oldest_unready_since
+            if current <= ready:
+                unready_since = None
+            elif change.amount < 0 and unready_since is None:
+                unready_since = now
+            other = replace(
+                variant,
+                ready_replicas=ready,
+                current_replicas=current,
+                spec_replicas=max(variant.spec_replicas, current),
+                oldest_unready_since=unready_since,
+            )
+        variants.append(other)
+    return replace(situation, snapshot=replace(snapshot, variants=tuple(variants), replicas=tuple(replicas)))
+
+
+def _with_gpus(situation: Situation, _own: Variant, change: Change) -> Situation:
+    """Return the situation with more or fewer GPUs in a pool."""
+    number = round(change.amount)
+    pools = [
+        replace(pool, capacity=pool.capacity + number) if pool.accelerator == change.of else pool
+        for pool in _inventory(situation).pools
+    ]
+    return _with_inventory(situation, pools=tuple(pools))
+
+
+def _with_quota(situation: Situation, own: Variant, change: Change) -> Situation:
+    """Return the situation with more or fewer GPUs in a quota of the variant's namespace."""
+    number, place = round(change.amount), (own.key.namespace, change.of)
+    quotas = [
+        replace(quota, hard=quota.hard + number) if (quota.namespace, quota.name) == place else quota
+        for quota in _inventory(situation).quotas
+    ]
+    return _with_inventory(situation, quotas=tuple(quotas))
+
+
+def _inventory(situation: Situation) -> Inventory:
+    return situation.snapshot.inventory or Inventory()
+
+
+def _with_inventory(situation: Situation, **changes: Any) -> Situation:
+    inventory = replace(_inventory(situation), **changes)
+    return replace(situation, snapshot=replace(situation.snapshot, inventory=inventory))
+
+
+def _setting(policy: Policy, model: ModelKey, field: str) -> float:
+    """Return a number of the entries that hold for a model."""
+    if field in QueueingPolicy.__dataclass_fields__:
+        return float(getattr(policy.queueing_for(model) or QueueingPolicy(), field))
+    return float(getattr(policy.saturation_for(model), field))
+
+
+def _with_setting(situation: Situation, own: Variant, change: Change) -> Situation:
+    """Return the situation with another number in the entries of this model alone.
+
+    A change that contradicts another field of the entry changes nothing: no ConfigMap with it would be accepted.
+    """
+    policy, model, field = situation.policy, own.model, change.of
+    value = _setting(policy, model, field) * (1.0 + change.amount)
+    local = next((each for each in policy.namespaces if each.namespace == model.namespace), None)
+    local = local or NamespacePolicy(model.namespace)
+    kind: str
+    rules: Any
+    entry: Any
+    new: Any
+    if field in QueueingPolicy.__dataclass_fields__:
+        kind, rules = "queueing", local.queueing
+        new = replace(policy.queueing_for(model) or QueueingPolicy(), **{field: value})
+        entry = QueueingOverride("", model.model_id, model.namespace, new)
+    else:
+        kind, rules = "saturation", local.saturation
+        new = replace(policy.saturation_for(model), **{field: value})
+        # The queueing analyzer may be chosen by an entry for it, not by this one.
+        named = policy.analyzer_for(model) is new.analyzer_name
+        entry = SaturationOverride("", model.model_id, model.namespace, new, names_analyzer=named)
+    if new.contradiction():
+        return situation
+    local = replace(local, **{kind: replace(rules, overrides=(entry, *rules.overrides))})
+    others = [each for each in policy.namespaces if each.namespace != model.namespace]
+    namespaces = tuple(sorted([*others, local], key=lambda each: each.namespace))
+    return replace(situation, policy=replace(policy, namespaces=namespaces))
+
+
+def _with_bound(situation: Situation, own: Variant, change: Change) -> Situation:
+    """Return the situation with another minimum or maximum of the variant."""
+    field = change.input.value
+    bounds = replace(own.bounds, **{field: getattr(own.bounds, field) + round(change.amount)})
+    return _with_variant(situation, own.key, bounds=bounds)
+
+
+def _with_cost(situation: Situation, own: Variant, change: Change) -> Situation:
+    """Return the situation with another cost of a variant of the same model."""
+    key = VariantKey(own.key.namespace, change.of)
+    cost = next(variant.cost for variant in situation.snapshot.variants if variant.key == key)
+    return _with_variant(situation, key, cost=cost * (1.0 + change.amount))
+
+
+def _with_variant(situation: Situation, key: VariantKey, **changes: Any) -> Situation:
+    variants = [
+        replace(variant, **changes) if variant.key == key else variant for variant in situation.snapshot.variants
+    ]
+    return replace(situation, snapshot=replace(situation.snapshot, variants=tuple(variants)))
+
+
+def _a_cycle_later(situation: Situation) -> Situation:
+    """Return the next cycle if nothing changes but the time: the same pods, the same load, samples as old as now.
+
+    Requests of the retention period are those of now, because a recording does not say when each of them came.
+    """
+    snapshot, seconds = situation.snapshot, situation.interval_seconds
+    memory = conclude(snapshot, situation.memory, situation.policy, situation.now).memory
+    counted = {
+        pod.name: pod.counters for entry in situation.memory.demand for each in entry.variants for pod in each.pods
+    }
+    replicas = []
+    for replica in snapshot.replicas:
+        engine, counters = replica.engine, replica.counters
+        if engine is not None:
+            engine = EngineSignals(*[_later(getattr(engine, name), seconds) for name in engine.__struct_fields__])
+        if counters is not None:
+            before = counted.get(replica.pod)
+            since = before.at if before is not None else replica.ready_since
+            passed = 0.0 if since is None else counters.at - since
+            factor = 1.0 + (seconds / passed if passed > 0.0 else 0.0)
+            counters = replace(_advanced(counters, before, factor), at=counters.at + seconds)
+        replicas.append(
+            replace(
+                replica,
+                kv_usage=_later(replica.kv_usage, seconds),
+                queue_length=_later(replica.queue_length, seconds),
+                engine=engine,
+                counters=counters,
+            )
+        )
+    queues = [
+        replace(queue, size=_later(queue.size, seconds), size_bytes=_later(queue.size_bytes, seconds))
+        for queue in snapshot.queues
+    ]
+    counts = [
+        replace(each, covered_seconds=min(each.retention_seconds, each.covered_seconds + seconds))
+        for each in snapshot.request_counts
+    ]
+    return replace(
+        situation,
+        snapshot=replace(snapshot, replicas=tuple(replicas), queues=tuple(queues), request_counts=tuple(counts)),
+        memory=memory,
+        now=situation.now + seconds,
+    )
+
+
+def _later(sample: Sample, seconds: float) -> Sample:
+    return sample if sample.timestamp is None else replace(sample, timestamp=sample.timestamp + seconds)
+
+
+_CHANGES: Final[Mapping[Input, Callable[[Situation, Variant, Change], Situation]]] = {
+    Input.LOAD: _with_load,
+    Input.READY: _with_ready,
+    Input.GPUS: _with_gpus,
+    Input.QUOTA: _with_quota,
+    Input.SETTING: _with_setting,
+    Input.MINIMUM: _with_bound,
+    Input.MAXIMUM: _with_bound,
+    Input.COST: _with_cost,
+}

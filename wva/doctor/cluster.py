@@ -1,0 +1,108 @@
+"""What the doctor reads of a cluster, as JSON: fields that no controller reads have no types in ``wva.api``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from wva.api.meta import Key
+from wva.kube.client import KubeClient
+from wva.kube.errors import ApiError, Forbidden, NotFound
+
+Item = Mapping[str, Any]
+
+_AT_A_TIME: Final = 8
+
+
+class Cluster:
+    """Reads objects. What may not be read is noted in ``unread``, and counts as unknown, never as missing."""
+
+    def __init__(self, client: KubeClient) -> None:
+        """Read through ``client``."""
+        self._client = client
+        self._turns = asyncio.Semaphore(_AT_A_TIME)
+        self.unread: dict[str, str] = {}
+
+    async def get(self, path: str) -> Item | None:
+        """Return an object or a list; None if there is none, or if it may not be read. Raises ApiError."""
+        try:
+            async with self._turns:
+                document = json.loads(await self._client.request_json("GET", path))
+        except NotFound:
+            return None
+        except Forbidden as error:
+            self.unread[path] = str(error)
+            return None
+        return document if isinstance(document, dict) else None
+
+    async def failure(self, path: str) -> ApiError | None:
+        """Return the error with which the API server answers a request; None if it answers well."""
+        try:
+            async with self._turns:
+                await self._client.request_json("GET", path)
+        except ApiError as error:
+            return error
+        return None
+
+    async def list(self, path: str, **query: str) -> list[Item]:
+        """Return the items of a collection, none if the kind is not served. Raises ApiError."""
+        found = await self.get(f"{path}?{urlencode(query)}" if query else path)
+        items = [] if found is None else found.get("items")
+        return [item for item in items or [] if isinstance(item, dict)]
+
+    def knows(self, path: str) -> bool:
+        """Tell whether a path was read or could have been."""
+        return path not in self.unread
+
+    async def may(self, user: str, namespace: str, group: str, resource: str, verb: str, name: str = "") -> bool | None:
+        """Return whether a user has a right; None if the one who asks may not know that. Raises ApiError."""
+        plural, _, subresource = resource.partition("/")
+        attributes = {
+            "namespace": namespace,
+            "verb": verb,
+            "group": group,
+            "resource": plural,
+            "subresource": subresource,
+            "name": name,
+        }
+        account = user.removeprefix("system:serviceaccount:").partition(":")[0]
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{account}", "system:authenticated"]
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": user, "groups": groups, "resourceAttributes": attributes},
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        try:
+            async with self._turns:
+                answer = json.loads(await self._client.request_json("POST", path, body))
+        except Forbidden as error:
+            self.unread[path] = str(error)
+            return None
+        return bool(answer.get("status", {}).get("allowed"))
+
+
+def path_of(group_version: str, plural: str, namespace: str = "", name: str = "", below: str = "") -> str:
+    """Return the path of a collection or an object."""
+    root = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
+    parts = [root]
+    if namespace:
+        parts += ["namespaces", quote(namespace, safe="")]
+    parts.append(plural)
+    parts += [quote(part, safe="") for part in (name, below) if part]
+    return "/".join(parts)
+
+
+def key_of(item: Item) -> Key:
+    """Return namespace and name of an object."""
+    metadata = item.get("metadata") or {}
+    return Key(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+
+
+def condition(item: Item, type_: str) -> Item:
+    """Return a condition of an object's status, empty if it does not have it."""
+    conditions: Iterable[Item] = (item.get("status") or {}).get("conditions") or []
+    return next((each for each in conditions if each.get("type") == type_), {})

@@ -1,0 +1,176 @@
+"""One examination: reads the cluster, asks the controller, and looks at the links in their order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from wva.api.meta import Key
+from wva.api.scalers import SCALED_OBJECT_KIND
+from wva.api.variantautoscaling import GROUP, PLURAL, VERSION
+from wva.command_error import CommandError
+from wva.doctor import installation as installed
+from wva.doctor import variants as looked
+from wva.doctor.cluster import Cluster, Item, key_of, path_of
+from wva.doctor.diagnosis import Diagnosis, Link
+from wva.kube.client import KubeClient
+from wva.migration import checks, scalers
+from wva.migration.objects import Finding, FoundObjects, Severity, Subject, read_cluster
+
+Ask = Callable[[str], Awaitable[bytes]]
+"""Returns a page of the controller that leads. Raises CommandError."""
+
+_CONFIG_PAGE: Final = "/debug/config"
+_MOST_VARIANTS: Final = 500
+CHECKS: Final = {
+    Link.SCALER: (scalers.autoscaler_findings, scalers.scaled_object_findings, scalers.pair_findings),
+    Link.PUBLICATION: (scalers.adapter_findings,),
+    Link.CONFIGURATION: (checks.configuration_findings,),
+    Link.TARGET: (checks.shared_target_findings,),
+    Link.VARIANT: (checks.variant_findings,),
+}
+"""Checks of the migration that hold for any installation, by link."""
+
+
+@dataclass(slots=True)
+class Examination:
+    """What was found, and in ``unread`` what could not be looked at."""
+
+    diagnoses: list[Diagnosis] = field(default_factory=list)
+    variants: list[Key] = field(default_factory=list)
+    asked: str = ""
+    unread: list[str] = field(default_factory=list)
+
+
+async def examine(
+    client: KubeClient,
+    *,
+    ask: Ask | None,
+    namespace: str,
+    lease: str,
+    only: Key | None,
+    now: float | None = None,
+) -> Examination:
+    """Look at the whole chain, of all variants or of one.
+
+    ``ask`` asks the controller in ``namespace``, None where that is not possible. Raises ApiError when the API server
+    does not answer.
+    """
+    now = time.time() if now is None else now
+    cluster, found = Cluster(client), Examination()
+    installation = installed.Installation(namespace)
+    found.diagnoses += [each async for each in installed.definition_links(cluster)]
+    found.diagnoses += [each async for each in installed.controller_links(cluster, installation, lease=lease, now=now)]
+    settings, page, explain = await _of_controller(ask, found)
+    watched = settings.get("watch_namespace", "")
+    groups = frozenset(str(each.get("name")) for each in ((await cluster.get("/apis")) or {}).get("groups") or [])
+    found.diagnoses += [each async for each in installed.rights_links(cluster, installation, groups, watched=watched)]
+    objects, unread = await read_cluster(client)
+    found.diagnoses += _of_migration(objects, only, namespace)
+    items = await cluster.list(path_of(f"{GROUP}/{VERSION}", PLURAL, only.namespace if only else ""))
+    chosen = [item for item in items if only is None or key_of(item) == only][:_MOST_VARIANTS]
+    if only is not None and not chosen:
+        subject = Subject("VariantAutoscaling", only)
+        change = "create it: see deploy/samples"
+        found.diagnoses.append(Diagnosis(Link.VARIANT, "variant-missing", subject.must("does not exist", change)))
+    for item in chosen:
+        key = key_of(item)
+        found.variants.append(key)
+        view = await looked.view_of(cluster, item)
+        view.page_read, view.published = page is not None, (page or {}).get(key)
+        view.shown = await explain(key)
+        instance = settings.get("controller_instance")
+        found.diagnoses += looked.own_links(view, instance=instance, watched=watched, now=now)
+        found.diagnoses += looked.condition_links(view)
+        found.diagnoses += looked.pod_links(view)
+        found.diagnoses += looked.sample_links(view)
+        found.diagnoses += looked.publication_links(view)
+        found.diagnoses += await looked.scaler_links(cluster, view)
+        found.diagnoses += looked.replica_links(view)
+    found.diagnoses.sort(key=lambda each: each.order)
+    found.unread += [f"{path}: {why}" for path, why in sorted(cluster.unread.items())]
+    found.unread += [f"{finding.kind}: {finding.problem}" for finding in unread]
+    return found
+
+
+def _of_migration(objects: FoundObjects, only: Key | None, namespace: str) -> Iterable[Diagnosis]:
+    """Yield what the checks of the migration find, without notes, and of one variant if it is asked for alone."""
+    for link, functions in CHECKS.items():
+        for function in functions:
+            for finding in function(objects):
+                if finding.severity is not Severity.NOTE and _concerns(finding, objects, only, namespace):
+                    yield Diagnosis(link, f"{link.value}-wrong", finding)
+
+
+def _concerns(finding: Finding, objects: FoundObjects, only: Key | None, namespace: str) -> bool:
+    """Tell whether a finding is about a variant or about what serves it."""
+    if finding.kind == "ConfigMap":
+        return only is None or finding.key.namespace in {only.namespace, namespace}
+    if only is None:
+        return True
+    if finding.kind == "VariantAutoscaling":
+        return finding.key == only
+    target = next((each.target_key for each in objects.variants if each.metadata.key == only), None)
+    scalers_ = objects.scaled_objects if finding.kind == SCALED_OBJECT_KIND else objects.autoscalers
+    return any(each.metadata.key == finding.key and each.target_key == target for each in scalers_)
+
+
+async def _of_controller(
+    ask: Ask | None, found: Examination
+) -> tuple[dict[str, Any], dict[Key, float] | None, Callable[[Key], Awaitable[Item]]]:
+    """Return settings, published numbers and a way to explain, as far as the controller answers."""
+
+    async def silent(_: Key) -> Item:
+        return {}
+
+    if ask is None:
+        return {}, None, silent
+    pages: dict[str, bytes] = {}
+    for path in (_CONFIG_PAGE, "/metrics"):
+        try:
+            pages[path] = await ask(path)
+        except CommandError as error:
+            found.unread.append(f"controller {path}: {error}")
+
+    async def explain(key: Key) -> Item:
+        try:
+            answer = msgspec.json.decode(await ask(f"/v1/explain/{key.namespace}/{key.name}?changes=false"))
+        except (CommandError, msgspec.DecodeError) as error:
+            found.unread.append(f"controller explain {key.namespace}/{key.name}: {error}")
+            return {}
+        return answer if isinstance(answer, dict) else {}
+
+    return _settings(pages.get(_CONFIG_PAGE)), _numbers(pages.get("/metrics")), explain
+
+
+def _settings(page: bytes | None) -> dict[str, str]:
+    """Return the settings that matter here by their name; empty if the page was not read."""
+    if page is None:
+        return {}
+    try:
+        rows = msgspec.json.decode(page, type=list[dict[str, Any]])
+    except msgspec.DecodeError:
+        return {}
+    known = {str(row.get("name")): str(row.get("value") or "") for row in rows}
+    return {name: known.get(name.upper(), "") for name in ("controller_instance", "watch_namespace")}
+
+
+def _numbers(page: bytes | None) -> dict[Key, float] | None:
+    """Return the published numbers by variant; None if the page was not read."""
+    if page is None:
+        return None
+    lines = [line for line in page.decode("utf-8", "replace").splitlines() if scalers.DESIRED in line]
+    try:
+        families = list(text_string_to_metric_families("\n".join(lines) + "\n"))
+    except ValueError:
+        return None
+    return {
+        Key(sample.labels.get("namespace", ""), sample.labels.get("variant_name", "")): sample.value
+        for family in families
+        for sample in family.samples
+    }

@@ -1,0 +1,335 @@
+"""The links of one variant: its object, target, pods, metrics, decision, publication, scaler and replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from wva.actuation import MODE_ANNOTATION
+from wva.api.core import EXCLUDE_ANNOTATION
+from wva.api.meta import Condition, Key, parse_time
+from wva.api.scalers import PAUSED_REPLICAS_ANNOTATION
+from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, ConditionType, TargetReason
+from wva.doctor.cluster import Cluster, Item, condition, key_of, path_of
+from wva.doctor.diagnosis import Diagnosis, Link
+from wva.doctor.installation import pod_trouble
+from wva.kube.errors import ApiError
+from wva.migration.objects import Finding, Subject
+from wva.migration.scalers import DESIRED
+from wva.publish.obstacles import standing
+from wva.targets import KINDS
+
+STALE_SECONDS: Final = 900.0
+"""The controller writes each status at least every ten minutes."""
+_PAUSED_ANNOTATION: Final = "autoscaling.keda.sh/paused"
+_EXTERNAL: Final = "external.metrics.k8s.io/v1beta1"
+_MOST_PODS: Final = 3
+_LINKS: Final[Mapping[ConditionType, Link]] = {
+    ConditionType.READY: Link.TARGET,
+    ConditionType.OPTIMIZATION_READY: Link.METRICS,
+    ConditionType.LIMITED: Link.REPLICAS,
+    ConditionType.GATEWAY_READABLE: Link.DECISION,
+    ConditionType.INVENTORY_CONSISTENT: Link.DECISION,
+}
+"""The link that each obstacle of a condition belongs to."""
+
+
+@dataclass(slots=True)
+class VariantView:
+    """What was found of a variant: its target, the pods of that, its scalers, and what the controller says of it.
+
+    ``published`` is the number on the page of metrics, None without a series; ``page_read`` says whether that page was
+    read. ``shown`` is the controller's explanation, empty where it could not be asked.
+    """
+
+    item: Item
+    target: Item | None = None
+    pods: list[Item] = field(default_factory=list)
+    autoscalers: list[Item] = field(default_factory=list)
+    scaled_objects: list[Item] = field(default_factory=list)
+    quotas: list[Item] = field(default_factory=list)
+    namespace: Item | None = None
+    published: float | None = None
+    page_read: bool = False
+    shown: Item = field(default_factory=dict)
+
+    @property
+    def subject(self) -> Subject:
+        """The VariantAutoscaling as the subject of findings."""
+        return Subject("VariantAutoscaling", key_of(self.item))
+
+    @property
+    def reference(self) -> tuple[str, str]:
+        """Kind and name of the target."""
+        reference = (self.item.get("spec") or {}).get("scaleTargetRef") or {}
+        return str(reference.get("kind") or "Deployment"), str(reference.get("name") or "")
+
+    @property
+    def desired(self) -> int | None:
+        """The number in the status."""
+        number = ((self.item.get("status") or {}).get("desiredOptimizedAlloc") or {}).get("numReplicas")
+        return number if isinstance(number, int) else None
+
+
+async def view_of(cluster: Cluster, item: Item) -> VariantView:
+    """Read what belongs to a variant."""
+    view, namespace = VariantView(item), key_of(item).namespace
+    kind, name = view.reference
+    resource = next((each.resource for each in KINDS if each.resource.kind == kind), None)
+    if resource is not None and name:
+        view.target = await cluster.get(path_of(resource.api_version, resource.plural, namespace, name))
+    if view.target is not None:
+        spec = view.target.get("spec") or {}
+        labels = (spec.get("selector") or {}).get("matchLabels") or {}
+        if resource is not None and resource.kind == "LeaderWorkerSet":
+            labels = {"leaderworkerset.sigs.k8s.io/name": name}
+        if labels:
+            selector = ",".join(f"{label}={value}" for label, value in sorted(labels.items()))
+            view.pods = await cluster.list(path_of("v1", "pods", namespace), labelSelector=selector)
+    for found, group_version, plural in (
+        (view.autoscalers, "autoscaling/v2", "horizontalpodautoscalers"),
+        (view.scaled_objects, "keda.sh/v1alpha1", "scaledobjects"),
+    ):
+        for scaler in await cluster.list(path_of(group_version, plural, namespace)):
+            reference = (scaler.get("spec") or {}).get("scaleTargetRef") or {}
+            if (str(reference.get("kind") or "Deployment"), reference.get("name")) == (kind, name):
+                found.append(scaler)
+    view.quotas = await cluster.list(path_of("v1", "resourcequotas", namespace))
+    view.namespace = await cluster.get(path_of("v1", "namespaces", name=namespace))
+    return view
+
+
+def own_links(view: VariantView, *, instance: str | None, watched: str | None, now: float) -> Iterator[Diagnosis]:
+    """Yield why the controller may not take the variant at all.
+
+    ``instance`` and ``watched`` are settings of the controller, None where they are not known.
+    """
+    subject, metadata = view.subject, view.item.get("metadata") or {}
+    labelled = (metadata.get("labels") or {}).get(CONTROLLER_INSTANCE_LABEL, "")
+    if instance is not None and labelled != instance:
+        problem = f"is for the controller instance {labelled!r}, and this one is {instance!r}"
+        change = subject.kubectl("label", "--overwrite", f"{CONTROLLER_INSTANCE_LABEL}={instance}")
+        if not instance:
+            change = subject.kubectl("label", f"{CONTROLLER_INSTANCE_LABEL}-")
+        yield Diagnosis(Link.VARIANT, "other-instance", subject.must(problem, change))
+    if watched and subject.key.namespace != watched:
+        problem = f"the controller watches the namespace {watched} alone"
+        yield Diagnosis(Link.VARIANT, "namespace-not-watched", subject.must(problem, "change --watch-namespace"))
+    annotations = ((view.namespace or {}).get("metadata") or {}).get("annotations") or {}
+    if annotations.get(EXCLUDE_ANNOTATION) == "true":
+        problem = f"its namespace has the annotation {EXCLUDE_ANNOTATION}=true"
+        change = Subject("Namespace", Key("", subject.key.namespace)).kubectl("annotate", f"{EXCLUDE_ANNOTATION}-")
+        yield Diagnosis(Link.VARIANT, "namespace-excluded", subject.must(problem, change))
+    shadow = condition(view.item, ConditionType.SHADOW)
+    if shadow.get("status") == "True":
+        problem = f"is in shadow mode by the annotation {MODE_ANNOTATION}: {shadow.get('message')}"
+        yield Diagnosis(Link.VARIANT, "shadow-mode", subject.note(problem))
+    if not ((view.item.get("status") or {}).get("conditions")):
+        problem = "has no status: no controller has looked at it"
+        change = "see the findings about the controller; its log has the name of the variant"
+        yield Diagnosis(Link.VARIANT, "never-seen", subject.must(problem, change))
+        return
+    allocation = (view.item.get("status") or {}).get("desiredOptimizedAlloc") or {}
+    last = parse_time(allocation.get("lastRunTime"))
+    if last is not None and now - last > STALE_SECONDS:
+        problem = f"its status was last written at {allocation['lastRunTime']}: nothing decides on it now"
+        yield Diagnosis(Link.DECISION, "status-old", subject.must(problem, "see the findings about the controller"))
+
+
+def condition_links(view: VariantView) -> Iterator[Diagnosis]:
+    """Yield what the controller itself says in the conditions, with its meaning."""
+    subject = view.subject
+    conditions = [
+        Condition(
+            type=str(each.get("type") or ""),
+            status=str(each.get("status") or ""),
+            reason=str(each.get("reason") or ""),
+            message=str(each.get("message") or ""),
+        )
+        for each in (view.item.get("status") or {}).get("conditions") or []
+    ]
+    for obstacle, message in standing(conditions):
+        link = _LINKS.get(obstacle.condition, Link.DECISION)
+        problem = f"{message} ({obstacle.meaning.rstrip('.')})"
+        yield Diagnosis(link, obstacle.reason, subject.must(problem, _mend(view, obstacle.reason)))
+    for each in conditions:
+        if each.type == ConditionType.CONFIGURATION_VALID and each.status == "False":
+            change = "mend the ConfigMap, annotation or scaler that the message names"
+            yield Diagnosis(Link.CONFIGURATION, "configuration-invalid", subject.must(each.message, change))
+
+
+def _mend(view: VariantView, reason: str) -> str:
+    """Return what to do about an obstacle."""
+    kind, name = view.reference
+    namespace = view.subject.key.namespace
+    target = Subject(kind, Key(namespace, name))
+    changes = {
+        TargetReason.DEPLOYMENT_NOT_FOUND: f"create the {kind}, or name another in spec.scaleTargetRef",
+        TargetReason.TARGET_NOT_FOUND: f"create the {kind}, or name another in spec.scaleTargetRef",
+        TargetReason.TARGET_CONFLICT: "delete one of the two VariantAutoscalings",
+        TargetReason.TARGET_UNSUPPORTED: f"start the controller with WVA_TARGET_KINDS={kind}, and grant the rights",
+        "MetricsMissing": "let Prometheus scrape the pods, with the labels namespace and pod; spec.modelID must be the "
+        "label model_name of vLLM's metrics",
+        "MetricsStale": "look at the scrapes of these pods in Prometheus: /targets says why they fail",
+        "MetricsInvalid": "look at the values that the message names in Prometheus",
+        "MetricsIncomplete": "look at the scrapes of the pods that the message names",
+        "PrometheusError": "check PROMETHEUS_BASE_URL, its token and its certificate; the log has the error",
+        "NoReadyReplicas": target.kubectl("describe"),
+        "NoCandidate": "raise the maximum of a scaler, or mend the pods that the message names",
+        "GpuLimited": "add GPUs, raise the quota, or free what others hold",
+        "Bounded": "raise the maximum of its scaler, or of the annotation wva.llmd.ai/max-replicas",
+        "PartlyLimited": "raise the limit that the message names",
+        "AcceleratorUnknown": "correct the label inference.optimization/acceleratorName",
+    }
+    return changes.get(reason, "see the message")
+
+
+def pod_links(view: VariantView) -> Iterator[Diagnosis]:
+    """Yield which pods of the target are not Ready."""
+    target = view.target
+    if target is None:
+        return
+    wanted = int((target.get("spec") or {}).get("replicas", 1) or 0)
+    kind, name = view.reference
+    subject = Subject(kind, Key(view.subject.key.namespace, name))
+    if wanted and not view.pods:
+        failure = condition(target, "ReplicaFailure")
+        words = failure.get("message") or "its selector finds none"
+        yield Diagnosis(Link.PODS, "no-pods", subject.must(f"has no pods: {words}", subject.kubectl("describe")))
+    troubled = [(pod, trouble) for pod in view.pods if (trouble := pod_trouble(pod))]
+    for pod, trouble in troubled[:_MOST_PODS]:
+        own = Subject("Pod", key_of(pod))
+        name_ = "pod-unschedulable" if trouble.startswith("has no node") else "pod-not-ready"
+        yield Diagnosis(Link.PODS, name_, own.should(trouble, own.kubectl("describe")))
+    if troubled[_MOST_PODS:]:
+        more = f"has {len(troubled) - _MOST_PODS} more pods that are not Ready"
+        yield Diagnosis(Link.PODS, "pod-not-ready", subject.should(more, subject.kubectl("describe")))
+    failure = condition(target, "ReplicaFailure")
+    if view.pods and failure.get("status") == "True":
+        name_ = "quota" if "quota" in str(failure.get("message")) else "pods-refused"
+        problem = f"cannot create pods: {failure.get('message')}"
+        yield Diagnosis(Link.REPLICAS, name_, subject.must(problem, "raise the quota, or mend what the message names"))
+
+
+def sample_links(view: VariantView) -> Iterator[Diagnosis]:
+    """Yield the samples that the controller did not believe."""
+    subject = view.subject
+    ignored: dict[tuple[str, str], list[str]] = {}
+    for each in view.shown.get("ignored") or []:
+        if each.get("of") != "gateway" and each.get("signal") in {"kv_usage", "queue_length"}:
+            ignored.setdefault((str(each.get("state")), str(each.get("detail") or "")), []).append(str(each.get("of")))
+    for (state, detail), pods in ignored.items():
+        names = ", ".join(sorted(set(pods))[:_MOST_PODS])
+        problem = f"samples of {names} are {state}{f': {detail}' if detail else ''}"
+        change = "look at these pods in Prometheus (/targets), and at their label model_name"
+        yield Diagnosis(Link.METRICS, f"samples-{state}", subject.should(problem, change))
+
+
+def publication_links(view: VariantView) -> Iterator[Diagnosis]:
+    """Yield whether the number of the status is on the page of metrics."""
+    if not view.page_read or view.desired is None:
+        return
+    if view.published is None:
+        problem = f"the leader's /metrics has no {DESIRED} for it, although its status has a number"
+        yield Diagnosis(Link.PUBLICATION, "not-published", view.subject.must(problem, "see the log of the leader"))
+
+
+async def scaler_links(cluster: Cluster, view: VariantView) -> list[Diagnosis]:
+    """Return what keeps the scalers of the target from following the number."""
+    found: list[Diagnosis] = []
+
+    def say(name: str, finding: Finding, link: Link = Link.SCALER) -> None:
+        found.append(Diagnosis(link, name, finding))
+
+    for scaled in view.scaled_objects:
+        subject = Subject("ScaledObject", key_of(scaled))
+        annotations = (scaled.get("metadata") or {}).get("annotations") or {}
+        for annotation in (_PAUSED_ANNOTATION, PAUSED_REPLICAS_ANNOTATION):
+            if annotations.get(annotation) not in (None, "false"):
+                problem = f"is paused by its annotation {annotation}"
+                say("scaler-paused", subject.must(problem, subject.kubectl("annotate", f"{annotation}-")))
+        ready = condition(scaled, "Ready")
+        if ready.get("status") == "False":
+            say("scaler-not-ready", subject.must(str(ready.get("message")), subject.kubectl("describe")))
+        elif not (scaled.get("status") or {}).get("conditions"):
+            problem = "has no status: KEDA has not looked at it"
+            say("keda-missing", subject.must(problem, "install KEDA, or look at the log of its operator"))
+        if condition(scaled, "Fallback").get("status") == "True":
+            say(
+                "scaler-fallback", subject.should("runs on its fallback: KEDA cannot read the number", "see its events")
+            )
+    for hpa in view.autoscalers:
+        subject = Subject("HorizontalPodAutoscaler", key_of(hpa))
+        able, active = condition(hpa, "AbleToScale"), condition(hpa, "ScalingActive")
+        if able.get("status") == "False":
+            say("scaler-unable", subject.must(str(able.get("message")), subject.kubectl("describe")))
+        if active.get("status") == "False" and active.get("reason") != "ScalingDisabled":
+            say("scaler-inactive", subject.must(str(active.get("message")), subject.kubectl("describe")))
+        spec = hpa.get("spec") or {}
+        for direction in ("scaleUp", "scaleDown"):
+            if ((spec.get("behavior") or {}).get(direction) or {}).get("selectPolicy") == "Disabled":
+                problem = f"its behavior forbids to {'grow' if direction == 'scaleUp' else 'shrink'}"
+                say("scaler-disabled", subject.should(problem, f"remove spec.behavior.{direction}.selectPolicy"))
+        others = [str(metric.get("type")) for metric in spec.get("metrics") or [] if not _ours(metric)]
+        if others and any(_ours(metric) for metric in spec.get("metrics") or []):
+            problem = f"also follows other metrics ({', '.join(sorted(set(others)))}): the largest number counts"
+            say("scaler-other-metrics", subject.should(problem, "remove them"))
+        found += await _adapter_links(cluster, subject, spec)
+    return found
+
+
+async def _adapter_links(cluster: Cluster, subject: Subject, spec: Item) -> list[Diagnosis]:
+    """Return whether the API of external metrics has the number that the HPA asks for."""
+    found: list[Diagnosis] = []
+    for metric in spec.get("metrics") or []:
+        if not _ours(metric):
+            continue
+        described = (metric.get("external") or {}).get("metric") or {}
+        labels = ((described.get("selector") or {}).get("matchLabels")) or {}
+        query = urlencode({"labelSelector": ",".join(f"{name}={value}" for name, value in sorted(labels.items()))})
+        path = path_of(_EXTERNAL, str(described.get("name")), subject.key.namespace)
+        failure = await cluster.failure(f"/apis/{_EXTERNAL}")
+        if failure is not None:
+            problem = f"the API of external metrics does not answer: {failure}"
+            change = "install prometheus-adapter or KEDA; kubectl get apiservice v1beta1.external.metrics.k8s.io"
+            found.append(Diagnosis(Link.SCALER, "adapter-missing", subject.must(problem, change)))
+            continue
+        try:
+            answer = await cluster.get(f"{path}?{query}")
+        except ApiError as error:
+            problem = f"the adapter does not answer for {described.get('name')}: {error}"
+            change = (
+                "see the logs of the adapter; a cluster has one adapter for external metrics: where it is KEDA, use a "
+                "ScaledObject instead of an HPA of your own"
+            )
+            found.append(Diagnosis(Link.SCALER, "adapter-failing", subject.must(problem, change)))
+            continue
+        items: list[Any] = list((answer or {}).get("items") or [])
+        if answer is not None and not items:
+            problem = f"the adapter has no {described.get('name')} with {labels}"
+            change = "compare the selector with the labels of the series in Prometheus, and the rule of the adapter"
+            found.append(Diagnosis(Link.SCALER, "adapter-empty", subject.must(problem, change)))
+    return found
+
+
+def _ours(metric: Item) -> bool:
+    return str(((metric.get("external") or {}).get("metric") or {}).get("name") or "") == DESIRED or str(
+        ((metric.get("external") or {}).get("metric") or {}).get("name") or ""
+    ).startswith("s0-prometheus")
+
+
+def replica_links(view: VariantView) -> Iterator[Diagnosis]:
+    """Yield whether the target has the desired number, if nothing else explains that it has not."""
+    desired, target = view.desired, view.target
+    if desired is None or target is None:
+        return
+    spec = int((target.get("spec") or {}).get("replicas", 1) or 0)
+    if spec == desired:
+        return
+    kind, name = view.reference
+    subject = Subject(kind, Key(view.subject.key.namespace, name))
+    problem = f"has {spec} replicas, and {desired} are desired"
+    change = "see the findings about its scaler; a scaler needs up to a minute, and a shrink its window"
+    yield Diagnosis(Link.REPLICAS, "not-followed", subject.should(problem, change))

@@ -1,0 +1,152 @@
+"""The fast lane: between two cycles, a look every few seconds at the requests in progress of each model.
+
+A cycle asks Prometheus for all that a decision needs. The fast lane sends one query (one for every hundred namespaces),
+for two gauges, and compares the
+sum of each model with what its replicas carry, as the last cycle has computed it. When a model has more, or soon will
+at the pace of its rise, the next cycle begins at once. A rise counts if it is more than chance. So growth does not wait
+for the end of the interval, and the steady cost is that one query. A query that fails wakes nothing: the cycle finds
+out what is wrong.
+
+There is no look while a cycle runs, or in the second before one, because the cycle reads the same gauges. The next
+look comes half an interval after the cycle began, because the cycle may have seen only the beginning of a rise. A load
+is noticed after an interval plus one second at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Final, NoReturn, Protocol
+
+from wva import log
+from wva.clock import Clock
+from wva.collect import queries
+from wva.model.variant import ModelKey
+from wva.numbers import Real
+from wva.prometheus.answers import PrometheusError, Querier
+
+MORE: Final = 1.1
+"""A model wakes a cycle again only with so many times the requests that woke the last one."""
+_SOON_FULL_SECONDS: Final = 15.0
+"""How far ahead a rise is followed: no replica that is ordered now serves sooner."""
+_CERTAIN: Final = 4.0
+"""A rise is more than chance if it is so many times its standard deviation. A fleet has hundreds of models."""
+_OFTEN_SECONDS: Final = 60.0
+OFTEN: Final = 8
+"""So many cycles may the models of a namespace begin within a minute: a load that swings cannot keep everybody busy."""
+_QUERY_SECONDS: Final = 3.0
+_REQUESTS: Final = Real(0.0, 1e9)
+_SWITCHED_OFF_SECONDS: Final = 60.0
+_SOON_SECONDS: Final = 1.0
+"""A cycle that begins so soon takes the place of a look."""
+_INSTANT_SECONDS: Final = 0.001
+"""A wait that is shorter than this is over."""
+
+_log = log.get("fast_lane")
+
+
+class Wakes(Protocol):
+    """What the fast lane wakes: the optimizer loop."""
+
+    busy: bool
+    began: float
+    due: float
+    ceilings: Mapping[ModelKey, float]
+
+    def wake(self) -> None:
+        """Begin the next cycle now."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FastLane:
+    """Looks every ``seconds()`` between cycles; 0 switches it off."""
+
+    prometheus: Querier
+    optimizer: Wakes
+    seconds: Callable[[], float]
+    clock: Clock
+    busy: bool = field(default=False, init=False)
+    """Whether a look is under way."""
+    _calm: dict[ModelKey, tuple[float, float]] = field(default_factory=dict, init=False)
+    """The last look at which a model needed no cycle: when that was (monotonic seconds), and its requests."""
+    _woken: dict[str, list[float]] = field(default_factory=dict, init=False)
+    """When models of each namespace began a cycle within the last minute (monotonic seconds)."""
+    _told: dict[ModelKey, float] = field(default_factory=dict, init=False)
+    """The requests in progress with which each model has woken a cycle, until it is below its ceiling again."""
+
+    async def run(self) -> NoReturn:
+        """Look until cancelled."""
+        due = self.clock.monotonic()
+        while True:
+            seconds = self.seconds()
+            now = self.clock.monotonic()
+            left = max(due, self.optimizer.began + seconds / 2) - now if seconds else _SWITCHED_OFF_SECONDS
+            if left > _INSTANT_SECONDS:
+                await self.clock.sleep(left)
+                continue
+            calm = False
+            if not self.optimizer.busy and self.optimizer.due - now > _SOON_SECONDS and self.optimizer.ceilings:
+                self.busy = True
+                try:
+                    calm = not await self.look()
+                finally:
+                    self.busy = False
+            due = now + (seconds if calm else seconds / 2)
+
+    async def look(self) -> list[ModelKey]:
+        """Ask once, wake a cycle if it is needed, and return the models that need it."""
+        ceilings = self.optimizer.ceilings
+        found: dict[ModelKey, float] = {}
+        try:
+            async with asyncio.timeout(_QUERY_SECONDS):
+                for chunk in queries.chunks(model.namespace for model in ceilings):
+                    query = queries.in_progress(chunk)
+                    answer = await self.prometheus.query(query.text, name=query.name, at=self.clock.now())
+                    for series in answer.series:
+                        value = None if series.value is None else _REQUESTS.find(series.value[1])
+                        namespace, name = series.metric.namespace, series.metric.model_name
+                        if value is not None and namespace and name:
+                            found[ModelKey(namespace, name)] = value
+        except (PrometheusError, TimeoutError):
+            return []
+        over = list(self._over(found, ceilings))
+        if over:
+            _log.info("cycle_woken", models=[str(model) for model in over[:5]], count=len(over))
+            self.optimizer.wake()
+        return over
+
+    def _over(self, found: Mapping[ModelKey, float], ceilings: Mapping[ModelKey, float]) -> Iterable[ModelKey]:
+        """Yield the models with more requests than their replicas carry, and more than when they last woke a cycle."""
+        now = self.clock.monotonic()
+        for model, ceiling in ceilings.items():
+            requests = found.get(model, 0.0)
+            if requests + _rise(self._calm.get(model), now, requests) * _SOON_FULL_SECONDS <= ceiling:
+                self._calm[model] = now, requests
+                self._told.pop(model, None)
+            elif requests > MORE * self._told.get(model, 0.0) and self._may_wake(model.namespace, now):
+                self._told[model] = requests
+                yield model
+        for known in (self._told, self._calm):
+            for model in known.keys() - ceilings.keys():
+                del known[model]
+        for namespace in self._woken.keys() - {model.namespace for model in ceilings}:
+            del self._woken[namespace]
+
+    def _may_wake(self, namespace: str, now: float) -> bool:
+        """Note that a model of a namespace begins a cycle, unless those of the namespace have begun many lately."""
+        times = [at for at in self._woken.get(namespace, ()) if at > now - _OFTEN_SECONDS]
+        self._woken[namespace] = times
+        may = now in times or len(times) < OFTEN
+        if may and now not in times:
+            times.append(now)
+        return may
+
+
+def _rise(before: tuple[float, float] | None, now: float, requests: float) -> float:
+    """Return by how many requests per second a model has risen since it was calm; 0 if that may be chance."""
+    if before is None or now <= before[0]:
+        return 0.0
+    rise = requests - before[1]
+    return rise / (now - before[0]) if rise > _CERTAIN * sqrt(requests + before[1]) else 0.0

@@ -1,0 +1,190 @@
+"""Why a variant has its number: one document about one decision, from the recording of its cycle.
+
+It has the steps from the demand to the limits, the samples with their age and state, what was ignored and why, who
+limited the number, what the other variants of the model got, and the nearest flips. ``wva explain`` prints it, and the
+controller serves it as JSON. Everything in it comes from the recording, so it can be made again later and elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from wva.decide.flips import INTERVAL_SECONDS, Search, Situation, search
+from wva.model.decision import Decision, Step
+from wva.model.metrics import ReplicaMetrics, Sample, SampleState
+from wva.model.optimizers import Analyzer
+from wva.model.snapshot import Snapshot
+from wva.model.variant import ModelKey, VariantKey
+from wva.publish.recordings import Recording
+
+_SIGNALS: Final = ("kv_usage", "queue_length")
+"""The samples of every replica; those of ``engine`` follow."""
+_DEFAULT_ANALYZER_NAME: Final = "percentage"
+
+
+class ShownSample(Struct, frozen=True):
+    """A sample that the decision stood on, or could not stand on.
+
+    ``of`` is a pod, or the gateway. ``age_seconds`` is its age when the cycle began, None where it has no time.
+    """
+
+    of: str
+    signal: str
+    state: SampleState
+    value: float | None = None
+    age_seconds: float | None = None
+    detail: str = ""
+
+
+class Sibling(Struct, frozen=True):
+    """Another variant of the model, with its number."""
+
+    variant: str
+    accelerator: str
+    cost: float
+    current: int
+    desired: int
+    reason: str
+
+
+class Explanation(Struct, frozen=True):
+    """One decision and what it stands on.
+
+    ``at`` is the time of the cycle in seconds since the epoch. ``steps`` lead from the number before to the number;
+    those with ``limited_by`` name who limited it. ``samples`` are fresh, ``ignored`` are all others, each with the
+    reason in ``detail``. ``notes`` say what could not be read at all. ``changes`` are the smallest changes of an
+    input that give another number; None where they were not asked for.
+    """
+
+    variant: str
+    model: str
+    accelerator: str
+    cost: float
+    at: float
+    desired: int
+    current: int
+    ready: int
+    previous: int | None
+    reason: str
+    message: str
+    source: str
+    analyzer: str
+    steps: tuple[Step, ...]
+    samples: tuple[ShownSample, ...]
+    ignored: tuple[ShownSample, ...]
+    notes: tuple[str, ...]
+    siblings: tuple[Sibling, ...]
+    changes: Search | None
+
+
+def explanation(
+    recording: Recording,
+    key: VariantKey,
+    *,
+    with_changes: bool = True,
+    interval_seconds: float = INTERVAL_SECONDS,
+) -> Explanation | None:
+    """Return why a variant has its number; None when the cycle did not decide on it.
+
+    ``with_changes`` decides again many times, which can take seconds. ``interval_seconds`` is the time between two
+    cycles. A recording without decisions is decided on anew.
+    """
+    snapshot = recording.snapshot
+    situation = Situation(snapshot, recording.memory, recording.policy, recording.now, interval_seconds)
+    decisions = recording.decisions or situation.decisions()
+    decision = next((each for each in decisions if each.key == key), None)
+    if decision is None:
+        return None
+    model = decision.model
+    shown = list(_samples(snapshot, model, recording.now))
+    return Explanation(
+        variant=str(key),
+        model=str(model),
+        accelerator=decision.accelerator,
+        cost=decision.cost,
+        at=recording.now,
+        desired=decision.desired,
+        current=decision.current,
+        ready=sum(replica.variant == key for replica in snapshot.replicas),
+        previous=decision.previous,
+        reason=decision.reason.value,
+        message=decision.message,
+        source=decision.source.value,
+        analyzer=_analyzer(recording, model),
+        steps=decision.steps,
+        samples=tuple([each for each in shown if each.state is SampleState.FRESH]),
+        ignored=tuple([each for each in shown if each.state is not SampleState.FRESH]),
+        notes=tuple(_notes(snapshot, model)),
+        siblings=tuple([_sibling(each) for each in decisions if each.model == model and each.key != key]),
+        changes=search(situation, key) if with_changes else None,
+    )
+
+
+def _analyzer(recording: Recording, model: ModelKey) -> str:
+    """Return the name of the analyzer, and of the compatibility that replaces it."""
+    policy = recording.policy
+    if policy.compatibility is not None:
+        return policy.compatibility.value
+    analyzer = policy.analyzer_for(model)
+    return _DEFAULT_ANALYZER_NAME if analyzer is Analyzer.PERCENTAGE else analyzer.value
+
+
+def _samples(snapshot: Snapshot, model: ModelKey, now: float) -> Iterator[ShownSample]:
+    """Yield every sample of the model's replicas and of its gateway queue."""
+    keys = {variant.key for variant in snapshot.variants if variant.model == model}
+    for replica in snapshot.replicas:
+        if replica.variant in keys:
+            yield from _of_replica(replica, now)
+    for queue in snapshot.queues:
+        if queue.model == model:
+            yield _shown("gateway", "size", queue.size, now)
+
+
+def _of_replica(replica: ReplicaMetrics, now: float) -> Iterator[ShownSample]:
+    for name in _SIGNALS:
+        yield _shown(replica.pod, name, getattr(replica, name), now)
+    engine = replica.engine
+    for name in () if engine is None else engine.__struct_fields__:
+        sample = getattr(engine, name)
+        # A mean over nothing is missing, and says nothing of the pod.
+        if sample.state is not SampleState.MISSING or sample.detail:
+            yield _shown(replica.pod, name, sample, now)
+    if replica.counters is not None:
+        age = now - replica.counters.at
+        yield ShownSample(replica.pod, "finished", SampleState.FRESH, replica.counters.finished, age)
+    elif replica.counters_detail:
+        yield ShownSample(replica.pod, "finished", SampleState.INVALID, detail=replica.counters_detail)
+
+
+def _shown(of: str, signal: str, sample: Sample, now: float) -> ShownSample:
+    age = None if sample.timestamp is None else now - sample.timestamp
+    return ShownSample(of, signal, sample.state, sample.value, age, sample.detail)
+
+
+def _notes(snapshot: Snapshot, model: ModelKey) -> Iterator[str]:
+    """Yield what could not be read."""
+    for failure in snapshot.failures:
+        if model.namespace in failure.namespaces:
+            yield failure.message
+    for entry in snapshot.unread:
+        if entry.model == model:
+            yield entry.message
+    for counts in snapshot.request_counts:
+        if counts.model == model and counts.detail:
+            yield counts.detail
+    if snapshot.inventory_detail:
+        yield snapshot.inventory_detail
+
+
+def _sibling(decision: Decision) -> Sibling:
+    return Sibling(
+        str(decision.key),
+        decision.accelerator,
+        decision.cost,
+        decision.current,
+        decision.desired,
+        decision.reason.value,
+    )

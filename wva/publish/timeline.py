@@ -1,0 +1,158 @@
+"""What the console shows of the last hours: a line of points for each variant, and one for each model.
+
+A point is kept when it differs from the one before, and at least every five minutes, so a quiet fleet keeps few. Points
+are bounded for each line and for all lines together: all lines have the same share. The oldest points go first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Generic, TypeVar
+
+from msgspec import Struct
+
+from wva.decide.failed import Outcome
+from wva.model.decision import Decision
+from wva.model.snapshot import Snapshot
+from wva.model.variant import ModelKey, VariantKey
+
+POINTS_OF_A_LINE: Final = 720
+POINTS_OF_ALL: Final = 200_000
+"""Some 40 MiB."""
+REPEAT_SECONDS: Final = 300.0
+
+
+class VariantPoint(Struct, frozen=True, gc=False, array_like=True):
+    """A variant at a time: ``at`` in seconds since the epoch, then replicas.
+
+    ``limited_by`` names who limits the number, ``held`` says that it is kept for lack of evidence.
+    """
+
+    at: float
+    current: int
+    ready: int
+    desired: int
+    reason: str
+    held: bool = False
+    limited_by: str = ""
+
+
+class ModelPoint(Struct, frozen=True, gc=False, array_like=True):
+    """A model at a time: ``at`` in seconds since the epoch, then its load.
+
+    ``kv`` is the mean used share of the KV caches (0 to 1) and ``waiting`` the requests that wait at the replicas, over
+    those with fresh samples; None where there is none. ``demand``, and what the serving replicas and the desired ones
+    carry, are in requests per second; None where the demand is not known as a rate.
+    """
+
+    at: float
+    kv: float | None
+    waiting: float | None
+    demand: float | None = None
+    serving: float | None = None
+    desired: float | None = None
+
+
+P = TypeVar("P", VariantPoint, ModelPoint)
+K = TypeVar("K", VariantKey, ModelKey)
+
+
+class _Lines(Generic[K, P]):
+    """The lines of one kind."""
+
+    def __init__(self) -> None:
+        self._lines: dict[K, deque[P]] = {}
+
+    def add(self, key: K, point: P) -> None:
+        """Add a point, unless it only repeats the last one."""
+        line = self._lines.setdefault(key, deque())
+        if line and _values(line[-1]) == _values(point) and point.at - line[-1].at < REPEAT_SECONDS:
+            return
+        line.append(point)
+        most = min(POINTS_OF_A_LINE, max(1, POINTS_OF_ALL // len(self._lines)))
+        while len(line) > most:
+            line.popleft()
+
+    def keep(self, keys: set[K]) -> None:
+        """Forget the lines of all others."""
+        for gone in self._lines.keys() - keys:
+            del self._lines[gone]
+
+    def newest(self, key: K) -> P | None:
+        """Return the last point of a line, None without one."""
+        line = self._lines.get(key)
+        return line[-1] if line else None
+
+    def of(self, key: K) -> tuple[P, ...]:
+        """Return the points of a line, the oldest first."""
+        return tuple(self._lines.get(key, ()))
+
+
+class Timeline:
+    """Keeps the lines of all variants and models."""
+
+    def __init__(self) -> None:
+        """Begin without lines."""
+        self._variants: _Lines[VariantKey, VariantPoint] = _Lines()
+        self._models: _Lines[ModelKey, ModelPoint] = _Lines()
+
+    def add(self, snapshot: Snapshot, outcome: Outcome, now: float) -> None:
+        """Add a cycle; variants and models that it does not have are forgotten."""
+        ready: dict[VariantKey, int] = {}
+        for replica in snapshot.replicas:
+            ready[replica.variant] = ready.get(replica.variant, 0) + 1
+        for decision in outcome.decisions:
+            self._variants.add(decision.key, _point(decision, ready.get(decision.key, 0), now))
+        models = {decision.model for decision in outcome.decisions}
+        usages, queues = _samples(snapshot)
+        for model in models:
+            kv, waiting = usages.get(model), queues.get(model)
+            load = outcome.loads.get(model)
+            rates = () if load is None else (load.demand, load.serving, load.desired)
+            share = None if kv is None else sum(kv) / len(kv)
+            self._models.add(model, ModelPoint(now, share, None if waiting is None else sum(waiting), *rates))
+        self._variants.keep({decision.key for decision in outcome.decisions})
+        self._models.keep(models)
+
+    def variant(self, key: VariantKey) -> tuple[VariantPoint, ...]:
+        """Return the points of a variant, the oldest first."""
+        return self._variants.of(key)
+
+    def newest(self, key: ModelKey) -> ModelPoint | None:
+        """Return the last point of a model, None if it has none."""
+        return self._models.newest(key)
+
+    def model(self, key: ModelKey) -> tuple[ModelPoint, ...]:
+        """Return the points of a model, the oldest first."""
+        return self._models.of(key)
+
+
+def _point(decision: Decision, ready: int, now: float) -> VariantPoint:
+    limits = decision.limits
+    return VariantPoint(
+        now,
+        decision.current,
+        ready,
+        decision.desired,
+        decision.reason.value,
+        decision.held,
+        limits[-1].limited_by if limits else "",
+    )
+
+
+def _samples(snapshot: Snapshot) -> tuple[dict[ModelKey, list[float]], dict[ModelKey, list[float]]]:
+    """Return the fresh samples of each model: used shares of KV caches, and waiting requests."""
+    model_of = {variant.key: variant.model for variant in snapshot.variants}
+    usages: dict[ModelKey, list[float]] = {}
+    queues: dict[ModelKey, list[float]] = {}
+    for replica in snapshot.replicas:
+        model = model_of.get(replica.variant)
+        for found, sample in ((usages, replica.kv_usage), (queues, replica.queue_length)):
+            value = sample.fresh_value
+            if model is not None and value is not None:
+                found.setdefault(model, []).append(value)
+    return usages, queues
+
+
+def _values(point: VariantPoint | ModelPoint) -> tuple[object, ...]:
+    return tuple([getattr(point, name) for name in point.__struct_fields__[1:]])

@@ -1,0 +1,317 @@
+"""The numbers of a report: those of each variant on each day, and their sums.
+
+A day of a variant without samples has no numbers: it is never a zero, and sums do not have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import reduce
+from operator import add, or_
+from typing import Any, Final, TypeVar
+
+from wva.model.variant import VariantKey
+from wva.publish.shadow import REAL, SHADOW
+
+DAY_SECONDS: Final = 86400
+MOST_DAYS: Final = 92
+"""A quarter."""
+_WHOLE: Final = 0.98
+"""A day counts as seen in full from this share of its time on: a restart of the controller leaves a small gap."""
+_HOUR_SECONDS: Final = 3600.0
+
+CAVEAT: Final = (
+    "Shadow mode does not change the world. Each number of WVA is its answer to the world as it was; other replicas "
+    "would have changed it. So the first difference of a variant is certain, and a sum is an estimate."
+)
+LATE: Final = (
+    "Late requests came while the load was above what the replicas carry within the targets. Fitted engines estimate "
+    "them. The error is how many more one standard error more load would have made."
+)
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A number of the fleet that really ran, and of the one that WVA would have run."""
+
+    real: float
+    shadow: float
+
+    @property
+    def difference(self) -> float:
+        """What WVA would have added."""
+        return self.shadow - self.real
+
+    def __add__(self, other: Pair) -> Pair:
+        """Add both numbers."""
+        return Pair(self.real + other.real, self.shadow + other.shadow)
+
+    def __sub__(self, other: Pair) -> Pair:
+        """Subtract both numbers."""
+        return Pair(self.real - other.real, self.shadow - other.shadow)
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Estimated late requests, and how many more there would be with one standard error more load."""
+
+    requests: Pair
+    error: float
+
+    def __add__(self, other: Late) -> Late:
+        """Add the requests and the errors: the errors of two hours have the same causes."""
+        return Late(self.requests + other.requests, self.error + other.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The numbers of some time: the hours that were seen, GPU-hours, cost (unit of ``variantCost`` times hours).
+
+    ``late`` is None if nobody knows whether requests were late.
+    """
+
+    hours: float
+    gpu_hours: Pair
+    cost: Pair
+    late: Late | None
+
+    def __add__(self, other: Figures) -> Figures:
+        """Add all numbers; late requests that are not known add nothing."""
+        known = [each for each in (self.late, other.late) if each is not None]
+        late = None if not known else known[0] if len(known) == 1 else known[0] + known[1]
+        return Figures(self.hours + other.hours, self.gpu_hours + other.gpu_hours, self.cost + other.cost, late)
+
+    def __or__(self, other: Figures) -> Figures:
+        """Add the numbers of another variant in the same time, so that the hours are those of the longer one."""
+        return replace(self + other, hours=max(self.hours, other.hours))
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A day: seconds since the epoch at its begin, and at its end. The end of today is now."""
+
+    start: float
+    end: float
+
+    @property
+    def name(self) -> str:
+        """The date, and the end of a day that is not over."""
+        try:
+            date, until = (datetime.fromtimestamp(each, UTC) for each in (self.start, self.end))
+        except (OverflowError, OSError, ValueError):  # a recording from elsewhere may be of any year
+            return f"{self.start:.0f} s"
+        return f"{date:%Y-%m-%d}" + (f" until {until:%H:%M}" if self.end - self.start < DAY_SECONDS else "")
+
+
+def days_until(now: float, count: int) -> tuple[Day, ...]:
+    """Return the day of ``now`` (seconds since the epoch), which ends then, and those before it: so many in all.
+
+    An instant at midnight belongs to the day before, as in a window of Prometheus.
+    """
+    last = start_of(now)
+    starts = [last - DAY_SECONDS * back for back in reversed(range(count))]
+    return tuple(Day(start, min(start + DAY_SECONDS, now)) for start in starts)
+
+
+def start_of(now: float) -> float:
+    """Return the begin of the day in which an instant is, in seconds since the epoch."""
+    start = now // DAY_SECONDS * DAY_SECONDS
+    return start if now > start else start - DAY_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a table; ``figures`` is None without samples."""
+
+    name: str
+    figures: Figures | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Lines with a title and their sum."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+    @property
+    def sum(self) -> Figures | None:
+        """The sum of the lines with samples; None if there is none."""
+        return total(line.figures for line in self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The numbers of each variant on each day of which there are samples.
+
+    ``source`` says where they come from, ``models`` which model a variant serves, if that is known.
+    """
+
+    source: str
+    days: tuple[Day, ...]
+    figures: Mapping[VariantKey, Mapping[Day, Figures]]
+    models: Mapping[VariantKey, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def span(self) -> str:
+        """The first and the last day."""
+        names = [day.name for day in self.days]
+        return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+    @property
+    def sum(self) -> Figures | None:
+        """The sum of all."""
+        return self.overall.sum
+
+    @property
+    def overall(self) -> Table:
+        """All variants by day."""
+        lines = [Line(day.name, together(each.get(day) for each in self.figures.values())) for day in self.days]
+        return Table("all variants", tuple(lines))
+
+    def tables(self) -> Iterator[Table]:
+        """Yield the sum of all variants by day, the sums by model, and each variant by day."""
+        if len(self.figures) > 1:
+            yield self.overall
+        by_model = self._by_model()
+        if 1 < len(by_model) < len(self.figures):
+            yield Table("by model", tuple(Line(name, figures) for name, figures in by_model.items()))
+        for key in sorted(self.figures):
+            model = self.models.get(key)
+            of_model = f" (model {model})" if model else ""
+            lines = [Line(day.name, self.figures[key].get(day)) for day in self.days]
+            yield Table(f"{key}{of_model}", tuple(lines))
+
+    def _by_model(self) -> dict[str, Figures]:
+        groups = _grouped(self.figures, lambda key: f"{self.models.get(key) or 'unknown model'} in {key.namespace}")
+        found = {}
+        for name, keys in groups.items():
+            figures = together(total(self.figures[key].values()) for key in keys)
+            if figures is not None:
+                found[name] = figures
+        return found
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what a reader has to know: what the numbers are not, and what is missing."""
+        yield CAVEAT
+        yield LATE
+        cells = [(day, each.get(day)) for each in self.figures.values() for day in self.days]
+        missing = sum(figures is None for _, figures in cells)
+        if missing:
+            yield f"{missing} of {len(cells)} days of variants have no samples, and the sums do not have these days."
+        partly = sum(
+            figures is not None and figures.hours < _WHOLE * (day.end - day.start) / _HOUR_SECONDS
+            for day, figures in cells
+        )
+        if partly:
+            yield (
+                f"{partly} of {len(cells)} days of variants were seen in part. Their numbers are those of the hours "
+                "seen."
+            )
+        if any(figures is not None and figures.late is None for _, figures in cells):
+            yield (
+                "A - among the late requests: there is no estimate. It needs the analyzer demand or queueing, and is "
+                "with the first variant of a model."
+            )
+        yield from self.notes
+
+    def headline(self) -> str:
+        """Return the sum in one sentence."""
+        found = self.sum
+        if found is None:
+            return "There are no samples of any variant in shadow mode."
+        gpus, cost = found.gpu_hours, found.cost
+        text = (
+            f"WVA would have run {number(gpus.shadow)} GPU-hours; {number(gpus.real)} really ran{_share(gpus)}. "
+            f"It would have cost {number(cost.shadow)}; the real cost was {number(cost.real)}{_share(cost)}."
+        )
+        if found.late is not None:
+            late = found.late.requests
+            error = number(found.late.error)
+            text += (
+                f" {number(late.shadow)} ± {error} requests would have been late; really it was {number(late.real)} ± "
+                f"{error}."
+            )
+        return text
+
+    def document(self) -> dict[str, Any]:
+        """Return the report for programs."""
+        return {
+            "source": self.source,
+            "headline": self.headline(),
+            "sum": _document(self.sum),
+            "days": [
+                {"day": line.name, "from": day.start, "to": day.end, "sum": _document(line.figures)}
+                for day, line in zip(self.days, self.overall.lines, strict=True)
+            ],
+            "models": [{"model": name, "sum": _document(figures)} for name, figures in self._by_model().items()],
+            "variants": [
+                {
+                    "namespace": key.namespace,
+                    "name": key.name,
+                    "model": self.models.get(key),
+                    "sum": _document(total(days.values())),
+                    "days": [{"day": day.name, "sum": _document(days.get(day))} for day in self.days],
+                }
+                for key, days in sorted(self.figures.items(), key=lambda item: item[0])
+            ],
+            "notes": list(self.remarks()),
+        }
+
+
+def total(found: Iterable[Figures | None]) -> Figures | None:
+    """Return the sum of the figures of several times that are known; None if none is."""
+    known = [each for each in found if each is not None]
+    return reduce(add, known) if known else None
+
+
+def together(found: Iterable[Figures | None]) -> Figures | None:
+    """Return the sum of the figures of several variants that are known; None if none is."""
+    known = [each for each in found if each is not None]
+    return reduce(or_, known) if known else None
+
+
+def number(value: float) -> str:
+    """Return a number for people: two digits after the point for small ones."""
+    return f"{value:,.2f}" if abs(value) < 10 else f"{value:,.1f}"  # noqa: PLR2004 - one digit before the point
+
+
+def signed(value: float) -> str:
+    """Return a difference for people, with its sign; a difference that rounds to nothing has none."""
+    text = number(abs(value))
+    return text if float(text.replace(",", "")) == 0 else f"{'-' if value < 0 else '+'}{text}"
+
+
+def _share(pair: Pair) -> str:
+    if pair.real <= 0:
+        return ""
+    percent = round(100 * pair.difference / pair.real)
+    return f" ({percent:+d} %)" if percent else " (the same)"
+
+
+def _grouped(keys: Iterable[VariantKey], name: Callable[[VariantKey], K]) -> dict[K, Sequence[VariantKey]]:
+    groups: dict[K, list[VariantKey]] = {}
+    for key in sorted(keys):
+        groups.setdefault(name(key), []).append(key)
+    return dict(groups)
+
+
+def _document(figures: Figures | None) -> dict[str, Any] | None:
+    if figures is None:
+        return None
+    late = figures.late
+    return {
+        "hours": figures.hours,
+        "gpu_hours": _both(figures.gpu_hours),
+        "cost": _both(figures.cost),
+        "late_requests": None if late is None else _both(late.requests) | {"error": late.error},
+    }
+
+
+def _both(pair: Pair) -> dict[str, float]:
+    return {REAL: pair.real, SHADOW: pair.shadow, "difference": pair.difference}

@@ -1,0 +1,113 @@
+"""A report from Prometheus: the growth of the counters of shadow mode, day by day.
+
+Each process of the controller has counters of its own, which begin at 0. Only those of the leader grow, and only the
+leader shows them. So the growth is taken for each series, where a restart is seen, and then summed over the processes.
+A process that two jobs scrape counts once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from wva.model.variant import VariantKey
+from wva.numbers import Real
+from wva.prometheus.answers import RangeQuerier, RangeSeries
+from wva.publish.shadow import REAL, SHADOW
+from wva.report.days import Day, Figures, Late, Pair, Report, days_until
+
+TIMEOUT_SECONDS: Final = 60.0
+"""Of one query."""
+_SHORTEST_SECONDS: Final = 1.0
+"""A window has at least this length: PromQL knows none of nothing."""
+
+_HOURS: Final = "wva_shadow_hours_total"
+_GPU_HOURS: Final = "wva_shadow_gpu_hours_total"
+_COST: Final = "wva_shadow_cost_total"
+_LATE: Final = "wva_shadow_late_requests_total"
+_LATE_ERROR: Final = "wva_shadow_late_requests_error_total"
+_COUNTERS: Final = (_HOURS, _GPU_HOURS, _COST, _LATE, _LATE_ERROR)
+_VARIANT: Final = "namespace, exported_namespace, variant_name"
+"""The namespace of a variant is in ``exported_namespace`` where the target has a ``namespace`` of its own."""
+_AMOUNT: Final = Real(0.0, 1e15)
+
+_ByFleet = Mapping[VariantKey, Mapping[str, float]]
+
+
+def growth(counter: str, seconds: float) -> str:
+    """Return the PromQL of the growth of a counter within so many seconds, by variant and fleet."""
+    one = f"max by ({_VARIANT}, fleet, pod, instance) (increase({counter}[{seconds:.0f}s]))"
+    return f"sum by ({_VARIANT}, fleet) ({one})"
+
+
+def served(seconds: float) -> str:
+    """Return the PromQL of the model that each variant served within so many seconds."""
+    return f"max by ({_VARIANT}, model_name) (last_over_time(wva_variant_cost[{seconds:.0f}s]))"
+
+
+async def from_prometheus(
+    source: RangeQuerier, *, days: int, now: float, address: str, takes: Callable[[VariantKey], bool]
+) -> Report:
+    """Return the report on the day of ``now`` (seconds since the epoch) and the days before it: so many in all.
+
+    One query runs at a time. Only variants that ``takes`` names are in it. Raises PrometheusError.
+    """
+    counted = days_until(now, days)
+    figures: dict[VariantKey, dict[Day, Figures]] = {}
+    models: dict[VariantKey, str] = {}
+    for day in counted:
+        seconds = max(day.end - day.start, _SHORTEST_SECONDS)
+        grown = {counter: _by_fleet(await _ask(source, growth(counter, seconds), day)) for counter in _COUNTERS}
+        for key in filter(takes, grown[_HOURS]):
+            found = _figures(key, grown)
+            if found is not None:
+                figures.setdefault(key, {})[day] = found
+        for series in await _ask(source, served(seconds), day):
+            models[_key(series)] = series.metric.get("model_name", "")
+    return Report(f"Prometheus {address}", counted, figures, {key: models[key] for key in figures if key in models})
+
+
+async def _ask(source: RangeQuerier, text: str, day: Day) -> tuple[RangeSeries, ...]:
+    async with asyncio.timeout(TIMEOUT_SECONDS + 1.0):
+        return await source.query_range(
+            text,
+            name="shadow_report",
+            start=day.end,
+            end=day.end,
+            step_seconds=_SHORTEST_SECONDS,
+            timeout_seconds=TIMEOUT_SECONDS,
+        )
+
+
+def _key(series: RangeSeries) -> VariantKey:
+    labels = series.metric
+    namespace = labels.get("exported_namespace") or labels.get("namespace", "")
+    return VariantKey(namespace, labels.get("variant_name", ""))
+
+
+def _by_fleet(found: tuple[RangeSeries, ...]) -> _ByFleet:
+    """Return the values by variant and fleet. A value that no counter can grow by is none."""
+    values: dict[VariantKey, dict[str, float]] = {}
+    for series in found:
+        amount = _AMOUNT.find(series.values[-1][1]) if series.values else None
+        if amount is not None:
+            of_key, fleet = values.setdefault(_key(series), {}), series.metric.get("fleet", "")
+            of_key[fleet] = of_key.get(fleet, 0.0) + amount
+    return values
+
+
+def _figures(key: VariantKey, grown: Mapping[str, _ByFleet]) -> Figures | None:
+    """Return the numbers of a variant; None if one that must be there is not, or no time was counted."""
+    hours = grown[_HOURS][key].get("", 0.0)
+    gpu_hours, cost, late = (_pair(grown[counter].get(key, {})) for counter in (_GPU_HOURS, _COST, _LATE))
+    if hours <= 0.0 or gpu_hours is None or cost is None:
+        return None
+    error = grown[_LATE_ERROR].get(key, {}).get("")
+    return Figures(hours, gpu_hours, cost, None if late is None or error is None else Late(late, error))
+
+
+def _pair(fleets: Mapping[str, float]) -> Pair | None:
+    if REAL not in fleets or SHADOW not in fleets:
+        return None
+    return Pair(fleets[REAL], fleets[SHADOW])

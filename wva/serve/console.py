@@ -1,0 +1,246 @@
+"""The console: a page that shows the fleet, and what it is drawn from.
+
+The page, its style and its script are the same for everybody and are served to everybody. What they show comes from
+``/v1/overview``, ``/v1/timeline/NAMESPACE`` and ``/v1/stream``, each behind the right to ``list`` VariantAutoscalings,
+and from ``/v1/explain``. A client that lists one namespace sees nothing of the others, so it sees its quotas of GPUs
+and not what the nodes have. The stream sends an event after each cycle, so that the page asks again at once. It carries
+the time alone. Nothing is loaded from elsewhere: the policy of the page forbids it, and forbids markup made of text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Any, Final
+
+from aiohttp import web
+
+from wva.api.meta import Condition
+from wva.model.decision import Decision
+from wva.model.snapshot import Snapshot
+from wva.model.variant import ModelKey, VariantKey
+from wva.publish.recent import RecentCycles
+from wva.publish.recordings import Recording
+from wva.publish.shadow import Account, rows
+from wva.publish.timeline import Timeline
+from wva.serve.gate import plain
+from wva.serve.http import EventStream
+from wva.serve.pages import OPEN, Page, json_answer
+from wva.serve.reviews import Right
+
+OVERVIEW_PATH: Final = "/v1/overview"
+STREAM_PATH: Final = "/v1/stream"
+TIMELINE_PREFIX: Final = "/v1/timeline/"
+_ASSETS: Final = {
+    "/": ("console.html", "text/html"),
+    "/console.js": ("console.js", "text/javascript"),
+    "/console.css": ("console.css", "text/css"),
+    "/console.svg": ("console.svg", "image/svg+xml"),
+}
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": _POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+}
+MOST_STREAMS: Final = 32
+"""A page that gets no stream asks again every few seconds, so the connections are left for its questions."""
+_QUIET_SECONDS: Final = 15.0
+"""A comment each so often tells both sides that the other one is there."""
+
+
+class ConsolePages:
+    """Finds and answers these pages."""
+
+    def __init__(
+        self,
+        recent: RecentCycles,
+        timeline: Timeline,
+        *,
+        elsewhere: Callable[[], str],
+        shadow: Callable[[VariantKey], bool],
+        accounts: Callable[[VariantKey], Account | None],
+        conditions: Callable[[VariantKey], Sequence[Condition]],
+    ) -> None:
+        """Answer from ``recent`` and ``timeline``. ``elsewhere`` says why this process has no decisions.
+
+        ``accounts`` has what a variant in shadow mode would have cost, ``conditions`` those of its status.
+        """
+        self._recent = recent
+        self._timeline = timeline
+        self._elsewhere = elsewhere
+        self._shadow = shadow
+        self._accounts = accounts
+        self._conditions = conditions
+        self._streams = 0
+        self._texts = {
+            path: (files("wva.serve").joinpath("assets", name).read_bytes(), kind)
+            for path, (name, kind) in _ASSETS.items()
+        }
+
+    def __call__(self, request: web.BaseRequest) -> Page | None:
+        """Return the page that a request asks for."""
+        path = request.path
+        if path in self._texts:
+            return Page(OPEN, partial(self._asset, *self._texts[path]))
+        if path == OVERVIEW_PATH:
+            return Page(Right("list", namespace=_namespace(request)), self._overview)
+        if path == STREAM_PATH:
+            return Page(Right("list", namespace=_namespace(request)), self._stream)
+        namespace = path.removeprefix(TIMELINE_PREFIX)
+        if path.startswith(TIMELINE_PREFIX) and namespace and "/" not in namespace:
+            return Page(Right("list", namespace=namespace), partial(self._lines, namespace))
+        return None
+
+    async def _asset(self, body: bytes, kind: str, _: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=body, content_type=kind, charset="utf-8", headers=_HEADERS)
+
+    async def _overview(self, request: web.BaseRequest) -> web.StreamResponse:
+        elsewhere, newest = self._elsewhere(), self._recent.newest
+        if elsewhere or newest is None:
+            words = elsewhere or "no cycle has run yet"
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, f"no decisions here: {words}")
+        return json_answer(self._document(newest, _namespace(request)))
+
+    def _document(self, newest: Recording, namespace: str) -> dict[str, Any]:
+        """Return models with their variants, and the GPUs as far as WVA counts them.
+
+        An empty ``namespace`` means all.
+        """
+        ready: dict[VariantKey, int] = {}
+        for replica in newest.snapshot.replicas:
+            ready[replica.variant] = ready.get(replica.variant, 0) + 1
+        models: dict[ModelKey, list[Decision]] = {}
+        for decision in newest.decisions:
+            if namespace in ("", decision.model.namespace):
+                models.setdefault(decision.model, []).append(decision)
+        return {
+            "at": newest.now,
+            "models": [
+                {
+                    "namespace": model.namespace,
+                    "model": model.model_id,
+                    "load": self._load(model),
+                    "variants": [self._variant(decision, ready.get(decision.key, 0)) for decision in decisions],
+                }
+                for model, decisions in sorted(models.items())
+            ],
+            "gpus": _gpus(newest.snapshot, namespace),
+        }
+
+    def _load(self, model: ModelKey) -> dict[str, float | None] | None:
+        last = self._timeline.newest(model)
+        return None if last is None else {name: getattr(last, name) for name in last.__struct_fields__[1:]}
+
+    def _variant(self, decision: Decision, ready: int) -> dict[str, Any]:
+        shadow = self._shadow(decision.key)
+        account = self._accounts(decision.key) if shadow else None
+        return {
+            "namespace": decision.key.namespace,
+            "name": decision.key.name,
+            "accelerator": decision.accelerator,
+            "cost": decision.cost,
+            "current": decision.current,
+            "ready": ready,
+            "desired": decision.desired,
+            "reason": decision.reason.value,
+            "message": decision.message,
+            "held": decision.held,
+            "limited_by": decision.limits[-1].limited_by if decision.limits else "",
+            "shadow": shadow,
+            "regret": None if account is None else _sums(account),
+            "conditions": [
+                {
+                    "type": each.type,
+                    "status": each.status,
+                    "reason": each.reason,
+                    "message": each.message,
+                    "since": each.last_transition_time,
+                }
+                for each in self._conditions(decision.key)
+            ],
+        }
+
+    async def _lines(self, namespace: str, request: web.BaseRequest) -> web.StreamResponse:
+        newest = self._recent.newest
+        model = ModelKey(namespace, request.query.get("model", ""))
+        decisions = () if newest is None else newest.decisions
+        keys = [decision.key for decision in decisions if decision.model == model]
+        if not keys:
+            return plain(HTTPStatus.NOT_FOUND, "no such model in this namespace")
+        return json_answer(
+            {
+                "model": self._timeline.model(model),
+                "variants": {key.name: self._timeline.variant(key) for key in keys},
+            }
+        )
+
+    async def _stream(self, _: web.BaseRequest) -> web.StreamResponse:
+        if self._streams >= MOST_STREAMS:
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST_STREAMS} streams are open: no more", Retry_After="15")
+        return EventStream(self._events())
+
+    async def _events(self) -> AsyncGenerator[bytes]:
+        """Yield an event for each cycle, and a comment where none comes for a while."""
+        self._streams += 1
+        try:
+            yield b": wva\n\n"
+            while True:
+                try:
+                    async with asyncio.timeout(_QUIET_SECONDS):
+                        at = await self._recent.next()
+                except TimeoutError:
+                    yield b": quiet\n\n"
+                else:
+                    yield f"event: cycle\ndata: {at}\n\n".encode()
+        finally:
+            self._streams -= 1
+
+
+def _gpus(snapshot: Snapshot, namespace: str) -> dict[str, Any]:
+    """Return the pools of all namespaces for a client that may see all, and the quotas of those that it may see.
+
+    ``counted`` tells whether there is an inventory, ``problem`` why there is none although one is needed.
+    """
+    inventory = snapshot.inventory
+    pools = () if inventory is None or namespace else inventory.pools
+    quotas = () if inventory is None else inventory.quotas
+    return {
+        "counted": inventory is not None,
+        "problem": snapshot.inventory_detail,
+        "pools": [
+            {"accelerator": pool.accelerator, "capacity": pool.capacity, "used": pool.used, "free": pool.free}
+            for pool in pools
+        ],
+        "quotas": [
+            {
+                "namespace": quota.namespace,
+                "name": quota.name,
+                "resource": quota.resource,
+                "capacity": quota.hard,
+                "used": quota.used,
+                "free": quota.free,
+            }
+            for quota in quotas
+            if namespace in ("", quota.namespace)
+        ],
+    }
+
+
+def _sums(account: Account) -> dict[str, dict[str, float]]:
+    """Return the sums of a shadow: by the name of their series, then by fleet (empty where a series has none)."""
+    sums: dict[str, dict[str, float]] = {}
+    for name, value, labels in rows(account):
+        sums.setdefault(name, {})[labels.get("fleet", "")] = value
+    return sums
+
+
+def _namespace(request: web.BaseRequest) -> str:
+    return request.query.get("namespace", "")
