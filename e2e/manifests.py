@@ -194,9 +194,12 @@ def quota(name: str, *, namespace: str, gpus: int) -> Body:
     }
 
 
-def scaled_object(variant: ManifestedVariant, *, namespace: str, url: str, target: TargetLabels) -> Body:
-    """Describe a ScaledObject that applies the number of a variant, from the controller that is ``target``, at once.
+def scaled_object(
+    variant: ManifestedVariant, *, namespace: str, url: str, target: TargetLabels, down_seconds: int = 0
+) -> Body:
+    """Describe a ScaledObject that applies the number of a variant, from the controller that is ``target``.
 
+    It adds replicas at once, and removes them when the number has asked for fewer for ``down_seconds``.
     KEDA must take a missing number for an error. If KEDA took it for 0, it would scale the workload down.
     """
     selector = f'variant_name="{variant.name}",exported_namespace="{namespace}",{target.matchers}'
@@ -207,7 +210,7 @@ def scaled_object(variant: ManifestedVariant, *, namespace: str, url: str, targe
         "activationThreshold": "0",
         "ignoreNullValues": "false",
     }
-    behavior = {"scaleUp": _AT_ONCE, "scaleDown": _AT_ONCE}
+    behavior = {"scaleUp": _AT_ONCE, "scaleDown": {**_AT_ONCE, "stabilizationWindowSeconds": down_seconds}}
     return {
         "apiVersion": "keda.sh/v1alpha1",
         "kind": "ScaledObject",

@@ -132,14 +132,19 @@ class Scene:
             item = manifests.variant_autoscaling(variant, namespace=self.namespace, instance=self.instance)
             self.api.apply(item)
 
-    def scale_by_keda(self, *variants: ManifestedVariant, trigger: Callable[[str], Body] | None = None) -> None:
+    def scale_by_keda(
+        self, *variants: ManifestedVariant, trigger: Callable[[str], Body] | None = None, down_seconds: int = 0
+    ) -> None:
         """Create the ScaledObjects that apply the published numbers.
 
         KEDA reads them from Prometheus, or by the ``trigger`` of a variant; then its polling interval is the default.
+        Replicas go after ``down_seconds`` with a smaller number.
         """
         for variant in variants:
             url = self.plane.prometheus_api.url
-            item = manifests.scaled_object(variant, namespace=self.namespace, url=url, target=self.target)
+            item = manifests.scaled_object(
+                variant, namespace=self.namespace, url=url, target=self.target, down_seconds=down_seconds
+            )
             if trigger is not None:
                 del item["spec"]["pollingInterval"]
                 item["spec"]["triggers"] = [trigger(variant.name)]

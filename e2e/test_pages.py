@@ -91,13 +91,20 @@ def test_the_commands_of_the_other_pages_run(reader: PageReader):
 
 
 def _bare(api: KubernetesApi) -> bool:
-    """Tell whether all variants and namespaces of earlier tests are gone; False while the kind is not served yet."""
+    """Tell whether all variants and namespaces of earlier tests are gone; False while the kind is not served yet.
+
+    A namespace that is deleted while the API server starts again may leave its variants behind: Kubernetes deletes the
+    kinds that are served at that moment. These variants are deleted here.
+    """
     try:
         variants = api.list("VariantAutoscaling")
     except RefusedRequestError as error:
         if error.status != HTTPStatus.TOO_MANY_REQUESTS:
             raise
         return False
+    for metadata in [each["metadata"] for each in variants]:
+        if api.find("Namespace", metadata["namespace"]) is None:
+            api.delete("VariantAutoscaling", metadata["name"], namespace=metadata["namespace"])
     return not variants and all(api.find("Namespace", name) is None for name in NAMESPACES)
 
 

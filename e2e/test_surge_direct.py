@@ -1,6 +1,7 @@
 """The surge of ``test_surge``, by who applies the decision: what the users get from each way, and how soon it comes.
 
 Namespaces side by side see the same load. Their controllers decide the same way, and what applies the numbers differs.
+All ways remove replicas after the same time, that of the samples in ``deploy/samples``.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from e2e.test_surge import (
 
 VARIANTS = (A100, H100)
 INTERVAL = "15s"
+DOWN_SECONDS = 60
 DECIDED_SECONDS = 6.0
 LOOK_SECONDS = 0.5
 """How late the history may notice a number."""
@@ -55,7 +57,7 @@ WAYS = {
     POLLING: Way(),
     "direct": Way(
         keda=False,
-        annotations={"wva.llmd.ai/actuation": "direct"},
+        annotations={"wva.llmd.ai/actuation": "direct", "wva.llmd.ai/scale-down-window": f"{DOWN_SECONDS}s"},
         environment={"WVA_DIRECT_ACTUATION": "true"},
     ),
     "keda-push": Way(push=True, annotations={"wva.llmd.ai/actuation": "keda-push"}),
@@ -89,7 +91,8 @@ class Run(Side):
             scene.api.apply(item)
         flags = [] if self.push is None else self.push.flags()
         if self.way.keda:
-            scene.scale_by_keda(*VARIANTS, trigger=None if self.push is None else self.push.trigger)
+            trigger = None if self.push is None else self.push.trigger
+            scene.scale_by_keda(*VARIANTS, trigger=trigger, down_seconds=DOWN_SECONDS)
         scene.start_controller(*flags, environment=dict(self.way.environment))
 
     def requests(self) -> list[tuple[float, float]]:

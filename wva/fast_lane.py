@@ -1,11 +1,10 @@
 """The fast lane: between two cycles, a look every few seconds at the requests in progress of each model.
 
-A cycle asks Prometheus for all that a decision needs. The fast lane sends one query (one for every hundred namespaces),
-for two gauges, and compares the
-sum of each model with what its replicas carry, as the last cycle has computed it. When a model has more, or soon will
-at the pace of its rise, the next cycle begins at once. A rise counts if it is more than chance. So growth does not wait
-for the end of the interval, and the steady cost is that one query. A query that fails wakes nothing: the cycle finds
-out what is wrong.
+A cycle asks Prometheus for all that a decision needs. The fast lane sends one query (one for every hundred namespaces)
+for two gauges. It compares the sum of each model with what its replicas carry, as the last cycle has computed it. When
+a model has more, or soon will at the pace of its rise, the next cycle begins at once. A rise counts if it is more than
+chance. So growth does not wait for the end of the interval, and the steady cost is that one query. A query that fails
+wakes nothing: the cycle finds out what is wrong.
 
 There is no look while a cycle runs, or in the second before one, because the cycle reads the same gauges. The next
 look comes half an interval after the cycle began, because the cycle may have seen only the beginning of a rise. A load

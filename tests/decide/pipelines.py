@@ -244,8 +244,16 @@ def inventories(draw: st.DrawFn) -> Inventory:
     for name in draw(st.sampled_from([("A100",), ("A100", "H100"), ()])):
         capacity = draw(st.integers(0, 30))
         pools.append(AcceleratorPool(name, capacity, draw(st.integers(0, capacity))))
-    quota = st.builds(GpuQuota, namespaces, st.just("nvidia.com/gpu"), st.integers(0, 20), st.integers(0, 10))
-    return Inventory.of(pools, draw(st.lists(quota, max_size=2)))
+    quota = st.builds(
+        GpuQuota,
+        namespaces,
+        st.just("nvidia.com/gpu"),
+        st.integers(0, 20),
+        st.integers(0, 10),
+        st.sampled_from(["team", "stage"]),
+    )
+    # Names are unique in a namespace.
+    return Inventory.of(pools, draw(st.lists(quota, max_size=2, unique_by=lambda each: (each.namespace, each.name))))
 
 
 counts_of_pods = st.sampled_from(

@@ -1,6 +1,7 @@
 """The nearest flips: deciding again confirms each, and no smaller step of its input gives another number.
 
-A thousand examples of each property: ``FLIPS=1000 pytest --timeout=7200 tests/decide/test_flips.py``.
+A thousand examples of each property:
+``FLIPS=1000 pytest --timeout=7200 -o faulthandler_timeout=0 tests/decide/test_flips.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from tests.builders import NOW, policy, replica, sample, variant
 from tests.decide.pipelines import KINDS, cycles_of
 from tests.decide.strategies import cycles
 from tests.publish import samples
-from wva.decide.flips import Change, Input, Situation, changed, ladders, search
+from wva.config.declare import declarations
+from wva.config.keys import QueueingFields, SaturationFields
+from wva.decide.flips import KEYS, Change, Input, Situation, changed, ladders, search
 from wva.decide.pipeline import conclude
 from wva.model.inventory import NVIDIA_GPU, AcceleratorPool, GpuQuota, Inventory
 from wva.model.memory import DemandMemory, Memory, PodMemory, VariantDemand
@@ -128,10 +131,10 @@ def test_more_load_flips_at_the_threshold():
 
 
 def test_a_threshold_flips_in_the_unit_of_the_entry():
-    """The words name the field, the value that is in force, and the one that would have been needed."""
+    """The words name the key of the ConfigMap, the value that is in force, and the one that would have been needed."""
     found = flip(search(situation(replicas=[replica(kv=0.68)]), A), Input.SETTING, -1)
     assert found.change.of == "kv_cache_threshold"
-    assert found.change.words.startswith("kv_cache_threshold 0.8 -> ")
+    assert found.change.words.startswith("kvCacheThreshold 0.8 -> ")
 
 
 def test_a_minimum_and_a_maximum_flip():
@@ -159,6 +162,18 @@ def test_a_quota_limits_as_gpus_do():
     found = search(situation(replicas=[replica(kv=0.79)], rules=limited, inventory=inventory), A)
     assert flip(found, Input.QUOTA).change.words == "1 more GPU in the quota all"
     assert flip(found, Input.QUOTA).number == 2
+
+
+@pytest.mark.parametrize("free", ["nvidia.com/gpu", "amd.com/gpu"])
+def test_only_the_quota_of_the_accelerators_resource_is_tried(free):
+    """One ResourceQuota limits GPUs of two makers, and only that of the variant's own makes a difference."""
+    limited = replace(policy(), enable_limiter=True)
+    quotas = [GpuQuota("ns", each, 1, 1, "all") for each in ("amd.com/gpu", "nvidia.com/gpu")]
+    inventory = Inventory((AcceleratorPool("A100", 8, 1, resource=free),), tuple(quotas))
+    found = search(situation(replicas=[replica(kv=0.79)], rules=limited, inventory=inventory), A)
+    name = "all" if free == NVIDIA_GPU else "all amd.com/gpu"
+    assert flip(found, Input.QUOTA).change.words == f"1 more GPU in the quota {name}"
+    assert {each.change.of for each in found.flips if each.change.input is Input.QUOTA} == {name}
 
 
 def test_gpus_that_nobody_counts_are_not_tried():
@@ -281,3 +296,21 @@ def test_where_other_models_matter_the_whole_cycle_is_decided_on(monkeypatch):
     asked = situation([variant(), variant("b", model="n")], [replica(kv=0.6), replica("b-0", variant="b")])
     assert flip(search(asked, A), Input.LOAD).number == 2
     assert sizes.count(1) == 1
+
+
+def test_settings_are_named_as_in_the_configmap():
+    """A reader can type the words of a change into a ConfigMap: its keys are those that are declared."""
+    declared = {
+        attribute: each.key
+        for fields in (SaturationFields, QueueingFields)
+        for attribute, each in declarations(fields).items()
+    }
+    assert {field: name for field, (name, _) in KEYS.items()} == {field: declared[field] for field in KEYS}
+
+
+def test_no_setting_is_tried_beyond_what_a_configmap_allows():
+    """Replicas are kept warm for 24 hours at most, so nothing longer is tried."""
+    asked = situation(rules=policy(analyzer_name=Analyzer.DEMAND))
+    steps = [change for ladder in ladders(asked, A) for change in ladder if change.of == "keep_warm"]
+    assert {change.words for change in steps} >= {"keepWarm 86400s -> 43200s", "keepWarm 86400s -> 21600s"}
+    assert all(change.amount < 0 for change in steps)

@@ -337,6 +337,36 @@ def test_a_short_cycle_counts_for_itself_beside_the_short_one_before() -> None:
     assert memory.slots[-1].seconds == pytest.approx(12.0)
 
 
+def test_what_short_cycles_have_shown_counts_when_pods_come() -> None:
+    """While pods come, demand above the usual waits to be believed, and the usual is no longer that before the rise."""
+    memory = NOTHING_SEEN
+    for turn in range(40):
+        now = NOW + CYCLE * turn
+        _, memory = foresee(needed(2.0), [variant("a")], {A: pods(1, took=3.0)}, memory, now=now)
+    for seconds in (2.0, 4.0, 6.0):
+        _, memory = foresee(needed(20.0), [variant("a")], {A: pods(1, took=3.0)}, memory, now=now + seconds)
+    for turn in range(1, 6):
+        at = now + 6.0 + CYCLE * turn
+        need, memory = foresee(
+            needed(21.0, unsettled=True), [variant("a", replicas=7)], {A: pods(7, took=3.0)}, memory, now=at
+        )
+        assert need.required == pytest.approx(20.5, rel=0.1)
+        assert need.sufficient >= need.required
+
+
+def test_a_short_cycle_gives_no_reason_to_shrink_below_what_it_shows() -> None:
+    """It began because the load has risen, and pods that come do not hide that."""
+    memory = NOTHING_SEEN
+    for turn in range(40):
+        now = NOW + CYCLE * turn
+        _, memory = foresee(needed(6.0), [variant("a", replicas=7)], {A: pods(7)}, memory, now=now)
+    late, _ = foresee(needed(12.0, unsettled=True), [variant("a", replicas=7)], {A: pods(7)}, memory, now=now + 15.0)
+    soon, _ = foresee(needed(12.0, unsettled=True), [variant("a", replicas=7)], {A: pods(7)}, memory, now=now + 4.0)
+    assert late.sufficient < 7.0
+    assert soon.sufficient == pytest.approx(12.0 * 1.05)
+    assert soon.required < 7.0
+
+
 def test_a_backlog_is_not_drained_in_less_than_half_a_minute() -> None:
     """Where pods start at once, a quarter of the lead time would order many replicas for a few seconds."""
     memory, found = NOTHING_SEEN, []

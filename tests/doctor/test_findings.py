@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import pytest
 
 import wva.doctor
+from wva.api.meta import Key
 from wva.doctor.diagnosis import MEANINGS, Link
-from wva.doctor.examination import CHECKS
+from wva.doctor.examination import CHECKS, Examination, _of_controller
 from wva.doctor.installation import pod_trouble
 from wva.doctor.variants import (
     STALE_SECONDS,
@@ -197,3 +199,29 @@ def test_each_finding_has_a_meaning_and_each_meaning_its_finding():
     computed |= {("METRICS", f"samples-{state}") for state in ("missing", "stale", "invalid")}
     computed |= {(link.name, f"{link.value}-wrong") for link in CHECKS}
     assert found | computed == {(link.name, name) for link, names in MEANINGS.items() for name in names}
+
+
+@pytest.mark.parametrize(
+    ("only", "explained"), [(None, {Key("models", "half")}), (Key("models", "whole"), {Key("models", "whole")})]
+)
+async def test_only_variants_with_silent_replicas_are_explained(only, explained):
+    """Each explanation costs a review of a right, so a healthy fleet needs none."""
+    asked, found = [], Examination()
+    decisions = [
+        {"key": {"namespace": "models", "name": name}, "coverage": {"fresh": fresh, "expected": 2}}
+        for name, fresh in (("whole", 2), ("half", 1))
+    ]
+    pages = {"/debug/config": b"[]", "/metrics": b"", "/v1/decisions": json.dumps({"decisions": decisions}).encode()}
+
+    async def ask(path):
+        asked.append(path)
+        return pages.get(path, b'{"ignored": []}')
+
+    _, _, explain = await _of_controller(ask, only, found)
+    for name in ("whole", "half"):
+        await explain(Key("models", name))
+    assert {path for path in asked if path not in pages} == {
+        f"/v1/explain/{key.namespace}/{key.name}?changes=false" for key in explained
+    }
+    assert ("/v1/decisions" in asked) == (only is None)
+    assert found.unread == []

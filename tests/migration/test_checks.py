@@ -351,3 +351,11 @@ def test_a_variant_that_no_scaler_is_to_follow_needs_none(annotation, value, sou
     spoil_no_scaler(sound)
     sound["variant"]["metadata"]["annotations"] = {f"wva.llmd.ai/{annotation}": value}
     assert findings(sound.values()) == []
+
+
+@pytest.mark.parametrize(("status", "count"), [("True", 0), ("False", 1)])
+def test_a_variant_in_the_shadow_of_its_namespace_needs_no_scaler(status, count, sound, findings):
+    """The namespace has the annotation, and the controller says so in a condition."""
+    spoil_no_scaler(sound)
+    sound["variant"]["status"] = {"conditions": [{"type": "Shadow", "status": status}]}
+    assert len(findings(sound.values())) == count

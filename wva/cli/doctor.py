@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = (
         "Exit status: 0 when nothing is wrong, 1 when something is broken or nothing could be read, 2 on a wrong "
-        "flag, 3 when there are warnings alone."
+        "flag, 3 when there are only warnings, or parts that could not be looked at."
     )
     parser.add_argument("variant", nargs="?", metavar="NAMESPACE/NAME", help="only this VariantAutoscaling")
     parser.add_argument("--output", choices=["text", "json"], default="text", help="what to print (default: text)")
@@ -84,18 +84,17 @@ async def _examined(arguments: argparse.Namespace, only: Key | None) -> Examinat
 
 
 def status_of(found: Examination) -> int:
-    """Return the exit status: that of the worst finding."""
-    for severity in Severity:
-        if any(each.finding.severity is severity for each in found.diagnoses):
-            return _STATUS[severity]
-    return 0
+    """Return the exit status: that of the worst finding. What was not looked at counts as a warning."""
+    statuses = {_STATUS[each.finding.severity] for each in found.diagnoses} | ({3} if found.unread else set())
+    return 1 if 1 in statuses else max(statuses, default=0)
 
 
 def lines(found: Examination) -> Iterator[str]:
-    """Yield the report as lines for people."""
+    """Yield the report as lines for people. A link is ``ok`` only if all parts were looked at."""
+    sound = "nothing found" if found.unread else "ok"
     for link in Link:
         here = [each for each in found.diagnoses if each.link is link]
-        yield f"{link.value:14}{'ok' if not here else ''}".rstrip()
+        yield f"{link.value:14}{'' if here else sound}".rstrip()
         for each in here:
             finding = each.finding
             where = f"{finding.key.namespace}/{finding.key.name}" if finding.key.namespace else finding.key.name

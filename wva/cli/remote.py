@@ -10,7 +10,9 @@ The certificate of the controller is not checked: it is usually self-signed, and
 from __future__ import annotations
 
 import argparse
+import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,13 +30,17 @@ from wva.api.meta import Key
 from wva.command_error import CommandError
 from wva.config.keys import Settings
 from wva.instruments import Instruments
+from wva.kube.backoff import Backoff
 from wva.kube.client import KubeClient
 from wva.kube.errors import ApiError, ConfigurationError
 from wva.kube.portforward import PortForward
+from wva.kube.transport import RETRY_AFTER_SECONDS
 from wva.log import printable
 
 _CALL_SECONDS: Final = 30.0
 _ANSWER_SECONDS: Final = 60.0
+_BUSY_SECONDS: Final = 40.0
+"""For so long a page is asked for again where the controller says that it is asked too often."""
 _TOKEN_SECONDS: Final = 600
 _MAX_BYTES: Final = 64 * 1024**2
 _MAX_ERROR_CHARACTERS: Final = 300
@@ -89,18 +95,29 @@ class RemoteController:
     pod: Key
 
     async def get(self, path: str) -> bytes:
-        """Return a page. Raises CommandError when it cannot be had."""
+        """Return a page, and wait if the controller is asked too often. Raises CommandError when it cannot be had."""
+        backoff, clock = Backoff(), time.monotonic
+        until = clock() + _BUSY_SECONDS
+        while True:
+            try:
+                status, body, wait = await self._ask(path)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                why: object = self.forward.failure or f"{type(error).__name__}: {error}"
+                raise CommandError(f"pod {self.pod} does not answer: {printable(str(why))}") from error
+            if status == HTTPStatus.OK:
+                return body
+            delay = backoff.next(clock(), retry_after_seconds=wait)
+            if status != HTTPStatus.TOO_MANY_REQUESTS or clock() + delay > until:
+                words = printable(body[:_MAX_ERROR_CHARACTERS].decode("utf-8", "replace").strip())
+                raise CommandError(f"the controller answers {path} with {status}: {words}")
+            await asyncio.sleep(delay)
+
+    async def _ask(self, path: str) -> tuple[int, bytes, float | None]:
+        """Return the status of an answer, its body, and after how many seconds to ask again."""
         url = f"https://127.0.0.1:{self.forward.local_port}{path}"
-        try:
-            async with self.session.get(url, headers={"Authorization": f"Bearer {self.token}"}) as response:
-                body = await response.content.read(_MAX_BYTES)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            why: object = self.forward.failure or f"{type(error).__name__}: {error}"
-            raise CommandError(f"pod {self.pod} does not answer: {printable(str(why))}") from error
-        if response.status != HTTPStatus.OK:
-            words = printable(body[:_MAX_ERROR_CHARACTERS].decode("utf-8", "replace").strip())
-            raise CommandError(f"the controller answers {path} with {response.status}: {words}")
-        return body
+        async with self.session.get(url, headers={"Authorization": f"Bearer {self.token}"}) as response:
+            wait = RETRY_AFTER_SECONDS.find(response.headers.get("Retry-After", ""))
+            return response.status, await response.content.read(_MAX_BYTES), wait
 
 
 @asynccontextmanager

@@ -20,11 +20,12 @@ from msgspec import Struct
 
 from wva.decide.pipeline import conclude
 from wva.model.decision import Decision
-from wva.model.inventory import NVIDIA_GPU, Inventory
+from wva.model.inventory import NVIDIA_GPU, GpuQuota, Inventory
 from wva.model.memory import Memory
 from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sample, SampleState
 from wva.model.optimizers import Analyzer
 from wva.model.policy import (
+    MAX_KEEP_WARM_SECONDS,
     NamespacePolicy,
     Policy,
     QueueingOverride,
@@ -70,8 +71,27 @@ _SETTINGS: Final = {
     Analyzer.DEMAND: ("keep_warm",),
 }
 """The numbers of the entries that each analyzer reads, as ``SaturationPolicy`` and ``QueueingPolicy`` name them."""
-_SHARES: Final = {"kv_cache_threshold", "kv_spare_trigger", "scale_up_threshold", "scale_down_boundary"}
-"""Those of them that are shares and end at 1."""
+_LARGEST: Final = {
+    "kv_cache_threshold": 1.0,
+    "kv_spare_trigger": 1.0,
+    "scale_up_threshold": 1.0,
+    "scale_down_boundary": 1.0,
+    "keep_warm": MAX_KEEP_WARM_SECONDS,
+}
+"""The largest values that ConfigMaps allow, where people choose values near them."""
+KEYS: Final = {
+    "kv_cache_threshold": ("kvCacheThreshold", ""),
+    "queue_length_threshold": ("queueLengthThreshold", ""),
+    "kv_spare_trigger": ("kvSpareTrigger", ""),
+    "queue_spare_trigger": ("queueSpareTrigger", ""),
+    "scale_up_threshold": ("scaleUpThreshold", ""),
+    "scale_down_boundary": ("scaleDownBoundary", ""),
+    "slo_multiplier": ("sloMultiplier", ""),
+    "target_ttft_milliseconds": ("targetTTFT", ""),
+    "target_itl_milliseconds": ("targetITL", ""),
+    "keep_warm": ("keepWarm", "s"),
+}
+"""How people write these numbers in a ConfigMap: the key, and the unit of the value."""
 
 
 class Input(StrEnum):
@@ -185,19 +205,21 @@ def ladders(situation: Situation, key: VariantKey) -> list[tuple[Change, ...]]:
         if ready:
             found.append((Change(Input.READY, name, -1, f"1 fewer Ready replica of {name}"),))
     if policy.counts_gpus and snapshot.inventory is not None:
-        pools = {pool.accelerator: pool for each in variants if (pool := snapshot.inventory.pool_of(each.accelerator))}
+        accelerators = {each.accelerator or each.status_accelerator for each in variants}
+        pools = {pool.accelerator: pool for each in accelerators if (pool := snapshot.inventory.pool_of(each))}
         for name, pool in sorted(pools.items()):
             found.append(_counted(Input.GPUS, name, range(1, _MOST_GPUS + 1), f"{name} GPU"))
             found.append(_counted(Input.GPUS, name, range(-1, -min(pool.capacity, _MOST_GPUS) - 1, -1), f"{name} GPU"))
-        for quota in snapshot.inventory.quotas_for(model.namespace, NVIDIA_GPU):
-            words = f"GPU in the quota {quota.name}"
-            found.append(_counted(Input.QUOTA, quota.name, range(1, _MOST_GPUS + 1), words))
-            found.append(_counted(Input.QUOTA, quota.name, range(-1, -min(quota.hard, _MOST_GPUS) - 1, -1), words))
+        for resource in sorted({pool.resource for pool in pools.values()}):
+            for quota in snapshot.inventory.quotas_for(model.namespace, resource):
+                name, fewest = _name_of(quota), -min(quota.hard, _MOST_GPUS) - 1
+                counts = (range(1, _MOST_GPUS + 1), range(-1, fewest, -1))
+                found += [_counted(Input.QUOTA, name, each, f"GPU in the quota {name}") for each in counts]
     for field in _SETTINGS[policy.analyzer_for(model)]:
         value = _setting(policy, model, field)
         if value > 0.0:
-            found.append(_relative(Input.SETTING, field, _FEW_UP, value, most=1.0 if field in _SHARES else None))
-            found.append(_relative(Input.SETTING, field, _FEW_DOWN, value))
+            largest = _LARGEST.get(field)
+            found += [_relative(Input.SETTING, field, shares, value, largest) for shares in (_FEW_UP, _FEW_DOWN)]
     for limit, bound in ((Input.MINIMUM, own.bounds.minimum), (Input.MAXIMUM, own.bounds.maximum)):
         if bound is not None:
             for numbers in (range(bound + 1, bound + _MOST_REPLICAS + 1), range(bound - 1, -1, -1)[:_MOST_REPLICAS]):
@@ -274,10 +296,10 @@ def _relative(
     """Return steps that are shares of the present value, up to ``most``."""
     if value is None:
         return tuple([Change(input_, of, share, f"{input_} {share:+.0%}") for share in shares])
-    what = f"cost of {of}" if input_ is Input.COST else of
+    what, unit = (f"cost of {of}", "") if input_ is Input.COST else KEYS[of]
     return tuple(
         [
-            Change(input_, of, share, f"{what} {value:g} -> {value * (1.0 + share):g}")
+            Change(input_, of, share, f"{what} {value:g}{unit} -> {value * (1.0 + share):g}{unit}")
             for share in shares
             if most is None or value * (1.0 + share) <= most
         ]
@@ -431,10 +453,15 @@ def _with_quota(situation: Situation, own: Variant, change: Change) -> Situation
     """Return the situation with more or fewer GPUs in a quota of the variant's namespace."""
     number, place = round(change.amount), (own.key.namespace, change.of)
     quotas = [
-        replace(quota, hard=quota.hard + number) if (quota.namespace, quota.name) == place else quota
+        replace(quota, hard=quota.hard + number) if (quota.namespace, _name_of(quota)) == place else quota
         for quota in _inventory(situation).quotas
     ]
     return _with_inventory(situation, quotas=tuple(quotas))
+
+
+def _name_of(quota: GpuQuota) -> str:
+    """Return the name of a quota, with the resource unless it is NVIDIA's: a ResourceQuota may limit several."""
+    return quota.name if quota.resource == NVIDIA_GPU else f"{quota.name} {quota.resource}"
 
 
 def _inventory(situation: Situation) -> Inventory:

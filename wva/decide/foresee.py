@@ -152,9 +152,14 @@ def foreseen(
     # So demand seems to be more in one cycle, and less in the next. While pods come and go, demand above the usual
     # level is kept as the ``rest`` and counts when this has evened out.
     seconds = _SHORTEST_SECONDS if memory.at is None else now - memory.at
-    rest = memory.rest or Slot(now, 0.0, 0.0)
-    told = slot = Slot(now, rest.seconds + seconds, rest.amount + need.demand * seconds)
     slots = memory.slots[bisect_right(memory.slots, now - _KEPT_SECONDS, key=_at) :]
+    nothing = Slot(now, 0.0, 0.0)
+    rest = memory.rest or nothing
+    if rest.early and need.unsettled:
+        # What short cycles have shown before pods came counts. What comes from now on may have to even out.
+        slots, rest = (*slots, rest), nothing
+    short = not need.unsettled and (rest.early or (seconds < _SHORTEST_SECONDS and not rest.seconds))
+    told = slot = Slot(now, rest.seconds + seconds, rest.amount + need.demand * seconds, short)
     uneven, long_wait = False, need.backlog > _LONG_WAIT_SECONDS * serving
     if slots and (need.unsettled or long_wait):
         amount, length, _ = _alike(slots, memory.dispersion)
@@ -164,7 +169,7 @@ def foreseen(
             slot = replace(slot, amount=max(slot.amount, usual))
         uneven = need.unsettled and slot.amount > usual and slot.seconds < _LONGEST_SECONDS
     waits = uneven or slot.seconds < _SHORTEST_SECONDS
-    former, slots = slots, slots if waits else (*slots, slot)
+    former, slots = slots, slots if waits else (*slots, replace(slot, early=False))
     # 2 Level and rise
     dispersion = memory.dispersion
     if not waits and len(slots) > 1:
@@ -212,13 +217,15 @@ def foreseen(
     begun = now if memory.begun is None else memory.begun
     sufficient, slack = inf, 1.0 + _SLACK
     stays = [(inf, f"nothing shrinks before demand is known for {hold * _COVERED:.0f} s")]
+    # A short cycle began because the load had risen, so what it shows is no reason to shrink.
+    shown = told.amount / told.seconds if seconds < _SHORTEST_SECONDS else 0.0
     if now - begun >= hold * _COVERED:
-        sufficient = max(required, foreseen + waiting / drain, kept[0][1] * slack)
+        sufficient = max(required, foreseen + waiting / drain, shown * slack, kept[0][1] * slack)
         stays = [
             (reserved * slack, "demand often rises to what they carry, so replicas stay while that is likely"),
             (kept[0][1] * slack, f"replicas stay for {hold:.0f} s after demand has fallen"),
         ]
-    present = max(present, foreseen * slack, foreseen + waiting / drain)
+    present = max(present, foreseen * slack, shown * slack, foreseen + waiting / drain)
     need = replace(
         need,
         demand=newest.rate,
@@ -279,7 +286,7 @@ def pace(slots: Sequence[Slot], dispersion: float) -> Pace:
     # A mean is the demand in the middle of its time, so half of the rise is added. The rise may be younger.
     rate = amount / seconds + rise * min(seconds, lasted) / 2.0
     jump = 0.0
-    if taken == 1 and len(slots) > 1:
+    if taken == 1 and len(slots) > 1 and not slots[-1].early:  # short cycles have counted it when they saw it
         jump = max(0.0, rate - slots[-2].amount / slots[-2].seconds)
     return Pace(rate, sqrt(dispersion * max(rate, 0.5 / seconds) / seconds), rise, jump)
 

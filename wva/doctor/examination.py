@@ -21,11 +21,14 @@ from wva.doctor.diagnosis import Diagnosis, Link
 from wva.kube.client import KubeClient
 from wva.migration import checks, scalers
 from wva.migration.objects import Finding, FoundObjects, Severity, Subject, read_cluster
+from wva.model.metrics import Coverage
+from wva.model.variant import VariantKey
 
 Ask = Callable[[str], Awaitable[bytes]]
 """Returns a page of the controller that leads. Raises CommandError."""
 
 _CONFIG_PAGE: Final = "/debug/config"
+_DECISIONS: Final = "/v1/decisions"
 _MOST_VARIANTS: Final = 500
 CHECKS: Final = {
     Link.SCALER: (scalers.autoscaler_findings, scalers.scaled_object_findings, scalers.pair_findings),
@@ -35,6 +38,15 @@ CHECKS: Final = {
     Link.VARIANT: (checks.variant_findings,),
 }
 """Checks of the migration that hold for any installation, by link."""
+
+
+class _Decided(msgspec.Struct, frozen=True):
+    key: VariantKey
+    coverage: Coverage
+
+
+class _Decisions(msgspec.Struct, frozen=True):
+    decisions: list[_Decided] = []
 
 
 @dataclass(slots=True)
@@ -66,19 +78,21 @@ async def examine(
     installation = installed.Installation(namespace)
     found.diagnoses += [each async for each in installed.definition_links(cluster)]
     found.diagnoses += [each async for each in installed.controller_links(cluster, installation, lease=lease, now=now)]
-    settings, page, explain = await _of_controller(ask, found)
+    settings, page, explain = await _of_controller(ask, only, found)
     watched = settings.get("watch_namespace", "")
     groups = frozenset(str(each.get("name")) for each in ((await cluster.get("/apis")) or {}).get("groups") or [])
     found.diagnoses += [each async for each in installed.rights_links(cluster, installation, groups, watched=watched)]
     objects, unread = await read_cluster(client)
     found.diagnoses += _of_migration(objects, only, namespace)
     items = await cluster.list(path_of(f"{GROUP}/{VERSION}", PLURAL, only.namespace if only else ""))
-    chosen = [item for item in items if only is None or key_of(item) == only][:_MOST_VARIANTS]
+    chosen = [item for item in items if only is None or key_of(item) == only]
+    if (more := len(chosen) - _MOST_VARIANTS) > 0:
+        found.unread.append(f"{more} of {len(chosen)} VariantAutoscalings: at most {_MOST_VARIANTS} are looked at")
     if only is not None and not chosen:
         subject = Subject("VariantAutoscaling", only)
         change = "create it: see deploy/samples"
         found.diagnoses.append(Diagnosis(Link.VARIANT, "variant-missing", subject.must("does not exist", change)))
-    for item in chosen:
+    for item in chosen[:_MOST_VARIANTS]:
         key = key_of(item)
         found.variants.append(key)
         view = await looked.view_of(cluster, item)
@@ -121,9 +135,13 @@ def _concerns(finding: Finding, objects: FoundObjects, only: Key | None, namespa
 
 
 async def _of_controller(
-    ask: Ask | None, found: Examination
+    ask: Ask | None, only: Key | None, found: Examination
 ) -> tuple[dict[str, Any], dict[Key, float] | None, Callable[[Key], Awaitable[Item]]]:
-    """Return settings, published numbers and a way to explain, as far as the controller answers."""
+    """Return settings, published numbers and a way to explain, as far as the controller answers.
+
+    Without ``only``, a variant is explained only if some of its replicas do not report: the API server has to review
+    each right to an explanation, and a fleet has hundreds of variants.
+    """
 
     async def silent(_: Key) -> Item:
         return {}
@@ -131,13 +149,17 @@ async def _of_controller(
     if ask is None:
         return {}, None, silent
     pages: dict[str, bytes] = {}
-    for path in (_CONFIG_PAGE, "/metrics"):
+    for path in (_CONFIG_PAGE, "/metrics", *((_DECISIONS,) if only is None else ())):
         try:
             pages[path] = await ask(path)
         except CommandError as error:
             found.unread.append(f"controller {path}: {error}")
 
+    worth = _silent_ones(pages.get(_DECISIONS)) if only is None else {only}
+
     async def explain(key: Key) -> Item:
+        if key not in worth:
+            return {}
         try:
             answer = msgspec.json.decode(await ask(f"/v1/explain/{key.namespace}/{key.name}?changes=false"))
         except (CommandError, msgspec.DecodeError) as error:
@@ -158,6 +180,18 @@ def _settings(page: bytes | None) -> dict[str, str]:
         return {}
     known = {str(row.get("name")): str(row.get("value") or "") for row in rows}
     return {name: known.get(name.upper(), "") for name in ("controller_instance", "watch_namespace")}
+
+
+def _silent_ones(page: bytes | None) -> set[Key]:
+    """Return the variants with a replica that does not report; none if the page was not read."""
+    if page is None:
+        return set()
+    try:
+        decisions = msgspec.json.decode(page, type=_Decisions).decisions
+    except msgspec.DecodeError:
+        return set()
+    silent = [each.key for each in decisions if each.coverage.fresh < each.coverage.expected]
+    return {Key(key.namespace, key.name) for key in silent}
 
 
 def _numbers(page: bytes | None) -> dict[Key, float] | None:

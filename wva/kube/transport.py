@@ -33,7 +33,7 @@ MAX_REFUSAL_BYTES: Final = 64 * 1024
 READ_BUFFER_BYTES: Final = 256 * 1024
 _CONNECT_SECONDS: Final = 10.0
 _OK: Final = range(200, 300)
-_RETRY_AFTER_SECONDS: Final = Whole(0, 3600)
+RETRY_AFTER_SECONDS: Final = Whole(0, 3600)
 """If a server asks for more, WVA ignores it and uses the usual backoff."""
 
 Guard: TypeAlias = Callable[[], bool]
@@ -215,7 +215,7 @@ class Transport:
             response.status,
             text.replace(token, b"***") if token else text,
             attempted=call.attempted,
-            retry_after_seconds=None if retry_after is None else _RETRY_AFTER_SECONDS.find(retry_after.strip()),
+            retry_after_seconds=None if retry_after is None else RETRY_AFTER_SECONDS.find(retry_after.strip()),
         )
 
 

@@ -17,7 +17,7 @@ import yaml
 
 from wva.api import kinds, wire
 from wva.api.core import ConfigMap, EnvVar, LabelSelector, Lease
-from wva.api.meta import Key, KubeObject, ObjectMeta
+from wva.api.meta import Condition, Key, KubeObject, ObjectMeta
 from wva.api.resource import Resource
 from wva.api.scalers import SCALED_OBJECT_KIND, ScaledTarget
 from wva.command_error import CommandError
@@ -183,8 +183,14 @@ class Manifest(_Part, frozen=True):
         return scaled_key(self.metadata.namespace, self.spec.scale_target_ref)
 
 
+class _Status(_Part, frozen=True):
+    conditions: list[Condition] = []
+
+
 class ManifestVariant(Manifest, frozen=True):
-    """A VariantAutoscaling of any version."""
+    """A VariantAutoscaling of any version. Its status is empty in a file, and has conditions in a cluster."""
+
+    status: _Status = _Status()
 
 
 class ManifestAutoscaler(Manifest, frozen=True):

@@ -18,7 +18,7 @@ import yaml
 from wva.actuation import ACTUATION_ANNOTATION, MODE_ANNOTATION, VARIANT_METADATA, Actuation, Mode
 from wva.api.meta import Key
 from wva.api.scalers import SCALED_OBJECT_KIND
-from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
+from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, ConditionType
 from wva.migration.checks import known_controllers
 from wva.migration.objects import (
     Finding,
@@ -168,9 +168,14 @@ def pair_findings(objects: FoundObjects) -> Iterator[Finding]:
 
 
 def _needs_no_scaler(variant: ManifestVariant) -> bool:
-    """Tell whether the controller itself writes the number, or nobody is to follow it."""
+    """Tell whether the controller itself writes the number, or nobody is to follow it.
+
+    The condition says so where the namespace is in shadow mode.
+    """
     annotations = variant.metadata.annotations
-    return annotations.get(ACTUATION_ANNOTATION) == Actuation.DIRECT or annotations.get(MODE_ANNOTATION) == Mode.SHADOW
+    if annotations.get(ACTUATION_ANNOTATION) == Actuation.DIRECT or annotations.get(MODE_ANNOTATION) == Mode.SHADOW:
+        return True
+    return any(each.type == ConditionType.SHADOW and each.status == "True" for each in variant.status.conditions)
 
 
 def adapter_findings(objects: FoundObjects) -> Iterator[Finding]:

@@ -203,11 +203,15 @@ class Fit(Struct, frozen=True, gc=False):
 
 
 class Slot(Struct, frozen=True, gc=False):
-    """The demand of a time that ended ``at`` and was ``seconds`` long."""
+    """The demand of a time that ended ``at`` and was ``seconds`` long.
+
+    ``early``: it began with a short cycle, because the load had risen, and no pod came or went in it.
+    """
 
     at: float
     seconds: float
     amount: float
+    early: bool = False
 
 
 class Block(Struct, frozen=True, gc=False):
