@@ -274,8 +274,8 @@ class DirectActuator:
         """Follow the ledger and the VariantAutoscalings."""
 
         def on_decision(key: VariantKey, _old: Decision | None, new: Decision | None) -> None:
-            if new is not None and self._wanted(Key(*_pair(key))):
-                self.queue.add(Key(*_pair(key)))
+            if new is not None and self._wanted(Key(key.namespace, key.name)):
+                self.queue.add(Key(key.namespace, key.name))
 
         def on_va(old: VariantAutoscaling | None, new: VariantAutoscaling | None) -> None:
             seen = new or old
@@ -381,7 +381,3 @@ def _has_left(owner: _FieldOwner, now: float) -> bool:
     at = parse_time(owner.time)
     written = owner.operation == "Update" and owner.subresource == "scale"
     return written and at is not None and now - at > _LEFT_SECONDS
-
-
-def _pair(key: VariantKey) -> tuple[str, str]:
-    return key.namespace, key.name

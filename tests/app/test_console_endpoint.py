@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -31,13 +30,6 @@ def viewer(stage):
     stage.api.access.authorize = authorize
     token, _ = stage.api.access.issue(User("viewer"), audiences=(), lifetime_seconds=3600)
     return token
-
-
-@pytest.fixture
-async def session():
-    """Return an HTTP client that does not verify certificates."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as made:
-        yield made
 
 
 async def get(stage, session, path, token="", *, scheme="https"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
@@ -23,13 +22,6 @@ def scraper(stage):
     stage.api.access.authorize = authorize
     token, _ = stage.api.access.issue(User("scraper"), audiences=(), lifetime_seconds=3600)
     return token
-
-
-@pytest.fixture
-async def session():
-    """Return an HTTP client that does not verify certificates."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as made:
-        yield made
 
 
 async def scrape(stage, session, token="", *, path="/metrics", scheme="https"):

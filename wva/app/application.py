@@ -72,13 +72,12 @@ from wva.scale_from_zero.starts import Activations, Starter, TargetLabels
 from wva.serve.console import ConsolePages
 from wva.serve.decisions import DecisionPages
 from wva.serve.http import Address
+from wva.serve.pages import CONFIG_PAGE
 from wva.targets import ScaleTarget, scaled_key
 
 if TYPE_CHECKING:
     from wva.serve.keda_push import PushServer
 
-CONFIG_PAGE: Final = "/debug/config"
-"""Every setting with its value and source. The page is served beside the metrics, behind the same gate."""
 LAG_PERIOD_SECONDS: Final = 0.1
 """Ten measurements a second cost less than a thousandth of a CPU."""
 _WORKERS: Final = 8

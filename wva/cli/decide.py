@@ -1,6 +1,6 @@
 """``wva decide FILE``: decide on a recorded cycle again and print its decisions, as JSON or step by step for people.
 
-``wva replay`` uses ``read_all`` and ``print_json``, too.
+Other commands use ``read_all`` and ``print_json``, too.
 """
 
 from __future__ import annotations

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
-import msgspec
 from prometheus_client import CollectorRegistry
 
 from wva import log
 from wva.api.meta import Key
 from wva.cli import remote
+from wva.cli.decide import print_json
 from wva.command_error import CommandError
 from wva.doctor import Diagnosis, Link, examine
 from wva.doctor.examination import Examination
@@ -49,10 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     log.configure(level="error", encoding="console")  # the findings say what is wrong in a ConfigMap
     only = None
     if arguments.variant is not None:
-        namespace, separator, name = arguments.variant.partition("/")
-        if not (namespace and separator and name):
-            raise CommandError(f"{arguments.variant!r}: expected NAMESPACE/NAME of a VariantAutoscaling")
-        only = Key(namespace, name)
+        only = remote.named(arguments.variant, "of a VariantAutoscaling")
     try:
         found = asyncio.run(_examined(arguments, only))
     except TimeoutError as error:
@@ -60,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (ApiError, ConfigurationError) as error:
         raise CommandError(log.printable(str(error))) from error
     if arguments.output == "json":
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(_document(found)), indent=2).decode() + "\n")
+        print_json(_document(found))
     else:
         for line in lines(found):
             print(log.printable(line))

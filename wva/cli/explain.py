@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
 from wva import log
+from wva.api.meta import format_time
 from wva.cli import remote
-from wva.cli.decide import read_all
+from wva.cli.decide import print_json, read_all
 from wva.command_error import CommandError
+from wva.decide.amounts import replicas
 from wva.decide.flips import INTERVAL_SECONDS
 from wva.model.variant import VariantKey
 from wva.publish.explanation import Explanation, ShownSample, explanation
 from wva.publish.recordings import Recording
-from wva.serve.decisions import EXPLAIN_PREFIX
+from wva.serve.decisions import explain_path
 
 _SHOWN: Final = 40
 """Samples that are shown to people; JSON has all."""
@@ -51,16 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation. Raises CommandError when there is none."""
-    namespace, separator, name = arguments.variant.partition("/")
-    if not (namespace and separator and name):
-        raise CommandError(f"{arguments.variant!r}: expected NAMESPACE/NAME of a VariantAutoscaling")
-    key, with_changes = VariantKey(namespace, name), not arguments.no_changes
+    key = VariantKey(*remote.named(arguments.variant, "of a VariantAutoscaling"))
+    with_changes = not arguments.no_changes
     if arguments.path is None:
         found = asyncio.run(_asked(arguments, key, with_changes=with_changes))
     else:
         found = _explained(read_all(arguments.path), key, arguments.at, with_changes=with_changes)
     if arguments.output == "json":
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        print_json(found)
     else:
         for line in lines(found):
             print(log.printable(line))
@@ -71,7 +70,7 @@ async def _asked(arguments: argparse.Namespace, key: VariantKey, *, with_changes
     """Return the explanation that the controller in the cluster gives. Raises CommandError."""
     query = {} if arguments.at is None else {"at": str(_seconds(arguments.at))}
     query |= {} if with_changes else {"changes": "false"}
-    path = f"{EXPLAIN_PREFIX}{quote(key.namespace, safe='')}/{quote(key.name, safe='')}?{urlencode(query)}"
+    path = f"{explain_path(key.namespace, key.name)}?{urlencode(query)}"
     async with remote.remote(arguments) as controller:
         body = await controller.get(path.removesuffix("?"))
     try:
@@ -95,14 +94,14 @@ def _explained(recordings: Sequence[Recording], key: VariantKey, at: str | None,
     if found is None:
         known = sorted(str(variant.key) for variant in chosen.snapshot.variants)
         some = f"; it has {', '.join(known[:_NAMED])}{', ...' if known[_NAMED:] else ''}" if known else ""
-        raise CommandError(f"the cycle at {_time(chosen.now)} has no decision on {key}{some}")
+        raise CommandError(f"the cycle at {format_time(chosen.now)} has no decision on {key}{some}")
     return found
 
 
 def lines(found: Explanation) -> Iterator[str]:
     """Yield an explanation as lines for people."""
     before = "nothing published before" if found.previous is None else f"{found.previous} before"
-    yield f"{found.variant}: {_replicas(found.desired)} ({found.reason}) at {_time(found.at)}"
+    yield f"{found.variant}: {replicas(found.desired)} ({found.reason}) at {format_time(found.at)}"
     yield f"  {found.message}"
     yield f"  {before}; {found.current} exist, {found.ready} Ready; the number is {found.source}"
     yield f"  model {found.model}, analyzer {found.analyzer}"
@@ -130,7 +129,7 @@ def lines(found: Explanation) -> Iterator[str]:
         yield ""
         yield "other variants of the model"
         for each in found.siblings:
-            number = f"{_replicas(each.desired)}, {each.current} exist ({each.reason})"
+            number = f"{replicas(each.desired)}, {each.current} exist ({each.reason})"
             yield f"  {each.variant}: {number}, {each.accelerator}, cost {each.cost:g}"
     if found.changes is not None:
         yield ""
@@ -157,10 +156,6 @@ def _sample_lines(samples: Sequence[ShownSample]) -> Iterator[str]:
         yield f"  and {len(samples) - _SHOWN} more (--output json has all)"
 
 
-def _replicas(count: int) -> str:
-    return f"{count} replica" if count == 1 else f"{count} replicas"
-
-
 def _seconds(text: str) -> float:
     """Return a time in seconds since the epoch. Raises CommandError."""
     try:
@@ -168,7 +163,3 @@ def _seconds(text: str) -> float:
     except ValueError as error:
         raise CommandError(f"--at={text!r}: expected a time as 2026-01-31T12:00:00Z") from error
     return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

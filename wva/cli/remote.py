@@ -85,6 +85,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def named(text: str, what: str) -> Key:
+    """Return the object that ``NAMESPACE/NAME`` names. Raises CommandError, which says of what it was expected."""
+    namespace, _, name = text.partition("/")
+    if not (namespace and name) or "/" in name:
+        raise CommandError(f"{text!r}: expected NAMESPACE/NAME {what}")
+    return Key(namespace, name)
+
+
 @dataclass(frozen=True, slots=True)
 class RemoteController:
     """The controller that leads, at the other end of a forwarded port."""
@@ -173,9 +181,7 @@ async def _token(client: KubeClient, account: str | None) -> str:
             "the kubeconfig has no token, which the controller wants: name a ServiceAccount that may get "
             "VariantAutoscalings with --service-account NAMESPACE/NAME"
         )
-    namespace, separator, name = account.partition("/")
-    if not (namespace and separator and name) or "/" in name:
-        raise CommandError(f"--service-account={account!r}: expected NAMESPACE/NAME")
+    namespace, name = named(account, "for --service-account")
     body: dict[str, Any] = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
 from wva import log
+from wva.api.meta import format_time
 from wva.cli.decide import print_json, read_all
 from wva.policy_file import PolicyFile, read_policy
 from wva.publish.recordings import Recording
@@ -240,6 +240,6 @@ def _counted(count: int, one: str, many: str = "") -> str:
 
 def _time(seconds: float) -> str:
     try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return format_time(seconds)
     except (OverflowError, OSError, ValueError):
         return f"{seconds:g} s"

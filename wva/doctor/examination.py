@@ -23,12 +23,12 @@ from wva.migration import checks, scalers
 from wva.migration.objects import Finding, FoundObjects, Severity, Subject, read_cluster
 from wva.model.metrics import Coverage
 from wva.model.variant import VariantKey
+from wva.serve.decisions import DECISIONS_PATH, explain_path
+from wva.serve.pages import CONFIG_PAGE
 
 Ask = Callable[[str], Awaitable[bytes]]
 """Returns a page of the controller that leads. Raises CommandError."""
 
-_CONFIG_PAGE: Final = "/debug/config"
-_DECISIONS: Final = "/v1/decisions"
 _MOST_VARIANTS: Final = 500
 CHECKS: Final = {
     Link.SCALER: (scalers.autoscaler_findings, scalers.scaled_object_findings, scalers.pair_findings),
@@ -149,25 +149,25 @@ async def _of_controller(
     if ask is None:
         return {}, None, silent
     pages: dict[str, bytes] = {}
-    for path in (_CONFIG_PAGE, "/metrics", *((_DECISIONS,) if only is None else ())):
+    for path in (CONFIG_PAGE, "/metrics", *((DECISIONS_PATH,) if only is None else ())):
         try:
             pages[path] = await ask(path)
         except CommandError as error:
             found.unread.append(f"controller {path}: {error}")
 
-    worth = _silent_ones(pages.get(_DECISIONS)) if only is None else {only}
+    worth = _silent_ones(pages.get(DECISIONS_PATH)) if only is None else {only}
 
     async def explain(key: Key) -> Item:
         if key not in worth:
             return {}
         try:
-            answer = msgspec.json.decode(await ask(f"/v1/explain/{key.namespace}/{key.name}?changes=false"))
+            answer = msgspec.json.decode(await ask(f"{explain_path(*key)}?changes=false"))
         except (CommandError, msgspec.DecodeError) as error:
-            found.unread.append(f"controller explain {key.namespace}/{key.name}: {error}")
+            found.unread.append(f"controller explain {key}: {error}")
             return {}
         return answer if isinstance(answer, dict) else {}
 
-    return _settings(pages.get(_CONFIG_PAGE)), _numbers(pages.get("/metrics")), explain
+    return _settings(pages.get(CONFIG_PAGE)), _numbers(pages.get("/metrics")), explain
 
 
 def _settings(page: bytes | None) -> dict[str, str]:

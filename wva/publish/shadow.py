@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from wva.decide.amounts import replicas
 from wva.decide.failed import Load, Outcome
 from wva.model.decision import Decision
 from wva.model.snapshot import Snapshot
@@ -108,4 +109,4 @@ def rows(account: Account) -> Iterator[tuple[str, float, Mapping[str, str]]]:
 
 def would_have(decision: Decision) -> str:
     """Return the number of a shadow in words."""
-    return f"would have {decision.desired} replica{'' if decision.desired == 1 else 's'}; {decision.current} exist"
+    return f"would have {replicas(decision.desired)}; {decision.current} exist"

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -30,6 +31,11 @@ EXPLAIN_PREFIX: Final = "/v1/explain/"
 _REMEMBERED: Final = 64
 _TIME: Final = Real(0.0, 1e11)
 _MAX_NAME_CHARACTERS: Final = 253
+
+
+def explain_path(namespace: str, name: str) -> str:
+    """Return the path that explains a variant."""
+    return f"{EXPLAIN_PREFIX}{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
 class DecisionPages:

@@ -218,10 +218,10 @@ class PushScaler:
             if not 0 < len(text) <= NAME_CHARACTERS:
                 expected = f"expected 1 to {NAME_CHARACTERS} characters"
                 raise GRPCError(Status.INVALID_ARGUMENT, f"{field} has {len(text)} characters: {expected}")
-        key = VariantKey(ref.namespace, name)
-        if self._variants.get(Key(*_pair(key))) is not None:
-            self._asked[Key(*_pair(key))] = self._clock.monotonic()
-        return key
+        key = Key(ref.namespace, name)
+        if self._variants.get(key) is not None:
+            self._asked[key] = self._clock.monotonic()
+        return VariantKey(*key)
 
     async def _is_active(self, stream: Stream[Any, Any]) -> None:
         key = self._key(await _receive(stream, ScaledObjectRef))
@@ -263,7 +263,7 @@ class PushScaler:
         """Give an event that each decision on the variant sets. Raises GRPCError when too many follow."""
         if self._open.total() >= FOLLOWERS:
             raise GRPCError(Status.RESOURCE_EXHAUSTED, f"{FOLLOWERS} streams are open")
-        changed, place = asyncio.Event(), Key(*_pair(key))
+        changed, place = asyncio.Event(), Key(key.namespace, key.name)
         self._followers.setdefault(key, set()).add(changed)
         self._open[place] += 1
         try:
@@ -277,10 +277,6 @@ class PushScaler:
                 del self._open[place]
             if self._variants.get(place) is not None:
                 self._asked[place] = self._clock.monotonic()
-
-
-def _pair(key: VariantKey) -> tuple[str, str]:
-    return key.namespace, key.name
 
 
 _throttle = log.Throttle()

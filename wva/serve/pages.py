@@ -27,6 +27,8 @@ from wva.serve.http import Handler
 from wva.serve.reviews import Right
 from wva.slices import Slices, beside
 
+CONFIG_PAGE: Final = "/debug/config"
+"""Every setting with its value and source. The page is served beside the metrics, behind the same gate."""
 ProbeCheck: TypeAlias = Callable[[], list[str]]
 """Returns what is wrong, one line per reason."""
 JsonPage: TypeAlias = Callable[[], object]

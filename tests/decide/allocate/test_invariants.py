@@ -103,6 +103,18 @@ def test_the_order_of_models_and_variants_does_not_matter(seed, shuffle, policy)
     assert allocate(mixed, stock, policy) == allocate(wants, stock, policy)
 
 
+def test_rounding_does_not_depend_on_the_order_of_variants():
+    """The capacity that is missing is the same to the last bit: 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1."""
+    offers = tuple(
+        Offer(VariantKey("ns", name), 1.0, capacity, existing=1, present=1, floor=1, ceiling=1)
+        for name, capacity in (("a", 0.1), ("b", 0.2), ("c", 0.3))
+    )
+    want = Want(ModelKey("ns", "m"), 1.0, offers)
+    plans = [allocate([each], UNLIMITED, AllocationPolicy()) for each in (want, replace(want, offers=offers[::-1]))]
+    assert plans[0].missing
+    assert plans[0] == plans[1]
+
+
 @given(SEEDS, st.floats(0, 100), st.floats(0, 100))
 def test_more_need_never_gives_less_capacity(seed, need, more):
     """This holds for a model that is alone."""

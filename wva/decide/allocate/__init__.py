@@ -91,7 +91,7 @@ class _Model:
         need = min(self.want.need, AMPLE)
         if not need > 0:
             return 0.0
-        lack = need - sum([numbers[offer.key] * offer.capacity for offer in self.want.offers if not offer.pinned])
+        lack = need - sum([numbers[offer.key] * offer.capacity for offer in self.offers if not offer.pinned])
         return lack if lack > 2 * ROUNDING * need else 0.0
 
     def ceiling(self, lack: float, numbers: Mapping[VariantKey, int]) -> dict[VariantKey, Limit]:
