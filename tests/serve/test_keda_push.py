@@ -152,6 +152,15 @@ async def test_keda_gets_the_number_and_one_replica_for_each(scene):
         assert not await client.active(ref())
 
 
+async def test_keda_learns_that_no_specification_is_streamed(scene):
+    """KEDA asks for it once, and stops when the answer is UNIMPLEMENTED; grpclib's own answer means UNKNOWN."""
+    name = f"{SERVICE}StreamMetricSpec"
+    async with scene.client() as client:
+        method = UnaryStreamMethod(client.channel, name, ScaledObjectRef, GetMetricSpecResponse)
+        status, _ = await refused(method(ref(), timeout=PATIENCE_SECONDS))
+        assert status is Status.UNIMPLEMENTED
+
+
 async def test_metadata_names_the_variant(scene):
     """The ScaledObject may be called otherwise."""
     async with scene.client() as client:

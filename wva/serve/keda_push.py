@@ -154,6 +154,7 @@ class PushScaler:
                 ("StreamIsActive", self._stream_is_active, stream, ScaledObjectRef, IsActiveResponse),
                 ("GetMetricSpec", self._metric_spec, unary, ScaledObjectRef, GetMetricSpecResponse),
                 ("GetMetrics", self._metrics, unary, GetMetricsRequest, GetMetricsResponse),
+                ("StreamMetricSpec", _unimplemented, stream, ScaledObjectRef, GetMetricSpecResponse),
             )
         }
 
@@ -321,6 +322,15 @@ async def _receive(stream: Stream[Any, Any], kind: type[Any]) -> Any:
         return kind.FromString(data)
     except Exception as error:  # protobuf's DecodeError is no ValueError everywhere
         raise GRPCError(Status.INVALID_ARGUMENT, "the message is not of this method") from error
+
+
+async def _unimplemented(stream: Stream[Any, Any]) -> None:
+    """Say that a method that KEDA may do without is not there.
+
+    grpclib's own answer to unknown methods has no content type. KEDA takes it for a failure and asks every minute.
+    """
+    await _receive(stream, ScaledObjectRef)
+    raise GRPCError(Status.UNIMPLEMENTED, "GetMetricSpec gives the specification, which never changes")
 
 
 async def _send(stream: Stream[Any, Any], message: Any) -> None:
