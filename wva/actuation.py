@@ -274,8 +274,9 @@ class DirectActuator:
         """Follow the ledger and the VariantAutoscalings."""
 
         def on_decision(key: VariantKey, _old: Decision | None, new: Decision | None) -> None:
-            if new is not None and self._wanted(Key(key.namespace, key.name)):
-                self.queue.add(Key(key.namespace, key.name))
+            place = Key(key.namespace, key.name)
+            if new is not None and self._wanted(place):
+                self.queue.add(place)
 
         def on_va(old: VariantAutoscaling | None, new: VariantAutoscaling | None) -> None:
             seen = new or old

@@ -93,8 +93,7 @@ def lines(found: Examination) -> Iterator[str]:
         yield f"{link.value:14}{'' if here else sound}".rstrip()
         for each in here:
             finding = each.finding
-            where = f"{finding.key.namespace}/{finding.key.name}" if finding.key.namespace else finding.key.name
-            yield f"  {_WORDS[finding.severity]}: {each.name}: {finding.kind} {where}: {finding.problem}"
+            yield f"  {_WORDS[finding.severity]}: {each.name}: {finding.kind} {finding.key}: {finding.problem}"
             if finding.change:
                 yield f"    {finding.change}"
     if found.unread:
@@ -110,7 +109,7 @@ def lines(found: Examination) -> Iterator[str]:
 def _document(found: Examination) -> dict[str, Any]:
     return {
         "status": status_of(found),
-        "variants": [f"{key.namespace}/{key.name}" for key in found.variants],
+        "variants": [str(key) for key in found.variants],
         "findings": [_row(each) for each in found.diagnoses],
         "unread": found.unread,
     }
