@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import inf, isfinite
+from math import inf, isfinite, sqrt
 
 import msgspec
 import pytest
@@ -294,11 +294,11 @@ def early(demand: float, *, seconds: float = 4.0, replicas: int = 4, **fields: o
 
 
 def test_a_jump_is_believed_in_a_short_cycle() -> None:
-    """It began early because the load has risen. It orders what is certain, and half of the jump beyond that."""
+    """It began early because the load has risen. What does not show yet, the next cycle orders in a few seconds."""
     after, before = early(20.0)
     assert before.demand == pytest.approx(2.0)
     assert after.demand == pytest.approx(20.0)
-    assert after.required == pytest.approx(20.0 - after.error + 0.5 * (20.0 - 2.0))
+    assert after.required == pytest.approx(20.0)
 
 
 @pytest.mark.parametrize(
@@ -335,6 +335,50 @@ def test_a_short_cycle_counts_for_itself_beside_the_short_one_before() -> None:
     found, memory = foresee(needed(20.0), *cluster, memory, now=now + 12.0)
     assert found.demand == pytest.approx(20.0)
     assert memory.slots[-1].seconds == pytest.approx(12.0)
+
+
+def after_two(*cycles: tuple[float, float], replicas: int = 4) -> list[tuple[Need, Foresight]]:
+    """Return what cycles (seconds since the one before, requests/s) foresee after ten minutes with 2 requests/s."""
+    cluster = [variant("a", replicas=replicas)], {A: pods(replicas, took=3.0)}
+    memory, now, found = NOTHING_SEEN, NOW, []
+    for seconds, demand in [(CYCLE, 2.0)] * 40 + list(cycles):
+        now += seconds
+        need, memory = foresee(needed(demand), *cluster, memory, now=now)
+        found.append((need, memory))
+    return found[40:]
+
+
+def test_what_came_before_a_jump_is_not_averaged_with_what_came_after_it() -> None:
+    """The cycle that shows the jump has only a part of it. The next two show all, and are averaged."""
+    (first, _), (second, _), (third, memory) = after_two((6.0, 14.0), (2.0, 20.0), (2.0, 24.0))
+    assert first.demand == first.required == pytest.approx(14.0)
+    assert second.demand == pytest.approx(20.0)
+    assert third.demand == pytest.approx(22.0)
+    assert third.required == pytest.approx(22.0 + 0.5 * third.error)
+    assert memory.slots[-1].partial
+
+
+def test_the_level_follows_a_jump_when_it_is_known_for_some_seconds() -> None:
+    """Until then it is that of before; a cycle that begins in time has no forecast of what short cycles have shown."""
+    found = [memory for _, memory in after_two((6.0, 14.0), (4.0, 20.0), (4.0, 22.0), (4.0, 21.0), (CYCLE, 21.0))]
+    assert [memory.slots[-1].partial for memory in found] == [True, True, True, False, False]
+    assert [len(memory.levels) for memory in found[:3]] == [len(found[0].levels)] * 3
+    assert len(found[3].levels) > len(found[2].levels)
+
+
+def test_of_a_jump_only_the_certain_part_is_held() -> None:
+    """A few seconds with more requests than usual by chance keep no replica after longer cycles have shown less."""
+    *_, (soon, memory) = after_two((6.0, 2.0), (2.0, 40.0), (CYCLE, 20.0), replicas=60)
+    assert memory.reserved[0][1] == pytest.approx(40.0 - 2.0 * sqrt(40.0 / 2.0), rel=0.01)
+    assert soon.required < soon.sufficient == pytest.approx(1.05 * memory.reserved[0][1])
+    assert soon.sufficient < 40.0
+
+
+def test_a_demand_that_jumps_all_the_time_takes_little_memory() -> None:
+    """Only one slot of at least ten seconds in two may be followed by shorter ones."""
+    *_, (need, memory) = after_two(*[(1.0, 500.0 if turn // 3 % 2 else 2.0) for turn in range(3000)])
+    assert len(memory.slots) <= 242
+    assert isfinite(need.required)
 
 
 def test_what_short_cycles_have_shown_counts_when_pods_come() -> None:

@@ -7,12 +7,14 @@ level of step 2 below.
    than before.
 2. Level and rise (``pace``): the demand after the lead time, which a replica takes to be ordered and to start. The
    level is the mean over the longest time before now that differs from the newest cycles by no more than chance. So a
-   jump counts in the first cycle that shows it, also in a short one, and steady demand is averaged over many minutes.
-   A rise counts only while a line describes it better than a jump does. A part of the demand that usually ends before
-   the lead time is over does not count.
+   jump counts in the first cycle that shows it, and steady demand is averaged over many minutes. A short cycle that
+   shows a jump counts for itself: only what came after it is averaged, and the level follows when that is known for
+   some seconds. A rise counts only while a line describes it better than a jump does. A part of the demand that
+   usually ends before the lead time is over does not count.
 3. Reserve (``warm``): more for rises that often came unforeseen, and for levels that are likely to come back now.
 4. Backlog: the requests that wait now and those that will wait by then, drained within a share of the lead time.
-5. Hold: no replica goes before demand has been lower for the longest of a start, a reaction, and two cycles.
+5. Hold: no replica goes before demand has been lower for the longest of a start, a reaction, and two cycles. Of what a
+   short cycle has shown, only the part that is certain is held.
 """
 
 from __future__ import annotations
@@ -43,10 +45,9 @@ _DRAIN_SHARE: Final = 0.25
 _SHORTEST_DRAIN_SECONDS: Final = 30.0  # to drain a backlog sooner costs replicas that are idle right after
 _PATIENCE_SECONDS: Final = 120.0  # few users wait for longer
 _LONG_WAIT_SECONDS: Final = 30.0  # users who must wait for so long may give up
-_CAUTION: Final = (
-    0.5  # standard errors that are added to the level of demand; from that of a short cycle they are subtracted
-)
-_JUMP_SHARE: Final = 0.5  # a jump within a cycle shows only in part, so this share of it is added
+_CAUTION: Final = 0.5  # standard errors that are added to the demand
+_JUMP_SHARE: Final = 0.5  # a jump within a long cycle shows only in part, so this share of it is added
+_SURE: Final = 2.0  # standard errors that are subtracted from the demand of a few seconds: so much is certain
 _MARGIN_SECONDS: Final = 30.0
 _REACTION_SECONDS: Final = 40.0  # from a change of demand to the start of a pod: scrapes, a cycle, the scaler
 _USUAL_START_SECONDS: Final = 120.0
@@ -68,6 +69,7 @@ _amount: Final = attrgetter("amount")
 _seconds: Final = attrgetter("seconds")
 _at: Final = attrgetter("at")
 _rate: Final = attrgetter("rate")
+_partial: Final = attrgetter("partial")
 
 
 def foresee(
@@ -157,7 +159,7 @@ def foreseen(
     rest = memory.rest or nothing
     if rest.early and need.unsettled:
         # What short cycles have shown before pods came counts. What comes from now on may have to even out.
-        slots, rest = (*slots, rest), nothing
+        slots, rest = (*slots, replace(rest, early=False)), nothing
     short = not need.unsettled and (rest.early or (seconds < _SHORTEST_SECONDS and not rest.seconds))
     told = slot = Slot(now, rest.seconds + seconds, rest.amount + need.demand * seconds, short)
     uneven, long_wait = False, need.backlog > _LONG_WAIT_SECONDS * serving
@@ -170,19 +172,30 @@ def foreseen(
         uneven = need.unsettled and slot.amount > usual and slot.seconds < _LONGEST_SECONDS
     waits = uneven or slot.seconds < _SHORTEST_SECONDS
     former, slots = slots, slots if waits else (*slots, replace(slot, early=False))
+    left = slot if waits else None
     # 2 Level and rise
     dispersion = memory.dispersion
     if not waits and len(slots) > 1:
         dispersion = dispersed(dispersion, slots[-2], told)
-    level = pace(slots, dispersion)
-    newest, early = level, 0.0
-    if seconds < _SHORTEST_SECONDS and not uneven:
-        # A short cycle is one that began early, because the load has risen. A rise that is more than chance counts now,
-        # as far as it is certain. A few seconds tell too little to forecast a backlog.
-        piece = Slot(now, seconds, min(need.demand, need.scraped) * seconds)
-        lately = pace((*former, rest, piece) if rest.seconds else (*former, piece), dispersion)
+    whole = len(slots)
+    while whole > 1 and slots[whole - 1].seconds < _SHORTEST_SECONDS:
+        whole -= 1
+    level = pace(slots[:whole], dispersion)
+    newest, early, sure = level, 0.0, 0.0
+    shows = seconds < _SHORTEST_SECONDS and not uneven
+    if shows or whole < len(slots):
+        # A short cycle is one that began early, because the load has risen. A rise that is more than chance counts now.
+        # The next cycle comes in a few seconds and shows how far it goes, so nothing is added for what does not show
+        # yet. A few seconds tell too little to forecast a backlog.
+        pieces = (*former, rest) if rest.seconds else former
+        if shows:
+            pieces = (*pieces, Slot(now, seconds, min(need.demand, need.scraped) * seconds))
+        lately = pace(pieces, dispersion)
         newest = max(level, lately, key=_rate)
-        early = max(0.0, lately.rate - lately.error) + _JUMP_SHARE * lately.jump
+        early = lately.rate + (_CAUTION * lately.error if whole < len(former) else 0.0)
+        sure = max(0.0, lately.rate - _SURE * lately.error)
+        if shows and waits and lately.jump and whole == len(former):
+            slots, left = (*former, replace(slot, early=False, partial=True)), None
     lead = _REACTION_SECONDS + start
     certain = max(0.0, level.rate - level.error)
     levels = warm.seen(memory.levels, level.rate, now=now, shortest=lead)
@@ -194,7 +207,8 @@ def foreseen(
     blocks = warm.observed(memory.blocks, foreseen=foreseen, rate=certain, now=now, seconds=lead)
     surprise = warm.reserve(blocks, foreseen=foreseen, now=now)
     soon = lead + _MARGIN_SECONDS
-    reserved = max(early, foreseen, warm.worth_keeping(levels, surprise, now=now, seconds=soon, longest=keep_warm))
+    worth = warm.worth_keeping(levels, surprise, now=now, seconds=soon, longest=keep_warm)
+    reserved, keep = max(early, foreseen, worth), max(sure, foreseen, worth)
     # 4 Backlog: the requests that will wait when the replicas under way serve (at least those that wait now), and those
     # that will wait when replicas that are ordered now serve. Replicas may get through more than they carry within
     # targets; only demand beyond that piles up.
@@ -213,7 +227,7 @@ def foreseen(
     # 5 Hold
     cycle = 0.0 if memory.at is None else now - memory.at
     hold = min(keep_warm, max(start, _REACTION_SECONDS, _HOLD_CYCLES * cycle))
-    kept = (*[entry for entry in memory.reserved if entry[0] > now - hold and entry[1] > reserved], (now, reserved))
+    kept = (*[entry for entry in memory.reserved if entry[0] > now - hold and entry[1] > keep], (now, keep))
     begun = now if memory.begun is None else memory.begun
     sufficient, slack = inf, 1.0 + _SLACK
     stays = [(inf, f"nothing shrinks before demand is known for {hold * _COVERED:.0f} s")]
@@ -235,7 +249,6 @@ def foreseen(
         stays=((present, ""), *stays) if stays[-1][0] > present else (),
     )
     started = tuple(sorted(start_ups.items()))
-    left = slot if waits else None
     return need, Foresight(need.key, begun, now, slots, left, dispersion, kept, blocks, levels, started)
 
 
@@ -286,13 +299,16 @@ def pace(slots: Sequence[Slot], dispersion: float) -> Pace:
     # A mean is the demand in the middle of its time, so half of the rise is added. The rise may be younger.
     rate = amount / seconds + rise * min(seconds, lasted) / 2.0
     jump = 0.0
-    if taken == 1 and len(slots) > 1 and not slots[-1].early:  # short cycles have counted it when they saw it
+    if taken == 1 and len(slots) > 1 and not slots[-2].partial:  # the slot after a partial one shows all of a jump
         jump = max(0.0, rate - slots[-2].amount / slots[-2].seconds)
     return Pace(rate, sqrt(dispersion * max(rate, 0.5 / seconds) / seconds), rise, jump)
 
 
 def _alike(slots: Sequence[Slot], dispersion: float) -> tuple[float, float, int]:
-    """Return the amount, the seconds and the number of the last slots that differ by no more than chance."""
+    """Return the amount, the seconds and the number of the last slots that differ by no more than chance.
+
+    A partial slot before the last is none of them: it shows less than the demand after its jump.
+    """
     last = slots[-1]
     amount, seconds, taken = last.amount, last.seconds, 1
     while taken < len(slots):
@@ -300,7 +316,8 @@ def _alike(slots: Sequence[Slot], dispersion: float) -> tuple[float, float, int]
         more, longer = sum(map(_amount, block)), sum(map(_seconds, block))
         pooled = max(amount + more, 1.0) / (seconds + longer)
         deviation = sqrt(dispersion * pooled * (1.0 / seconds + 1.0 / longer))
-        if abs(amount / seconds - more / longer) > _DIFFERENT * deviation:
+        changed = abs(amount / seconds - more / longer) > _DIFFERENT * deviation
+        if changed or any(map(_partial, block)):
             break
         amount, seconds, taken = amount + more, seconds + longer, taken + len(block)
     return amount, seconds, taken

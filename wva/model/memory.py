@@ -205,13 +205,15 @@ class Fit(Struct, frozen=True, gc=False):
 class Slot(Struct, frozen=True, gc=False):
     """The demand of a time that ended ``at`` and was ``seconds`` long.
 
-    ``early``: it began with a short cycle, because the load had risen, and no pod came or went in it.
+    ``early``: it began with a short cycle, because the load had risen, and no pod came or went in it. ``partial``: it
+    ends with a short cycle that showed a jump, so it has demand from before and from after the jump.
     """
 
     at: float
     seconds: float
     amount: float
     early: bool = False
+    partial: bool = False
 
 
 class Block(Struct, frozen=True, gc=False):
