@@ -194,13 +194,28 @@ async def test_what_is_remembered_goes_with_its_model(scene):
     assert await scene.lane.look() == []
 
 
-async def test_a_look_that_begins_a_cycle_is_soon_followed_by_another(scene):
-    """The cycle may show only the begin of the rise."""
+async def test_a_look_that_begins_a_cycle_is_soon_followed_by_others(scene):
+    """The cycle may show only the begin of the rise, and the next scrape may come at any time."""
     task = asyncio.create_task(scene.lane.run())
     scene.prometheus.requests = {CHAT: 20.0}
-    for asked in (2, 2, 3, 3):
-        await scene.clock.advance(2.5)
+    for asked in (2, 3, 4, 5, 5, 5, 5, 6):
+        await scene.clock.advance(1.25)
         assert len(scene.prometheus.asked) == asked
+    assert scene.optimizer.woken == 1
+    task.cancel()
+    await settle()
+
+
+async def test_a_rise_that_the_next_scrape_shows_begins_another_cycle_at_once(scene):
+    """The second cycle does not wait for the usual interval after a look that found nothing new."""
+    task = asyncio.create_task(scene.lane.run())
+    scene.prometheus.requests = {CHAT: 20.0}
+    await settle()
+    await scene.clock.advance(1.25)
+    assert scene.optimizer.woken == 1
+    scene.prometheus.requests = {CHAT: 40.0}
+    await scene.clock.advance(1.25)
+    assert scene.optimizer.woken == 2
     task.cancel()
     await settle()
 

@@ -7,8 +7,9 @@ chance. So growth does not wait for the end of the interval, and the steady cost
 wakes nothing: the cycle finds out what is wrong.
 
 There is no look while a cycle runs, or in the second before one, because the cycle reads the same gauges. The next
-look comes half an interval after the cycle began, because the cycle may have seen only the beginning of a rise. A load
-is noticed after an interval plus one second at most.
+look comes half an interval after the cycle began, because the cycle may have seen only the beginning of a rise. When
+the fast lane has woken a cycle, the looks come every quarter of an interval for the next interval, because the rise
+probably goes on. A load is noticed after an interval plus one second at most.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from math import sqrt
+from math import inf, sqrt
 from typing import Final, NoReturn, Protocol
 
 from wva import log
@@ -72,6 +73,8 @@ class FastLane:
     """The last look at which a model needed no cycle: when that was (monotonic seconds), and its requests."""
     _woken: dict[str, list[float]] = field(default_factory=dict, init=False)
     """When models of each namespace began a cycle within the last minute (monotonic seconds)."""
+    _follow_until: float = field(default=-inf, init=False)
+    """Until when looks come more often, because a cycle has been woken (monotonic seconds)."""
     _told: dict[ModelKey, float] = field(default_factory=dict, init=False)
     """The requests in progress with which each model has woken a cycle, until it is below its ceiling again."""
 
@@ -81,7 +84,7 @@ class FastLane:
         while True:
             seconds = self.seconds()
             now = self.clock.monotonic()
-            left = max(due, self.optimizer.began + seconds / 2) - now if seconds else _SWITCHED_OFF_SECONDS
+            left = max(due, self.optimizer.began + self._soon(now)) - now if seconds else _SWITCHED_OFF_SECONDS
             if left > _INSTANT_SECONDS:
                 await self.clock.sleep(left)
                 continue
@@ -92,7 +95,12 @@ class FastLane:
                     calm = not await self.look()
                 finally:
                     self.busy = False
-            due = now + (seconds if calm else seconds / 2)
+                if not calm:
+                    self._follow_until = now + seconds
+            due = now + (seconds if calm and now >= self._follow_until else self._soon(now))
+
+    def _soon(self, now: float) -> float:
+        return self.seconds() / (4 if now < self._follow_until else 2)
 
     async def look(self) -> list[ModelKey]:
         """Ask once, wake a cycle if it is needed, and return the models that need it."""
