@@ -46,7 +46,8 @@ _SHORTEST_DRAIN_SECONDS: Final = 30.0  # to drain a backlog sooner costs replica
 _PATIENCE_SECONDS: Final = 120.0  # few users wait for longer
 _LONG_WAIT_SECONDS: Final = 30.0  # users who must wait for so long may give up
 _CAUTION: Final = 0.5  # standard errors that are added to the demand
-_JUMP_SHARE: Final = 0.5  # a jump within a long cycle shows only in part, so this share of it is added
+_JUMP_SHARE: Final = 0.5  # a jump within a cycle shows only in part, so this share of it is added
+_BRIEF_SECONDS: Final = 4.0  # what a jump hides from such a cycle is little, and the next cycle is as near
 _SURE: Final = 2.0  # standard errors that are subtracted from the demand of a few seconds: so much is certain
 _MARGIN_SECONDS: Final = 30.0
 _REACTION_SECONDS: Final = 40.0  # from a change of demand to the start of a pod: scrapes, a cycle, the scaler
@@ -185,8 +186,7 @@ def foreseen(
     shows = seconds < _SHORTEST_SECONDS and not uneven
     if shows or whole < len(slots):
         # A short cycle is one that began early, because the load has risen. A rise that is more than chance counts now.
-        # The next cycle comes in a few seconds and shows how far it goes, so nothing is added for what does not show
-        # yet. A few seconds tell too little to forecast a backlog.
+        # A few seconds tell too little to forecast a backlog.
         pieces = (*former, rest) if rest.seconds else former
         if shows:
             pieces = (*pieces, Slot(now, seconds, min(need.demand, need.scraped) * seconds))
@@ -195,6 +195,7 @@ def foreseen(
         early = lately.rate + (_CAUTION * lately.error if whole < len(former) else 0.0)
         sure = max(0.0, lately.rate - _SURE * lately.error)
         if shows and waits and lately.jump and whole == len(former):
+            early += _JUMP_SHARE * lately.jump if seconds > _BRIEF_SECONDS else 0.0
             slots, left = (*former, replace(slot, early=False, partial=True)), None
     lead = _REACTION_SECONDS + start
     certain = max(0.0, level.rate - level.error)
