@@ -240,15 +240,18 @@ async def test_the_query_names_the_namespaces(scene):
     )
 
 
-async def test_a_look_comes_half_an_interval_after_a_cycle(scene):
-    """A cycle sees what a look would see."""
-    task = asyncio.create_task(scene.lane.run())
-    await scene.clock.advance(4.9)
+async def test_the_looks_are_spread_evenly_between_two_cycles(scene):
+    """A cycle sees what a look would see, and no time without either is longer than the interval of the looks."""
     scene.optimizer.began = scene.clock.monotonic()
-    await scene.clock.advance(2.4)
-    assert len(scene.prometheus.asked) == 1
-    await scene.clock.advance(0.1)
-    assert len(scene.prometheus.asked) == 2
+    scene.optimizer.due = scene.optimizer.began + 12.0
+    task = asyncio.create_task(scene.lane.run())
+    for seconds, asked in ((3.9, 0), (0.1, 1), (3.9, 1), (0.1, 2), (4.0, 2)):
+        await scene.clock.advance(seconds)
+        assert len(scene.prometheus.asked) == asked
+    scene.optimizer.began = scene.clock.monotonic()
+    scene.optimizer.due = scene.optimizer.began + 12.0
+    await scene.clock.advance(4.0)
+    assert len(scene.prometheus.asked) == 3
     task.cancel()
     await settle()
 

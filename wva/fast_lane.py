@@ -6,10 +6,10 @@ a model has more, or soon will at the pace of its rise, the next cycle begins at
 chance. So growth does not wait for the end of the interval, and the steady cost is that one query. A query that fails
 wakes nothing: the cycle finds out what is wrong.
 
-There is no look while a cycle runs, or in the second before one, because the cycle reads the same gauges. The next
-look comes half an interval after the cycle began, because the cycle may have seen only the beginning of a rise. When
-the fast lane has woken a cycle, the looks come every quarter of an interval for the next interval, because the rise
-probably goes on. A load is noticed after an interval plus one second at most.
+There is no look while a cycle runs, or in the second before one, because the cycle reads the same gauges. The looks
+are spread evenly between two cycles, so no time without one is longer than ``seconds()``. When the fast lane has woken
+a cycle, they come four times as often for a while, because the rise probably goes on and the cycle may have seen only
+its beginning.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from math import inf, sqrt
+from math import ceil, inf, isfinite, sqrt
 from typing import Final, NoReturn, Protocol
 
 from wva import log
@@ -84,23 +84,26 @@ class FastLane:
         while True:
             seconds = self.seconds()
             now = self.clock.monotonic()
-            left = max(due, self.optimizer.began + self._soon(now)) - now if seconds else _SWITCHED_OFF_SECONDS
+            left = max(due, self.optimizer.began + self._pause(now)) - now if seconds else _SWITCHED_OFF_SECONDS
             if left > _INSTANT_SECONDS:
                 await self.clock.sleep(left)
                 continue
-            calm = False
             if not self.optimizer.busy and self.optimizer.due - now > _SOON_SECONDS and self.optimizer.ceilings:
                 self.busy = True
                 try:
-                    calm = not await self.look()
+                    if await self.look():
+                        self._follow_until = now + seconds
                 finally:
                     self.busy = False
-                if not calm:
-                    self._follow_until = now + seconds
-            due = now + (seconds if calm and now >= self._follow_until else self._soon(now))
+            due = now + self._pause(now)
 
-    def _soon(self, now: float) -> float:
-        return self.seconds() / (4 if now < self._follow_until else 2)
+    def _pause(self, now: float) -> float:
+        """Return the seconds between two looks, and between the begin of a cycle and a look."""
+        seconds = self.seconds()
+        if now < self._follow_until or not seconds:
+            return seconds / 4
+        between = self.optimizer.due - self.optimizer.began
+        return between / ceil(between / seconds) if isfinite(between) and between > 0 else seconds
 
     async def look(self) -> list[ModelKey]:
         """Ask once, wake a cycle if it is needed, and return the models that need it."""
