@@ -22,6 +22,7 @@ class FakeOptimizer:
         self.busy = False
         self.began, self.due = float("-inf"), float("inf")
         self.ceilings = {CHAT: 10.0}
+        self.grew = False
         self.woken = 0
 
     def wake(self):
@@ -252,6 +253,18 @@ async def test_the_looks_are_spread_evenly_between_two_cycles(scene):
     scene.optimizer.due = scene.optimizer.began + 12.0
     await scene.clock.advance(4.0)
     assert len(scene.prometheus.asked) == 3
+    task.cancel()
+    await settle()
+
+
+async def test_a_cycle_that_has_ordered_replicas_is_soon_followed_by_looks(scene):
+    """It may have seen only the beginning of a rise."""
+    scene.optimizer.began, scene.optimizer.grew = scene.clock.monotonic(), True
+    scene.optimizer.due = scene.optimizer.began + 15.0
+    task = asyncio.create_task(scene.lane.run())
+    for seconds, asked in ((1.2, 0), (0.05, 1), (1.25, 2), (1.25, 3), (1.25, 4), (4.9, 4), (0.1, 5)):
+        await scene.clock.advance(seconds)
+        assert len(scene.prometheus.asked) == asked
     task.cancel()
     await settle()
 

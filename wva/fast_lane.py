@@ -8,8 +8,8 @@ wakes nothing: the cycle finds out what is wrong.
 
 There is no look while a cycle runs, or in the second before one, because the cycle reads the same gauges. The looks
 are spread evenly between two cycles, so no time without one is longer than ``seconds()``. When the fast lane has woken
-a cycle, they come four times as often for a while, because the rise probably goes on and the cycle may have seen only
-its beginning.
+a cycle, or a cycle has ordered replicas, they come four times as often for a while, because the rise probably goes on
+and the cycle may have seen only its beginning.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Wakes(Protocol):
     busy: bool
     began: float
     due: float
+    grew: bool
     ceilings: Mapping[ModelKey, float]
 
     def wake(self) -> None:
@@ -88,6 +89,7 @@ class FastLane:
             if left > _INSTANT_SECONDS:
                 await self.clock.sleep(left)
                 continue
+            due = now + seconds / 4
             if not self.optimizer.busy and self.optimizer.due - now > _SOON_SECONDS and self.optimizer.ceilings:
                 self.busy = True
                 try:
@@ -95,12 +97,14 @@ class FastLane:
                         self._follow_until = now + seconds
                 finally:
                     self.busy = False
-            due = now + self._pause(now)
+                due = now + self._pause(now)
 
     def _pause(self, now: float) -> float:
         """Return the seconds between two looks, and between the begin of a cycle and a look."""
         seconds = self.seconds()
-        if now < self._follow_until or not seconds:
+        if not seconds:
+            return 0.0
+        if now < self._follow_until or (self.optimizer.grew and now < self.optimizer.began + seconds):
             return seconds / 4
         between = self.optimizer.due - self.optimizer.began
         return between / ceil(between / seconds) if isfinite(between) and between > 0 else seconds

@@ -84,6 +84,8 @@ class OptimizerLoop:
     began: float = field(default=float("-inf"), init=False)
     """When the last cycle began, and ``due`` when the next one will, in monotonic seconds."""
     due: float = field(default=float("-inf"), init=False)
+    grew: bool = field(default=False, init=False)
+    """Whether the last cycle asked for more replicas of a variant than the one before."""
     _running: bool = field(default=False, init=False)
     _woken: bool = field(default=False, init=False)
     ceilings: Mapping[ModelKey, float] = field(default_factory=dict, init=False)
@@ -187,6 +189,7 @@ class OptimizerLoop:
             size = len(snapshot.variants) + len(snapshot.replicas) // _REPLICAS_PER_VARIANT
             outcome = await beside(size, partial(conclude, snapshot, memory, policy, now))
         self._memory, self.ceilings = outcome.memory, outcome.ceilings
+        self.grew = any(each.previous is not None and each.desired > each.previous for each in outcome.decisions)
         if self._overtaken:
             # Take the memory of the cycle, but keep the earlier memory of variants that changed meanwhile.
             before = {entry.key: entry for entry in memory.variants} | self._changed

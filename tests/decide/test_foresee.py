@@ -355,7 +355,7 @@ def test_what_came_before_a_jump_is_not_averaged_with_what_came_after_it() -> No
     assert first.demand == pytest.approx(14.0)
     assert second.demand == pytest.approx(20.0)
     assert third.demand == pytest.approx(22.0)
-    assert third.required == pytest.approx(22.0 + 0.5 * third.error)
+    assert third.required == pytest.approx(22.0 + third.error)
     assert memory.slots[-1].partial
 
 

@@ -45,7 +45,7 @@ _DRAIN_SHARE: Final = 0.25
 _SHORTEST_DRAIN_SECONDS: Final = 30.0  # to drain a backlog sooner costs replicas that are idle right after
 _PATIENCE_SECONDS: Final = 120.0  # few users wait for longer
 _LONG_WAIT_SECONDS: Final = 30.0  # users who must wait for so long may give up
-_CAUTION: Final = 0.5  # standard errors that are added to the demand
+_CAUTION: Final = 0.5  # standard errors that are added to the level of demand
 _JUMP_SHARE: Final = 0.5  # a jump within a cycle shows only in part, so this share of it is added
 _BRIEF_SECONDS: Final = 4.0  # what a jump hides from such a cycle is little, and the next cycle is as near
 _SURE: Final = 2.0  # standard errors that are subtracted from the demand of a few seconds: so much is certain
@@ -186,13 +186,13 @@ def foreseen(
     shows = seconds < _SHORTEST_SECONDS and not uneven
     if shows or whole < len(slots):
         # A short cycle is one that began early, because the load has risen. A rise that is more than chance counts now.
-        # A few seconds tell too little to forecast a backlog.
+        # A few seconds tell too little to forecast a backlog; what has piled up meanwhile is a reason for caution.
         pieces = (*former, rest) if rest.seconds else former
         if shows:
             pieces = (*pieces, Slot(now, seconds, min(need.demand, need.scraped) * seconds))
         lately = pace(pieces, dispersion)
         newest = max(level, lately, key=_rate)
-        early = lately.rate + (_CAUTION * lately.error if whole < len(former) else 0.0)
+        early = lately.rate + (lately.error if whole < len(former) else 0.0)
         sure = max(0.0, lately.rate - _SURE * lately.error)
         if shows and waits and lately.jump and whole == len(former):
             early += _JUMP_SHARE * lately.jump if seconds > _BRIEF_SECONDS else 0.0
