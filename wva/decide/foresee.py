@@ -14,7 +14,7 @@ level of step 2 below.
 3. Reserve (``warm``): more for rises that often came unforeseen, and for levels that are likely to come back now.
 4. Backlog: the requests that wait now and those that will wait by then, drained within a share of the lead time.
 5. Hold: no replica goes before demand has been lower for the longest of a start, a reaction, and two cycles. Of what a
-   short cycle has shown, only the part that is certain is held.
+   short cycle has shown, one standard error less is held.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ _PATIENCE_SECONDS: Final = 120.0  # few users wait for longer
 _LONG_WAIT_SECONDS: Final = 30.0  # users who must wait for so long may give up
 _CAUTION: Final = 0.5  # standard errors that are added to the level of demand
 _JUMP_SHARE: Final = 0.5  # a jump within a cycle shows only in part, so this share of it is added
-_BRIEF_SECONDS: Final = 4.0  # what a jump hides from such a cycle is little, and the next cycle is as near
-_SURE: Final = 2.0  # standard errors that are subtracted from the demand of a few seconds: so much is certain
+_BRIEF_SECONDS: Final = 5.0  # at least one look has found a longer cycle calm, so most of the jump does not show in it
 _MARGIN_SECONDS: Final = 30.0
 _REACTION_SECONDS: Final = 40.0  # from a change of demand to the start of a pod: scrapes, a cycle, the scaler
 _USUAL_START_SECONDS: Final = 120.0
@@ -182,7 +181,7 @@ def foreseen(
     while whole > 1 and slots[whole - 1].seconds < _SHORTEST_SECONDS:
         whole -= 1
     level = pace(slots[:whole], dispersion)
-    newest, early, sure = level, 0.0, 0.0
+    newest, early, likely = level, 0.0, 0.0
     shows = seconds < _SHORTEST_SECONDS and not uneven
     if shows or whole < len(slots):
         # A short cycle is one that began early, because the load has risen. A rise that is more than chance counts now.
@@ -193,7 +192,7 @@ def foreseen(
         lately = pace(pieces, dispersion)
         newest = max(level, lately, key=_rate)
         early = lately.rate + (lately.error if whole < len(former) else 0.0)
-        sure = max(0.0, lately.rate - _SURE * lately.error)
+        likely = max(0.0, lately.rate - lately.error)
         if shows and waits and lately.jump and whole == len(former):
             early += _JUMP_SHARE * lately.jump if seconds > _BRIEF_SECONDS else 0.0
             slots, left = (*former, replace(slot, early=False, partial=True)), None
@@ -209,7 +208,7 @@ def foreseen(
     surprise = warm.reserve(blocks, foreseen=foreseen, now=now)
     soon = lead + _MARGIN_SECONDS
     worth = warm.worth_keeping(levels, surprise, now=now, seconds=soon, longest=keep_warm)
-    reserved, keep = max(early, foreseen, worth), max(sure, foreseen, worth)
+    reserved, keep = max(early, foreseen, worth), max(likely, foreseen, worth)
     # 4 Backlog: the requests that will wait when the replicas under way serve (at least those that wait now), and those
     # that will wait when replicas that are ordered now serve. Replicas may get through more than they carry within
     # targets; only demand beyond that piles up.
