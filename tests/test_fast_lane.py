@@ -183,6 +183,16 @@ async def test_a_rise_is_followed_from_where_it_began(scene):
     assert woken == [False, True, True, True, False, False]
 
 
+async def test_a_steep_rise_is_no_chance_because_the_looks_follow_closely(scene):
+    """From one look to the next it may be, but not over half an interval."""
+    scene.optimizer.ceilings = {CHAT: 200.0}
+    for requests, woken in ((10.0, 0), (32.0, 0), (54.0, 1)):
+        scene.prometheus.requests = {CHAT: requests}
+        await scene.lane.look()
+        assert scene.optimizer.woken == woken
+        await scene.clock.advance(1.25)
+
+
 async def test_what_is_remembered_goes_with_its_model(scene):
     """A model that is gone and comes back begins anew."""
     scene.prometheus.requests = {CHAT: 10.0}

@@ -71,7 +71,7 @@ class FastLane:
     busy: bool = field(default=False, init=False)
     """Whether a look is under way."""
     _calm: dict[ModelKey, tuple[float, float]] = field(default_factory=dict, init=False)
-    """The last look at which a model needed no cycle: when that was (monotonic seconds), and its requests."""
+    """A late look at which a model needed no cycle: when that was (monotonic seconds), and its requests."""
     _woken: dict[str, list[float]] = field(default_factory=dict, init=False)
     """When models of each namespace began a cycle within the last minute (monotonic seconds)."""
     _follow_until: float = field(default=-inf, init=False)
@@ -136,8 +136,11 @@ class FastLane:
         now = self.clock.monotonic()
         for model, ceiling in ceilings.items():
             requests = found.get(model, 0.0)
-            if requests + _rise(self._calm.get(model), now, requests) * _SOON_FULL_SECONDS <= ceiling:
-                self._calm[model] = now, requests
+            before = self._calm.get(model)
+            if requests + _rise(before, now, requests) * _SOON_FULL_SECONDS <= ceiling:
+                # Between looks that follow each other closely even a steep rise may be chance.
+                if before is None or now - before[0] >= self.seconds() / 2 or requests < before[1]:
+                    self._calm[model] = now, requests
                 self._told.pop(model, None)
             elif requests > MORE * self._told.get(model, 0.0) and self._may_wake(model.namespace, now):
                 self._told[model] = requests
