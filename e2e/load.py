@@ -138,7 +138,7 @@ class FleetProcess:
     """A process with the simulated fleet, steered over HTTP."""
 
     def __init__(self, process: ServerProcess, port: int, *, namespace: str) -> None:
-        """Take a process that has been started."""
+        """Take a process that has been started. It draws its requests by ``namespace``."""
         self._process = process
         self._namespace = namespace
         self._variants: set[str] = set()

@@ -158,13 +158,19 @@ class Scene:
         self._scrape("pods", target.address)
         return metrics
 
-    def fleet(self) -> FleetProcess:
-        """Let the pods report the metrics of a simulated fleet. The test chooses its engines and offers the load."""
+    def fleet(self, *, arrivals: str = "") -> FleetProcess:
+        """Let the pods report the metrics of a simulated fleet. The test chooses its engines and offers the load.
+
+        Fleets with the same ``arrivals`` get the same requests; otherwise each namespace gets its own.
+        """
         port = FleetProcess.free_port()
-        fleet = FleetProcess(self._launch("fleet", FleetProcess.command(port)), port, namespace=self.namespace)
+        # A fleet draws its requests by the namespace it knows. Prometheus puts the scene's own in place of it.
+        fleet = FleetProcess(
+            self._launch("fleet", FleetProcess.command(port)), port, namespace=arrivals or self.namespace
+        )
         fleet.wait_ready()
         self._stack.enter_context(following(self.api, self.namespace, take=fleet.take))
-        self._scrape("pods", fleet.address)
+        self._scrape("pods", fleet.address, namespace=self.namespace if arrivals else "")
         return fleet
 
     # -- controllers ---------------------------------------------------------------------------------------------
@@ -324,7 +330,15 @@ class Scene:
         ]
         return "\n".join(parts)
 
-    def _scrape(self, name: str, address: str, *, token: str = "", labels: Mapping[str, str] | None = None) -> None:
+    def _scrape(
+        self,
+        name: str,
+        address: str,
+        *,
+        token: str = "",
+        labels: Mapping[str, str] | None = None,
+        namespace: str = "",
+    ) -> None:
         """Scrape pods over HTTP, or with a ``token`` a controller over HTTPS."""
         job = ScrapeJob(
             name=f"{self.namespace}.{name}",
@@ -336,5 +350,6 @@ class Scene:
             labels=labels or {},
             interval_seconds=self.scrape_seconds,
             dropped=self.dropped_series if name == "pods" else "",
+            namespace=namespace,
         )
         self._stack.enter_context(self.plane.scraping(job))

@@ -1,6 +1,7 @@
 """The surge of ``test_surge``, by who applies the decision: what the users get from each way, and how soon it comes.
 
-Namespaces side by side see the same load. Their controllers decide the same way, and what applies the numbers differs.
+Namespaces side by side get the same requests, in every run of the test. Their controllers decide the same way, and
+what applies the numbers differs.
 All ways remove replicas after the same time, that of the samples in ``deploy/samples``.
 """
 
@@ -35,6 +36,16 @@ from e2e.test_surge import (
 VARIANTS = (A100, H100)
 INTERVAL = "15s"
 DOWN_SECONDS = 60
+CALM_SECONDS = 120.0
+"""How long the load is low before the step: the controllers start within it."""
+USUAL_SECONDS = 30.0
+LOAD = [
+    (0.0, LOW_RATE),
+    (CALM_SECONDS, LOW_RATE),
+    (CALM_SECONDS + 1.0, HIGH_RATE),
+    (CALM_SECONDS + STEP_SECONDS, HIGH_RATE),
+    (CALM_SECONDS + STEP_SECONDS, 0.0),
+]
 DECIDED_SECONDS = 6.0
 LOOK_SECONDS = 0.5
 """How late the history may notice a number."""
@@ -73,8 +84,8 @@ class Run(Side):
     shown: float | None = None
     """The first scrape that has more requests in progress than ever before the step."""
 
-    def begin(self) -> None:
-        """Start everything; the targets leave their number to whoever scales."""
+    def deploy(self) -> None:
+        """Start the replicas; the targets leave their number to whoever scales."""
         scene = self.scene
         for variant in VARIANTS:
             self.fleet.add(variant, ENGINES[variant.name])
@@ -83,7 +94,10 @@ class Run(Side):
                 del body["spec"]["replicas"]
             scene.api.apply(body)
         scene.wait_ready(*VARIANTS)
-        self.fleet.offer(LOW_RATE)
+
+    def begin(self) -> None:
+        """Start whoever decides and whoever scales."""
+        scene = self.scene
         for variant in VARIANTS:
             scene.variants[variant.name] = variant
             item = manifests.variant_autoscaling(variant, namespace=scene.namespace)
@@ -134,7 +148,9 @@ def runs(own_control_plane: ControlPlane, namespace: str, launch: Launch, tmp_pa
             scene = Scene(own_control_plane, own, launch=launch, history=history, stack=stack)
             scene.install()
             scene.configure(MAIN_CONFIG_MAP, {"GLOBAL_OPT_INTERVAL": INTERVAL})
-            made[name] = Run(scene, scene.fleet(), way=way, push=Push(scene, tmp_path) if way.push else None)
+            made[name] = Run(
+                scene, scene.fleet(arrivals="surge"), way=way, push=Push(scene, tmp_path) if way.push else None
+            )
         yield made
 
 
@@ -143,13 +159,19 @@ def runs(own_control_plane: ControlPlane, namespace: str, launch: Launch, tmp_pa
 def test_a_surge_is_met_sooner_without_polling(runs: dict[str, Run]) -> None:
     """The decision comes within six seconds, and acting on it at once serves nearly all in time for little more."""
     for run in runs.values():
+        run.deploy()
+    began = time.monotonic()
+    for run in runs.values():
+        run.fleet.offer_points(LOAD)
+    for run in runs.values():
         run.begin()
     for run in runs.values():
         run.scene.wait_measured(*VARIANTS, timeout_seconds=60)
-    usual = _watched(runs, 30.0)  # a load that fits changes nothing
-    for run in runs.values():
-        run.fleet.offer_points([(0.0, LOW_RATE), (1.0, HIGH_RATE), (STEP_SECONDS, HIGH_RATE), (STEP_SECONDS, 0.0)])
-    since = time.monotonic()
+    since = began + CALM_SECONDS
+    left = since - USUAL_SECONDS - time.monotonic()
+    assert left > 0, "the controllers started too late to see a calm load"
+    time.sleep(left)
+    usual = _watched(runs, since - time.monotonic())  # a load that fits changes nothing
     _spend(runs, since, usual)
     time.sleep(SERVED_SECONDS)  # the test judges the users of the first 200 seconds
     report = {name: run.report(since) for name, run in runs.items()}

@@ -48,6 +48,7 @@ class ScrapeJob:
     metrics_path: str = "/metrics"
     interval_seconds: int = SCRAPE_INTERVAL_SECONDS
     dropped: str = ""  # the names of series that are not kept, a regular expression
+    namespace: str = ""  # what the label namespace becomes, where the page says another
 
     def document(self) -> dict[str, Any]:
         """Return the scrape_config of Prometheus."""
@@ -66,9 +67,13 @@ class ScrapeJob:
                 config["tls_config"]["ca_file"] = str(self.authority)
             if self.server_name:
                 config["tls_config"]["server_name"] = self.server_name
+        rules = []
         if self.dropped:
-            rule = {"source_labels": ["__name__"], "regex": self.dropped, "action": "drop"}
-            config["metric_relabel_configs"] = [rule]
+            rules.append({"source_labels": ["__name__"], "regex": self.dropped, "action": "drop"})
+        if self.namespace:
+            rules.append({"target_label": "namespace", "replacement": self.namespace})
+        if rules:
+            config["metric_relabel_configs"] = rules
         if self.bearer_token:
             config["authorization"] = {"type": "Bearer", "credentials": self.bearer_token}
         return config
