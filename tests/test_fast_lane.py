@@ -102,6 +102,16 @@ async def test_after_a_calm_time_a_model_wakes_again(scene):
         assert scene.optimizer.woken == woken
 
 
+async def test_a_rise_that_has_woken_a_cycle_wakes_another_one_when_it_is_there(scene):
+    """The first cycle came before the replicas were full, so perhaps it ordered nothing."""
+    scene.optimizer.ceilings = {CHAT: 300.0}
+    for requests, woken in ((200.0, 0), (295.0, 1), (298.0, 1), (305.0, 2), (310.0, 2)):
+        scene.prometheus.requests = {CHAT: requests}
+        await scene.lane.look()
+        assert scene.optimizer.woken == woken
+        await scene.clock.advance(4.0)
+
+
 async def test_a_load_that_swings_cannot_begin_cycles_without_end(scene):
     """The models of a namespace begin so many cycles within a minute; those of another one are not concerned."""
     scene.optimizer.ceilings = {CHAT: 10.0, CODE: 10.0}

@@ -28,7 +28,7 @@ from wva.numbers import Real
 from wva.prometheus.answers import PrometheusError, Querier
 
 MORE: Final = 1.1
-"""A model wakes a cycle again only with so many times the requests that woke the last one."""
+"""A model above its ceiling wakes a cycle again only with so many times the requests that woke the last one."""
 _SOON_FULL_SECONDS: Final = 15.0
 """How far ahead a rise is followed: no replica that is ordered now serves sooner."""
 _CERTAIN: Final = 4.0
@@ -142,9 +142,13 @@ class FastLane:
                 if before is None or now - before[0] >= self.seconds() / 2 or requests < before[1]:
                     self._calm[model] = now, requests
                 self._told.pop(model, None)
-            elif requests > MORE * self._told.get(model, 0.0) and self._may_wake(model.namespace, now):
-                self._told[model] = requests
-                yield model
+            else:
+                told = self._told.get(model, 0.0)
+                # What has woken a cycle by its rise wakes another one when it is there.
+                more = requests > MORE * told or told <= ceiling < requests
+                if more and self._may_wake(model.namespace, now):
+                    self._told[model] = requests
+                    yield model
         for known in (self._told, self._calm):
             for model in known.keys() - ceilings.keys():
                 del known[model]

@@ -283,13 +283,15 @@ def test_short_cycles_share_a_slot() -> None:
     assert need.demand == pytest.approx(4.0)
 
 
-def early(demand: float, *, seconds: float = 4.0, replicas: int = 4, **fields: object) -> tuple[Need, Need]:
-    """Return what a cycle foresees that begins early, and the one before it, after ten minutes with 2 requests/s."""
+def early(
+    demand: float, *, seconds: float = 4.0, replicas: int = 4, usual: float = 2.0, **fields: object
+) -> tuple[Need, Need]:
+    """Return what a cycle foresees that begins early, and the one before it, after ten minutes of ``usual`` demand."""
     memory, now = NOTHING_SEEN, NOW
     cluster = [variant("a", replicas=replicas)], {A: pods(replicas)}
     for turn in range(40):
         now = NOW + CYCLE * turn
-        before, memory = foresee(needed(2.0), *cluster, memory, now=now)
+        before, memory = foresee(needed(usual), *cluster, memory, now=now)
     return foresee(needed(demand, **fields), *cluster, memory, now=now + seconds)[0], before
 
 
@@ -325,6 +327,37 @@ def test_a_short_cycle_orders_what_waits_and_no_forecast_of_it() -> None:
     assert waiting.required == pytest.approx(short.required + 2.0)  # a quarter of 140 seconds drains them
 
 
+@pytest.mark.parametrize(
+    ("seconds", "usual", "fields", "piled_up"),
+    [
+        (4.0, 11.4, {}, 60.0),
+        (12.0, 11.4, {}, 60.0),
+        (15.0, 11.4, {}, 0.0),  # it began in time, so nothing has made it begin
+        (4.0, 6.0, {}, 0.0),  # the replicas are half full by their rate, so they seem to carry more at once
+        (4.0, 11.4, {"backlog": 0.0}, 0.0),  # all are served
+        (4.0, 11.4, {"in_progress": 100.0}, 0.0),
+        (4.0, 11.4, {"unsettled": True}, 0.0),  # a pod has just come
+    ],
+)
+def test_what_nearly_full_replicas_have_in_progress_beyond_what_they_carry_has_piled_up(
+    seconds: float, usual: float, fields: dict[str, object], piled_up: float
+) -> None:
+    """The fast lane begins a cycle by that, and a rate that is known for some seconds only does not belie it."""
+    measured = {"backlog": 1.0, "in_progress": 160.0, "ceiling": 100.0} | fields
+    after, _ = early(usual, seconds=seconds, usual=usual, **measured)
+    if piled_up:
+        assert after.required == pytest.approx(12.0 + piled_up / 35.0)  # 12 is what four replicas carry
+    else:
+        assert after.required < 12.0
+
+
+def test_the_first_cycle_did_not_begin_early() -> None:
+    """How long it was is not known."""
+    (found,) = seen([needed(11.4, backlog=1.0, in_progress=160.0, ceiling=100.0)])
+    (calm,) = seen([needed(11.4, backlog=1.0)])
+    assert found.required == calm.required
+
+
 def test_a_short_cycle_counts_for_itself_beside_the_short_one_before() -> None:
     """The first cycle that begins early may show only the begin of a rise, and the next one the rest of it."""
     memory = NOTHING_SEEN
@@ -355,7 +388,7 @@ def test_what_came_before_a_jump_is_not_averaged_with_what_came_after_it() -> No
     assert first.demand == pytest.approx(14.0)
     assert second.demand == pytest.approx(20.0)
     assert third.demand == pytest.approx(22.0)
-    assert third.required == pytest.approx(22.0 + third.error)
+    assert third.required == pytest.approx(22.0 + 2.0 * third.error)  # of its error a short cycle tells half
     assert memory.slots[-1].partial
 
 
@@ -433,6 +466,8 @@ def any_needs(draw: st.DrawFn) -> Need:
         backlog=draw(rates),
         scraped=draw(rates | st.just(inf)),
         unsettled=draw(st.booleans()),
+        in_progress=draw(rates),
+        ceiling=draw(rates | st.just(inf)),
         capacities={A: Capacity(draw(rates), CapacityBasis.OBSERVED)},
     )
 

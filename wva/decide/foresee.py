@@ -12,7 +12,8 @@ level of step 2 below.
    some seconds. A rise counts only while a line describes it better than a jump does. A part of the demand that
    usually ends before the lead time is over does not count.
 3. Reserve (``warm``): more for rises that often came unforeseen, and for levels that are likely to come back now.
-4. Backlog: the requests that wait now and those that will wait by then, drained within a share of the lead time.
+4. Backlog: the requests that wait now and those that will wait by then, drained within a share of the lead time. In a
+   short cycle these are also the requests in progress beyond what replicas carry, if these are nearly full.
 5. Hold: no replica goes before demand has been lower for the longest of a start, a reaction, and two cycles. Of what a
    short cycle has shown, one standard error less is held.
 """
@@ -48,6 +49,9 @@ _LONG_WAIT_SECONDS: Final = 30.0  # users who must wait for so long may give up
 _CAUTION: Final = 0.5  # standard errors that are added to the level of demand
 _JUMP_SHARE: Final = 0.5  # a jump within a cycle shows only in part, so this share of it is added
 _BRIEF_SECONDS: Final = 5.0  # at least one look has found a longer cycle calm, so most of the jump does not show in it
+_SURE_SHARE: Final = 0.5  # so much of the error of a short cycle counts against a rise
+_EARLY_SECONDS: Final = 14.0  # a cycle that is shorter has most probably begun before its time
+_FULL: Final = 0.9  # replicas that are nearly full have so much of their capacity in use
 _MARGIN_SECONDS: Final = 30.0
 _REACTION_SECONDS: Final = 40.0  # from a change of demand to the start of a pod: scrapes, a cycle, the scaler
 _USUAL_START_SECONDS: Final = 120.0
@@ -222,6 +226,13 @@ def foreseen(
     present = foreseen + _JUMP_SHARE * level.jump + later / drain
     if early:
         present = max(present, early + need.backlog / drain)
+    moving = need.unsettled or unready or coming > serving
+    began_early = memory.at is not None and seconds < _EARLY_SECONDS
+    if began_early and need.backlog and not moving and level.rate + level.error > _FULL * serving:
+        # This cycle began because more is in progress than replicas carry. They are nearly full by their rate, too. So
+        # what is too much has piled up, whatever the rate of these few seconds says.
+        over = need.in_progress - need.ceiling
+        present = max(present, serving + over / drain) if over > 0 else present
     required = max(reserved, present)
     required = min(required, MOST_TIMES * need.carried({key: max(1, count) for key, count in ready.items()}))
     # 5 Hold
@@ -243,7 +254,8 @@ def foreseen(
     need = replace(
         need,
         demand=newest.rate,
-        error=newest.error,
+        # That the load has risen is known, as the short cycle began by that. So less may be chance.
+        error=newest.error * (_SURE_SHARE if shows else 1.0),
         required=required,
         sufficient=sufficient,
         stays=((present, ""), *stays) if stays[-1][0] > present else (),

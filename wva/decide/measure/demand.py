@@ -261,6 +261,7 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         demand,
         {},
         backlog=backlog + waiting,
+        in_progress=sum([pod.running + pod.waiting for found in changes for pod in found.pods]) + waiting,
         foreseeable=True,
         scraped=scraped,
         error=sqrt(max(demand, 1.0 / seconds) / seconds),

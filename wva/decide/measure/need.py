@@ -37,7 +37,7 @@ class Need(Struct, frozen=True, gc=False):
     capacities: Mapping[VariantKey, Capacity]  # what one replica of each variant carries
     backlog: float = 0.0  # the demand that has piled up, in the unit times seconds
     foreseeable: bool = False  # whether the demand is a rate, so that its past says something about its future
-    error: float = 0.0  # one standard error of the demand, in the unit; 0 where it is exact
+    error: float = 0.0  # one standard error of the demand, in the unit; 0 if it is exact; less in a short cycle
     most_added: int | None = None  # how many replicas may be added in this cycle, None for no limit
     most_removed: int | None = None  # how many replicas may go in this cycle, None for no limit
     hold: Absence | None = None  # why nothing can be decided, None when something can
@@ -60,6 +60,7 @@ class Need(Struct, frozen=True, gc=False):
     stays: tuple[tuple[float, str], ...] = ()
     # The requests in progress that the serving replicas carry within the targets; infinite where that is not known.
     ceiling: float = math.inf
+    in_progress: float = 0.0  # the requests in progress, those that wait among them
     # Whether a replica that does not report now counts as before; ``objection`` says when that has been for too long.
     recalls: bool = False
 
