@@ -93,7 +93,7 @@ def ideal_cost(of, traffic) -> float:
 def test_no_traffic_needs_the_minimum() -> None:
     """Without traffic the ideal fleet is the minimum, at the minimum's cost."""
     of = scenario(setup(minimum=2))
-    assert ideal_cost(of, requests([], 3600.0)) == 8.0
+    assert ideal_cost(of, requests([], 3600.0)) == pytest.approx(8.0)  # a sum, whose order depends on the processor
 
 
 def test_the_ideal_cost_counts_the_measured_time() -> None:
