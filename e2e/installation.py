@@ -23,7 +23,7 @@ from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.ports import free_ports
 from e2e.controlplane.processes import ServerProcess
 from e2e.controlplane.prometheus import ScrapeJob
-from wva.scale_from_zero.starts import TargetLabels
+from wva.collect.queries import TargetLabels
 
 ACCOUNT_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")

@@ -11,7 +11,7 @@ import yaml
 from e2e.controlplane.api import Body
 from e2e.controlplane.kubelet import LOADING
 from e2e.controlplane.nodes import GPU, POOL
-from wva.scale_from_zero.starts import TargetLabels
+from wva.collect.queries import TargetLabels
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 CRD = DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml"

@@ -62,6 +62,7 @@ def _counted(scene: Scene, controller: ControllerProcess) -> float:
 def _report(scene: Scene, page: Path) -> dict[str, Any]:
     """Run the command, and return its document."""
     where = ["--prometheus", scene.plane.prometheus_api.url, "--namespace", scene.namespace]
+    where += ["--controller-namespace", scene.namespace]
     done = subprocess.run(
         [sys.executable, "-m", "wva", "report", "--shadow", *where, "--days", "2", "--output", "json", "--html", page],
         env={**os.environ, "PROMETHEUS_CA_CERT_PATH": str(scene.plane.layout.authority)},

@@ -24,8 +24,10 @@ from e2e.kustomize import DEPLOY
 from e2e.packaging import chart, everything
 from e2e.packaging.chart import nested
 from e2e.packaging.chart_matrix import merged
+from wva.collect.queries import TargetLabels
 from wva.model.variant import VariantKey
-from wva.scale_from_zero.starts import TargetLabels, published_query
+from wva.report.history import growth, served
+from wva.scale_from_zero.starts import published_query
 
 ROOT = DEPLOY.parent
 OURS = re.compile(r"\b(?:wva|inferno)_[a-z_]+[a-z]\b")
@@ -34,6 +36,7 @@ PIN = {"job", "namespace"}
 QUERY = re.compile(r"exported_namespace|variant_name|[\[(]")
 """Finds a query within a line. Other texts only name a series: ``wva_cycles_total{result="error"}``."""
 
+OWN = TargetLabels("wva", "metrics")
 Found = tuple[str, str]  # what kind of place it is, and the expression
 
 
@@ -195,8 +198,16 @@ def test_the_files_for_prometheus_and_grafana_themselves():
 
 def test_the_controller_asks_for_its_own_series_only():
     """The controller queries its own series before a start from zero, and names the target."""
-    assert loose(published_query(VariantKey("ns", "va"), TargetLabels("wva", "metrics"))) == []
+    assert loose(published_query(VariantKey("ns", "va"), OWN)) == []
     assert loose(published_query(VariantKey("ns", "va"), TargetLabels("wva")), {"namespace"}) == []
+
+
+@pytest.mark.parametrize(
+    "expression", [growth("wva_shadow_cost_total", 60.0, OWN.matchers), served(60.0, OWN.matchers)]
+)
+def test_the_report_asks_for_the_series_of_the_controller_only(expression: str):
+    """The report on shadow mode shows money: a tenant's page must not change it."""
+    assert loose(expression) == []
 
 
 @pytest.mark.parametrize(

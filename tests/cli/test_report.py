@@ -127,11 +127,16 @@ async def test_prometheus_is_asked(run):
                 labels = {"__name__": f"wva_shadow_{name}_total", "instance": "i", "variant_name": "a"}
                 for minute in range(-60, 1):
                     at = now + 60 * minute
-                    prometheus.tsdb.append({**labels, "namespace": "ns", "fleet": fleet}, at, (minute + 60) / 60)
+                    own = {"job": "wva", "namespace": "wva-system", "exported_namespace": "ns", "fleet": fleet}
+                    prometheus.tsdb.append(labels | own, at, (minute + 60) / 60)
         words = ("report", "--shadow", "--prometheus", prometheus.url, "--days", "3")
+        words = (*words, "--controller-namespace", "wva-system")
         found = await run(*words, PROMETHEUS_BEARER_TOKEN="sesame")
         refused = await run(*words, PROMETHEUS_BEARER_TOKEN="wrong-word")
         nothing = await run(*words, "--namespace", "other", PROMETHEUS_BEARER_TOKEN="sesame")
+        forged = await run(*words, PROMETHEUS_BEARER_TOKEN="sesame", WVA_METRICS_JOB="another")
+        half = await run(*words, PROMETHEUS_BEARER_TOKEN="sesame", WVA_METRICS_JOB="\udc80")
+        anyones = await run(*words, "--controller-namespace", "", PROMETHEUS_BEARER_TOKEN="sesame")
     assert (found.status, found.err) == (0, "")
     assert "no samples on this day" in found.out
     assert refused.status == 1
@@ -139,6 +144,10 @@ async def test_prometheus_is_asked(run):
     assert "wrong-word" not in refused.err
     assert nothing.status == 1
     assert "in namespace other: Prometheus has no counters of a variant in shadow mode" in nothing.lines[0]
+    assert forged.status == 1
+    assert "from a controller in namespace wva-system (--controller-namespace): does it scrape" in forged.lines[0]
+    assert anyones.out == found.out
+    assert "is no text: it has half a character" in half.lines[0]
 
 
 @pytest.mark.parametrize(

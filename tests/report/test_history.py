@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.collect.doubles import RecordingClock
+from wva.collect.queries import TargetLabels
 from wva.instruments import Instruments
 from wva.model.variant import VariantKey
 from wva.prometheus.answers import ErrorKind, PrometheusError, RangeSeries
@@ -39,15 +40,22 @@ async def asked(prometheus):
     instruments = Instruments(CollectorRegistry())
     async with PrometheusClient(settings, clock=RecordingClock(), instruments=instruments) as client:
 
-        async def ask(*, days=2, takes=lambda _: True):
-            return await from_prometheus(client, days=days, now=NOW, address="http://prometheus", takes=takes)
+        async def ask(*, days=2, takes=lambda _: True, target="wva"):
+            return await from_prometheus(
+                client,
+                days=days,
+                now=NOW,
+                address="http://prometheus",
+                takes=takes,
+                matchers=TargetLabels(target).matchers,
+            )
 
         yield ask
 
 
-def lead(prometheus, start, end, *, pod="wva-1", key=A, late=True, jobs=("wva",), renamed=True):
+def lead(prometheus, start, end, *, pod="wva-1", key=A, late=True, jobs=("wva",), target="wva"):
     """Let a process lead from start to end: it shows counters from 0 on. In each hour two GPUs run, and one would."""
-    namespace = {"namespace": "wva", "exported_namespace": key.namespace} if renamed else {"namespace": key.namespace}
+    namespace = {"namespace": target, "exported_namespace": key.namespace} if target else {"namespace": key.namespace}
     slopes = [
         ("wva_shadow_hours_total", {}, 1.0),
         ("wva_shadow_gpu_hours_total", {"fleet": "real"}, 2.0),
@@ -62,12 +70,12 @@ def lead(prometheus, start, end, *, pod="wva-1", key=A, late=True, jobs=("wva",)
             ("wva_shadow_late_requests_error_total", {}, 30.0),
         ]
     for job in jobs:
-        target = {"job": job, "pod": pod, "instance": f"{pod}:8443", "variant_name": key.name, **namespace}
+        common = {"job": job, "pod": pod, "instance": f"{pod}:8443", "variant_name": key.name, **namespace}
         for name, labels, slope in slopes:
             for at in range(start, end + 1, STEP):
-                prometheus.tsdb.append({"__name__": name, **target, **labels}, at, slope * (at - start) / 3600)
-            prometheus.tsdb.mark_stale({"__name__": name, **target, **labels}, end + 1)
-        cost = {"__name__": "wva_variant_cost", "model_name": "acme/chat", **target}
+                prometheus.tsdb.append({"__name__": name, **common, **labels}, at, slope * (at - start) / 3600)
+            prometheus.tsdb.mark_stale({"__name__": name, **common, **labels}, end + 1)
+        cost = {"__name__": "wva_variant_cost", "model_name": "acme/chat", **common}
         for at in range(start, end + 1, STEP):
             prometheus.tsdb.append(cost, at, 10.0)
 
@@ -112,9 +120,20 @@ async def test_a_process_that_two_jobs_scrape_counts_once(prometheus, asked):
 async def test_the_namespace_is_that_of_the_variant(prometheus, asked):
     """Prometheus renames the label where the target has one, and keeps it elsewhere."""
     lead(prometheus, MIDNIGHT, NOW, key=A)
-    lead(prometheus, MIDNIGHT, NOW, key=B, renamed=False)
-    assert (await asked()).figures.keys() == {A, B}
-    assert (await asked(takes=lambda key: key == B)).figures.keys() == {B}
+    lead(prometheus, MIDNIGHT, NOW, key=B, target="")
+    assert (await asked(target="")).figures.keys() == {A, B}
+    assert (await asked(target="", takes=lambda key: key == B)).figures.keys() == {B}
+
+
+async def test_counters_of_another_namespace_are_not_read(prometheus, asked):
+    """A tenant's pod may have any counters on its page, also of its own variants and with any job."""
+    lead(prometheus, MIDNIGHT, NOW, key=A)
+    alone = await asked()
+    lead(prometheus, MIDNIGHT, NOW, pod="forger", key=A, target="tenant")
+    lead(prometheus, MIDNIGHT, NOW, pod="forger", key=B, target="tenant")
+    found = await asked()
+    assert (found.figures, found.models) == (alone.figures, alone.models)
+    assert (await asked(target="elsewhere")).figures == {}
 
 
 async def test_what_is_not_there_is_not_zero(prometheus, asked):
@@ -147,7 +166,7 @@ async def test_zero_is_zero_where_it_was_seen(prometheus, asked):
         ),
     ):
         for at in range(MIDNIGHT, NOW, STEP):
-            series = {"__name__": name, "instance": "i", "variant_name": "a", "namespace": "models", **labels}
+            series = {"__name__": name, "instance": "i", "variant_name": "a", "namespace": "wva", **labels}
             prometheus.tsdb.append(series, at, slope * (at - MIDNIGHT) / 3600)
     assert (await asked()).sum.gpu_hours == Pair(0.0, 0.0)
 
@@ -167,24 +186,29 @@ class Answering:
         return tuple(RangeSeries(labels | {"fleet": fleet}, ((end, self.value),)) for fleet in self.fleets)
 
 
+def today(source):
+    """Report on the last day."""
+    return from_prometheus(source, days=1, now=NOW, address="", takes=lambda _: True, matchers="")
+
+
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e300", "words"])
 async def test_a_value_that_no_counter_has_is_none(value):
     """The page of a scraped target may have any number."""
-    found = await from_prometheus(Answering(value), days=1, now=NOW, address="", takes=lambda _: True)
+    found = await today(Answering(value))
     assert found.figures == {}
 
 
 async def test_half_of_the_counters_are_none():
     """Without the fleet that would have been there is nothing to compare."""
     source = Answering("1", fleets=("real", ""))
-    assert (await from_prometheus(source, days=1, now=NOW, address="", takes=lambda _: True)).figures == {}
+    assert (await today(source)).figures == {}
 
 
 async def test_a_query_has_an_end(monkeypatch):
     """Also with a client that keeps no time limit of its own."""
     monkeypatch.setattr(history, "TIMEOUT_SECONDS", -0.9)
     with pytest.raises(TimeoutError):
-        await from_prometheus(Answering(None), days=1, now=NOW, address="", takes=lambda _: True)
+        await today(Answering(None))
 
 
 async def test_an_error_is_that_of_prometheus(prometheus, asked):

@@ -8,6 +8,7 @@ import promql_parser
 import pytest
 from structlog.testing import capture_logs
 
+from wva.collect.queries import TargetLabels
 from wva.model.variant import VariantKey
 from wva.prometheus.answers import ErrorKind, InstantSeries, InstantVector, PrometheusError
 from wva.prometheus.client import PrometheusClient
@@ -17,7 +18,6 @@ from wva.scale_from_zero.starts import (
     SETTLE_SECONDS,
     VISIBLE_SECONDS,
     Starter,
-    TargetLabels,
     published_query,
     unpinned_query,
 )

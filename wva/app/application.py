@@ -37,6 +37,7 @@ from wva.app.servers import Probes, certificate_of, push_address, push_tls, star
 from wva.clock import Clock, SystemClock
 from wva.collect.answer_cache import BackgroundFetch
 from wva.collect.inventory import read_inventory
+from wva.collect.queries import TargetLabels
 from wva.collect.resolution import TARGET_INDEX
 from wva.collect.snapshot import Collector
 from wva.collect.troubles import Troubles
@@ -68,7 +69,7 @@ from wva.publish.shadow import ShadowAccounts
 from wva.publish.timeline import Timeline
 from wva.scale_from_zero.gateway import GatewayQueues
 from wva.scale_from_zero.loop import AtRest, ScaleFromZero
-from wva.scale_from_zero.starts import Activations, Starter, TargetLabels
+from wva.scale_from_zero.starts import Activations, Starter
 from wva.serve.console import ConsolePages
 from wva.serve.decisions import DecisionPages
 from wva.serve.http import Address

@@ -57,16 +57,9 @@ class _TokenRequest(msgspec.Struct):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add where the controller is, and as whom it is asked."""
-    settings = Settings.model_fields
     parser.add_argument("--context", default=None, metavar="NAME", help="the kubeconfig's context to use")
-    namespace = settings["pod_namespace"].default
-    parser.add_argument(
-        "--controller-namespace",
-        default=namespace,
-        metavar="NAME",
-        help=f"the namespace of the controller (default: {namespace})",
-    )
-    lease = settings["leader_election_id"].default
+    add_controller_namespace(parser)
+    lease = Settings.model_fields["leader_election_id"].default
     parser.add_argument(
         "--lease", default=lease, metavar="NAME", help=f"the Lease that the leader holds (default: {lease})"
     )
@@ -83,6 +76,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAMESPACE/NAME",
         help="ask as this ServiceAccount, with a token for ten minutes (default: the token of the kubeconfig)",
     )
+
+
+def add_controller_namespace(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """Add the namespace of the controller; ``more`` says what else its help has to tell."""
+    default = Settings.model_fields["pod_namespace"].default
+    text = f"the namespace of the controller{more} (default: {default})"
+    parser.add_argument("--controller-namespace", default=default, metavar="NAME", help=text)
 
 
 def named(text: str, what: str) -> Key:

@@ -17,8 +17,9 @@ from prometheus_client import CollectorRegistry
 
 from wva import log
 from wva.cli.decide import print_json, read_all
+from wva.cli.remote import add_controller_namespace
 from wva.clock import SystemClock
-from wva.collect.queries import validate_namespace
+from wva.collect.queries import TargetLabels, validate_namespace
 from wva.command_error import CommandError
 from wva.instruments import Instruments
 from wva.model.variant import VariantKey
@@ -46,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = (
         "A token and certificates for Prometheus are taken from the environment, as by `wva run`: "
-        "PROMETHEUS_BEARER_TOKEN, PROMETHEUS_TOKEN_PATH, PROMETHEUS_CA_CERT_PATH and so on. Exit status: 0, 1 when "
-        "nothing can be reported, 2 on a wrong flag."
+        "PROMETHEUS_BEARER_TOKEN, PROMETHEUS_TOKEN_PATH, PROMETHEUS_CA_CERT_PATH and so on. So is WVA_METRICS_JOB, the "
+        "job of the controller's targets. Exit status: 0, 1 when nothing can be reported, 2 on a wrong flag."
     )
     add = parser.add_argument
     add("--shadow", action="store_true", required=True, help="report on shadow mode: there is no other report yet")
@@ -57,6 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     days = f"days of UTC, of which today or the last recorded day is the last: 1 to {MOST_DAYS}"
     add("--days", type=_days, default=_DEFAULT_DAYS, metavar="N", help=f"{days} (default: {_DEFAULT_DAYS})")
     add("--namespace", "-n", type=_namespace, metavar="NAME", help="only variants of this namespace (default: all)")
+    add_controller_namespace(
+        parser, ": Prometheus is asked for the counters of targets there, '' for those of any target"
+    )
     add("--output", choices=["text", "json"], default="text", help="what to print (default: text)")
     add("--html", metavar="FILE", help="also write a page that needs no other file and no network")
 
@@ -89,9 +93,11 @@ def run(arguments: argparse.Namespace) -> int:
         missing = "two recorded cycles with a variant are needed at least"
     else:
         report = asyncio.run(_from_prometheus(arguments, takes))
+        controller = arguments.controller_namespace
+        origin = f" from a controller in namespace {controller} (--controller-namespace)" if controller else ""
         missing = (
-            "Prometheus has no counters of a variant in shadow mode: does it scrape the controller, and does the "
-            "VariantAutoscaling or its namespace have the annotation wva.llmd.ai/mode: shadow?"
+            f"Prometheus has no counters of a variant in shadow mode{origin}: does it scrape the controller, and does "
+            "the VariantAutoscaling or its namespace have the annotation wva.llmd.ai/mode: shadow?"
         )
     if not report.figures:
         where = "" if namespace is None else f" in namespace {namespace}"
@@ -111,6 +117,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _from_prometheus(arguments: argparse.Namespace, takes: Callable[[VariantKey], bool]) -> Report:
     settings = connection_of(arguments.prometheus, "--prometheus", os.environ)
+    target = TargetLabels(arguments.controller_namespace, os.environ.get("WVA_METRICS_JOB", ""))
+    try:
+        matchers = target.matchers
+    except ValueError as error:
+        raise CommandError(str(error)) from error
     instruments = Instruments(CollectorRegistry())
     try:
         async with (
@@ -118,7 +129,12 @@ async def _from_prometheus(arguments: argparse.Namespace, takes: Callable[[Varia
             PrometheusClient(settings, clock=SystemClock(), instruments=instruments) as client,
         ):
             return await from_prometheus(
-                client, days=arguments.days, now=time.time(), address=settings.base_url, takes=takes
+                client,
+                days=arguments.days,
+                now=time.time(),
+                address=settings.base_url,
+                takes=takes,
+                matchers=matchers,
             )
     except PrometheusError as error:
         raise CommandError(error.message) from error

@@ -323,3 +323,17 @@ def namespace_matcher(namespaces: Iterable[str]) -> str:
     if not pattern:
         raise ValueError("a query without namespaces would read every namespace")
     return f"{{namespace=~{quote(pattern)}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetLabels:
+    """The labels that Prometheus gives the controller as a target; an empty one may have any value."""
+
+    namespace: str
+    job: str = ""
+
+    @property
+    def matchers(self) -> str:
+        """The matchers of a selector that takes the series of this target only."""
+        given = {"job": self.job, "namespace": self.namespace}
+        return ",".join(f"{label}={quote(value)}" for label, value in given.items() if value)

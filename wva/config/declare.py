@@ -255,7 +255,7 @@ def key(default: object, meaning: str, *keys: str, **more: Any) -> Any:
 
 
 def flag(default: object, meaning: str, *flags: str, keys: tuple[str, ...] = (), **more: Any) -> Any:
-    """Declare a setting with flags: the attribute with dashes unless given; the key is the first flag in upper case."""
+    """Declare a setting with flags: the attribute with dashes unless given; the keys are the flags in upper case."""
     return key(default, meaning, *keys, flags=flags or None, **more)
 
 
@@ -273,7 +273,7 @@ def declarations(model: type[BaseModel]) -> Mapping[str, Declaration]:
         form = next((each for each in info.metadata if isinstance(each, Form)), TEXT)
         said = {"flags": (), "metavar": form.metavar, **cast("dict[str, Any]", info.json_schema_extra)}
         said["flags"] = (name.replace("_", "-"),) if said["flags"] is None else said["flags"]
-        said["keys"] = said["keys"] or ((*said["flags"], name)[0].replace("-", "_").upper(),)
+        said["keys"] = said["keys"] or tuple(each.replace("-", "_").upper() for each in said["flags"] or (name,))
         found[name] = Declaration(name, form, info.default, info.description or "", **said)
     return found
 

@@ -60,28 +60,19 @@ class Settings(BaseSettings):
         "Address of /metrics, such as :8443; 0 switches it off.",
         "metrics-bind-address",
         "metrics-addr",
-        keys=("METRICS_BIND_ADDRESS", "METRICS_ADDR"),
         metavar="ADDRESS",
     )
     console_bind_address: str = flag(
-        "0",
-        "Address of the console, such as :8444; 0 switches it off.",
-        "console-bind-address",
-        keys=("CONSOLE_BIND_ADDRESS",),
-        metavar="ADDRESS",
+        "0", "Address of the console, such as :8444; 0 switches it off.", metavar="ADDRESS"
     )
     keda_push_bind_address: str = flag(
         "0",
         "Address of the external scaler that KEDA asks for numbers, such as :9443; 0 switches it off.",
-        "keda-push-bind-address",
-        keys=("KEDA_PUSH_BIND_ADDRESS",),
         metavar="ADDRESS",
     )
     keda_push_client_ca_path: str = flag(
         "",
         "File of the authorities (PEM) of client certificates at --keda-push-bind-address; empty asks for none.",
-        "keda-push-client-ca-path",
-        keys=("KEDA_PUSH_CLIENT_CA_PATH",),
         metavar="FILE",
     )
     health_probe_bind_address: str = flag(
@@ -89,7 +80,6 @@ class Settings(BaseSettings):
         "Address of /healthz and /readyz; 0 switches them off.",
         "health-probe-bind-address",
         "probe-addr",
-        keys=("HEALTH_PROBE_BIND_ADDRESS", "PROBE_ADDR"),
         metavar="ADDRESS",
     )
     leader_elect: Switch = flag(
@@ -97,6 +87,7 @@ class Settings(BaseSettings):
         "With several processes, let only one decide: the leader, elected through a Lease.",
         "leader-elect",
         "enable-leader-election",
+        keys=("LEADER_ELECT",),
     )
     leader_election_id: Name = flag("72dd1cf1.llm-d.ai", "Name of the Lease.")
     leader_election_lease_duration: Duration = flag(

@@ -2,7 +2,8 @@
 
 Each process of the controller has counters of its own, which begin at 0. Only those of the leader grow, and only the
 leader shows them. So the growth is taken for each series, where a restart is seen, and then summed over the processes.
-A process that two jobs scrape counts once.
+A process that two jobs scrape counts once. Any pod that Prometheus scrapes may show such counters, so only those of the
+controller's own targets count.
 """
 
 from __future__ import annotations
@@ -35,35 +36,45 @@ _AMOUNT: Final = Real(0.0, 1e15)
 _ByFleet = Mapping[VariantKey, Mapping[str, float]]
 
 
-def growth(counter: str, seconds: float) -> str:
+def growth(counter: str, seconds: float, matchers: str) -> str:
     """Return the PromQL of the growth of a counter within so many seconds, by variant and fleet."""
-    one = f"max by ({_VARIANT}, fleet, pod, instance) (increase({counter}[{seconds:.0f}s]))"
-    return f"sum by ({_VARIANT}, fleet) ({one})"
+    one = f"increase({counter}{{{matchers}}}[{seconds:.0f}s])"
+    return f"sum by ({_VARIANT}, fleet) (max by ({_VARIANT}, fleet, pod, instance) ({one}))"
 
 
-def served(seconds: float) -> str:
+def served(seconds: float, matchers: str) -> str:
     """Return the PromQL of the model that each variant served within so many seconds."""
-    return f"max by ({_VARIANT}, model_name) (last_over_time(wva_variant_cost[{seconds:.0f}s]))"
+    last = f"last_over_time(wva_variant_cost{{{matchers}}}[{seconds:.0f}s])"
+    return f"max by ({_VARIANT}, model_name) ({last})"
 
 
 async def from_prometheus(
-    source: RangeQuerier, *, days: int, now: float, address: str, takes: Callable[[VariantKey], bool]
+    source: RangeQuerier,
+    *,
+    days: int,
+    now: float,
+    address: str,
+    takes: Callable[[VariantKey], bool],
+    matchers: str,
 ) -> Report:
     """Return the report on the day of ``now`` (seconds since the epoch) and the days before it: so many in all.
 
-    One query runs at a time. Only variants that ``takes`` names are in it. Raises PrometheusError.
+    One query runs at a time. Only variants that ``takes`` names are in it. ``matchers`` are those of a selector that
+    takes the series of the controller only (``TargetLabels``). Raises PrometheusError.
     """
     counted = days_until(now, days)
     figures: dict[VariantKey, dict[Day, Figures]] = {}
     models: dict[VariantKey, str] = {}
     for day in counted:
         seconds = max(day.end - day.start, _SHORTEST_SECONDS)
-        grown = {counter: _by_fleet(await _ask(source, growth(counter, seconds), day)) for counter in _COUNTERS}
+        grown = {
+            counter: _by_fleet(await _ask(source, growth(counter, seconds, matchers), day)) for counter in _COUNTERS
+        }
         for key in filter(takes, grown[_HOURS]):
             found = _figures(key, grown)
             if found is not None:
                 figures.setdefault(key, {})[day] = found
-        for series in await _ask(source, served(seconds), day):
+        for series in await _ask(source, served(seconds, matchers), day):
             models[_key(series)] = series.metric.get("model_name", "")
     return Report(f"Prometheus {address}", counted, figures, {key: models[key] for key in figures if key in models})
 

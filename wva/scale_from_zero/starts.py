@@ -23,7 +23,7 @@ from typing import Final
 from wva import log
 from wva.api.meta import Key
 from wva.clock import Clock
-from wva.collect.queries import quote
+from wva.collect.queries import TargetLabels, quote
 from wva.collect.resolution import CollectStores
 from wva.config.declare import printable
 from wva.kube.client import KubeClient
@@ -70,20 +70,6 @@ class Activations(dict[VariantKey, tuple[int, float]]):
             del self[variant.key]
             return variant
         return replace(variant, spec_replicas=desired, current_replicas=desired, activated_at=at)
-
-
-@dataclass(frozen=True, slots=True)
-class TargetLabels:
-    """The labels that Prometheus gives this controller as a target: namespace, and job (empty: every job there)."""
-
-    namespace: str
-    job: str = ""
-
-    @property
-    def matchers(self) -> str:
-        """The matchers of a selector that takes the series of this target only."""
-        job = f"job={quote(self.job)}," if self.job else ""
-        return f"{job}namespace={quote(self.namespace)}"
 
 
 @dataclass(frozen=True, slots=True)
