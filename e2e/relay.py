@@ -16,7 +16,7 @@ _BYTES = 64 * 1024
 _RESET = struct.pack("ii", 1, 0)  # linger for 0 s: close sends a reset
 
 
-class _Connection:
+class _RelayedConnection:
     """Two sockets and the threads that copy between them."""
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
@@ -57,7 +57,7 @@ class Relay:
         host, _, port = target.rpartition(":")
         self._target = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._connections: list[_Connection] = []
+        self._connections: list[_RelayedConnection] = []
         self._lock = threading.Lock()
         self._refusing = False
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -100,7 +100,9 @@ class Relay:
     def _take(self, client: socket.socket) -> None:
         if not self._refusing:
             with contextlib.suppress(OSError):
-                self._connections.append(_Connection(client, socket.create_connection(self._target, timeout=None)))
+                self._connections.append(
+                    _RelayedConnection(client, socket.create_connection(self._target, timeout=None))
+                )
                 return
         with contextlib.suppress(OSError):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

@@ -64,7 +64,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
             process.kill()
 
 
-class Fleet(ConsoleSite):
+class ConsoleFleet(ConsoleSite):
     """A fleet with everything that the console can show."""
 
     async def play(self) -> None:
@@ -102,9 +102,9 @@ class Fleet(ConsoleSite):
 
 
 @pytest.fixture
-async def fleet() -> AsyncGenerator[Fleet]:
+async def fleet() -> AsyncGenerator[ConsoleFleet]:
     """Serve the console of a fleet without tokens."""
-    made = Fleet(Loopback())
+    made = ConsoleFleet(Loopback())
     await made.play()
     async with serving(made.handler, name="console") as server:
         made.url = f"http://127.0.0.1:{server.port}"
@@ -204,7 +204,7 @@ async def _answers(url: str) -> bool:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [_WIDE, _PHONE], ids=["wide", "phone"])
-async def test_everybody_can_use_it(fleet: Fleet, page: BrowserPage, scheme: str, size: tuple[int, int]) -> None:
+async def test_everybody_can_use_it(fleet: ConsoleFleet, page: BrowserPage, scheme: str, size: tuple[int, int]) -> None:
     """Rules of accessibility find nothing serious, and nothing has to be scrolled to the side."""
     width, height = size
     await page.open(fleet.url + "/", width=width, height=height, scheme=scheme)
@@ -241,7 +241,7 @@ async def test_a_problem_of_accessibility_is_found(page: BrowserPage, tmp_path: 
     assert {found["id"] for found in await serious(page)} >= {"color-contrast", "button-name"}
 
 
-async def test_holds_limits_budget_and_shadow_are_seen(fleet: Fleet, page: BrowserPage) -> None:
+async def test_holds_limits_budget_and_shadow_are_seen(fleet: ConsoleFleet, page: BrowserPage) -> None:
     """GPUs used and free, what shadow mode would have cost, and in the timeline when a number was held or limited."""
     await page.open(fleet.url + "/", width=1280, height=1800)
     await page.until(f"{_SEEN} === 3")
@@ -273,7 +273,7 @@ async def test_holds_limits_budget_and_shadow_are_seen(fleet: Fleet, page: Brows
     assert "limited by gpu-limiter A100" in decisions
 
 
-async def test_hostile_texts_stay_texts(fleet: Fleet, page: BrowserPage) -> None:
+async def test_hostile_texts_stay_texts(fleet: ConsoleFleet, page: BrowserPage) -> None:
     """Names and messages with markup are shown as they are written, and run nothing."""
     await page.open(fleet.url + "/", width=1280, height=1800)
     await page.until(f"{_SEEN} === 3")
@@ -292,7 +292,7 @@ async def test_hostile_texts_stay_texts(fleet: Fleet, page: BrowserPage) -> None
     assert "TrustedHTML" in str(thrown["exceptionDetails"])
 
 
-async def test_the_keyboard_reaches_everything_and_keeps_its_place(fleet: Fleet, page: BrowserPage) -> None:
+async def test_the_keyboard_reaches_everything_and_keeps_its_place(fleet: ConsoleFleet, page: BrowserPage) -> None:
     """Tab goes through links and buttons; a cycle that draws the page anew leaves the focus where it is."""
     await page.open(fleet.url + "/", width=1280, height=1800)
     await page.until(f"{_SEEN} === 3")
@@ -316,7 +316,7 @@ async def test_the_keyboard_reaches_everything_and_keeps_its_place(fleet: Fleet,
 
 async def test_a_token_opens_it_and_is_nowhere_but_in_its_tab(page: BrowserPage) -> None:
     """A wrong one is refused with the reason. No address has the token; signing out forgets it and what was shown."""
-    site = Fleet()
+    site = ConsoleFleet()
     await site.play()
     site.allowed.add(("scraper", "list", "one/"))
     async with serving(site.handler, name="console") as server:
@@ -356,7 +356,7 @@ async def sign_in(page: BrowserPage, token: str, namespace: str) -> None:
 
 async def test_a_console_that_goes_and_comes_back_is_found_again(page: BrowserPage) -> None:
     """The page says that it is not live, and then is."""
-    site = Fleet(Loopback())
+    site = ConsoleFleet(Loopback())
     async with serving(site.handler, name="console") as server:
         port = server.port
         await page.open(f"http://127.0.0.1:{port}/", width=800, height=900)

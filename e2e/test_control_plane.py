@@ -347,17 +347,26 @@ def test_stop_kills_what_ignores_the_request(tmp_path: Path):
     assert start_ticks(pid) is None
 
 
-def test_killed_run_leaves_no_server_behind(own_control_plane: ControlPlane, tmp_path: Path):
-    """When the only user of a control plane is killed, the watchdog stops every server and removes the folder."""
+@pytest.mark.parametrize("started", [True, False])
+def test_killed_run_leaves_no_server_behind(own_control_plane: ControlPlane, tmp_path: Path, *, started: bool):
+    """When the only user of a control plane is killed, the watchdog stops every server and removes the folder.
+
+    It does so, too, when the user is killed while the servers start.
+    """
     del own_control_plane  # only so that this test is skipped where no control plane can be built
     root = tmp_path / "other"
+    folder = root / "run" / "processes"
     with subprocess.Popen(
         [sys.executable, "-m", "e2e.controlplane", root], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as run:
         assert run.stdout is not None
-        assert "started in" in run.stdout.readline()
-        records = [json.loads(path.read_text()) for path in (root / "run" / "processes").glob("*.json")]
-        assert len(records) == 9
+        if started:
+            assert "started in" in run.stdout.readline()
+        else:
+            eventually(lambda: list(folder.glob("etcd*.json")), timeout_seconds=20, what="etcd starts")
+        os.kill(run.pid, signal.SIGSTOP)
+        records = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+        assert len(records) == 9 if started else records
         os.kill(run.pid, signal.SIGKILL)
     eventually(
         lambda: (

@@ -29,7 +29,7 @@ _CYCLES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DoctorReport:
     """What the command printed as JSON, and its status."""
 
     status: int
@@ -47,7 +47,7 @@ class Report:
         return "\n".join([*found, *(f"not looked at: {each}" for each in self.unread)])
 
 
-def doctor(scene: Scene, variant: str = "", *words: str) -> Report:
+def doctor(scene: Scene, variant: str = "", *words: str) -> DoctorReport:
     """Run the command as the administrator, who asks the controller as a ServiceAccount."""
     port = scene.controllers[-1].addresses.metrics.rpartition(":")[2] if scene.controllers else "1"
     named = [f"{scene.namespace}/{variant}"] if variant else []
@@ -63,7 +63,7 @@ def doctor(scene: Scene, variant: str = "", *words: str) -> Report:
     )
     assert done.stdout, done.stderr
     document = json.loads(done.stdout)
-    return Report(done.returncode, document["findings"], document["unread"])
+    return DoctorReport(done.returncode, document["findings"], document["unread"])
 
 
 def controller_pod(namespace: str, **annotations: str) -> Body:

@@ -16,7 +16,7 @@ from wva.actuation import (
     Actuation,
     DirectActuator,
     Mode,
-    Pace,
+    ScalePace,
     actuation_of,
     actuation_problems,
     mode_of,
@@ -159,9 +159,11 @@ def test_the_mode_of_a_variant_wins_over_that_of_its_namespace():
 
 def test_the_pace_has_safe_defaults():
     """A window as that of an HPA; what is wrong counts as absent."""
-    assert pace_of(va()) == Pace(300.0, None, None)
-    assert pace_of(va(scale_down_window="2m", scale_up_per_minute="4", scale_down_per_minute="2")) == Pace(120.0, 4, 2)
-    assert pace_of(va(scale_down_window="2h", scale_up_per_minute="0", scale_down_per_minute="x")) == Pace()
+    assert pace_of(va()) == ScalePace(300.0, None, None)
+    assert pace_of(va(scale_down_window="2m", scale_up_per_minute="4", scale_down_per_minute="2")) == ScalePace(
+        120.0, 4, 2
+    )
+    assert pace_of(va(scale_down_window="2h", scale_up_per_minute="0", scale_down_per_minute="x")) == ScalePace()
 
 
 @pytest.mark.parametrize(

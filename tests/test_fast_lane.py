@@ -30,7 +30,7 @@ class FakeOptimizer:
         self.woken += 1
 
 
-class FakePrometheus:
+class FakeLoads:
     """Answers with the requests in progress of each model."""
 
     def __init__(self):
@@ -57,7 +57,7 @@ class Lane:
 
     def __init__(self):
         """Look every five seconds."""
-        self.optimizer, self.prometheus, self.clock = FakeOptimizer(), FakePrometheus(), ManualClock()
+        self.optimizer, self.prometheus, self.clock = FakeOptimizer(), FakeLoads(), ManualClock()
         self.seconds = 5.0
         self.lane = FastLane(
             prometheus=self.prometheus, optimizer=self.optimizer, seconds=lambda: self.seconds, clock=self.clock

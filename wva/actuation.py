@@ -97,11 +97,14 @@ class _Owned(msgspec.Struct, frozen=True):
 
     def owners(self, now: float) -> list[str]:
         """Return who else owns the replicas at ``now`` (seconds since the epoch), by the names of the managers."""
-        return [
-            each.manager
-            for each in self.metadata.managed_fields
-            if "f:replicas" in each.fields_v1.get("f:spec", {}) and each.manager != MANAGER and not _has_left(each, now)
-        ]
+        owners = []
+        for each in self.metadata.managed_fields:
+            if "f:replicas" in each.fields_v1.get("f:spec", {}) and each.manager != MANAGER:
+                # A manager that wrote the field through ``scale``, and not of late, has left it.
+                written, at = each.operation == "Update" and each.subresource == "scale", parse_time(each.time)
+                if not written or at is None or now - at <= _LEFT_SECONDS:
+                    owners.append(each.manager)
+        return owners
 
 
 class _OwnedList(msgspec.Struct, frozen=True):
@@ -124,7 +127,7 @@ class Actuation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ScalePace:
     """How fast a target may change; None is no limit of its own."""
 
     window_seconds: float = DEFAULT_WINDOW_SECONDS
@@ -147,11 +150,11 @@ def actuation_of(va: VariantAutoscaling) -> Actuation:
     return Actuation(text) if text in list(Actuation) else Actuation.SCALER
 
 
-def pace_of(va: VariantAutoscaling) -> Pace:
+def pace_of(va: VariantAutoscaling) -> ScalePace:
     """Return how fast the target of a VA may change; an annotation that is wrong counts as absent."""
     annotations = va.metadata.annotations
     window = _window(annotations.get(WINDOW_ANNOTATION))
-    return Pace(
+    return ScalePace(
         DEFAULT_WINDOW_SECONDS if window is None else window,
         PER_MINUTE.find(annotations.get(UP_ANNOTATION)),
         PER_MINUTE.find(annotations.get(DOWN_ANNOTATION)),
@@ -199,7 +202,7 @@ def _window(text: str | None) -> float | None:
 
 
 @dataclass(slots=True)
-class Course:
+class ScaleHistory:
     """The numbers and changes of one target within the last time, and the number that they allow. Times are monotonic.
 
     ``numbers`` are desired numbers, ``changes`` what was written; both with their times, the oldest first.
@@ -208,7 +211,7 @@ class Course:
     numbers: deque[tuple[float, int]] = field(default_factory=deque)
     changes: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def allowed(self, desired: int, current: int, pace: Pace, now: float) -> tuple[int, float | None]:
+    def allowed(self, desired: int, current: int, pace: ScalePace, now: float) -> tuple[int, float | None]:
         """Return the number to write, and after how many seconds another one may be allowed; None: not before news."""
         if not self.numbers:
             self.numbers.append((now, current))  # what exists is what was wanted before this process looked
@@ -266,7 +269,7 @@ class DirectActuator:
         self._revisit = revisit
         self._shadow = shadow
         self._clock = clock
-        self._courses: dict[Key, Course] = {}
+        self._histories: dict[Key, ScaleHistory] = {}
         self._troubles: dict[Key, Trouble] = {}
         self.queue: WorkQueue[Key] = WorkQueue("actuation", clock=clock, instruments=instruments)
 
@@ -280,7 +283,7 @@ class DirectActuator:
 
         def on_va(old: VariantAutoscaling | None, new: VariantAutoscaling | None) -> None:
             seen = new or old
-            if seen is not None and (seen.metadata.key in self._courses or actuation_of(seen) is Actuation.DIRECT):
+            if seen is not None and (seen.metadata.key in self._histories or actuation_of(seen) is Actuation.DIRECT):
                 self.queue.add(seen.metadata.key)
 
         self._ledger.subscribe(on_decision)
@@ -300,7 +303,7 @@ class DirectActuator:
         """Write the number of one VA, if it may be written. Raises ApiError, to be retried."""
         va = self._stores.variant_autoscalings.get(key)
         if va is None or not self._wanted(key):
-            self._courses.pop(key, None)
+            self._histories.pop(key, None)
             self._settle(key, UNTROUBLED)
             return Done()
         decision = self._ledger.get(VariantKey(key.namespace, key.name))
@@ -315,8 +318,8 @@ class DirectActuator:
             self._settle(key, Trouble(TroubleReason.ACTUATION_SCALER.value, words))
             return After(_REFUSED_SECONDS)
         now, current = self._clock.monotonic(), target.spec_replicas
-        course = self._courses.setdefault(key, Course())
-        number, again = course.allowed(decision.desired, current, pace_of(va), now)
+        history = self._histories.setdefault(key, ScaleHistory())
+        number, again = history.allowed(decision.desired, current, pace_of(va), now)
         if number != current:
             kind = self._stores.targets.kind_of(target)
             body = {
@@ -338,7 +341,7 @@ class DirectActuator:
                 words = f"{some}{more} owns spec.replicas: leave the replicas out of what it applies"
                 self._settle(key, Trouble(TroubleReason.ACTUATION_OWNED.value, words))
                 return After(_REFUSED_SECONDS)
-            course.wrote(number - current, now)
+            history.wrote(number - current, now)
             _log.info("scaled", variant=str(key), before=current, replicas=number, desired=decision.desired)
         self._settle(key, UNTROUBLED)
         return Done() if again is None else After(again)
@@ -375,10 +378,3 @@ class DirectActuator:
         else:
             self._troubles.pop(key, None)
         self._revisit(key)
-
-
-def _has_left(owner: _FieldOwner, now: float) -> bool:
-    """Tell whether an owner of the field wrote it through ``scale``, and not of late."""
-    at = parse_time(owner.time)
-    written = owner.operation == "Update" and owner.subresource == "scale"
-    return written and at is not None and now - at > _LEFT_SECONDS

@@ -15,7 +15,7 @@ and the cycle may have seen only its beginning.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf, isfinite, sqrt
 from typing import Final, NoReturn, Protocol
@@ -125,49 +125,40 @@ class FastLane:
                             found[ModelKey(namespace, name)] = value
         except (PrometheusError, TimeoutError):
             return []
-        over = list(self._over(found, ceilings))
-        if over:
-            _log.info("cycle_woken", models=[str(model) for model in over[:5]], count=len(over))
-            self.optimizer.wake()
-        return over
-
-    def _over(self, found: Mapping[ModelKey, float], ceilings: Mapping[ModelKey, float]) -> Iterable[ModelKey]:
-        """Yield the models with more requests than their replicas carry, and more than when they last woke a cycle."""
         now = self.clock.monotonic()
+        over: list[ModelKey] = []
         for model, ceiling in ceilings.items():
             requests = found.get(model, 0.0)
             before = self._calm.get(model)
-            if requests + _rise(before, now, requests) * _SOON_FULL_SECONDS <= ceiling:
+            # By how many requests per second the model has risen since it was calm; 0 if that may be chance.
+            rise = 0.0
+            if before is not None and now > before[0]:
+                risen = requests - before[1]
+                if risen > _CERTAIN * sqrt(requests + before[1]):
+                    rise = risen / (now - before[0])
+            if requests + rise * _SOON_FULL_SECONDS <= ceiling:
                 # Between looks that follow each other closely even a steep rise may be chance.
                 if before is None or now - before[0] >= self.seconds() / 2 or requests < before[1]:
                     self._calm[model] = now, requests
                 self._told.pop(model, None)
-            else:
-                told = self._told.get(model, 0.0)
-                # What has woken a cycle by its rise wakes another one when it is there.
-                more = requests > MORE * told or told <= ceiling < requests
-                if more and self._may_wake(model.namespace, now):
+                continue
+            told = self._told.get(model, 0.0)
+            # What has woken a cycle by its rise wakes another one when it is there.
+            if requests > MORE * told or told <= ceiling < requests:
+                # Unless models of the namespace have begun many cycles lately; those of one look begin one together.
+                times = [at for at in self._woken.get(model.namespace, ()) if at > now - _OFTEN_SECONDS]
+                self._woken[model.namespace] = times
+                if now not in times and len(times) < OFTEN:
+                    times.append(now)
+                if now in times:
                     self._told[model] = requests
-                    yield model
+                    over.append(model)
         for known in (self._told, self._calm):
             for model in known.keys() - ceilings.keys():
                 del known[model]
-        for namespace in self._woken.keys() - {model.namespace for model in ceilings}:
-            del self._woken[namespace]
-
-    def _may_wake(self, namespace: str, now: float) -> bool:
-        """Note that a model of a namespace begins a cycle, unless those of the namespace have begun many lately."""
-        times = [at for at in self._woken.get(namespace, ()) if at > now - _OFTEN_SECONDS]
-        self._woken[namespace] = times
-        may = now in times or len(times) < OFTEN
-        if may and now not in times:
-            times.append(now)
-        return may
-
-
-def _rise(before: tuple[float, float] | None, now: float, requests: float) -> float:
-    """Return by how many requests per second a model has risen since it was calm; 0 if that may be chance."""
-    if before is None or now <= before[0]:
-        return 0.0
-    rise = requests - before[1]
-    return rise / (now - before[0]) if rise > _CERTAIN * sqrt(requests + before[1]) else 0.0
+        for gone in self._woken.keys() - {model.namespace for model in ceilings}:
+            del self._woken[gone]
+        if over:
+            _log.info("cycle_woken", models=[str(model) for model in over[:5]], count=len(over))
+            self.optimizer.wake()
+        return over

@@ -23,7 +23,6 @@ from wva.decide.pipeline import conclude
 from wva.instruments import Instruments
 from wva.model.decision import HOLD_REASONS, Decision, Reason, Source
 from wva.model.memory import Memory, VariantMemory
-from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.trouble import cause_of
@@ -184,7 +183,10 @@ class OptimizerLoop:
         if self._changed:
             self._memory = _with_variants(self._memory, self._changed)
             self._changed.clear()
-        policy, memory = self.configuration.policy, self._without_shadows(self._memory)
+        policy = self.configuration.policy
+        # Variants in shadow mode start from what exists: nothing follows their numbers.
+        entries = (replace(each, decided=False) if self.shadow(each.key) else each for each in self._memory.variants)
+        memory = replace(self._memory, variants=tuple(entries))
         with duration.labels("decide").time():
             size = len(snapshot.variants) + len(snapshot.replicas) // _REPLICAS_PER_VARIANT
             outcome = await beside(size, partial(conclude, snapshot, memory, policy, now))
@@ -192,12 +194,22 @@ class OptimizerLoop:
         self.grew = any(each.previous is not None and each.desired > each.previous for each in outcome.decisions)
         if self._overtaken:
             # Take the memory of the cycle, but keep the earlier memory of variants that changed meanwhile.
-            before = {entry.key: entry for entry in memory.variants} | self._changed
+            before = memory.by_key() | self._changed
             self._memory = _with_variants(outcome.memory, {key: before.get(key) for key in self._overtaken})
         for failure in outcome.failures:
             self._tell_failure(failure.model, failure.cause, failure.error)
+        # A namespace's configuration that made deciding fail goes out of force. If it has changed since, the next cycle
+        # judges it.
         if outcome.refused:
-            self._refuse_configurations(outcome.refused, policy)
+            judged = {each.namespace: each for each in policy.namespaces}
+            in_force = {each.namespace: each for each in self.configuration.policy.namespaces}
+            for namespace, cause in outcome.refused:
+                _log.error("namespace_configuration_failed", namespace=namespace, cause=cause)
+                if in_force.get(namespace) == judged[namespace]:
+                    try:
+                        self.refuse(namespace, cause)
+                    except Exception:  # noqa: BLE001 - each cycle decides without it anyway
+                        _log.exception("configuration_not_refused", namespace=namespace)
         with duration.labels("publish").time():
             published = await self._publish(outcome.decisions)
         self.account(snapshot, outcome, now)
@@ -210,26 +222,6 @@ class OptimizerLoop:
         del snapshot, memory
         await forget(over)
         return published
-
-    def _without_shadows(self, memory: Memory) -> Memory:
-        """Return the memory in which variants in shadow mode start from what exists: nothing follows their numbers."""
-        entries = [replace(each, decided=False) if self.shadow(each.key) else each for each in memory.variants]
-        return memory if entries == list(memory.variants) else replace(memory, variants=tuple(entries))
-
-    def _refuse_configurations(self, refused: Iterable[tuple[str, str]], policy: Policy) -> None:
-        """Put the configuration of the namespaces in which it made deciding fail out of force.
-
-        A configuration that has changed since ``policy`` stays in force; the next cycle judges it.
-        """
-        now = {each.namespace: each for each in self.configuration.policy.namespaces}
-        then = {each.namespace: each for each in policy.namespaces}
-        for namespace, cause in refused:
-            _log.error("namespace_configuration_failed", namespace=namespace, cause=cause)
-            if now.get(namespace) == then[namespace]:
-                try:
-                    self.refuse(namespace, cause)
-                except Exception:  # noqa: BLE001 - each cycle decides without it anyway
-                    _log.exception("configuration_not_refused", namespace=namespace)
 
     def _tell_failure(self, model: ModelKey, cause: str, error: Exception) -> None:
         if self._throttle.permits(model, cause, self.clock.monotonic()):
@@ -254,27 +246,22 @@ class OptimizerLoop:
                 log_decision(_log, decision)
                 self.ledger.record([decision])
             except Exception as error:  # noqa: BLE001 - the other decisions are still published
-                self._hold(decision, before, error)
+                # The variant keeps its former number.
+                cause = f"publishing failed: {cause_of(error)}"
+                self._tell_failure(decision.model, cause, error)
+                self.instruments.holds.labels(Reason.MODEL_FAILED.value).inc()
+                if before is not None:
+                    entry = next((entry for entry in self._memory.variants if entry.key == decision.key), None)
+                    if entry is not None:
+                        self._changed[decision.key] = replace(entry, desired=before.desired)
+                    with suppress(Exception):  # the failure has been logged
+                        self.ledger.record(fallbacks([before], cause=cause, reason=Reason.MODEL_FAILED))
             else:
                 published.append(decision)
         return published
 
-    def _hold(self, decision: Decision, before: Decision | None, error: Exception) -> None:
-        """Keep the former number of a variant whose decision could not be published."""
-        cause = f"publishing failed: {cause_of(error)}"
-        self._tell_failure(decision.model, cause, error)
-        self.instruments.holds.labels(Reason.MODEL_FAILED.value).inc()
-        if before is None:
-            return
-        entry = next((entry for entry in self._memory.variants if entry.key == decision.key), None)
-        if entry is not None:
-            self._changed[decision.key] = replace(entry, desired=before.desired)
-        with suppress(Exception):  # the failure has been logged
-            self.ledger.record(fallbacks([before], cause=cause, reason=Reason.MODEL_FAILED))
-
 
 def _with_variants(memory: Memory, changes: dict[VariantKey, VariantMemory | None]) -> Memory:
     """Return the memory with these entries of variants; None removes one."""
-    kept = {entry.key: entry for entry in memory.variants} | changes
-    entries = (entry for entry in kept.values() if entry is not None)
+    entries = (entry for entry in (memory.by_key() | changes).values() if entry is not None)
     return replace(memory, variants=tuple(sorted(entries, key=lambda entry: entry.key)))

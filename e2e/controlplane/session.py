@@ -44,11 +44,8 @@ class Session:
                 plane = ControlPlane(Layout.load(self.directory))
                 self._register()
                 return plane
-            self._clear()
-            self._register()
             try:
                 plane = self._start()
-                self._start_watchdog()
             except Exception:
                 self.mark_failed()
                 raise
@@ -100,19 +97,28 @@ class Session:
         This hides no defect of the controller: the tests begin after it.
         """
         try:
+            self._prepare()
             return ControlPlane.start(self.directory)
         except BuildError:
             raise
         except Exception:  # noqa: BLE001 - whatever it was, it is logged, and raised if it comes again
             _log.exception("the control plane did not start; once more")
-        self._clear()
-        self._register()
+        self._prepare()
         return ControlPlane.start(self.directory)
 
-    def _clear(self) -> None:
+    def _prepare(self) -> None:
+        """Clear the folder, register, and start the watchdog: it must be there before the first server."""
         if self.directory.exists():  # left behind by a run whose users are all dead
             stop_all(self.directory)
             shutil.rmtree(self.directory)
+        self._register()
+        source = Path(__file__).parents[2]
+        ServerProcess(
+            _WATCHDOG,
+            directory=self.directory,
+            argv=[sys.executable, "-m", "e2e.controlplane.watchdog", self.root],
+            environment={"PYTHONPATH": str(source)},
+        ).start()
 
     def _register(self) -> None:
         file = self._user_file(os.getpid())
@@ -121,15 +127,6 @@ class Session:
 
     def _user_file(self, pid: int) -> Path:
         return self.directory / "users" / f"{pid}-{start_ticks(pid)}"
-
-    def _start_watchdog(self) -> None:
-        source = Path(__file__).parents[2]
-        ServerProcess(
-            _WATCHDOG,
-            directory=self.directory,
-            argv=[sys.executable, "-m", "e2e.controlplane.watchdog", self.root],
-            environment={"PYTHONPATH": str(source)},
-        ).start()
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:

@@ -72,7 +72,7 @@ def test_only_one_namespace(wva, folder):
     assert "nothing to report on 2026-01-01 until 13:00 in namespace other: two recorded cycles" in found.err
 
 
-class Page(HTMLParser):
+class ParsedPage(HTMLParser):
     """The elements of a page, with what would load something."""
 
     def __init__(self, text):
@@ -108,7 +108,7 @@ def test_the_page_stands_alone(wva, folder, tmp_path):
     path = tmp_path / "report.html"
     assert wva("report", "--shadow", "--from", folder, "--html", str(path)).status == 0
     source = path.read_text(encoding="utf-8")
-    page = Page(source)
+    page = ParsedPage(source)
     assert (page.open, page.loads, page.bars) == ([], [], 4)
     assert "http" not in source.replace("http-equiv", "")
     assert "default-src 'none'" in source

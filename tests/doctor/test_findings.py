@@ -15,7 +15,7 @@ from wva.doctor.examination import CHECKS, Examination, _of_controller
 from wva.doctor.installation import pod_trouble
 from wva.doctor.variants import (
     STALE_SECONDS,
-    VariantView,
+    ExaminedVariant,
     condition_links,
     own_links,
     pod_links,
@@ -65,7 +65,7 @@ def own(view, *, instance="", watched=""):
 
 def test_a_sound_variant_has_no_finding():
     """Every link of it is whole."""
-    view = VariantView(variant(), {"spec": {"replicas": 2}}, [pod(), pod("chat-1")], published=2.0, page_read=True)
+    view = ExaminedVariant(variant(), {"spec": {"replicas": 2}}, [pod(), pod("chat-1")], published=2.0, page_read=True)
     found = [*own(view), *condition_links(view), *pod_links(view), *sample_links(view)]
     assert [*found, *publication_links(view), *replica_links(view)] == []
 
@@ -81,33 +81,33 @@ def test_a_sound_variant_has_no_finding():
 )
 def test_the_controller_does_not_take_it(changed, more, expected):
     """The finding says which setting, label or age it is."""
-    assert own(VariantView(variant(**changed)), **more) == [expected]
+    assert own(ExaminedVariant(variant(**changed)), **more) == [expected]
     assert NOW - STALE_SECONDS > 0
 
 
 def test_settings_that_are_not_known_accuse_nobody():
     """Without the controller's answer its instance is unknown."""
     labelled = variant(labels={"wva.llmd.ai/controller-instance": "b"})
-    assert own(VariantView(labelled), instance=None) == []
+    assert own(ExaminedVariant(labelled), instance=None) == []
 
 
 def test_an_excluded_namespace_and_a_missing_status_are_named():
     """No controller has looked at the variant."""
-    view = VariantView({**variant(), "status": {}})
+    view = ExaminedVariant({**variant(), "status": {}})
     view.namespace = {"metadata": {"annotations": {"wva.llmd.ai/exclude": "true"}}}
     assert own(view) == [("variant", "namespace-excluded", "must"), ("variant", "never-seen", "must")]
 
 
 def test_shadow_mode_is_a_note():
     """It is no fault, and it says why nothing follows the number."""
-    view = VariantView(variant(condition("Shadow", message="would have 3 replicas; 1 exist")))
+    view = ExaminedVariant(variant(condition("Shadow", message="would have 3 replicas; 1 exist")))
     assert own(view) == [("variant", "shadow-mode", "note")]
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES, ids=lambda each: f"{each.condition}-{each.reason}")
 def test_each_obstacle_of_a_condition_is_a_finding(obstacle):
     """It has the name of the reason, the message, and what the reason means."""
-    view = VariantView(variant(condition(obstacle.condition, obstacle.status, obstacle.reason, "the message")))
+    view = ExaminedVariant(variant(condition(obstacle.condition, obstacle.status, obstacle.reason, "the message")))
     (found,) = list(condition_links(view))
     assert (found.name, found.finding.severity.value) == (obstacle.reason, "must")
     assert "the message" in found.finding.problem
@@ -116,7 +116,7 @@ def test_each_obstacle_of_a_condition_is_a_finding(obstacle):
 
 def test_wrong_configuration_is_a_finding():
     """The message of the condition names key and value."""
-    view = VariantView(variant(condition("ConfigurationValid", "False", "Rejected", "max-replicas: got 'many'")))
+    view = ExaminedVariant(variant(condition("ConfigurationValid", "False", "Rejected", "max-replicas: got 'many'")))
     (found,) = list(condition_links(view))
     assert (found.link, found.name) == (Link.CONFIGURATION, "configuration-invalid")
     assert "got 'many'" in found.finding.problem
@@ -149,19 +149,19 @@ def test_why_a_pod_is_not_ready(status, words):
 def test_pods_that_are_missing_or_not_ready_are_named():
     """Three are named, the others are counted."""
     target = {"spec": {"replicas": 2}}
-    assert told(pod_links(VariantView(variant(), target))) == [("pods", "no-pods", "must")]
+    assert told(pod_links(ExaminedVariant(variant(), target))) == [("pods", "no-pods", "must")]
     broken = [pod(f"p{number}", conditions=[]) for number in range(5)]
-    found = list(pod_links(VariantView(variant(), target, broken)))
+    found = list(pod_links(ExaminedVariant(variant(), target, broken)))
     assert [each.name for each in found] == ["pod-not-ready"] * 4
     assert "2 more pods" in found[-1].finding.problem
-    assert list(pod_links(VariantView(variant(), {"spec": {"replicas": 0}}))) == []
+    assert list(pod_links(ExaminedVariant(variant(), {"spec": {"replicas": 0}}))) == []
 
 
 @pytest.mark.parametrize(("message", "name"), [("exceeded quota: gpus", "quota"), ("webhook says no", "pods-refused")])
 def test_pods_that_the_api_server_refuses_are_a_finding(message, name):
     """The Deployment says so in its condition."""
     target = {"spec": {"replicas": 1}, "status": {"conditions": [condition("ReplicaFailure", message=message)]}}
-    (found,) = list(pod_links(VariantView(variant(), target, [pod()])))
+    (found,) = list(pod_links(ExaminedVariant(variant(), target, [pod()])))
     assert (found.name, message in found.finding.problem) == (name, True)
 
 
@@ -170,7 +170,7 @@ def test_samples_that_were_not_believed_are_named_once_for_all_pods(state):
     """Those of the gateway are not about the pods."""
     rows = [{"of": f"p{number}", "signal": "kv_usage", "state": state, "detail": "why"} for number in range(4)]
     gateway = {"of": "gateway", "signal": "size", "state": "missing"}
-    view = VariantView(variant(), shown={"ignored": [*rows, gateway]})
+    view = ExaminedVariant(variant(), shown={"ignored": [*rows, gateway]})
     (found,) = list(sample_links(view))
     assert found.name == f"samples-{state}"
     assert "p0, p1, p2 are" in found.finding.problem
@@ -178,10 +178,10 @@ def test_samples_that_were_not_believed_are_named_once_for_all_pods(state):
 
 def test_a_number_that_is_not_published_or_not_followed_is_named():
     """The page must have been read, and the target must be there."""
-    view = VariantView(variant(), {"spec": {"replicas": 1}}, page_read=True)
+    view = ExaminedVariant(variant(), {"spec": {"replicas": 1}}, page_read=True)
     assert told(publication_links(view)) == [("publication", "not-published", "must")]
     assert told(replica_links(view)) == [("replicas", "not-followed", "should")]
-    assert told(publication_links(VariantView(variant()))) == []
+    assert told(publication_links(ExaminedVariant(variant()))) == []
 
 
 def test_each_finding_has_a_meaning_and_each_meaning_its_finding():

@@ -18,7 +18,7 @@ from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
 from wva.publish.recordings import Recording
-from wva.publish.replay import Kind, Link, differences, kinds, link, repeat, under
+from wva.publish.replay import Kind, MemoryLink, differences, kinds, link, repeat, under
 
 A = VariantKey("ns", "a")
 USAGES = (0.3, 0.62, 0.62, 0.75, 0.75)
@@ -40,7 +40,7 @@ def test_what_was_decided_comes_out_again():
     """Every decision is the same, and every memory follows from the cycle before."""
     cycles = list(repeat(recorded()))
     assert [cycle.differing for cycle in cycles] == [()] * len(USAGES)
-    assert [cycle.link for cycle in cycles] == [Link(started=True), *[Link()] * (len(USAGES) - 1)]
+    assert [cycle.link for cycle in cycles] == [MemoryLink(started=True), *[MemoryLink()] * (len(USAGES) - 1)]
 
 
 @given(any_cycle())
@@ -86,7 +86,7 @@ def test_a_recording_of_an_older_engine_is_not_said_to_differ():
     for recordings in (of_before(recorded()), [replace(each, decisions=(), version=2) for each in recorded()]):
         cycles = list(repeat(recordings))
         assert [cycle.differing for cycle in cycles] == [()] * len(USAGES)
-        assert [cycle.link for cycle in cycles] == [Link(started=True), *[Link()] * (len(USAGES) - 1)]
+        assert [cycle.link for cycle in cycles] == [MemoryLink(started=True), *[MemoryLink()] * (len(USAGES) - 1)]
 
 
 def test_a_cycle_after_an_upgrade_is_compared_with_none_before():
@@ -155,7 +155,7 @@ def test_a_variant_that_the_world_changed_is_named():
     entries = {name: VariantMemory(VariantKey("ns", name), 1, None, 1) for name in "abc"}
     left = Memory((entries["a"], entries["b"]))
     found = Memory((replace(entries["a"], desired=3), entries["c"]))
-    assert link(left, found) == Link(overtaken=tuple(VariantKey("ns", name) for name in "abc"))
+    assert link(left, found) == MemoryLink(overtaken=tuple(VariantKey("ns", name) for name in "abc"))
 
 
 def test_a_controller_that_started_anew_is_told():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wva.model.variant import VariantKey
-from wva.report.days import DAY_SECONDS, Figures, Late, Pair, Report, days_until, number, signed
+from wva.report.days import DAY_SECONDS, Late, RealAndShadow, ShadowFigures, ShadowReport, days_until, number, signed
 from wva.report.page import html
 from wva.report.text import lines
 
@@ -16,11 +16,11 @@ A, B, C = (VariantKey("ns", name) for name in "abc")
 
 def figures(real, shadow, *, late=None, hours=24.0):
     """Return the numbers of a day; a GPU-hour costs 10."""
-    known = None if late is None else Late(Pair(*late), 5.0)
-    return Figures(hours, Pair(real, shadow), Pair(10.0 * real, 10.0 * shadow), known)
+    known = None if late is None else Late(RealAndShadow(*late), 5.0)
+    return ShadowFigures(hours, RealAndShadow(real, shadow), RealAndShadow(10.0 * real, 10.0 * shadow), known)
 
 
-REPORT = Report(
+REPORT = ShadowReport(
     "a test",
     DAYS,
     {
@@ -35,13 +35,15 @@ REPORT = Report(
 def test_a_sum_has_what_is_known():
     """Variants side by side have the hours of the longest one; days follow each other."""
     overall, by_model, *variants = REPORT.tables()
-    assert overall.sum == Figures(48.0, Pair(84.0, 63.0), Pair(840.0, 630.0), Late(Pair(100.0, 220.0), 10.0))
-    assert overall.lines[0].figures == Figures(
-        24.0, Pair(26.0, 17.0), Pair(260.0, 170.0), Late(Pair(100.0, 200.0), 5.0)
+    assert overall.sum == ShadowFigures(
+        48.0, RealAndShadow(84.0, 63.0), RealAndShadow(840.0, 630.0), Late(RealAndShadow(100.0, 220.0), 10.0)
+    )
+    assert overall.lines[0].figures == ShadowFigures(
+        24.0, RealAndShadow(26.0, 17.0), RealAndShadow(260.0, 170.0), Late(RealAndShadow(100.0, 200.0), 5.0)
     )
     assert [(line.name, line.figures.gpu_hours, line.figures.hours) for line in by_model.lines] == [
-        ("acme/chat in ns", Pair(82.0, 58.0), 48.0),
-        ("acme/code in ns", Pair(2.0, 5.0), 24.0),
+        ("acme/chat in ns", RealAndShadow(82.0, 58.0), 48.0),
+        ("acme/code in ns", RealAndShadow(2.0, 5.0), 24.0),
     ]
     assert [table.title for table in variants] == [
         "ns/a (model acme/chat)",
@@ -53,7 +55,7 @@ def test_a_sum_has_what_is_known():
 
 def test_one_variant_needs_no_table_of_all():
     """The same numbers would stand there twice."""
-    (table,) = Report("", DAYS, {C: REPORT.figures[C]}).tables()
+    (table,) = ShadowReport("", DAYS, {C: REPORT.figures[C]}).tables()
     assert table.title == "ns/c"
 
 
@@ -63,10 +65,10 @@ def test_the_headline_has_the_difference_and_the_error():
         "WVA would have run 63.0 GPU-hours; 84.0 really ran (-25 %). It would have cost 630.0; the real cost was 840.0 "
         "(-25 %). 220.0 ± 10.0 requests would have been late; really it was 100.0 ± 10.0."
     )
-    same = Report("", DAYS, {C: {DAYS[0]: figures(2.0, 2.0)}}).headline()
+    same = ShadowReport("", DAYS, {C: {DAYS[0]: figures(2.0, 2.0)}}).headline()
     assert "2.00 really ran (the same)" in same
     assert "late" not in same
-    assert "(" not in Report("", DAYS, {C: {DAYS[0]: figures(0.0, 2.0)}}).headline()
+    assert "(" not in ShadowReport("", DAYS, {C: {DAYS[0]: figures(0.0, 2.0)}}).headline()
 
 
 def test_remarks_count_what_is_missing():
@@ -75,7 +77,7 @@ def test_remarks_count_what_is_missing():
     assert "2 of 6 days of variants have no samples" in remarks
     assert "1 of 6 days of variants were seen in part" in remarks
     assert "there is no estimate" in remarks
-    whole = Report("", DAYS, {A: REPORT.figures[A]})
+    whole = ShadowReport("", DAYS, {A: REPORT.figures[A]})
     assert not any("days of variants" in remark or "no estimate" in remark for remark in whole.remarks())
 
 

@@ -16,7 +16,7 @@ from wva.prometheus.client import PrometheusClient
 from wva.prometheus.settings import PrometheusSettings
 from wva.publish.shadow import REAL, SHADOW, Account, rows
 from wva.report import history
-from wva.report.days import DAY_SECONDS, Late, Pair
+from wva.report.days import DAY_SECONDS, Late, RealAndShadow
 from wva.report.history import from_prometheus
 from wva.sim.prometheus import EmbeddedPrometheus
 
@@ -86,9 +86,9 @@ async def test_each_day_has_its_own_growth(prometheus, asked):
     found = await asked()
     first, second = (found.figures[A][day] for day in found.days)
     assert (first.hours, second.hours) == (pytest.approx(24, rel=0.01), pytest.approx(6, rel=0.01))
-    assert first.gpu_hours == Pair(pytest.approx(48, rel=0.01), pytest.approx(24, rel=0.01))
-    assert second.cost == Pair(pytest.approx(120, rel=0.01), pytest.approx(60, rel=0.01))
-    assert second.late == Late(Pair(0.0, pytest.approx(360, rel=0.01)), pytest.approx(180, rel=0.01))
+    assert first.gpu_hours == RealAndShadow(pytest.approx(48, rel=0.01), pytest.approx(24, rel=0.01))
+    assert second.cost == RealAndShadow(pytest.approx(120, rel=0.01), pytest.approx(60, rel=0.01))
+    assert second.late == Late(RealAndShadow(0.0, pytest.approx(360, rel=0.01)), pytest.approx(180, rel=0.01))
     assert found.models == {A: "acme/chat"}
     assert found.days[1].name == "2024-10-05 until 06:00"
 
@@ -168,7 +168,7 @@ async def test_zero_is_zero_where_it_was_seen(prometheus, asked):
         for at in range(MIDNIGHT, NOW, STEP):
             series = {"__name__": name, "instance": "i", "variant_name": "a", "namespace": "wva", **labels}
             prometheus.tsdb.append(series, at, slope * (at - MIDNIGHT) / 3600)
-    assert (await asked()).sum.gpu_hours == Pair(0.0, 0.0)
+    assert (await asked()).sum.gpu_hours == RealAndShadow(0.0, 0.0)
 
 
 class Answering:

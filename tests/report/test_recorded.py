@@ -11,7 +11,7 @@ from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
 from wva.publish.recordings import Recording
 from wva.publish.shadow import REAL, SHADOW, ShadowAccounts
-from wva.report.days import DAY_SECONDS, Pair
+from wva.report.days import DAY_SECONDS, RealAndShadow
 from wva.report.recorded import from_recordings
 
 MIDNIGHT = 20_000 * DAY_SECONDS
@@ -45,8 +45,10 @@ def test_the_numbers_are_those_of_the_accounts():
     account = accounts[A]
     assert account.gpu_hours[SHADOW] > account.gpu_hours[REAL] > 0
     assert found.hours == pytest.approx(account.hours)
-    assert found.gpu_hours == Pair(pytest.approx(account.gpu_hours[REAL]), pytest.approx(account.gpu_hours[SHADOW]))
-    assert found.cost == Pair(pytest.approx(account.cost[REAL]), pytest.approx(account.cost[SHADOW]))
+    assert found.gpu_hours == RealAndShadow(
+        pytest.approx(account.gpu_hours[REAL]), pytest.approx(account.gpu_hours[SHADOW])
+    )
+    assert found.cost == RealAndShadow(pytest.approx(account.cost[REAL]), pytest.approx(account.cost[SHADOW]))
 
 
 def test_time_belongs_to_the_day_in_which_it_ends():

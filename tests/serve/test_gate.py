@@ -17,9 +17,9 @@ from wva.api.core import UserInfo
 from wva.kube.errors import Forbidden, TooManyRequests, Unavailable, Unreachable
 from wva.serve.gate import BURST, BURST_OF_ALL, MAX_TOKEN_BYTES, UNKNOWN, Throttled, bearer_token
 from wva.serve.pages import metrics_handler
-from wva.serve.reviews import Right
+from wva.serve.reviews import PageRight
 
-METRICS = Right("get", "/metrics")
+METRICS = PageRight("get", "/metrics")
 SECRET = "very-secret-token"
 
 

@@ -12,7 +12,7 @@ from tests.serve.doubles import PATIENCE_SECONDS, Reviewer
 from wva.api.core import SubjectAccessReview, SubjectAccessReviewStatus, UserInfo
 from wva.instruments import Instruments
 from wva.kube.errors import Forbidden
-from wva.serve.reviews import ReviewFailed, Reviews, Right
+from wva.serve.reviews import PageRight, ReviewFailed, Reviews
 
 SCRAPER = UserInfo("scraper")
 
@@ -54,7 +54,7 @@ async def test_a_denial_is_stronger_than_a_permission(reviews, monkeypatch, revi
         return SubjectAccessReview(status=SubjectAccessReviewStatus(allowed, denied))
 
     monkeypatch.setattr(reviewer, "create", create)
-    assert await reviews.allowed(SCRAPER, Right("get", "/metrics")) is expected
+    assert await reviews.allowed(SCRAPER, PageRight("get", "/metrics")) is expected
 
 
 async def test_an_error_carries_nothing_of_what_was_sent(reviewer, reviews):

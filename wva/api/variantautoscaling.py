@@ -78,7 +78,7 @@ class OptimizedAlloc(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     last_run_time: str | None = None
 
 
-class Actuation(msgspec.Struct, frozen=True, gc=False):
+class ActuationStatus(msgspec.Struct, frozen=True, gc=False):
     """``status.actuation``: whether exactly the decided replicas exist, all of them ready."""
 
     applied: bool = False
@@ -89,7 +89,7 @@ class VariantAutoscalingStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     current_replicas: int | None = None
     desired_optimized_alloc: OptimizedAlloc | None = None
-    actuation: Actuation | None = None
+    actuation: ActuationStatus | None = None
     conditions: tuple[Condition, ...] = ()
 
     def condition(self, type_: str) -> Condition | None:

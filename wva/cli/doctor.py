@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
@@ -15,7 +15,7 @@ from wva.api.meta import Key
 from wva.cli import remote
 from wva.cli.decide import print_json
 from wva.command_error import CommandError
-from wva.doctor import Diagnosis, Link, examine
+from wva.doctor import Link, examine
 from wva.doctor.examination import Examination
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
@@ -56,7 +56,21 @@ def run(arguments: argparse.Namespace) -> int:
     except (ApiError, ConfigurationError) as error:
         raise CommandError(log.printable(str(error))) from error
     if arguments.output == "json":
-        print_json(_document(found))
+        findings = [
+            {
+                "link": each.link.value,
+                "name": each.name,
+                "severity": _WORDS[each.finding.severity],
+                "kind": each.finding.kind,
+                "namespace": each.finding.key.namespace,
+                "object": each.finding.key.name,
+                "problem": each.finding.problem,
+                "change": each.finding.change,
+            }
+            for each in found.diagnoses
+        ]
+        variants = [str(key) for key in found.variants]
+        print_json({"status": status_of(found), "variants": variants, "findings": findings, "unread": found.unread})
     else:
         for line in lines(found):
             print(log.printable(line))
@@ -104,26 +118,3 @@ def lines(found: Examination) -> Iterator[str]:
     broken = sum(each.finding.severity is Severity.MUST for each in found.diagnoses)
     warnings = sum(each.finding.severity is Severity.SHOULD for each in found.diagnoses)
     yield f"{len(found.variants)} variants looked at: {broken} broken, {warnings} warnings"
-
-
-def _document(found: Examination) -> dict[str, Any]:
-    return {
-        "status": status_of(found),
-        "variants": [str(key) for key in found.variants],
-        "findings": [_row(each) for each in found.diagnoses],
-        "unread": found.unread,
-    }
-
-
-def _row(each: Diagnosis) -> dict[str, str]:
-    finding = each.finding
-    return {
-        "link": each.link.value,
-        "name": each.name,
-        "severity": _WORDS[finding.severity],
-        "kind": finding.kind,
-        "namespace": finding.key.namespace,
-        "object": finding.key.name,
-        "problem": finding.problem,
-        "change": finding.change,
-    }

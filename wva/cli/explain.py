@@ -20,7 +20,6 @@ from wva.decide.amounts import replicas
 from wva.decide.flips import INTERVAL_SECONDS
 from wva.model.variant import VariantKey
 from wva.publish.explanation import Explanation, ShownSample, explanation
-from wva.publish.recordings import Recording
 from wva.serve.decisions import explain_path
 
 _SHOWN: Final = 40
@@ -54,10 +53,24 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the explanation. Raises CommandError when there is none."""
     key = VariantKey(*remote.named(arguments.variant, "of a VariantAutoscaling"))
     with_changes = not arguments.no_changes
-    if arguments.path is None:
-        found = asyncio.run(_asked(arguments, key, with_changes=with_changes))
+    if arguments.path is not None:
+        recordings = read_all(arguments.path)
+        if arguments.at is not None:
+            until = _seconds(arguments.at)
+            recordings = [recording for recording in recordings if recording.now <= until]
+            if not recordings:
+                raise CommandError(f"no recorded cycle at {arguments.at} or before")
+        chosen = recordings[-1]
+        interval = chosen.now - recordings[-2].now if len(recordings) > 1 else 0.0
+        found = explanation(
+            chosen, key, with_changes=with_changes, interval_seconds=interval if interval > 0.0 else INTERVAL_SECONDS
+        )
+        if found is None:
+            known = sorted(str(variant.key) for variant in chosen.snapshot.variants)
+            some = f"; it has {', '.join(known[:_NAMED])}{', ...' if known[_NAMED:] else ''}" if known else ""
+            raise CommandError(f"the cycle at {format_time(chosen.now)} has no decision on {key}{some}")
     else:
-        found = _explained(read_all(arguments.path), key, arguments.at, with_changes=with_changes)
+        found = asyncio.run(_asked(arguments, key, with_changes=with_changes))
     if arguments.output == "json":
         print_json(found)
     else:
@@ -77,25 +90,6 @@ async def _asked(arguments: argparse.Namespace, key: VariantKey, *, with_changes
         return msgspec.json.decode(body, type=Explanation)
     except msgspec.DecodeError as error:
         raise CommandError(f"the answer of pod {controller.pod} is no explanation: {error}") from error
-
-
-def _explained(recordings: Sequence[Recording], key: VariantKey, at: str | None, *, with_changes: bool) -> Explanation:
-    """Return the explanation of the decision at a time. Raises CommandError when there is none."""
-    if at is not None:
-        until = _seconds(at)
-        recordings = [recording for recording in recordings if recording.now <= until]
-        if not recordings:
-            raise CommandError(f"no recorded cycle at {at} or before")
-    chosen = recordings[-1]
-    interval = chosen.now - recordings[-2].now if len(recordings) > 1 else 0.0
-    found = explanation(
-        chosen, key, with_changes=with_changes, interval_seconds=interval if interval > 0.0 else INTERVAL_SECONDS
-    )
-    if found is None:
-        known = sorted(str(variant.key) for variant in chosen.snapshot.variants)
-        some = f"; it has {', '.join(known[:_NAMED])}{', ...' if known[_NAMED:] else ''}" if known else ""
-        raise CommandError(f"the cycle at {format_time(chosen.now)} has no decision on {key}{some}")
-    return found
 
 
 def lines(found: Explanation) -> Iterator[str]:

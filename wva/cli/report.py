@@ -28,7 +28,7 @@ from wva.prometheus.answers import PrometheusError
 from wva.prometheus.authentication import connection_of
 from wva.prometheus.client import PrometheusClient
 from wva.report import text
-from wva.report.days import MOST_DAYS, Report
+from wva.report.days import MOST_DAYS, ShadowReport
 from wva.report.history import from_prometheus
 from wva.report.page import html
 from wva.report.recorded import from_recordings
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _from_prometheus(arguments: argparse.Namespace, takes: Callable[[VariantKey], bool]) -> Report:
+async def _from_prometheus(arguments: argparse.Namespace, takes: Callable[[VariantKey], bool]) -> ShadowReport:
     settings = connection_of(arguments.prometheus, "--prometheus", os.environ)
     target = TargetLabels(arguments.controller_namespace, os.environ.get("WVA_METRICS_JOB", ""))
     try:

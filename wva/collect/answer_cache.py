@@ -98,7 +98,18 @@ class AnswerCache:
         self._entries.pop(chunk, None)
         if reuse_seconds(settings) and not any(answer.warnings for answer in answers.values()):
             fresh_seconds = self._freshness().fresh_seconds
-            fresh = (time for time in _times(answers, pods) if now - time < fresh_seconds)
+            # The times of the samples of these pods and of the schedulers' queues.
+            series = [
+                each
+                for name in ESSENTIAL_QUERIES.keys() & answers.keys()
+                for each in answers[name].series
+                if each.metric.signal == SampleSignal.TIMESTAMP
+                and (each.metric.namespace, each.metric.pod or each.metric.pod_name) in pods
+            ]
+            queues = answers.get(SCHEDULER_QUEUE, InstantVector()).series
+            series += [each for each in queues if each.metric.signal == QueueSignal.TIMESTAMP]
+            times = (FINITE.find(each.value[1]) for each in series if each.value is not None)
+            fresh = (time for time in times if time is not None and now - time < fresh_seconds)
             self._entries[chunk] = _CachedChunk(answers, pods, now, min(fresh, default=now), now)
         while 0 < settings.metrics_cache_max_size < len(self._entries):
             del self._entries[min(self._entries, key=lambda key: self._entries[key].used)]
@@ -126,21 +137,6 @@ class AnswerCache:
             self._entries.clear()
             self._size.set(0)
         return self._settings
-
-
-def _times(answers: Answers, pods: Pods) -> list[float]:
-    """Return the times of the samples of these pods and of the schedulers' queues."""
-    series = [
-        each
-        for name in ESSENTIAL_QUERIES.keys() & answers.keys()
-        for each in answers[name].series
-        if each.metric.signal == SampleSignal.TIMESTAMP
-        and (each.metric.namespace, each.metric.pod or each.metric.pod_name) in pods
-    ]
-    if SCHEDULER_QUEUE in answers:
-        series += [each for each in answers[SCHEDULER_QUEUE].series if each.metric.signal == QueueSignal.TIMESTAMP]
-    times = (FINITE.find(each.value[1]) for each in series if each.value is not None)
-    return [time for time in times if time is not None]
 
 
 @dataclass(eq=False)

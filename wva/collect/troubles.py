@@ -106,7 +106,19 @@ class Troubles:
         kept = self._stores.nodes_source.kept
         if kept is not None:
             return Trouble(TroubleReason.INVENTORY_UNKNOWN, f"nodes cannot be read: {kept}")
-        inventory = self._inventory or self._look()
+        if self._inventory is None:
+            # Check every node that accepts new pods.
+            found: list[AcceleratorPool] = []
+            self._contradictions = {}
+            for node in self._stores.nodes.list():
+                for resource in GPU_RESOURCES if node.usable else ():
+                    name = normalize_accelerator(node.metadata.labels.get(f"{resource}.product", ""))
+                    if name:
+                        found.append(AcceleratorPool(name, 0, 0, resource=resource))
+                    for line in _contradictions(node, resource):
+                        self._contradictions.setdefault(name, []).append(line)
+            self._inventory = Inventory.of(found)
+        inventory = self._inventory
         pool = inventory.pool_of(accelerator)
         lines = list(self._contradictions.get("", []))
         if pool is not None:
@@ -119,20 +131,6 @@ class Troubles:
         words = f"label {ACCELERATOR_LABEL}: got {printable(accelerator) or 'nothing'}, expected {expected}"
         told = "; ".join(filter(None, [words, told, "in force: no GPUs, so it does not grow"]))
         return Trouble(TroubleReason.ACCELERATOR_UNKNOWN, told)
-
-    def _look(self) -> Inventory:
-        """Check every node that accepts new pods: note wrong labels, and return the GPUs."""
-        pools: list[AcceleratorPool] = []
-        self._contradictions = {}
-        for node in self._stores.nodes.list():
-            for resource in GPU_RESOURCES if node.usable else ():
-                accelerator = normalize_accelerator(node.metadata.labels.get(f"{resource}.product", ""))
-                if accelerator:
-                    pools.append(AcceleratorPool(accelerator, 0, 0, resource=resource))
-                for line in _contradictions(node, resource):
-                    self._contradictions.setdefault(accelerator, []).append(line)
-        self._inventory = Inventory.of(pools)
-        return self._inventory
 
     def _elsewhere(self, pool: AcceleratorPool, pods: Iterable[Pod]) -> Iterator[str]:
         """Yield a line for each replica that runs on a node of another accelerator than the variant's."""

@@ -89,7 +89,9 @@ class Form:
 
 
 def only(
-    read: Callable[[str], T], fits: Callable[[T], bool], error: type[ValueError] = ValueError
+    read: Callable[[str], T],
+    fits: Callable[[T], bool] = lambda value: value is not None,
+    error: type[ValueError] = ValueError,
 ) -> Callable[[str], T]:
     """Return a reader that takes only the values that fit."""
 
@@ -105,7 +107,7 @@ def only(
 def whole(minimum: int, maximum: int) -> Form:
     """Return the form of plain digits; pydantic alone would also read ``1_0``, ``1e1`` or a number of any length."""
     limits = Whole(minimum, maximum)
-    return Form(only(limits.find, _is_given), limits.expected, limits=limits)
+    return Form(only(limits.find), limits.expected, limits=limits, metavar="N")
 
 
 def one_of(*words: str, aliases: Callable[[str], str] = str) -> Form:
@@ -116,10 +118,6 @@ def one_of(*words: str, aliases: Callable[[str], str] = str) -> Form:
 def text_of(minimum: int, maximum: int, expected: str) -> Form:
     """Return the form of a text by its number of characters; one that is not UTF-8 does not fit."""
     return Form(only(lambda text: text.encode().decode(), lambda text: minimum <= len(text) <= maximum), expected)
-
-
-def _is_given(value: object) -> bool:
-    return value is not None
 
 
 def _level(text: str) -> str:
@@ -154,7 +152,7 @@ OPTIONAL_DURATION: Final = Form(
 )
 SWITCH: Final = Form(parse_bool, "true or false", metavar="BOOL")
 COUNT: Final = whole(0, 999_999_999)
-LEVEL: Final = one_of("debug", "info", "warn", "error", aliases=_level)
+LEVEL: Final = replace(one_of("debug", "info", "warn", "error", aliases=_level), metavar="LEVEL")
 POOL_GROUP: Final = Form(
     only(str, ("", *POOL_GROUPS).__contains__, FatalValue), f"{' or '.join(POOL_GROUPS)}, or nothing for both"
 )
@@ -181,15 +179,14 @@ def number(limits: Real | Whole, *, quoted: bool = False) -> Form:
         return limits.find(FINITE.find("" if text.startswith("_") else text.replace("_", "")))
 
     expected = limits.expected if quoted else f"{limits.expected}, without quotes"
-    return Form(only(find, _is_given), expected, lambda value: f"{value:g}", limits)
+    return Form(only(find), expected, lambda value: f"{value:g}", limits)
 
 
-def member_of(kind: type[StrEnum], *, expected: str = "") -> Form:
+def member_of(kind: type[StrEnum]) -> Form:
     """Return the form of the values of an enumeration."""
     words = tuple(member.value for member in kind)
-    return Form(
-        lambda text: kind(str(text)), expected or " or ".join(words), lambda value: str(value.value), words=words
-    )
+    expected = (", " if words[2:] else " or ").join(words)
+    return Form(lambda text: kind(str(text)), expected, lambda value: str(value.value), words=words)
 
 
 def _boolean(written: str) -> bool:

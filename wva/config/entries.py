@@ -13,7 +13,7 @@ asked for, so many global entries cost nothing here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -86,6 +86,10 @@ class Said(Generic[V]):
         """Why entries are not in force."""
         return self.rejected + self.misfits
 
+    def reject(self, key: str, problem: BadEntryError, in_force: str, *whose: str) -> None:
+        """Note why an entry cannot be used; ``whose`` is its model and its namespace, as far as known."""
+        self.rejected.append(EntryError.of(key, problem, in_force, *whose))
+
     def warn(self, key: str, text: str) -> None:
         """Note what has no effect in an entry."""
         self.warnings.append(f"{printable(key)}: {printable(text)}")
@@ -95,16 +99,6 @@ class Said(Generic[V]):
         unknown = sorted(set(tree).difference(known)) if isinstance(tree, dict) else []
         if unknown:
             self.warn(key, f"unknown fields are ignored: {', '.join(unknown)}")
-
-    def limit(self, data: Mapping[str, str]) -> list[str]:
-        """Return the keys that are read: ``default`` and the first ones by name; note it if there are more."""
-        most, where = (MAX_LOCAL_ENTRIES, "in a namespace") if self.namespace else (MAX_ENTRIES, "in a ConfigMap")
-        keys = sorted(data, key=lambda key: (key != DEFAULT_ENTRY, key))
-        if len(keys) > most:
-            problem = BadEntryError(f"at most {most:,} {where}", value=f"{len(keys)} entries")
-            in_force = f"the first {most:,} by key"
-            self.rejected.append(EntryError.of(keys[most], problem, in_force, namespace=self.namespace))
-        return keys[:most]
 
 
 def read_fields(fields: type[F], tree: Tree) -> F:
@@ -190,7 +184,12 @@ class EntryMap(Generic[V]):
         """Take what a ConfigMap says, in force after the last step. A wrong entry keeps its last good content."""
         before = self.of(namespace).good
         said: Said[V] = Said(namespace)
-        for key in said.limit(data):
+        most, where = (MAX_LOCAL_ENTRIES, "in a namespace") if namespace else (MAX_ENTRIES, "in a ConfigMap")
+        keys = sorted(data, key=lambda key: (key != DEFAULT_ENTRY, key))
+        if len(keys) > most:
+            surplus = BadEntryError(f"at most {most:,} {where}", value=f"{len(keys)} entries")
+            said.reject(keys[most], surplus, f"the first {most:,} by key", "", namespace)
+        for key in keys[:most]:
             yield
             tree: Tree = {}
             last = before.get(key)
@@ -200,7 +199,7 @@ class EntryMap(Generic[V]):
                 said.good[key] = self.read(key, tree, last, said)
             except BadEntryError as problem:
                 in_force = self.in_force(key, problem, last, said)
-                said.rejected.append(EntryError.of(key, problem, in_force, *self.whose(key, tree, last, said)))
+                said.reject(key, problem, in_force, *self.whose(key, tree, last, said))
                 if last is not None:
                     said.good[key] = last
         said.values = self.values(said)
@@ -256,10 +255,6 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
         self.everywhere: R = self.rules(None, ())
         self.local: dict[str, R] = {}
 
-    def remarks(self, _fields: E) -> Iterable[str]:
-        """Return warnings on an entry."""
-        return ()
-
     def merge(self, *layers: E | None) -> P:
         """Return the policy of entries, the nearest first. Raises BadEntryError when they contradict each other."""
         merged = self.base
@@ -300,7 +295,7 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
         yield from self._resolve(namespace)
 
     def read(self, key: str, tree: Tree, _last: Entry[E] | None, said: Said[Entry[E]]) -> Entry[E]:
-        """Return the entry if it fits its ``default``."""
+        """Return the entry if it fits its ``default``; note the values of it that mean nothing."""
         fields, for_all = read_fields(self.fields, tree), key == DEFAULT_ENTRY
         namespace = None if for_all else fields.namespace or said.namespace
         if not for_all and not fields.model_id:
@@ -310,29 +305,23 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
         if namespace and not is_namespace(namespace):
             raise BadEntryError("a namespace", field_name="namespace", value=namespace)
         self.merge(fields, None if for_all else self._beneath(said))
-        self._remark(key, tree, fields, said)
+        for name, declared in by_key(self.fields).items():
+            form, value = declared.form, getattr(fields, declared.attribute)
+            if value is not None and form.instead is not None and text_of(tree, name) not in form.words:
+                problem = BadEntryError(form.expected, field_name=name, value=text_of(tree, name))
+                in_force = f"{form.show(form.instead)}, with the rest of the entry"
+                said.reject(key, problem, in_force, *self.whose(key, tree, None, said))
+            if value is not None and GLOBAL_DEFAULT in declared.places and (said.namespace or not for_all):
+                one = "the global" if said.namespace else "this"
+                said.warn(key, f"{name} has no effect here: it is read from {DEFAULT_ENTRY} of {one} ConfigMap only")
+        if for_all and (fields.model_id is not None or fields.namespace is not None):
+            said.warn(key, "model_id and namespace have no effect: this entry applies to every model")
         return Entry(key, "" if for_all else fields.model_id or "", namespace or None, fields)
 
     def _beneath(self, said: Said[Entry[E]]) -> E | None:
         """Return the ``default`` that the entries of models inherit from."""
         own = said.good.get(DEFAULT_ENTRY)
         return own.fields if own else self.default() if said.namespace else None
-
-    def _remark(self, key: str, tree: Tree, fields: E, said: Said[Entry[E]]) -> None:
-        """Note the values of a good entry that mean nothing, and other oddities."""
-        for name, declared in by_key(type(fields)).items():
-            form, value = declared.form, getattr(fields, declared.attribute)
-            if value is not None and form.instead is not None and text_of(tree, name) not in form.words:
-                problem = BadEntryError(form.expected, field_name=name, value=text_of(tree, name))
-                in_force = f"{form.show(form.instead)}, with the rest of the entry"
-                said.rejected.append(EntryError.of(key, problem, in_force, *self.whose(key, tree, None, said)))
-            if value is not None and GLOBAL_DEFAULT in declared.places and (said.namespace or key != DEFAULT_ENTRY):
-                read = f"it is read from {DEFAULT_ENTRY} of {'the global' if said.namespace else 'this'} ConfigMap only"
-                said.warn(key, f"{name} has no effect here: {read}")
-        if key == DEFAULT_ENTRY and (fields.model_id is not None or fields.namespace is not None):
-            said.warn(key, "model_id and namespace have no effect: this entry applies to every model")
-        for remark in self.remarks(fields):
-            said.warn(key, remark)
 
     def values(self, said: Said[Entry[E]]) -> tuple[Entry[E], ...]:
         """Return the first entry (by key) of each model; the others are named in a warning."""
@@ -368,7 +357,7 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
     def _resolve(self, namespace: str) -> Steps[None]:
         """Merge one namespace anew; a global change changes every namespace."""
         said, own = self.of(namespace), self.default(namespace)
-        default = own or (self.default() if namespace else None)
+        default = self._beneath(said)
         merged, misfits = [], []
         for entry in said.values:
             yield

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, SecretStr
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from wva.config import declare
 from wva.config.declare import ENVIRONMENT, GLOBAL_DEFAULT, Form, Live, by_key, field, flag, key, only
@@ -29,13 +29,19 @@ LOG_CHANGE: Final = Live("Updated log config", "log_level_updated")
 
 _ELECTION: Final = Durations()
 _DEBUG_VERBOSITY: Final = 4
-_NO_WEBHOOK: Final[dict[str, Any]] = {"no_effect": "there is no webhook"}
-_FLAG_ONLY: Final[dict[str, Any]] = {"places": ()}
 
+Address = Annotated[str, replace(declare.TEXT, metavar="ADDRESS")]
+Directory = Annotated[str, replace(declare.TEXT, metavar="DIR")]
+File = Annotated[str, replace(declare.TEXT, metavar="FILE")]
 Switch = Annotated[bool, declare.SWITCH]
 Duration = Annotated[float, declare.DURATION]
 Count = Annotated[int, declare.COUNT]
 Name = Annotated[str, declare.NAME]
+
+
+def accepted(default: object, no_effect: str, **more: Any) -> Any:
+    """Declare a setting that the Go controller has and that changes nothing here."""
+    return flag(default, "Accepted for compatibility.", no_effect=no_effect, **more)
 
 
 def connection(default: object, meaning: str) -> Any:
@@ -55,32 +61,18 @@ class Settings(BaseSettings):
 
     # --- where the process listens, who leads, how it logs ---
 
-    metrics_bind_address: str = flag(
-        "0",
-        "Address of /metrics, such as :8443; 0 switches it off.",
-        "metrics-bind-address",
-        "metrics-addr",
-        metavar="ADDRESS",
+    metrics_bind_address: Address = flag(
+        "0", "Address of /metrics, such as :8443; 0 switches it off.", "metrics-bind-address", "metrics-addr"
     )
-    console_bind_address: str = flag(
-        "0", "Address of the console, such as :8444; 0 switches it off.", metavar="ADDRESS"
+    console_bind_address: Address = flag("0", "Address of the console, such as :8444; 0 switches it off.")
+    keda_push_bind_address: Address = flag(
+        "0", "Address of the external scaler that KEDA asks for numbers, such as :9443; 0 switches it off."
     )
-    keda_push_bind_address: str = flag(
-        "0",
-        "Address of the external scaler that KEDA asks for numbers, such as :9443; 0 switches it off.",
-        metavar="ADDRESS",
+    keda_push_client_ca_path: File = flag(
+        "", "File of the authorities (PEM) of client certificates at --keda-push-bind-address; empty asks for none."
     )
-    keda_push_client_ca_path: str = flag(
-        "",
-        "File of the authorities (PEM) of client certificates at --keda-push-bind-address; empty asks for none.",
-        metavar="FILE",
-    )
-    health_probe_bind_address: str = flag(
-        ":8081",
-        "Address of /healthz and /readyz; 0 switches them off.",
-        "health-probe-bind-address",
-        "probe-addr",
-        metavar="ADDRESS",
+    health_probe_bind_address: Address = flag(
+        ":8081", "Address of /healthz and /readyz; 0 switches them off.", "health-probe-bind-address", "probe-addr"
     )
     leader_elect: Switch = flag(
         False,
@@ -103,23 +95,20 @@ class Settings(BaseSettings):
     metrics_secure: Switch = flag(
         True, "Serve /metrics over HTTPS to clients that the API server allows; false: plain HTTP for all."
     )
-    enable_http2: Switch = flag(
-        False, "Accepted for compatibility.", no_effect="the endpoints speak HTTP/1.1 only; true changes nothing"
-    )
+    enable_http2: Switch = accepted(False, "the endpoints speak HTTP/1.1 only; true changes nothing")
     watch_namespace: str = flag("", "Watch only this namespace; empty watches all.", metavar="NAMESPACE")
-    metrics_cert_path: str = flag(
-        "", "Directory with the certificate of /metrics; empty: WVA makes a self-signed one.", metavar="DIR"
+    metrics_cert_path: Directory = flag(
+        "", "Directory with the certificate of /metrics; empty: WVA makes a self-signed one."
     )
-    metrics_cert_name: str = flag("tls.crt", "File name of the certificate in that directory.", metavar="FILE")
-    metrics_cert_key: str = flag("tls.key", "File name of its private key.", metavar="FILE")
-    webhook_cert_path: str = flag("", "Accepted for compatibility.", metavar="DIR", **_NO_WEBHOOK)
-    webhook_cert_name: str = flag("tls.crt", "Accepted for compatibility.", metavar="FILE", **_NO_WEBHOOK)
-    webhook_cert_key: str = flag("tls.key", "Accepted for compatibility.", metavar="FILE", **_NO_WEBHOOK)
+    metrics_cert_name: File = flag("tls.crt", "File name of the certificate in that directory.")
+    metrics_cert_key: File = flag("tls.key", "File name of its private key.")
+    webhook_cert_path: Directory = accepted("", "there is no webhook")
+    webhook_cert_name: File = accepted("tls.crt", "there is no webhook")
+    webhook_cert_key: File = accepted("tls.key", "there is no webhook")
     verbosity: Annotated[int, declare.whole(0, 10)] = flag(
         2,
         "Log verbosity as in the Go controller: 0 to 3 is info, 4 and above debug. LOG_LEVEL wins.",
         "v",
-        metavar="N",
         live=LOG_CHANGE,
     )
     log_level: Annotated[Literal["debug", "info", "warn", "error"] | None, declare.LEVEL] = flag(
@@ -127,29 +116,22 @@ class Settings(BaseSettings):
         "Log level: debug, info, warn or error. When absent, the verbosity counts.",
         "zap-log-level",
         keys=("LOG_LEVEL",),
-        metavar="LEVEL",
         live=LOG_CHANGE,
     )
     log_encoding: Annotated[Literal["json", "console"], declare.one_of("json", "console")] = flag(
         "json", "Form of the log lines.", "zap-encoder", keys=("LOG_ENCODING",), metavar="FORM"
     )
-    zap_devel: Switch = flag(
-        False, "Accepted for compatibility.", no_effect="use --zap-encoder and --zap-log-level", **_FLAG_ONLY
-    )
-    zap_stacktrace_level: str = flag(
-        "", "Accepted for compatibility.", no_effect="unexpected errors always carry their traceback", **_FLAG_ONLY
-    )
-    zap_time_encoding: str = flag(
-        "", "Accepted for compatibility.", no_effect="times are ISO 8601 in UTC", **_FLAG_ONLY
-    )
+    zap_devel: Switch = accepted(False, "use --zap-encoder and --zap-log-level", places=())
+    zap_stacktrace_level: str = accepted("", "unexpected errors always carry their traceback", places=())
+    zap_time_encoding: str = accepted("", "times are ISO 8601 in UTC", places=())
     event_loop: Annotated[Literal["asyncio", "uvloop"], declare.one_of("asyncio", "uvloop")] = flag(
         "asyncio",
         "Event loop. uvloop is faster with many connections, but can abort the process when one is reset while it "
         "opens.",
         places=(ENVIRONMENT,),
     )
-    record_dir: str = flag(
-        "", "Directory for recordings of the last 100 cycles, for `wva replay`; empty records nothing.", metavar="DIR"
+    record_dir: Directory = flag(
+        "", "Directory for recordings of the last 100 cycles, for `wva replay`; empty records nothing."
     )
     inferno_metric_aliases: Switch = flag(
         False,
@@ -281,11 +263,14 @@ class Settings(BaseSettings):
 
     @classmethod
     def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic's signature
+        init_settings: PydanticBaseSettingsSource,
+        *_: Any,
+        **__: Any,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use the layers of ``load``, most important first; ``load`` reads the environment and judges each value."""
-        layers = init_settings().get("layers", (init_settings(),))
-        return tuple(InitSettingsSource(settings_cls, layer) for layer in layers)
+        """Take only what the settings are made with: ``load`` reads the sources and judges each value."""
+        return (init_settings,)
 
 
 LIMITS: Final = ("fresh_threshold", "unavailable_threshold")
@@ -313,18 +298,17 @@ KEEP_WARM: Final = Form(
     lambda seconds: {MAX_KEEP_WARM_SECONDS: "auto", 0.0: "off"}.get(seconds) or declare.shown(seconds),
 )
 ANALYZER: Final = Form(
-    only(ANALYZERS_BY_NAME.get, lambda analyzer: analyzer is not None),
+    only(ANALYZERS_BY_NAME.get),
     ", ".join(name for name in ANALYZERS_BY_NAME if name),
     lambda analyzer: analyzer or "percentage",
     words=tuple(ANALYZERS_BY_NAME),
     instead=Analyzer.PERCENTAGE,
 )
 OPTIMIZER: Final = replace(
-    declare.member_of(Optimizer, expected=", ".join(each.value or '""' for each in Optimizer)),
+    declare.member_of(Optimizer),
+    expected=", ".join(each.value or '""' for each in Optimizer),
     show=lambda optimizer: f'"{optimizer}"',
 )
-
-
 SLO_MULTIPLIER: Final = replace(
     REQUESTS,
     read=only(lambda text: REQUESTS.read(text) or DEFAULT_SLO_MULTIPLIER, lambda multiplier: multiplier > 1),
@@ -336,7 +320,6 @@ Requests = Annotated[float | None, REQUESTS]
 Quoted = Annotated[float | None, QUOTED]
 QuotedWhole = Annotated[int | None, QUOTED_WHOLE]
 ModelId = Annotated[str | None, Form(str, "a model id")]
-Accelerator = Annotated[str | None, Form(str, "the name of an accelerator")]
 
 
 class EntryFields(BaseModel):
@@ -470,9 +453,7 @@ class QueueingFields(ModelFields):
         unset="follows the GPU limit",
         place=GLOBAL_DEFAULT,
     )
-    saturation_policy: Annotated[
-        BestEffort | None, declare.member_of(BestEffort, expected=", ".join(each.value for each in BestEffort))
-    ] = field(
+    saturation_policy: Annotated[BestEffort | None, declare.member_of(BestEffort)] = field(
         "saturationPolicy",
         "Only in the global `default`: what a model gets if it cannot have everything it needs: `None` (by priority, "
         "as much as there is), `PriorityExhaustive`, `PriorityRoundRobin` or `RoundRobin`.",
@@ -526,7 +507,7 @@ class ProfileFields(EntryFields):
 
     model_id: ModelId = field("model_id", "The model id. It stands for the model in every namespace.")
     name: ModelId = field("name", "The same as `model_id`, which wins.")
-    acc: Accelerator = field("acc", "The accelerator.")
+    acc: Annotated[str | None, Form(str, "the name of an accelerator")] = field("acc", "The accelerator.")
     acc_count: QuotedWhole = field("accCount", "How many accelerators one replica uses.", unset="1")
     alpha: Quoted = field("alpha", "A decode step with n requests takes alpha + beta * n milliseconds.")
     beta: Quoted = field("beta", "See `alpha`.")

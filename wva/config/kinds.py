@@ -6,12 +6,11 @@ The field names of costs and performance are those in the logs and system descri
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Final
 
 from wva.config import keys
-from wva.config.entries import DEFAULT_ENTRY, EntryError, EntryMap, LayeredMap, Said, needed, read_fields, text_of
+from wva.config.entries import DEFAULT_ENTRY, Entry, EntryMap, LayeredMap, Said, needed, read_fields, text_of
 from wva.config.yaml_text import BadEntryError, Tree, kind_of
 from wva.model.policy import (
     QueueingOverride,
@@ -75,8 +74,8 @@ def local_names(settings: keys.Settings) -> tuple[str, ...]:
 
 # --- entries for models -----------------------------------------------------------------------------------------------
 
-
 Given = tuple[tuple[str, Any], ...]
+ZeroEntry = Entry[keys.ScaleToZeroFields]
 
 
 class Saturation(LayeredMap[keys.SaturationFields, SaturationPolicy, SaturationRules]):
@@ -108,13 +107,17 @@ class ScaleToZero(LayeredMap[keys.ScaleToZeroFields, ScaleToZeroEntry, ScaleToZe
         """Return what the entry itself says."""
         return ScaleToZeroEntry(name, model_id, namespace, **dict(given))
 
-    def remarks(self, fields: keys.ScaleToZeroFields) -> Iterator[str]:
-        """Warn of a long retention."""
-        seconds = fields.retention_seconds or 0.0
+    def read(self, key: str, tree: Tree, last: ZeroEntry | None, said: Said[ZeroEntry]) -> ZeroEntry:
+        """Return the entry; warn of a long retention."""
+        entry = super().read(key, tree, last, said)
+        seconds = entry.fields.retention_seconds or 0.0
         if seconds > LONGEST_RETENTION_SECONDS:
-            yield "retention_period is longer than 168h, as far as WVA looks back: the model never goes to zero"
+            said.warn(
+                key, "retention_period is longer than 168h, as far as WVA looks back: the model never goes to zero"
+            )
         elif seconds > LONG_RETENTION_SECONDS:
-            yield "retention_period is longer than 24h: idle models keep their accelerators for that long"
+            said.warn(key, "retention_period is longer than 24h: idle models keep their accelerators for that long")
+        return entry
 
 
 class Queueing(LayeredMap[keys.QueueingFields, QueueingPolicy, QueueingRules]):
@@ -159,7 +162,14 @@ class ServiceClasses(EntryMap[Targets]):
             try:
                 if not isinstance(item, dict):
                     raise BadEntryError("a mapping", value=kind_of(item))
-                target = _target(f"{key}.{place}", item, one or _class_of(key, item, said), said)
+                its_class = one or _class_of(key, item, said)
+                fields = read_fields(keys.TargetFields, item)
+                model = needed(fields, "model")
+                said.warn_of_unknown(f"{key}.{place}", item, keys.TargetFields.names() | keys.ClassFields.names())
+                ttft = (fields.slo_ttw if fields.slo_ttft is None else fields.slo_ttft) or 0.0
+                itl = (fields.slo_itl if fields.slo_tpot is None else fields.slo_tpot) or 0.0
+                tps = fields.slo_tps or 0.0
+                target = replace(its_class, model_id=model, ttft_milliseconds=ttft, itl_milliseconds=itl, tps=tps)
             except BadEntryError as problem:
                 model = text_of(item, "model")
                 kept = (last or {}).get(model)
@@ -169,7 +179,7 @@ class ServiceClasses(EntryMap[Targets]):
                     times = f"ttft {kept.ttft_milliseconds:g} ms, itl {kept.itl_milliseconds:g} ms"
                     in_force = f"class {kept.class_name}, priority {kept.priority}, {times}"
                 problem.field_name = f"{place}.{problem.field_name}" if problem.field_name else place
-                said.rejected.append(EntryError.of(key, problem, in_force, model))
+                said.reject(key, problem, in_force, model)
                 continue
             rival = found.get(target.model_id)
             winner = found[target.model_id] = target if rival is None or target.priority < rival.priority else rival
@@ -194,18 +204,6 @@ class ServiceClasses(EntryMap[Targets]):
     def in_force(self, _key: str, _problem: BadEntryError, last: Targets | None, _said: object) -> str:
         """Return in words how many models keep their last objectives."""
         return f"what it said last of {len(last)} models" if last else "nothing of it"
-
-
-def _target(where: str, item: Tree, whose: ServiceTarget, said: Said[Targets]) -> ServiceTarget:
-    """Return what a class asks of one model. Raises BadEntryError."""
-    fields = read_fields(keys.TargetFields, item)
-    model_id = needed(fields, "model")
-    said.warn_of_unknown(where, item, keys.TargetFields.names() | keys.ClassFields.names())
-    ttft = fields.slo_ttw if fields.slo_ttft is None else fields.slo_ttft
-    itl = fields.slo_itl if fields.slo_tpot is None else fields.slo_tpot
-    return replace(
-        whose, model_id=model_id, ttft_milliseconds=ttft or 0.0, itl_milliseconds=itl or 0.0, tps=fields.slo_tps or 0.0
-    )
 
 
 def _class_of(key: str, tree: Tree, said: Said[Targets]) -> ServiceTarget:

@@ -118,10 +118,6 @@ class LiveConfiguration:
         if queueing is not None:
             best_effort = queueing.saturation_policy or BestEffort.NONE
             solver = SolverPolicy(queueing.unlimited, bool(queueing.delayed_best_effort), best_effort)
-        classes, costs, profiles = (
-            self._maps[kind].of("").values
-            for kind in (MapKind.SERVICE_CLASSES, MapKind.ACCELERATOR_COSTS, MapKind.PROFILES)
-        )
         return {
             MapKind.SATURATION: {
                 "saturation": rules.default or SaturationPolicy(),
@@ -132,9 +128,9 @@ class LiveConfiguration:
             },
             MapKind.SCALE_TO_ZERO: {"scale_to_zero": self._scale_to_zero.everywhere},
             MapKind.QUEUEING: {"queueing": self._queueing.everywhere, "solver": solver},
-            MapKind.SERVICE_CLASSES: {"service_targets": classes},
-            MapKind.ACCELERATOR_COSTS: {"accelerator_costs": costs},
-            MapKind.PROFILES: {"profiles": profiles},
+            MapKind.SERVICE_CLASSES: {"service_targets": self._maps[MapKind.SERVICE_CLASSES].of("").values},
+            MapKind.ACCELERATOR_COSTS: {"accelerator_costs": self._maps[MapKind.ACCELERATOR_COSTS].of("").values},
+            MapKind.PROFILES: {"profiles": self._maps[MapKind.PROFILES].of("").values},
         }
 
     @property
@@ -232,18 +228,66 @@ class LiveConfiguration:
             self._texts.pop(key, None)
         else:
             self._texts[key] = taken
-        outcomes: tuple[AppliedConfigMap, ...] = ()
+        place = key.namespace if local else ""
+        problems: list[str] = []
+        ignored: list[str] = []
+        gone: list[str] = []
         for kind in kinds:
-            outcomes += ((yield from self._settle(kind, key)),)
-        failures = self._failures(key.namespace) if local and key in self._chosen.values() else ()
+            # Of the ConfigMaps of a kind in this namespace the first by name is in force.
+            held, before = self._maps[kind], self._chosen.get((kind, place))
+            old = held.entries(place)
+            keys = (Key(key.namespace, name) for name in self._names[kind])
+            chosen = next((each for each in keys if each in self._texts), None)
+            if before is not None and before != chosen:
+                held.forget(place)
+            if chosen is None:
+                self._chosen.pop((kind, place), None)
+            else:
+                self._chosen[kind, place] = chosen
+                if chosen == key or before != chosen:
+                    try:
+                        yield from held.take(place, self._texts[chosen])
+                    except Exception as error:
+                        if not place:
+                            raise
+                        # Only this namespace goes without its ConfigMap.
+                        cause = self._failed[place] = cause_of(error)
+                        self._logger.exception("config_map_failed", namespace=place, cause=cause)
+                        held.forget(place)
+            self._policy = None
+            new = held.entries(place)
+            changed = sorted(each for each in {*old, *new} if old.get(each) != new.get(each))
+            if changed:
+                told = changed[:_TOLD_CHANGES]
+                text = f"Updated {kind.title} config"
+                self._logger.info(
+                    text,
+                    event_name=f"{kind.name.lower()}_config_updated",
+                    oldEntries=len(old),
+                    newEntries=len(new),
+                    old={printable(each): _fields_of(old[each]) for each in told if each in old},
+                    new={printable(each): _fields_of(new[each]) for each in told if each in new},
+                    moreChanged=len(changed) - len(told),
+                    **({"scope": place} if place else {}),
+                )
+            if key in self._texts and chosen != key:
+                ignored.append(f"{chosen} is there as well, and its name comes first")
+            elif chosen == key:
+                for warning in held.of(place).warnings[:_TOLD_WARNINGS]:
+                    self._logger.warning("config_warning", kind=kind.title, config_map=str(key), warning=warning)
+                problems += map(str, held.of(place).errors)
+            elif before == key and chosen is not None:
+                gone.append(f"ConfigMap {chosen} is in force instead")
+            elif before == key and place:
+                gone.append(f"the global {kind.title} configuration is in force in namespace {place}")
+            elif before == key:
+                gone.append(f"the built-in {kind.title} defaults are in force")
+        if local and key in self._chosen.values():
+            problems += map(str, self._failures(key.namespace))
         self._announce(key.namespace if local else None)
         if refusal and data is not None:
             return AppliedConfigMap(refused=refusal)
-        return AppliedConfigMap(
-            (*(problem for outcome in outcomes for problem in outcome.problems), *map(str, failures)),
-            "; ".join(outcome.ignored for outcome in outcomes if outcome.ignored),
-            gone="; ".join(outcome.gone for outcome in outcomes if outcome.gone),
-        )
+        return AppliedConfigMap(tuple(problems), "; ".join(ignored), gone="; ".join(gone))
 
     def give_up(self, namespace: str, cause: str) -> list[Key]:
         """Put the ConfigMaps of a namespace out of force until one changes; return them. ``cause`` says what fails."""
@@ -256,61 +300,6 @@ class LiveConfiguration:
         self.changed.set()
         for listener in self._listeners:
             listener(namespace)
-
-    def _settle(self, kind: MapKind, key: Key) -> Steps[AppliedConfigMap]:
-        """Put the first ConfigMap of a kind, by name, in force among those in the namespace of ``key``."""
-        place = "" if key.namespace == self.main.namespace else key.namespace
-        held, before = self._maps[kind], self._chosen.get((kind, place))
-        old = held.entries(place)
-        keys = (Key(key.namespace, name) for name in self._names[kind])
-        chosen = next((each for each in keys if each in self._texts), None)
-        if before is not None and before != chosen:
-            held.forget(place)
-        if chosen is None:
-            self._chosen.pop((kind, place), None)
-        else:
-            self._chosen[kind, place] = chosen
-            if chosen == key or before != chosen:
-                try:
-                    yield from held.take(place, self._texts[chosen])
-                except Exception as error:
-                    if not place:
-                        raise
-                    # Only this namespace goes without its ConfigMap.
-                    cause = self._failed[place] = cause_of(error)
-                    self._logger.exception("config_map_failed", namespace=place, cause=cause)
-                    held.forget(place)
-        self._policy = None
-        self._log_change(kind, place, old, held.entries(place))
-        if key in self._texts and chosen != key:
-            return AppliedConfigMap(ignored=f"{chosen} is there as well, and its name comes first")
-        if chosen == key:
-            for warning in held.of(place).warnings[:_TOLD_WARNINGS]:
-                self._logger.warning("config_warning", kind=kind.title, config_map=str(key), warning=warning)
-            return AppliedConfigMap(tuple(str(error) for error in held.of(place).errors))
-        if before != key:
-            return AppliedConfigMap()
-        if chosen is not None:
-            return AppliedConfigMap(gone=f"ConfigMap {chosen} is in force instead")
-        if place:
-            return AppliedConfigMap(gone=f"the global {kind.title} configuration is in force in namespace {place}")
-        return AppliedConfigMap(gone=f"the built-in {kind.title} defaults are in force")
-
-    def _log_change(self, kind: MapKind, place: str, old: Mapping[str, object], new: Mapping[str, object]) -> None:
-        changed = sorted(each for each in {*old, *new} if old.get(each) != new.get(each))
-        told = changed[:_TOLD_CHANGES]
-        if changed:
-            text = f"Updated {kind.title} config"
-            self._logger.info(
-                text,
-                event_name=f"{kind.name.lower()}_config_updated",
-                oldEntries=len(old),
-                newEntries=len(new),
-                old={printable(each): _fields_of(old[each]) for each in told if each in old},
-                new={printable(each): _fields_of(new[each]) for each in told if each in new},
-                moreChanged=len(changed) - len(told),
-                **({"scope": place} if place else {}),
-            )
 
     def _failures(self, namespace: str) -> tuple[EntryError, ...]:
         """Return why WVA does not use the valid ConfigMaps of a namespace: deciding on its models fails with them."""

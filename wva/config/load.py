@@ -9,7 +9,7 @@ come from there, because a token in a ConfigMap must never be sent to another so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -82,32 +82,35 @@ def load(given: Given, model: type[Settings] = Settings, last: Loaded | None = N
     ``last`` is what a running process has in force, else the defaults: it replaces a wrong value of the ConfigMap.
     """
     keys = declarations(model)
-    beneath = last or Loaded(model(layers=()), dict.fromkeys(keys, "default"), (), ())  # type: ignore[call-arg]
-    layers: dict[SourceName, dict[str, Any]] = {"flag": {}, "environment": {}, "configmap": {}}
-    kept: dict[str, Any] = {}
+    beneath = last or Loaded(model(), dict.fromkeys(keys, "default"), (), ())
+    good: dict[str, tuple[Any, SourceName]] = {}
     rejected: list[tuple[str, Problem]] = []
     without_effect: list[str] = []
     for name, declared in keys.items():
-        for source, key, text in _given_texts(declared, given):
-            spelling, value = f"--{key}" if source == "flag" else key, None
+        shut_out = given.environment.get(declared.shut_out_by)
+        texts: dict[SourceName, tuple[str, str] | None] = {
+            "flag": (declared.flags[0], given.flags[name]) if name in given.flags else None,
+            "environment": text_in("environment", declared, given.environment),
+            "configmap": None if shut_out else text_in("configmap", declared, given.config_map),
+        }
+        for source, found in texts.items():
+            if found is None:
+                continue
+            (key, text), value = found, None
+            spelling = f"--{key}" if source == "flag" else key
             try:
-                value = layers[source][name] = declared.form.read(text)
+                value = declared.form.read(text)
+                good.setdefault(name, (value, source))
             except ValueError as error:
-                fatal = isinstance(error, FatalValue) and not any(name in values for values in layers.values())
+                fatal = isinstance(error, FatalValue) and name not in good
                 problem = Problem(source, spelling, declared.masked(text), declared.form.expected, "", fatal)
                 rejected.append((name, problem))
                 if source == "configmap":
-                    kept[name] = getattr(beneath.settings, name)
+                    good.setdefault(name, (getattr(beneath.settings, name), beneath.sources[name]))
             if declared.no_effect and value != declared.default:
                 without_effect.append(f"{spelling}: {declared.no_effect}")
-    settings = model(layers=(*layers.values(), kept))  # type: ignore[call-arg]  # read by settings_customise_sources
-    sources: dict[str, SourceName] = {
-        name: next(
-            (source for source, values in layers.items() if name in values),
-            beneath.sources[name] if name in kept else "default",
-        )
-        for name in keys
-    }
+    settings = model(**{name: value for name, (value, _) in good.items()})
+    sources: dict[str, SourceName] = {name: good[name][1] if name in good else "default" for name in keys}
     problems = [replace(problem, in_force=shortened(shown(getattr(settings, name)))) for name, problem in rejected]
     fresh, missing = LIMITS
     if settings.fresh_threshold > settings.unavailable_threshold:
@@ -119,16 +122,6 @@ def load(given: Given, model: type[Settings] = Settings, last: Loaded | None = N
         settings = settings.model_copy(update=stay)
         sources |= {name: beneath.sources[name] for name in LIMITS}
     return Loaded(settings, sources, tuple(problems), tuple(without_effect))
-
-
-def _given_texts(declared: Declaration, given: Given) -> Iterator[tuple[SourceName, str, str]]:
-    """Yield source, key and text of what was given, most important first."""
-    if declared.attribute in given.flags:
-        yield "flag", declared.flags[0], given.flags[declared.attribute]
-    if found := text_in("environment", declared, given.environment):
-        yield "environment", *found
-    if (found := text_in("configmap", declared, given.config_map)) and not given.environment.get(declared.shut_out_by):
-        yield "configmap", *found
 
 
 def text_in(place: str, declared: Declaration, data: Mapping[str, str]) -> tuple[str, str] | None:
@@ -159,7 +152,7 @@ def unknown_keys(data: Mapping[str, str], model: type[Settings] = Settings) -> l
 # --- changes that need a restart --------------------------------------------------------------------------------------
 
 
-class Change(NamedTuple):
+class StaticChange(NamedTuple):
     """One static setting that the ConfigMap gives another value; the texts show no secret."""
 
     parameter: str
@@ -171,7 +164,9 @@ class Change(NamedTuple):
         return f"{self.parameter}: {shortened(self.old)} -> {shortened(self.new)}"
 
 
-def static_changes(before: Mapping[str, str], now: Mapping[str, str], model: type[Settings] = Settings) -> list[Change]:
+def static_changes(
+    before: Mapping[str, str], now: Mapping[str, str], model: type[Settings] = Settings
+) -> list[StaticChange]:
     """Return the static settings for which two states of the main ConfigMap give different values.
 
     That a flag or the environment overrides a setting does not matter: the value in force stays in any case, and the
@@ -183,7 +178,7 @@ def static_changes(before: Mapping[str, str], now: Mapping[str, str], model: typ
         if declared.live is None:
             (old, old_text, old_key), (new, new_text, new_key) = _meaning(declared, before), _meaning(declared, now)
             if old != new:
-                changes.append(Change(new_key or old_key, old_text, new_text))
+                changes.append(StaticChange(new_key or old_key, old_text, new_text))
     return changes
 
 
@@ -200,7 +195,7 @@ def _meaning(declared: Declaration, data: Mapping[str, str]) -> tuple[object, st
     return value, shown(value) or repr(""), key
 
 
-def summary(changes: list[Change]) -> str:
+def summary(changes: list[StaticChange]) -> str:
     """Return the changes as one sentence of bounded length."""
     listed: list[str] = []
     for change in changes:
@@ -280,7 +275,7 @@ class LiveSettings:
         self._loaded = replace(load(given, self._model), settings=settings)
         self._given = given
         self._data = given.config_map
-        self._rejected: list[Change] = []
+        self._rejected: list[StaticChange] = []
         self.standing = Taken()
         """What is wrong with the present ConfigMap, and its rejected changes, whether or not they are news."""
         self._set_level = set_level
@@ -307,16 +302,28 @@ class LiveSettings:
         update = {name: getattr(loaded.settings, name) for name in self._live}
         sources = {**old.sources, **{name: loaded.sources[name] for name in self._live}}
         self._loaded = replace(old, settings=old.settings.model_copy(update=update), sources=sources)
+        was, now = old.settings, self.current
         for name, declared in sorted(self._live.items()):
             # A changed key has no effect while a flag or the environment gives the setting.
-            source, (found, before) = (
-                sources[name],
-                (text_in("configmap", declared, each) for each in (data, self._data)),
-            )
-            if found is not None and found != before and source in {"flag", "environment"}:
-                in_force = shown(getattr(self.current, name))
+            found, source = text_in("configmap", declared, data), sources[name]
+            if found and found != text_in("configmap", declared, self._data) and source in {"flag", "environment"}:
+                in_force = shown(getattr(now, name))
                 self._logger.warning("setting_overridden", key=found[0], by=source, in_force=in_force)
-        self._tell_changes(old.settings, self.current)
+        for live in dict.fromkeys(declared.live for declared in self._live.values() if declared.live != LOG_CHANGE):
+            group = {declared.key: name for name, declared in self._live.items() if declared.live == live}
+            changed = {key: name for key, name in group.items() if getattr(was, name) != getattr(now, name)}
+            if live is not None and changed:
+                told = [{key: shown(getattr(each, name)) for key, name in changed.items()} for each in (was, now)]
+                # If there is only one key, the text names it.
+                before, after = told if len(group) > 1 else [next(iter(values.values())) for values in told]
+                self._logger.info(live.text, event_name=live.event_name, old=before, new=after)
+        level, wanted = was.effective_log_level, now.effective_log_level
+        if level != wanted:
+            # The line is written while the more verbose of the two levels is in force.
+            if log.LEVELS[wanted] < log.LEVELS[level]:
+                self._set_level(wanted)
+            self._logger.info(LOG_CHANGE.text, event_name=LOG_CHANGE.event_name, old=level, new=wanted)
+            self._set_level(wanted)
         self._data = data
         changes = static_changes(self._given.config_map, data, self._model)
         news, self._rejected = changes != self._rejected, changes
@@ -338,24 +345,6 @@ class LiveSettings:
         )
         self.standing = Taken(problems, rejected)
         return Taken(problems, rejected if news else "")
-
-    def _tell_changes(self, old: Settings, new: Settings) -> None:
-        """Log the settings that have another value now, and change the log level."""
-        for live in dict.fromkeys(declared.live for declared in self._live.values() if declared.live != LOG_CHANGE):
-            group = {declared.key: name for name, declared in self._live.items() if declared.live == live}
-            changed = {key: name for key, name in group.items() if getattr(old, name) != getattr(new, name)}
-            if live is not None and changed:
-                told = [{key: shown(getattr(each, name)) for key, name in changed.items()} for each in (old, new)]
-                # If there is only one key, the text names it.
-                before, after = told if len(group) > 1 else [next(iter(values.values())) for values in told]
-                self._logger.info(live.text, event_name=live.event_name, old=before, new=after)
-        level, wanted = old.effective_log_level, new.effective_log_level
-        if level != wanted:
-            # The line is written while the more verbose of the two levels is in force.
-            if log.LEVELS[wanted] < log.LEVELS[level]:
-                self._set_level(wanted)
-            self._logger.info(LOG_CHANGE.text, event_name=LOG_CHANGE.event_name, old=level, new=wanted)
-            self._set_level(wanted)
 
     def keep(self) -> None:
         """Go on without the main ConfigMap, which is gone: everything stays as it was."""

@@ -164,7 +164,16 @@ class ConfigMapController:
             return
         key = seen.metadata.key
         if key == self._configuration.main:
-            self._follow_main(_reference(seen), new)
+            taken = self._configuration.apply_main(None if new is None else new.data)
+            errors, standing = self._errors.labels(key.name), self._configuration.settings.standing
+            errors.set(0 if new is None else len(standing.problems) + bool(standing.rejected))
+            for problem in taken.problems:
+                self._logger.warning("configuration_rejected", config_map=str(key), problem=problem)
+            if self._leads and new is None:
+                text = "The ConfigMap was deleted: the settings that it gave stay until the controller is restarted"
+                self._record(_reference(seen), "Warning", DELETED_EVENT, text)
+            elif self._leads:
+                self._tell_main(_reference(seen), taken)
         if not self._leads:
             return
         if new is None:
@@ -174,22 +183,6 @@ class ConfigMapController:
             for rival in self._configuration.rivals(key):
                 if self._config_maps.get(rival) is not None:
                     self.queue.add(rival)
-
-    def _follow_main(self, reference: ObjectReference, new: ConfigMap | None) -> None:
-        taken = self._configuration.apply_main(None if new is None else new.data)
-        errors = self._errors.labels(reference.name)
-        if new is None:
-            errors.set(0)
-            text = "The ConfigMap was deleted: the settings that it gave stay until the controller is restarted"
-            if self._leads:
-                self._record(reference, "Warning", DELETED_EVENT, text)
-            return
-        standing = self._configuration.settings.standing
-        errors.set(len(standing.problems) + bool(standing.rejected))
-        for problem in taken.problems:
-            self._logger.warning("configuration_rejected", config_map=str(new.metadata.key), problem=problem)
-        if self._leads:
-            self._tell_main(reference, taken)
 
     def _tell_main(self, reference: ObjectReference, taken: Taken) -> None:
         for problem in taken.problems:

@@ -98,7 +98,7 @@ class _Reader:
             yield event
 
     def tree(self, event: yaml.Event, levels: int) -> Tree:
-        """Return the value that begins with an event."""
+        """Return the value that begins with an event. Raises BadEntryError for more levels than may be."""
         if isinstance(event, yaml.AliasEvent):
             return self._unread(_WORDS[type(event)])
         if isinstance(event, yaml.ScalarEvent):
@@ -107,8 +107,17 @@ class _Reader:
             return PlainScalar(event.value) if event.implicit[0] else str(event.value)
         if self.nested and getattr(event, "tag", None) is not None:
             return self._unread("a tagged value")
+        if not levels and self.nested:
+            raise BadEntryError("a document of a few levels", value="a deeper one")
         if not levels:
-            return self._skipped(event)
+            # Skip the list or mapping.
+            depth = 1
+            while depth:
+                inner = next(self.events)
+                depth += isinstance(inner, yaml.CollectionStartEvent) - isinstance(inner, yaml.CollectionEndEvent)
+                if depth > _MAX_NESTING:
+                    raise BadEntryError(f"a YAML mapping of at most {_MAX_NESTING} levels", value="a deeper one")
+            return Unread(_WORDS[type(event)])
         if isinstance(event, yaml.SequenceStartEvent):
             return [self.tree(each, levels - 1) for each in self._until_end()]
         found: dict[str, Tree] = {}
@@ -126,18 +135,6 @@ class _Reader:
         if self.nested:
             raise BadEntryError("plain values, lists and mappings", value=what)
         return Unread(what)
-
-    def _skipped(self, event: yaml.Event) -> Unread:
-        """Skip a list or mapping at the last level. Raises BadEntryError for more levels than may be."""
-        if self.nested:
-            raise BadEntryError("a document of a few levels", value="a deeper one")
-        depth = 1
-        while depth:
-            inner = next(self.events)
-            depth += isinstance(inner, yaml.CollectionStartEvent) - isinstance(inner, yaml.CollectionEndEvent)
-            if depth > _MAX_NESTING:
-                raise BadEntryError(f"a YAML mapping of at most {_MAX_NESTING} levels", value="a deeper one")
-        return Unread(_WORDS[type(event)])
 
     def _until_end(self) -> Iterator[yaml.Event]:
         for event in self.events:

@@ -8,7 +8,7 @@ the first ``Rule`` that matches decides, and the decision names it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, Self
 
@@ -170,7 +170,22 @@ def terms(model: ModelReadings, need: Need, prices: Mapping[VariantKey, float]) 
     free = {each.key: each.progress.base for each in variants if each.progress.base == each.progress.current}
     if need.sufficient < present * (1 - _ROUNDING) and (counts_replicas or _left(variants, need, need.sufficient)):
         return Terms(Course.SHRINK, Rule.STEADY, present, free)
-    opens = _replacement(variants, need, free, prices)
+    # The variant whose measured capacity is the cheapest may replace others, the cost of the move included. Another one
+    # might save cost only because its size happens to fit the present demand, and only until demand changes. Without a
+    # forecast it is not known for how long a move pays.
+    opens: VariantKey | None = None
+    if need.foreseeable and need.sufficient != math.inf:
+        rates = {key: prices[key] / need.of(key) for key in free if need.of(key) > 0}
+        measured = [
+            (rates[each.key], each.key)
+            for each in variants
+            if each.key in rates
+            and need.capacities[each.key].basis not in _SUPPOSED
+            and _may_grow(each.progress, skips=False)
+        ]
+        rate, cheapest = min(measured, default=(math.inf, None))
+        dearer = [each for each in variants if rates.get(each.key, 0.0) > rate * (1 + _MOVE)]
+        opens = cheapest if any(_may_shrink(each.progress) for each in dearer) else None
     course = Course.REPLACE if opens else Course.STAY
     left = _left(variants, need, need.stays[0][0]) if need.stays and need.stays[0][0] < present else {}
     for amount, cause in need.stays[1:] if left else ():
@@ -189,29 +204,6 @@ def _left(variants: Sequence[VariantReadings], need: Need, least: float) -> dict
             if carried >= least * (1 - _ROUNDING):
                 left[each.key.name] = carried
     return left
-
-
-def _replacement(
-    variants: Sequence[VariantReadings], need: Need, free: Collection[VariantKey], prices: Mapping[VariantKey, float]
-) -> VariantKey | None:
-    """Return the variant that may replace others: its measured capacity is the cheapest, the cost of the move included.
-
-    Another variant might save cost only because its size happens to fit the present demand, and only until demand
-    changes. Without a forecast it is not known for how long a move pays.
-    """
-    if not need.foreseeable or need.sufficient == math.inf:
-        return None
-    rates = {key: prices[key] / need.of(key) for key in free if need.of(key) > 0}
-    able = [
-        (rates[each.key], each.key)
-        for each in variants
-        if each.key in rates
-        and need.capacities[each.key].basis not in _SUPPOSED
-        and _may_grow(each.progress, skips=False)
-    ]
-    rate, key = min(able, default=(math.inf, None))
-    dearer = [each for each in variants if rates.get(each.key, 0.0) > rate * (1 + _MOVE) and _may_shrink(each.progress)]
-    return key if dearer else None
 
 
 def _counted(model: ModelReadings, need: Need) -> bool:

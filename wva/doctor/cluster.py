@@ -85,14 +85,15 @@ class Cluster:
         return bool(answer.get("status", {}).get("allowed"))
 
 
-def path_of(group_version: str, plural: str, namespace: str = "", name: str = "", below: str = "") -> str:
+def path_of(group_version: str, plural: str, namespace: str = "", name: str = "") -> str:
     """Return the path of a collection or an object."""
     root = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
     parts = [root]
     if namespace:
         parts += ["namespaces", quote(namespace, safe="")]
     parts.append(plural)
-    parts += [quote(part, safe="") for part in (name, below) if part]
+    if name:
+        parts.append(quote(name, safe=""))
     return "/".join(parts)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -55,7 +56,6 @@ class Examination:
 
     diagnoses: list[Diagnosis] = field(default_factory=list)
     variants: list[Key] = field(default_factory=list)
-    asked: str = ""
     unread: list[str] = field(default_factory=list)
 
 
@@ -75,7 +75,7 @@ async def examine(
     """
     now = time.time() if now is None else now
     cluster, found = Cluster(client), Examination()
-    installation = installed.Installation(namespace)
+    installation = installed.InstalledController(namespace)
     found.diagnoses += [each async for each in installed.definition_links(cluster)]
     found.diagnoses += [each async for each in installed.controller_links(cluster, installation, lease=lease, now=now)]
     settings, page, explain = await _of_controller(ask, only, found)
@@ -83,7 +83,13 @@ async def examine(
     groups = frozenset(str(each.get("name")) for each in ((await cluster.get("/apis")) or {}).get("groups") or [])
     found.diagnoses += [each async for each in installed.rights_links(cluster, installation, groups, watched=watched)]
     objects, unread = await read_cluster(client)
-    found.diagnoses += _of_migration(objects, only, namespace)
+    for link, functions in CHECKS.items():
+        for function in functions:
+            found.diagnoses += [
+                Diagnosis(link, f"{link.value}-wrong", finding)
+                for finding in function(objects)
+                if finding.severity is not Severity.NOTE and _concerns(finding, objects, only, namespace)
+            ]
     items = await cluster.list(path_of(f"{GROUP}/{VERSION}", PLURAL, only.namespace if only else ""))
     chosen = [item for item in items if only is None or key_of(item) == only]
     if (more := len(chosen) - _MOST_VARIANTS) > 0:
@@ -110,15 +116,6 @@ async def examine(
     found.unread += [f"{path}: {why}" for path, why in sorted(cluster.unread.items())]
     found.unread += [f"{finding.kind}: {finding.problem}" for finding in unread]
     return found
-
-
-def _of_migration(objects: FoundObjects, only: Key | None, namespace: str) -> Iterable[Diagnosis]:
-    """Yield what the checks of the migration find, without notes, and of one variant if it is asked for alone."""
-    for link, functions in CHECKS.items():
-        for function in functions:
-            for finding in function(objects):
-                if finding.severity is not Severity.NOTE and _concerns(finding, objects, only, namespace):
-                    yield Diagnosis(link, f"{link.value}-wrong", finding)
 
 
 def _concerns(finding: Finding, objects: FoundObjects, only: Key | None, namespace: str) -> bool:
@@ -155,7 +152,30 @@ async def _of_controller(
         except CommandError as error:
             found.unread.append(f"controller {path}: {error}")
 
-    worth = _silent_ones(pages.get(DECISIONS_PATH)) if only is None else {only}
+    # A page that was not read, or that does not decode, tells nothing.
+    settings: dict[str, str] = {}
+    if CONFIG_PAGE in pages:
+        with suppress(msgspec.DecodeError):
+            rows = msgspec.json.decode(pages[CONFIG_PAGE], type=list[dict[str, Any]])
+            known = {str(row.get("name")): str(row.get("value") or "") for row in rows}
+            settings = {name: known.get(name.upper(), "") for name in ("controller_instance", "watch_namespace")}
+
+    published: dict[Key, float] | None = None
+    if "/metrics" in pages:
+        lines = [line for line in pages["/metrics"].decode("utf-8", "replace").splitlines() if scalers.DESIRED in line]
+        with suppress(ValueError):
+            published = {
+                Key(sample.labels.get("namespace", ""), sample.labels.get("variant_name", "")): sample.value
+                for family in text_string_to_metric_families("\n".join(lines) + "\n")
+                for sample in family.samples
+            }
+
+    worth: set[Key] = set() if only is None else {only}
+    if DECISIONS_PATH in pages:
+        with suppress(msgspec.DecodeError):
+            decisions = msgspec.json.decode(pages[DECISIONS_PATH], type=_Decisions).decisions
+            behind = [each.key for each in decisions if each.coverage.fresh < each.coverage.expected]
+            worth = {Key(key.namespace, key.name) for key in behind}
 
     async def explain(key: Key) -> Item:
         if key not in worth:
@@ -167,44 +187,4 @@ async def _of_controller(
             return {}
         return answer if isinstance(answer, dict) else {}
 
-    return _settings(pages.get(CONFIG_PAGE)), _numbers(pages.get("/metrics")), explain
-
-
-def _settings(page: bytes | None) -> dict[str, str]:
-    """Return the settings that matter here by their name; empty if the page was not read."""
-    if page is None:
-        return {}
-    try:
-        rows = msgspec.json.decode(page, type=list[dict[str, Any]])
-    except msgspec.DecodeError:
-        return {}
-    known = {str(row.get("name")): str(row.get("value") or "") for row in rows}
-    return {name: known.get(name.upper(), "") for name in ("controller_instance", "watch_namespace")}
-
-
-def _silent_ones(page: bytes | None) -> set[Key]:
-    """Return the variants with a replica that does not report; none if the page was not read."""
-    if page is None:
-        return set()
-    try:
-        decisions = msgspec.json.decode(page, type=_Decisions).decisions
-    except msgspec.DecodeError:
-        return set()
-    silent = [each.key for each in decisions if each.coverage.fresh < each.coverage.expected]
-    return {Key(key.namespace, key.name) for key in silent}
-
-
-def _numbers(page: bytes | None) -> dict[Key, float] | None:
-    """Return the published numbers by variant; None if the page was not read."""
-    if page is None:
-        return None
-    lines = [line for line in page.decode("utf-8", "replace").splitlines() if scalers.DESIRED in line]
-    try:
-        families = list(text_string_to_metric_families("\n".join(lines) + "\n"))
-    except ValueError:
-        return None
-    return {
-        Key(sample.labels.get("namespace", ""), sample.labels.get("variant_name", "")): sample.value
-        for family in families
-        for sample in family.samples
-    }
+    return settings, published, explain

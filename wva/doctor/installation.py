@@ -19,16 +19,17 @@ LABELS: Final = "app.kubernetes.io/name=workload-variant-autoscaler,control-plan
 _LEASE_SECONDS: Final = 60.0
 _CRD: Final = f"{PLURAL}.{GROUP}"
 _APPLY_CRD: Final = "wva crd | kubectl apply --server-side -f -"
+_OPTIONAL: Final = frozenset({"keda.sh", "inference.networking.k8s.io", "inference.networking.x-k8s.io"})
+"""The groups that a cluster need not serve."""
 
 
 @dataclass(slots=True)
-class Installation:
-    """What was found of the controller: its namespace, its Deployment and pods, and the holder of its Lease."""
+class InstalledController:
+    """What was found of the controller: its namespace, its Deployment and pods, and its ServiceAccount."""
 
     namespace: str
     deployments: list[Item] = field(default_factory=list)
     pods: list[Item] = field(default_factory=list)
-    leader: str = ""
     account: str = ""
 
 
@@ -66,7 +67,7 @@ def _fields(version: Item) -> set[str]:
 
 
 async def controller_links(
-    cluster: Cluster, installation: Installation, *, lease: str, now: float
+    cluster: Cluster, installation: InstalledController, *, lease: str, now: float
 ) -> AsyncIterator[Diagnosis]:
     """Yield what is wrong with the controller, and note in ``installation`` what was found of it."""
     namespace = installation.namespace
@@ -108,8 +109,6 @@ async def controller_links(
     elif renewed is None or now - renewed > lasts:
         problem = f"was last renewed by {holder} at {spec.get('renewTime')}: no controller leads"
         yield Diagnosis(Link.CONTROLLER, "leader-gone", subject.must(problem, "see the logs of the controller"))
-    else:
-        installation.leader = holder.rpartition("_")[0] or holder
 
 
 def pod_trouble(pod: Item) -> str:
@@ -133,7 +132,7 @@ def pod_trouble(pod: Item) -> str:
 
 
 async def rights_links(
-    cluster: Cluster, installation: Installation, groups: frozenset[str], *, watched: str
+    cluster: Cluster, installation: InstalledController, groups: frozenset[str], *, watched: str
 ) -> AsyncIterator[Diagnosis]:
     """Yield the rights that the controller's account does not have.
 
@@ -164,7 +163,7 @@ async def rights_links(
     )
     refused: dict[Any, set[str]] = {}
     for (needed, verb, _), allowed in zip(asked, answers, strict=True):
-        if allowed is False and (needed.group in groups or not _optional(needed.group)):
+        if allowed is False and (needed.group in groups or needed.group not in _OPTIONAL):
             refused.setdefault(needed, set()).add(verb)
     for needed, verbs in refused.items():
         namespace = installation.namespace if needed.own else watched
@@ -174,8 +173,3 @@ async def rights_links(
         change = f"bind the role {needed.role} of deploy/rbac to it"
         subject = Subject("ServiceAccount", Key(installation.namespace, installation.account))
         yield Diagnosis(Link.RIGHTS, "right-missing", subject.must(problem, change))
-
-
-def _optional(group: str) -> bool:
-    """Tell whether a cluster need not serve a group."""
-    return group in {"keda.sh", "inference.networking.k8s.io", "inference.networking.x-k8s.io"}

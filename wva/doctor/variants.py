@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from wva.actuation import MODE_ANNOTATION
@@ -37,7 +37,7 @@ _LINKS: Final[Mapping[ConditionType, Link]] = {
 
 
 @dataclass(slots=True)
-class VariantView:
+class ExaminedVariant:
     """What was found of a variant: its target, the pods of that, its scalers, and what the controller says of it.
 
     ``published`` is the number on the page of metrics, None without a series; ``page_read`` says whether that page was
@@ -73,9 +73,9 @@ class VariantView:
         return number if isinstance(number, int) else None
 
 
-async def view_of(cluster: Cluster, item: Item) -> VariantView:
+async def view_of(cluster: Cluster, item: Item) -> ExaminedVariant:
     """Read what belongs to a variant."""
-    view, namespace = VariantView(item), key_of(item).namespace
+    view, namespace = ExaminedVariant(item), key_of(item).namespace
     kind, name = view.reference
     resource = next((each.resource for each in KINDS if each.resource.kind == kind), None)
     if resource is not None and name:
@@ -101,7 +101,7 @@ async def view_of(cluster: Cluster, item: Item) -> VariantView:
     return view
 
 
-def own_links(view: VariantView, *, instance: str | None, watched: str | None, now: float) -> Iterator[Diagnosis]:
+def own_links(view: ExaminedVariant, *, instance: str | None, watched: str | None, now: float) -> Iterator[Diagnosis]:
     """Yield why the controller may not take the variant at all.
 
     ``instance`` and ``watched`` are settings of the controller, None where they are not known.
@@ -138,7 +138,7 @@ def own_links(view: VariantView, *, instance: str | None, watched: str | None, n
         yield Diagnosis(Link.DECISION, "status-old", subject.must(problem, "see the findings about the controller"))
 
 
-def condition_links(view: VariantView) -> Iterator[Diagnosis]:
+def condition_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
     """Yield what the controller itself says in the conditions, with its meaning."""
     subject = view.subject
     conditions = [
@@ -150,21 +150,8 @@ def condition_links(view: VariantView) -> Iterator[Diagnosis]:
         )
         for each in (view.item.get("status") or {}).get("conditions") or []
     ]
-    for obstacle, message in standing(conditions):
-        link = _LINKS.get(obstacle.condition, Link.DECISION)
-        problem = f"{message} ({obstacle.meaning.rstrip('.')})"
-        yield Diagnosis(link, obstacle.reason, subject.must(problem, _mend(view, obstacle.reason)))
-    for each in conditions:
-        if each.type == ConditionType.CONFIGURATION_VALID and each.status == "False":
-            change = "mend the ConfigMap, annotation or scaler that the message names"
-            yield Diagnosis(Link.CONFIGURATION, "configuration-invalid", subject.must(each.message, change))
-
-
-def _mend(view: VariantView, reason: str) -> str:
-    """Return what to do about an obstacle."""
     kind, name = view.reference
-    namespace = view.subject.key.namespace
-    target = Subject(kind, Key(namespace, name))
+    target = Subject(kind, Key(subject.key.namespace, name))
     changes = {
         TargetReason.DEPLOYMENT_NOT_FOUND: f"create the {kind}, or name another in spec.scaleTargetRef",
         TargetReason.TARGET_NOT_FOUND: f"create the {kind}, or name another in spec.scaleTargetRef",
@@ -183,10 +170,17 @@ def _mend(view: VariantView, reason: str) -> str:
         "PartlyLimited": "raise the limit that the message names",
         "AcceleratorUnknown": "correct the label inference.optimization/acceleratorName",
     }
-    return changes.get(reason, "see the message")
+    for obstacle, message in standing(conditions):
+        link = _LINKS.get(obstacle.condition, Link.DECISION)
+        problem = f"{message} ({obstacle.meaning.rstrip('.')})"
+        yield Diagnosis(link, obstacle.reason, subject.must(problem, changes.get(obstacle.reason, "see the message")))
+    for each in conditions:
+        if each.type == ConditionType.CONFIGURATION_VALID and each.status == "False":
+            change = "mend the ConfigMap, annotation or scaler that the message names"
+            yield Diagnosis(Link.CONFIGURATION, "configuration-invalid", subject.must(each.message, change))
 
 
-def pod_links(view: VariantView) -> Iterator[Diagnosis]:
+def pod_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
     """Yield which pods of the target are not Ready."""
     target = view.target
     if target is None:
@@ -213,7 +207,7 @@ def pod_links(view: VariantView) -> Iterator[Diagnosis]:
         yield Diagnosis(Link.REPLICAS, name_, subject.must(problem, "raise the quota, or mend what the message names"))
 
 
-def sample_links(view: VariantView) -> Iterator[Diagnosis]:
+def sample_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
     """Yield the samples that the controller did not believe."""
     subject = view.subject
     ignored: dict[tuple[str, str], list[str]] = {}
@@ -227,7 +221,7 @@ def sample_links(view: VariantView) -> Iterator[Diagnosis]:
         yield Diagnosis(Link.METRICS, f"samples-{state}", subject.should(problem, change))
 
 
-def publication_links(view: VariantView) -> Iterator[Diagnosis]:
+def publication_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
     """Yield whether the number of the status is on the page of metrics."""
     if not view.page_read or view.desired is None:
         return
@@ -236,12 +230,12 @@ def publication_links(view: VariantView) -> Iterator[Diagnosis]:
         yield Diagnosis(Link.PUBLICATION, "not-published", view.subject.must(problem, "see the log of the leader"))
 
 
-async def scaler_links(cluster: Cluster, view: VariantView) -> list[Diagnosis]:
+async def scaler_links(cluster: Cluster, view: ExaminedVariant) -> list[Diagnosis]:
     """Return what keeps the scalers of the target from following the number."""
     found: list[Diagnosis] = []
 
-    def say(name: str, finding: Finding, link: Link = Link.SCALER) -> None:
-        found.append(Diagnosis(link, name, finding))
+    def say(name: str, finding: Finding) -> None:
+        found.append(Diagnosis(Link.SCALER, name, finding))
 
     for scaled in view.scaled_objects:
         subject = Subject("ScaledObject", key_of(scaled))
@@ -272,55 +266,48 @@ async def scaler_links(cluster: Cluster, view: VariantView) -> list[Diagnosis]:
             if ((spec.get("behavior") or {}).get(direction) or {}).get("selectPolicy") == "Disabled":
                 problem = f"its behavior forbids to {'grow' if direction == 'scaleUp' else 'shrink'}"
                 say("scaler-disabled", subject.should(problem, f"remove spec.behavior.{direction}.selectPolicy"))
-        others = [str(metric.get("type")) for metric in spec.get("metrics") or [] if not _ours(metric)]
-        if others and any(_ours(metric) for metric in spec.get("metrics") or []):
+        metrics = spec.get("metrics") or []
+        ours = [metric for metric in metrics if _ours(metric)]
+        others = [str(metric.get("type")) for metric in metrics if not _ours(metric)]
+        if ours and others:
             problem = f"also follows other metrics ({', '.join(sorted(set(others)))}): the largest number counts"
             say("scaler-other-metrics", subject.should(problem, "remove them"))
-        found += await _adapter_links(cluster, subject, spec)
-    return found
 
-
-async def _adapter_links(cluster: Cluster, subject: Subject, spec: Item) -> list[Diagnosis]:
-    """Return whether the API of external metrics has the number that the HPA asks for."""
-    found: list[Diagnosis] = []
-    for metric in spec.get("metrics") or []:
-        if not _ours(metric):
-            continue
-        described = (metric.get("external") or {}).get("metric") or {}
-        labels = ((described.get("selector") or {}).get("matchLabels")) or {}
-        query = urlencode({"labelSelector": ",".join(f"{name}={value}" for name, value in sorted(labels.items()))})
-        path = path_of(_EXTERNAL, str(described.get("name")), subject.key.namespace)
-        failure = await cluster.failure(f"/apis/{_EXTERNAL}")
-        if failure is not None:
-            problem = f"the API of external metrics does not answer: {failure}"
-            change = "install prometheus-adapter or KEDA; kubectl get apiservice v1beta1.external.metrics.k8s.io"
-            found.append(Diagnosis(Link.SCALER, "adapter-missing", subject.must(problem, change)))
-            continue
-        try:
-            answer = await cluster.get(f"{path}?{query}")
-        except ApiError as error:
-            problem = f"the adapter does not answer for {described.get('name')}: {error}"
-            change = (
-                "see the logs of the adapter; a cluster has one adapter for external metrics: where it is KEDA, use a "
-                "ScaledObject instead of an HPA of your own"
-            )
-            found.append(Diagnosis(Link.SCALER, "adapter-failing", subject.must(problem, change)))
-            continue
-        items: list[Any] = list((answer or {}).get("items") or [])
-        if answer is not None and not items:
-            problem = f"the adapter has no {described.get('name')} with {labels}"
-            change = "compare the selector with the labels of the series in Prometheus, and the rule of the adapter"
-            found.append(Diagnosis(Link.SCALER, "adapter-empty", subject.must(problem, change)))
+        # The API of external metrics must have the number that the HPA asks for.
+        for metric in ours:
+            described = metric["external"]["metric"]
+            labels = (described.get("selector") or {}).get("matchLabels") or {}
+            query = urlencode({"labelSelector": ",".join(f"{name}={value}" for name, value in sorted(labels.items()))})
+            path = path_of(_EXTERNAL, str(described.get("name")), subject.key.namespace)
+            failure = await cluster.failure(f"/apis/{_EXTERNAL}")
+            if failure is not None:
+                problem = f"the API of external metrics does not answer: {failure}"
+                change = "install prometheus-adapter or KEDA; kubectl get apiservice v1beta1.external.metrics.k8s.io"
+                say("adapter-missing", subject.must(problem, change))
+                continue
+            try:
+                answer = await cluster.get(f"{path}?{query}")
+            except ApiError as error:
+                problem = f"the adapter does not answer for {described.get('name')}: {error}"
+                change = (
+                    "see the logs of the adapter; a cluster has one adapter for external metrics: where it is KEDA, "
+                    "use a ScaledObject instead of an HPA of your own"
+                )
+                say("adapter-failing", subject.must(problem, change))
+                continue
+            if answer is not None and not answer.get("items"):
+                problem = f"the adapter has no {described.get('name')} with {labels}"
+                change = "compare the selector with the labels of the series in Prometheus, and the rule of the adapter"
+                say("adapter-empty", subject.must(problem, change))
     return found
 
 
 def _ours(metric: Item) -> bool:
-    return str(((metric.get("external") or {}).get("metric") or {}).get("name") or "") == DESIRED or str(
-        ((metric.get("external") or {}).get("metric") or {}).get("name") or ""
-    ).startswith("s0-prometheus")
+    name = str(((metric.get("external") or {}).get("metric") or {}).get("name") or "")
+    return name == DESIRED or name.startswith("s0-prometheus")
 
 
-def replica_links(view: VariantView) -> Iterator[Diagnosis]:
+def replica_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
     """Yield whether the target has the desired number, if nothing else explains that it has not."""
     desired, target = view.desired, view.target
     if desired is None or target is None:

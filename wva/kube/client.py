@@ -222,10 +222,8 @@ class KubeClient:
         Raises Conflict, which names the other managers, when one of them owns a field with another value, unless
         ``force`` takes it over.
         """
-        path, query = (
-            resource.object_path(key, subresource),
-            _query(fieldManager=manager, force="true" if force else ""),
-        )
+        path = resource.object_path(key, subresource)
+        query = _query(fieldManager=manager, force="true" if force else "")
         return await self._write("apply", "PATCH", resource, path, body, APPLY_PATCH, query)
 
     async def update(self, resource: Resource[T], key: Key, body: Mapping[str, object]) -> T:

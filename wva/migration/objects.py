@@ -183,14 +183,14 @@ class Manifest(_Part, frozen=True):
         return scaled_key(self.metadata.namespace, self.spec.scale_target_ref)
 
 
-class _Status(_Part, frozen=True):
+class _ManifestStatus(_Part, frozen=True):
     conditions: list[Condition] = []
 
 
 class ManifestVariant(Manifest, frozen=True):
     """A VariantAutoscaling of any version. Its status is empty in a file, and has conditions in a cluster."""
 
-    status: _Status = _Status()
+    status: _ManifestStatus = _ManifestStatus()
 
 
 class ManifestAutoscaler(Manifest, frozen=True):

@@ -159,23 +159,20 @@ def pair_findings(objects: FoundObjects) -> Iterator[Finding]:
         scalers[scaler.target_key].append(f"{about(scaler).kind} {scaler.metadata.name}")
     for variant in objects.variants:
         subject, own = about(variant), scalers.get(variant.target_key, [])
+        # None is needed where the controller itself writes the number, or nobody is to follow it. The condition says so
+        # where the namespace is in shadow mode.
+        annotations, conditions = variant.metadata.annotations, variant.status.conditions
+        needs_none = (
+            annotations.get(ACTUATION_ANNOTATION) == Actuation.DIRECT
+            or annotations.get(MODE_ANNOTATION) == Mode.SHADOW
+            or any(each.type == ConditionType.SHADOW and each.status == "True" for each in conditions)
+        )
         if variant.target and len(own) > 1:
             problem = f"its {variant.target} is scaled by {' and '.join(own)}: they undo each other"
             yield subject.must(problem, "keep one of them")
-        elif variant.target and not own and objects.whole and not _needs_no_scaler(variant):
+        elif variant.target and not own and objects.whole and not needs_none:
             problem = f"no HPA and no ScaledObject takes {DESIRED} to its {variant.target}"
             yield subject.should(problem, "create one: see deploy/samples")
-
-
-def _needs_no_scaler(variant: ManifestVariant) -> bool:
-    """Tell whether the controller itself writes the number, or nobody is to follow it.
-
-    The condition says so where the namespace is in shadow mode.
-    """
-    annotations = variant.metadata.annotations
-    if annotations.get(ACTUATION_ANNOTATION) == Actuation.DIRECT or annotations.get(MODE_ANNOTATION) == Mode.SHADOW:
-        return True
-    return any(each.type == ConditionType.SHADOW and each.status == "True" for each in variant.status.conditions)
 
 
 def adapter_findings(objects: FoundObjects) -> Iterator[Finding]:

@@ -13,8 +13,8 @@ from typing import Final
 from msgspec import Struct
 
 from wva.decide.flips import INTERVAL_SECONDS, Search, Situation, search
-from wva.model.decision import Decision, Step
-from wva.model.metrics import ReplicaMetrics, Sample, SampleState
+from wva.model.decision import Step
+from wva.model.metrics import Sample, SampleState
 from wva.model.optimizers import Analyzer
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, VariantKey
@@ -100,6 +100,20 @@ def explanation(
         return None
     model = decision.model
     shown = list(_samples(snapshot, model, recording.now))
+
+    policy = recording.policy
+    if policy.compatibility is not None:
+        analyzer = policy.compatibility.value
+    else:
+        chosen = policy.analyzer_for(model)
+        analyzer = _DEFAULT_ANALYZER_NAME if chosen is Analyzer.PERCENTAGE else chosen.value
+
+    notes = [failure.message for failure in snapshot.failures if model.namespace in failure.namespaces]
+    notes += [entry.message for entry in snapshot.unread if entry.model == model]
+    notes += [counts.detail for counts in snapshot.request_counts if counts.model == model and counts.detail]
+    if snapshot.inventory_detail:
+        notes.append(snapshot.inventory_detail)
+
     return Explanation(
         variant=str(key),
         model=str(model),
@@ -113,78 +127,46 @@ def explanation(
         reason=decision.reason.value,
         message=decision.message,
         source=decision.source.value,
-        analyzer=_analyzer(recording, model),
+        analyzer=analyzer,
         steps=decision.steps,
         samples=tuple([each for each in shown if each.state is SampleState.FRESH]),
         ignored=tuple([each for each in shown if each.state is not SampleState.FRESH]),
-        notes=tuple(_notes(snapshot, model)),
-        siblings=tuple([_sibling(each) for each in decisions if each.model == model and each.key != key]),
+        notes=tuple(notes),
+        siblings=tuple(
+            [
+                Sibling(str(each.key), each.accelerator, each.cost, each.current, each.desired, each.reason.value)
+                for each in decisions
+                if each.model == model and each.key != key
+            ]
+        ),
         changes=search(situation, key) if with_changes else None,
     )
-
-
-def _analyzer(recording: Recording, model: ModelKey) -> str:
-    """Return the name of the analyzer, and of the compatibility that replaces it."""
-    policy = recording.policy
-    if policy.compatibility is not None:
-        return policy.compatibility.value
-    analyzer = policy.analyzer_for(model)
-    return _DEFAULT_ANALYZER_NAME if analyzer is Analyzer.PERCENTAGE else analyzer.value
 
 
 def _samples(snapshot: Snapshot, model: ModelKey, now: float) -> Iterator[ShownSample]:
     """Yield every sample of the model's replicas and of its gateway queue."""
     keys = {variant.key for variant in snapshot.variants if variant.model == model}
     for replica in snapshot.replicas:
-        if replica.variant in keys:
-            yield from _of_replica(replica, now)
+        if replica.variant not in keys:
+            continue
+        for name in _SIGNALS:
+            yield _shown(replica.pod, name, getattr(replica, name), now)
+        engine = replica.engine
+        for name in () if engine is None else engine.__struct_fields__:
+            sample = getattr(engine, name)
+            # A mean over nothing is missing, and says nothing of the pod.
+            if sample.state is not SampleState.MISSING or sample.detail:
+                yield _shown(replica.pod, name, sample, now)
+        if replica.counters is not None:
+            age = now - replica.counters.at
+            yield ShownSample(replica.pod, "finished", SampleState.FRESH, replica.counters.finished, age)
+        elif replica.counters_detail:
+            yield ShownSample(replica.pod, "finished", SampleState.INVALID, detail=replica.counters_detail)
     for queue in snapshot.queues:
         if queue.model == model:
             yield _shown("gateway", "size", queue.size, now)
 
 
-def _of_replica(replica: ReplicaMetrics, now: float) -> Iterator[ShownSample]:
-    for name in _SIGNALS:
-        yield _shown(replica.pod, name, getattr(replica, name), now)
-    engine = replica.engine
-    for name in () if engine is None else engine.__struct_fields__:
-        sample = getattr(engine, name)
-        # A mean over nothing is missing, and says nothing of the pod.
-        if sample.state is not SampleState.MISSING or sample.detail:
-            yield _shown(replica.pod, name, sample, now)
-    if replica.counters is not None:
-        age = now - replica.counters.at
-        yield ShownSample(replica.pod, "finished", SampleState.FRESH, replica.counters.finished, age)
-    elif replica.counters_detail:
-        yield ShownSample(replica.pod, "finished", SampleState.INVALID, detail=replica.counters_detail)
-
-
 def _shown(of: str, signal: str, sample: Sample, now: float) -> ShownSample:
     age = None if sample.timestamp is None else now - sample.timestamp
     return ShownSample(of, signal, sample.state, sample.value, age, sample.detail)
-
-
-def _notes(snapshot: Snapshot, model: ModelKey) -> Iterator[str]:
-    """Yield what could not be read."""
-    for failure in snapshot.failures:
-        if model.namespace in failure.namespaces:
-            yield failure.message
-    for entry in snapshot.unread:
-        if entry.model == model:
-            yield entry.message
-    for counts in snapshot.request_counts:
-        if counts.model == model and counts.detail:
-            yield counts.detail
-    if snapshot.inventory_detail:
-        yield snapshot.inventory_detail
-
-
-def _sibling(decision: Decision) -> Sibling:
-    return Sibling(
-        str(decision.key),
-        decision.accelerator,
-        decision.cost,
-        decision.current,
-        decision.desired,
-        decision.reason.value,
-    )

@@ -37,7 +37,7 @@ _SECONDS_PER_HOUR: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class MemoryLink:
     """How a recorded memory differs from the memory that the replayed cycle before left.
 
     ``started``: the memory was empty, so a controller had just started. ``overtaken`` are the variants whose memory
@@ -60,7 +60,7 @@ class Cycle:
     recording: Recording
     outcome: Outcome
     differing: tuple[VariantKey, ...]
-    link: Link
+    link: MemoryLink
 
 
 def repeat(recordings: Iterable[Recording]) -> Iterator[Cycle]:
@@ -77,23 +77,23 @@ def repeat(recordings: Iterable[Recording]) -> Iterator[Cycle]:
             differing = _differing(then, again)
         if last is not None and last.recording.of_before:
             # The memories of two engines cannot be compared.
-            follows = Link(started=link(None, found).started)
+            follows = MemoryLink(started=link(None, found).started)
         else:
             follows = link(None if last is None else last.outcome.memory, found)
         last = Cycle(recording, outcome, differing, follows)
         yield last
 
 
-def link(left: Memory | None, found: Memory) -> Link:
+def link(left: Memory | None, found: Memory) -> MemoryLink:
     """Compare the memory that a cycle left (None before the first one) with the one that the next cycle found."""
     empty = replace(found, variants=()) == Memory()
     if left is None:
-        return Link(started=empty and not any(entry.decided for entry in found.variants))
+        return MemoryLink(started=empty and not any(entry.decided for entry in found.variants))
     parts = [field.name for field in fields(Memory) if field.name != "variants"]
     torn = tuple(name for name in parts if not _same(getattr(left, name), getattr(found, name)))
     if torn and empty:
-        return Link(started=True)
-    return Link(overtaken=_differing(left.by_key(), found.by_key()), torn=torn)
+        return MemoryLink(started=True)
+    return MemoryLink(overtaken=_differing(left.by_key(), found.by_key()), torn=torn)
 
 
 def _differing(before: Mapping[VariantKey, object], after: Mapping[VariantKey, object]) -> tuple[VariantKey, ...]:
@@ -235,7 +235,7 @@ def under(cycles: Iterable[Cycle], other: Callable[[Policy], Policy]) -> Iterato
     """Yield each cycle decided under the policy that ``other`` makes of the recorded one.
 
     Each cycle passes its memory to the next. The recorded memory replaces it at the first cycle, where a controller
-    started, and where a recording is missing. It also replaces the entries of overtaken variants (see ``Link``).
+    started, and where a recording is missing. It also replaces the entries of overtaken variants (see ``MemoryLink``).
 
     Where an older engine decided, the memory of all variants is the recorded one, so that both engines decide on the
     numbers that were published.
@@ -308,50 +308,48 @@ def differences(pairs: Sequence[Pair]) -> tuple[Difference, ...]:
     for index, pair in enumerate(pairs):
         for then, now in pair.both():
             found.setdefault(now.key, []).append((index, then, now))
-    return tuple(
-        Difference(
-            key,
-            cycles=len(rows),
-            differing=sum(old.desired != new.desired for _, old, new in rows),
-            replica_hours_then=sum(hours[index] * old.desired for index, old, _ in rows),
-            replica_hours_now=sum(hours[index] * new.desired for index, _, new in rows),
-            cost_then=sum(hours[index] * old.desired * old.cost for index, old, _ in rows),
-            cost_now=sum(hours[index] * new.desired * old.cost for index, old, new in rows),
-            spans=tuple(_spans(rows, pairs)),
+    told: list[Difference] = []
+    for key, rows in sorted(found.items()):
+        # Consecutive cycles with the same two numbers and the same kind of difference are one span.
+        spans: list[Span] = []
+        last = -1
+        for index, then, now in rows:
+            if then.desired == now.desired:
+                continue
+            pair = pairs[index]
+            rule = pair.rules.get(now.key)
+            span = Span(
+                start=pair.now,
+                end=pair.now,
+                cycles=1,
+                then=then.desired,
+                now=now.desired,
+                reason_then=then.reason.value,
+                reason_now=now.reason.value,
+                message_then=then.message,
+                message_now=now.message,
+                rule_now="" if rule is None else rule.value,
+                kind=pair.kind(then, now).value if pair.engines else "",
+            )
+            before = spans[-1] if spans and index == last + 1 else None
+            if before is not None and (before.then, before.now, before.kind) == (span.then, span.now, span.kind):
+                spans[-1] = replace(before, end=pair.now, cycles=before.cycles + 1)
+            else:
+                spans.append(span)
+            last = index
+        told.append(
+            Difference(
+                key,
+                cycles=len(rows),
+                differing=sum(old.desired != new.desired for _, old, new in rows),
+                replica_hours_then=sum(hours[index] * old.desired for index, old, _ in rows),
+                replica_hours_now=sum(hours[index] * new.desired for index, _, new in rows),
+                cost_then=sum(hours[index] * old.desired * old.cost for index, old, _ in rows),
+                cost_now=sum(hours[index] * new.desired * old.cost for index, old, new in rows),
+                spans=tuple(spans),
+            )
         )
-        for key, rows in sorted(found.items())
-    )
-
-
-def _spans(rows: Iterable[tuple[int, Decision, Decision]], pairs: Sequence[Pair]) -> list[Span]:
-    """Join consecutive cycles of one variant with the same two numbers and the same kind of difference."""
-    spans: list[Span] = []
-    last = -1
-    for index, then, now in rows:
-        if then.desired == now.desired:
-            continue
-        pair = pairs[index]
-        rule = pair.rules.get(now.key)
-        span = Span(
-            start=pair.now,
-            end=pair.now,
-            cycles=1,
-            then=then.desired,
-            now=now.desired,
-            reason_then=then.reason.value,
-            reason_now=now.reason.value,
-            message_then=then.message,
-            message_now=now.message,
-            rule_now="" if rule is None else rule.value,
-            kind=pair.kind(then, now).value if pair.engines else "",
-        )
-        before = spans[-1] if spans and index == last + 1 else None
-        if before is not None and (before.then, before.now, before.kind) == (span.then, span.now, span.kind):
-            spans[-1] = replace(before, end=pair.now, cycles=before.cycles + 1)
-        else:
-            spans.append(span)
-        last = index
-    return spans
+    return tuple(told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from wva.decide.amounts import replicas
-from wva.decide.failed import Load, Outcome
+from wva.decide.failed import Outcome
 from wva.model.decision import Decision
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, VariantKey
@@ -70,27 +70,24 @@ class ShadowAccounts:
         kept: dict[VariantKey, Account] = {}
         counted: set[ModelKey] = set()
         for decision in outcome.decisions:
-            if self._shadow(decision.key):
-                account = kept[decision.key] = self._accounts.get(decision.key) or Account()
-                hours = seconds / _SECONDS_PER_HOUR
-                account.hours += hours
-                for fleet, replicas in ((REAL, decision.current), (SHADOW, decision.desired)):
-                    account.gpu_hours[fleet] += hours * replicas * gpus.get(decision.key, 1)
-                    account.cost[fleet] += hours * replicas * decision.cost
-                load = outcome.loads.get(decision.model)
-                if load is not None and decision.model not in counted:
-                    counted.add(decision.model)
-                    _add_late(account, load, seconds)
+            if not self._shadow(decision.key):
+                continue
+            account = kept[decision.key] = self._accounts.get(decision.key) or Account()
+            hours = seconds / _SECONDS_PER_HOUR
+            account.hours += hours
+            for fleet, count in ((REAL, decision.current), (SHADOW, decision.desired)):
+                account.gpu_hours[fleet] += hours * count * gpus.get(decision.key, 1)
+                account.cost[fleet] += hours * count * decision.cost
+            load = outcome.loads.get(decision.model)
+            if load is not None and decision.model not in counted:
+                counted.add(decision.model)
+                errors = []
+                for fleet, carried in ((REAL, load.serving), (SHADOW, load.desired)):
+                    late = max(0.0, load.demand - carried)
+                    account.late[fleet] = account.late.get(fleet, 0.0) + late * seconds
+                    errors.append(max(0.0, load.demand + load.error - carried) - late)
+                account.late_error += max(errors) * seconds
         self._accounts = kept
-
-
-def _add_late(account: Account, load: Load, seconds: float) -> None:
-    errors = []
-    for fleet, carried in ((REAL, load.serving), (SHADOW, load.desired)):
-        late = max(0.0, load.demand - carried)
-        account.late[fleet] = account.late.get(fleet, 0.0) + late * seconds
-        errors.append(max(0.0, load.demand + load.error - carried) - late)
-    account.late_error += max(errors) * seconds
 
 
 def rows(account: Account) -> Iterator[tuple[str, float, Mapping[str, str]]]:

@@ -12,7 +12,6 @@ from typing import Final, Generic, TypeVar
 from msgspec import Struct
 
 from wva.decide.failed import Outcome
-from wva.model.decision import Decision
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, VariantKey
 
@@ -98,13 +97,30 @@ class Timeline:
 
     def add(self, snapshot: Snapshot, outcome: Outcome, now: float) -> None:
         """Add a cycle; variants and models that it does not have are forgotten."""
+        model_of = {variant.key: variant.model for variant in snapshot.variants}
         ready: dict[VariantKey, int] = {}
+        usages: dict[ModelKey, list[float]] = {}
+        queues: dict[ModelKey, list[float]] = {}
         for replica in snapshot.replicas:
             ready[replica.variant] = ready.get(replica.variant, 0) + 1
+            served = model_of.get(replica.variant)
+            for found, sample in ((usages, replica.kv_usage), (queues, replica.queue_length)):
+                value = sample.fresh_value
+                if served is not None and value is not None:
+                    found.setdefault(served, []).append(value)
         for decision in outcome.decisions:
-            self._variants.add(decision.key, _point(decision, ready.get(decision.key, 0), now))
+            limits = decision.limits
+            point = VariantPoint(
+                now,
+                decision.current,
+                ready.get(decision.key, 0),
+                decision.desired,
+                decision.reason.value,
+                decision.held,
+                limits[-1].limited_by if limits else "",
+            )
+            self._variants.add(decision.key, point)
         models = {decision.model for decision in outcome.decisions}
-        usages, queues = _samples(snapshot)
         for model in models:
             kv, waiting = usages.get(model), queues.get(model)
             load = outcome.loads.get(model)
@@ -125,33 +141,6 @@ class Timeline:
     def model(self, key: ModelKey) -> tuple[ModelPoint, ...]:
         """Return the points of a model, the oldest first."""
         return self._models.of(key)
-
-
-def _point(decision: Decision, ready: int, now: float) -> VariantPoint:
-    limits = decision.limits
-    return VariantPoint(
-        now,
-        decision.current,
-        ready,
-        decision.desired,
-        decision.reason.value,
-        decision.held,
-        limits[-1].limited_by if limits else "",
-    )
-
-
-def _samples(snapshot: Snapshot) -> tuple[dict[ModelKey, list[float]], dict[ModelKey, list[float]]]:
-    """Return the fresh samples of each model: used shares of KV caches, and waiting requests."""
-    model_of = {variant.key: variant.model for variant in snapshot.variants}
-    usages: dict[ModelKey, list[float]] = {}
-    queues: dict[ModelKey, list[float]] = {}
-    for replica in snapshot.replicas:
-        model = model_of.get(replica.variant)
-        for found, sample in ((usages, replica.kv_usage), (queues, replica.queue_length)):
-            value = sample.fresh_value
-            if model is not None and value is not None:
-                found.setdefault(model, []).append(value)
-    return usages, queues
 
 
 def _values(point: VariantPoint | ModelPoint) -> tuple[object, ...]:

@@ -5,12 +5,12 @@ A day of a variant without samples has no numbers: it is never a zero, and sums 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import reduce
 from operator import add, or_
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from wva.model.variant import VariantKey
 from wva.publish.shadow import REAL, SHADOW
@@ -31,11 +31,9 @@ LATE: Final = (
     "them. The error is how many more one standard error more load would have made."
 )
 
-K = TypeVar("K", bound=Hashable)
-
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class RealAndShadow:
     """A number of the fleet that really ran, and of the one that WVA would have run."""
 
     real: float
@@ -46,20 +44,20 @@ class Pair:
         """What WVA would have added."""
         return self.shadow - self.real
 
-    def __add__(self, other: Pair) -> Pair:
+    def __add__(self, other: RealAndShadow) -> RealAndShadow:
         """Add both numbers."""
-        return Pair(self.real + other.real, self.shadow + other.shadow)
+        return RealAndShadow(self.real + other.real, self.shadow + other.shadow)
 
-    def __sub__(self, other: Pair) -> Pair:
+    def __sub__(self, other: RealAndShadow) -> RealAndShadow:
         """Subtract both numbers."""
-        return Pair(self.real - other.real, self.shadow - other.shadow)
+        return RealAndShadow(self.real - other.real, self.shadow - other.shadow)
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
     """Estimated late requests, and how many more there would be with one standard error more load."""
 
-    requests: Pair
+    requests: RealAndShadow
     error: float
 
     def __add__(self, other: Late) -> Late:
@@ -68,24 +66,24 @@ class Late:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ShadowFigures:
     """The numbers of some time: the hours that were seen, GPU-hours, cost (unit of ``variantCost`` times hours).
 
     ``late`` is None if nobody knows whether requests were late.
     """
 
     hours: float
-    gpu_hours: Pair
-    cost: Pair
+    gpu_hours: RealAndShadow
+    cost: RealAndShadow
     late: Late | None
 
-    def __add__(self, other: Figures) -> Figures:
+    def __add__(self, other: ShadowFigures) -> ShadowFigures:
         """Add all numbers; late requests that are not known add nothing."""
         known = [each for each in (self.late, other.late) if each is not None]
         late = None if not known else known[0] if len(known) == 1 else known[0] + known[1]
-        return Figures(self.hours + other.hours, self.gpu_hours + other.gpu_hours, self.cost + other.cost, late)
+        return ShadowFigures(self.hours + other.hours, self.gpu_hours + other.gpu_hours, self.cost + other.cost, late)
 
-    def __or__(self, other: Figures) -> Figures:
+    def __or__(self, other: ShadowFigures) -> ShadowFigures:
         """Add the numbers of another variant in the same time, so that the hours are those of the longer one."""
         return replace(self + other, hours=max(self.hours, other.hours))
 
@@ -124,11 +122,11 @@ def start_of(now: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TableLine:
     """A line of a table; ``figures`` is None without samples."""
 
     name: str
-    figures: Figures | None
+    figures: ShadowFigures | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +134,16 @@ class Table:
     """Lines with a title and their sum."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[TableLine, ...]
 
     @property
-    def sum(self) -> Figures | None:
+    def sum(self) -> ShadowFigures | None:
         """The sum of the lines with samples; None if there is none."""
         return total(line.figures for line in self.lines)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ShadowReport:
     """The numbers of each variant on each day of which there are samples.
 
     ``source`` says where they come from, ``models`` which model a variant serves, if that is known.
@@ -153,7 +151,7 @@ class Report:
 
     source: str
     days: tuple[Day, ...]
-    figures: Mapping[VariantKey, Mapping[Day, Figures]]
+    figures: Mapping[VariantKey, Mapping[Day, ShadowFigures]]
     models: Mapping[VariantKey, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -164,14 +162,14 @@ class Report:
         return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
     @property
-    def sum(self) -> Figures | None:
+    def sum(self) -> ShadowFigures | None:
         """The sum of all."""
         return self.overall.sum
 
     @property
     def overall(self) -> Table:
         """All variants by day."""
-        lines = [Line(day.name, together(each.get(day) for each in self.figures.values())) for day in self.days]
+        lines = [TableLine(day.name, together(each.get(day) for each in self.figures.values())) for day in self.days]
         return Table("all variants", tuple(lines))
 
     def tables(self) -> Iterator[Table]:
@@ -180,15 +178,18 @@ class Report:
             yield self.overall
         by_model = self._by_model()
         if 1 < len(by_model) < len(self.figures):
-            yield Table("by model", tuple(Line(name, figures) for name, figures in by_model.items()))
+            yield Table("by model", tuple(TableLine(name, figures) for name, figures in by_model.items()))
         for key in sorted(self.figures):
             model = self.models.get(key)
             of_model = f" (model {model})" if model else ""
-            lines = [Line(day.name, self.figures[key].get(day)) for day in self.days]
+            lines = [TableLine(day.name, self.figures[key].get(day)) for day in self.days]
             yield Table(f"{key}{of_model}", tuple(lines))
 
-    def _by_model(self) -> dict[str, Figures]:
-        groups = _grouped(self.figures, lambda key: f"{self.models.get(key) or 'unknown model'} in {key.namespace}")
+    def _by_model(self) -> dict[str, ShadowFigures]:
+        groups: dict[str, list[VariantKey]] = {}
+        for key in sorted(self.figures):
+            name = f"{self.models.get(key) or 'unknown model'} in {key.namespace}"
+            groups.setdefault(name, []).append(key)
         found = {}
         for name, keys in groups.items():
             figures = together(total(self.figures[key].values()) for key in keys)
@@ -264,13 +265,13 @@ class Report:
         }
 
 
-def total(found: Iterable[Figures | None]) -> Figures | None:
+def total(found: Iterable[ShadowFigures | None]) -> ShadowFigures | None:
     """Return the sum of the figures of several times that are known; None if none is."""
     known = [each for each in found if each is not None]
     return reduce(add, known) if known else None
 
 
-def together(found: Iterable[Figures | None]) -> Figures | None:
+def together(found: Iterable[ShadowFigures | None]) -> ShadowFigures | None:
     """Return the sum of the figures of several variants that are known; None if none is."""
     known = [each for each in found if each is not None]
     return reduce(or_, known) if known else None
@@ -287,21 +288,14 @@ def signed(value: float) -> str:
     return text if float(text.replace(",", "")) == 0 else f"{'-' if value < 0 else '+'}{text}"
 
 
-def _share(pair: Pair) -> str:
+def _share(pair: RealAndShadow) -> str:
     if pair.real <= 0:
         return ""
     percent = round(100 * pair.difference / pair.real)
     return f" ({percent:+d} %)" if percent else " (the same)"
 
 
-def _grouped(keys: Iterable[VariantKey], name: Callable[[VariantKey], K]) -> dict[K, Sequence[VariantKey]]:
-    groups: dict[K, list[VariantKey]] = {}
-    for key in sorted(keys):
-        groups.setdefault(name(key), []).append(key)
-    return dict(groups)
-
-
-def _document(figures: Figures | None) -> dict[str, Any] | None:
+def _document(figures: ShadowFigures | None) -> dict[str, Any] | None:
     if figures is None:
         return None
     late = figures.late
@@ -313,5 +307,5 @@ def _document(figures: Figures | None) -> dict[str, Any] | None:
     }
 
 
-def _both(pair: Pair) -> dict[str, float]:
+def _both(pair: RealAndShadow) -> dict[str, float]:
     return {REAL: pair.real, SHADOW: pair.shadow, "difference": pair.difference}

@@ -9,14 +9,14 @@ controller's own targets count.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from wva.model.variant import VariantKey
 from wva.numbers import Real
 from wva.prometheus.answers import RangeQuerier, RangeSeries
 from wva.publish.shadow import REAL, SHADOW
-from wva.report.days import Day, Figures, Late, Pair, Report, days_until
+from wva.report.days import Day, Late, RealAndShadow, ShadowFigures, ShadowReport, days_until
 
 TIMEOUT_SECONDS: Final = 60.0
 """Of one query."""
@@ -32,8 +32,6 @@ _COUNTERS: Final = (_HOURS, _GPU_HOURS, _COST, _LATE, _LATE_ERROR)
 _VARIANT: Final = "namespace, exported_namespace, variant_name"
 """The namespace of a variant is in ``exported_namespace`` where the target has a ``namespace`` of its own."""
 _AMOUNT: Final = Real(0.0, 1e15)
-
-_ByFleet = Mapping[VariantKey, Mapping[str, float]]
 
 
 def growth(counter: str, seconds: float, matchers: str) -> str:
@@ -56,27 +54,44 @@ async def from_prometheus(
     address: str,
     takes: Callable[[VariantKey], bool],
     matchers: str,
-) -> Report:
+) -> ShadowReport:
     """Return the report on the day of ``now`` (seconds since the epoch) and the days before it: so many in all.
 
     One query runs at a time. Only variants that ``takes`` names are in it. ``matchers`` are those of a selector that
     takes the series of the controller only (``TargetLabels``). Raises PrometheusError.
     """
     counted = days_until(now, days)
-    figures: dict[VariantKey, dict[Day, Figures]] = {}
+    figures: dict[VariantKey, dict[Day, ShadowFigures]] = {}
     models: dict[VariantKey, str] = {}
     for day in counted:
         seconds = max(day.end - day.start, _SHORTEST_SECONDS)
-        grown = {
-            counter: _by_fleet(await _ask(source, growth(counter, seconds, matchers), day)) for counter in _COUNTERS
-        }
+        # The values of each counter by variant and fleet. A value that no counter can grow by is none.
+        grown: dict[str, dict[VariantKey, dict[str, float]]] = {}
+        for counter in _COUNTERS:
+            values = grown.setdefault(counter, {})
+            for series in await _ask(source, growth(counter, seconds, matchers), day):
+                amount = _AMOUNT.find(series.values[-1][1]) if series.values else None
+                if amount is not None:
+                    of_key, fleet = values.setdefault(_key(series), {}), series.metric.get("fleet", "")
+                    of_key[fleet] = of_key.get(fleet, 0.0) + amount
+
+        # A variant has no numbers if one that must be there is not, or no time was counted.
         for key in filter(takes, grown[_HOURS]):
-            found = _figures(key, grown)
-            if found is not None:
-                figures.setdefault(key, {})[day] = found
+            hours = grown[_HOURS][key].get("", 0.0)
+            fleets = [grown[counter].get(key, {}) for counter in (_GPU_HOURS, _COST, _LATE)]
+            gpu_hours, cost, late = (
+                RealAndShadow(each[REAL], each[SHADOW]) if REAL in each and SHADOW in each else None for each in fleets
+            )
+            if hours > 0.0 and gpu_hours is not None and cost is not None:
+                error = grown[_LATE_ERROR].get(key, {}).get("")
+                estimate = None if late is None or error is None else Late(late, error)
+                figures.setdefault(key, {})[day] = ShadowFigures(hours, gpu_hours, cost, estimate)
+
         for series in await _ask(source, served(seconds, matchers), day):
             models[_key(series)] = series.metric.get("model_name", "")
-    return Report(f"Prometheus {address}", counted, figures, {key: models[key] for key in figures if key in models})
+    return ShadowReport(
+        f"Prometheus {address}", counted, figures, {key: models[key] for key in figures if key in models}
+    )
 
 
 async def _ask(source: RangeQuerier, text: str, day: Day) -> tuple[RangeSeries, ...]:
@@ -95,30 +110,3 @@ def _key(series: RangeSeries) -> VariantKey:
     labels = series.metric
     namespace = labels.get("exported_namespace") or labels.get("namespace", "")
     return VariantKey(namespace, labels.get("variant_name", ""))
-
-
-def _by_fleet(found: tuple[RangeSeries, ...]) -> _ByFleet:
-    """Return the values by variant and fleet. A value that no counter can grow by is none."""
-    values: dict[VariantKey, dict[str, float]] = {}
-    for series in found:
-        amount = _AMOUNT.find(series.values[-1][1]) if series.values else None
-        if amount is not None:
-            of_key, fleet = values.setdefault(_key(series), {}), series.metric.get("fleet", "")
-            of_key[fleet] = of_key.get(fleet, 0.0) + amount
-    return values
-
-
-def _figures(key: VariantKey, grown: Mapping[str, _ByFleet]) -> Figures | None:
-    """Return the numbers of a variant; None if one that must be there is not, or no time was counted."""
-    hours = grown[_HOURS][key].get("", 0.0)
-    gpu_hours, cost, late = (_pair(grown[counter].get(key, {})) for counter in (_GPU_HOURS, _COST, _LATE))
-    if hours <= 0.0 or gpu_hours is None or cost is None:
-        return None
-    error = grown[_LATE_ERROR].get(key, {}).get("")
-    return Figures(hours, gpu_hours, cost, None if late is None or error is None else Late(late, error))
-
-
-def _pair(fleets: Mapping[str, float]) -> Pair | None:
-    if REAL not in fleets or SHADOW not in fleets:
-        return None
-    return Pair(fleets[REAL], fleets[SHADOW])

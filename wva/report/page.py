@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from html import escape
 from typing import Final
 
-from wva.report.days import Figures, Line, Pair, Report, Table, number
+from wva.report.days import RealAndShadow, ShadowFigures, ShadowReport, Table, TableLine, number
 from wva.report.text import NO_SAMPLES, cells_of
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
@@ -45,7 +45,7 @@ svg { height: 9rem; width: 100%; }
 """
 
 
-def html(report: Report) -> str:
+def html(report: ShadowReport) -> str:
     """Return the whole page."""
     body = "\n".join(_body(report))
     return (
@@ -56,7 +56,7 @@ def html(report: Report) -> str:
     )
 
 
-def _body(report: Report) -> Iterator[str]:
+def _body(report: ShadowReport) -> Iterator[str]:
     yield "<main><h1>What really ran, and what WVA would have run</h1>"
     yield f'<p class="quiet">{escape(f"{report.span} (days of UTC), from {report.source}")}</p>'
     yield f'<p class="lead">{escape(report.headline())}</p>'
@@ -70,13 +70,27 @@ def _body(report: Report) -> Iterator[str]:
     )
     yield "</div>"
     for table in report.tables():
-        yield from _table(table)
+        title = escape(table.title)
+        yield f'<h2>{title}</h2><div class="wide" tabindex="0" role="region" aria-label="{title}">'
+        yield '<table><thead><tr><td></td><th scope="col">hours</th>'
+        yield '<th scope="colgroup" colspan="3">GPU-hours</th><th scope="colgroup" colspan="3">cost</th>'
+        yield '<th scope="colgroup" colspan="4">late requests</th></tr><tr><td></td><th scope="col">seen</th>'
+        yield '<th scope="col">real</th><th scope="col">WVA</th><th scope="col">difference</th>' * 3
+        yield '<th scope="col">error</th></tr></thead><tbody>'
+        for line in (*table.lines, TableLine("sum", table.sum)):
+            yield f'<tr><th scope="row">{escape(line.name)}</th>'
+            if line.figures is None:
+                yield f'<td class="none" colspan="11">{NO_SAMPLES}</td>'
+            else:
+                yield "".join(f"<td>{cell}</td>" for cell in cells_of(line.figures))
+            yield "</tr>"
+        yield "</tbody></table></div>"
     yield "<h2>What the numbers are not</h2><ul>"
     yield from (f"<li>{escape(remark)}</li>" for remark in report.remarks())
     yield "</ul></main>"
 
 
-def _bars(name: str, table: Table, pick: Callable[[Figures], Pair | None]) -> Iterator[str]:
+def _bars(name: str, table: Table, pick: Callable[[ShadowFigures], RealAndShadow | None]) -> Iterator[str]:
     """Draw two bars for each day; a day without samples has none, and says so to those who point at it."""
     pairs = [(line.name, None if line.figures is None else pick(line.figures)) for line in table.lines]
     most = max((max(pair.real, pair.shadow) for _, pair in pairs if pair is not None), default=0.0)
@@ -97,21 +111,3 @@ def _bars(name: str, table: Table, pick: Callable[[Figures], Pair | None]) -> It
     yield f'<line class="axis" x1="0" x2="{width:g}" y1="{_HEIGHT - 0.5:g}" y2="{_HEIGHT - 0.5:g}"/></svg>'
     scale = "no estimate" if all(pair is None for _, pair in pairs) else f"highest: {number(most)} a day"
     yield f"<figcaption>{name}, {scale}</figcaption></figure>"
-
-
-def _table(table: Table) -> Iterator[str]:
-    title = escape(table.title)
-    yield f'<h2>{title}</h2><div class="wide" tabindex="0" role="region" aria-label="{title}">'
-    yield '<table><thead><tr><td></td><th scope="col">hours</th>'
-    yield '<th scope="colgroup" colspan="3">GPU-hours</th><th scope="colgroup" colspan="3">cost</th>'
-    yield '<th scope="colgroup" colspan="4">late requests</th></tr><tr><td></td><th scope="col">seen</th>'
-    yield '<th scope="col">real</th><th scope="col">WVA</th><th scope="col">difference</th>' * 3
-    yield '<th scope="col">error</th></tr></thead><tbody>'
-    for line in (*table.lines, Line("sum", table.sum)):
-        yield f'<tr><th scope="row">{escape(line.name)}</th>'
-        if line.figures is None:
-            yield f'<td class="none" colspan="11">{NO_SAMPLES}</td>'
-        else:
-            yield "".join(f"<td>{cell}</td>" for cell in cells_of(line.figures))
-        yield "</tr>"
-    yield "</tbody></table></div>"

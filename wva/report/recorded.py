@@ -12,7 +12,7 @@ from wva.model.variant import VariantKey
 from wva.publish.recordings import Recording
 from wva.publish.replay import repeat
 from wva.publish.shadow import REAL, SHADOW, Account, ShadowAccounts
-from wva.report.days import DAY_SECONDS, Figures, Late, Pair, Report, days_until, start_of
+from wva.report.days import DAY_SECONDS, Late, RealAndShadow, ShadowFigures, ShadowReport, days_until, start_of
 
 ACTED: Final = (
     "A recording does not say whether WVA acted. Where it did, the real replicas followed its numbers, and the "
@@ -22,7 +22,7 @@ ACTED: Final = (
 
 def from_recordings(
     recordings: Sequence[Recording], *, days: int, source: str, takes: Callable[[VariantKey], bool]
-) -> Report:
+) -> ShadowReport:
     """Return the report on recordings, which are in the order of their times. Only variants that ``takes`` names.
 
     The last day is that of the last recording, and no day is before the first one. A variant or day without any time
@@ -33,21 +33,26 @@ def from_recordings(
     counted = days_until(last, max(1, min(days, since)))
     by_start = {day.start: day for day in counted}
     accounts = ShadowAccounts(takes)
-    found: dict[VariantKey, dict[float, Figures]] = {}
+    found: dict[VariantKey, dict[float, ShadowFigures]] = {}
     models: dict[VariantKey, str] = {}
+    nothing = _figures(None)
     for cycle in repeat(recordings):
-        before = {key: _figures(accounts[key]) for key in accounts.keys}
+        former = {key: _figures(accounts[key]) for key in accounts.keys}
         now = cycle.recording.now
         accounts.add(cycle.recording.snapshot, cycle.outcome, now)
         start = start_of(now)
         for key in accounts.keys:
-            grown = _grown(before.get(key), _figures(accounts[key]))
+            before, after = former.get(key, nothing), _figures(accounts[key])
+            late = after.late
+            if late is not None and before.late is not None:
+                late = Late(late.requests - before.late.requests, late.error - before.late.error)
+            gpu_hours, cost = after.gpu_hours - before.gpu_hours, after.cost - before.cost
+            grown = ShadowFigures(after.hours - before.hours, gpu_hours, cost, late)
             if grown.hours > 0.0 and start in by_start:
                 of_key = found.setdefault(key, {})
-                former = of_key.get(start)
-                of_key[start] = grown if former is None else former + grown
+                of_key[start] = of_key[start] + grown if start in of_key else grown
         models |= {decision.key: decision.model.model_id for decision in cycle.outcome.decisions}
-    return Report(
+    return ShadowReport(
         source,
         counted,
         {key: {by_start[start]: each for start, each in starts.items()} for key, starts in found.items()},
@@ -56,19 +61,9 @@ def from_recordings(
     )
 
 
-def _figures(account: Account | None) -> Figures:
+def _figures(account: Account | None) -> ShadowFigures:
     if account is None:
         account = Account()
-    late = Late(Pair(account.late[REAL], account.late[SHADOW]), account.late_error) if account.late else None
-    gpu_hours, cost = (Pair(sums[REAL], sums[SHADOW]) for sums in (account.gpu_hours, account.cost))
-    return Figures(account.hours, gpu_hours, cost, late)
-
-
-def _grown(before: Figures | None, after: Figures) -> Figures:
-    """Return by how much an account has grown; ``before`` is None for a new one."""
-    if before is None:
-        return after
-    late = after.late
-    if late is not None and before.late is not None:
-        late = Late(late.requests - before.late.requests, late.error - before.late.error)
-    return Figures(after.hours - before.hours, after.gpu_hours - before.gpu_hours, after.cost - before.cost, late)
+    late = Late(RealAndShadow(account.late[REAL], account.late[SHADOW]), account.late_error) if account.late else None
+    gpu_hours, cost = (RealAndShadow(sums[REAL], sums[SHADOW]) for sums in (account.gpu_hours, account.cost))
+    return ShadowFigures(account.hours, gpu_hours, cost, late)

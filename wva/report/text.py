@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from wva.report.days import Figures, Line, Pair, Report, Table, number, signed
+from wva.report.days import RealAndShadow, ShadowFigures, ShadowReport, TableLine, number, signed
 
 NO_SAMPLES: Final = "no samples on this day"
 _COLUMNS: Final = (
@@ -25,7 +25,7 @@ _GROUPS: Final = (("hours", 1), ("GPU-hours", 3), ("cost", 3), ("late requests",
 _CELL: Final = 11
 
 
-def lines(report: Report) -> Iterator[str]:
+def lines(report: ShadowReport) -> Iterator[str]:
     """Yield the lines of the report; they may have any characters of labels."""
     yield "What really ran, and what WVA would have run"
     yield f"{report.span} (days of UTC), from {report.source}"
@@ -33,23 +33,21 @@ def lines(report: Report) -> Iterator[str]:
     yield report.headline()
     for table in report.tables():
         yield ""
-        yield from _table(table)
+        rows = (*table.lines, TableLine("sum", table.sum))
+        width = max(len(line.name) for line in rows) + 2
+        yield table.title
+        yield (" " * (width + 2) + "".join(name.rjust(_CELL * count) for name, count in _GROUPS)).rstrip()
+        yield (" " * (width + 2) + "".join(name.rjust(_CELL) for name in _COLUMNS)).rstrip()
+        for line in rows:
+            cells = f"  {NO_SAMPLES}"
+            if line.figures is not None:
+                cells = "".join(each.rjust(_CELL) for each in cells_of(line.figures))
+            yield f"  {line.name:{width}}{cells}".rstrip()
     yield ""
     yield from (f"note: {remark}" for remark in report.remarks())
 
 
-def _table(table: Table) -> Iterator[str]:
-    rows = (*table.lines, Line("sum", table.sum))
-    width = max(len(line.name) for line in rows) + 2
-    yield table.title
-    yield (" " * (width + 2) + "".join(name.rjust(_CELL * count) for name, count in _GROUPS)).rstrip()
-    yield (" " * (width + 2) + "".join(name.rjust(_CELL) for name in _COLUMNS)).rstrip()
-    for line in rows:
-        cells = NO_SAMPLES if line.figures is None else "".join(each.rjust(_CELL) for each in cells_of(line.figures))
-        yield f"  {line.name:{width}}{'  ' if line.figures is None else ''}{cells}".rstrip()
-
-
-def cells_of(figures: Figures) -> Iterator[str]:
+def cells_of(figures: ShadowFigures) -> Iterator[str]:
     """Yield the numbers of a line for people; a - stands for a number that nobody knows."""
     yield number(figures.hours)
     yield from _three(figures.gpu_hours)
@@ -61,7 +59,7 @@ def cells_of(figures: Figures) -> Iterator[str]:
         yield number(figures.late.error)
 
 
-def _three(pair: Pair) -> Iterator[str]:
+def _three(pair: RealAndShadow) -> Iterator[str]:
     yield number(pair.real)
     yield number(pair.shadow)
     yield signed(pair.difference)

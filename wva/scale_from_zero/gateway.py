@@ -123,24 +123,43 @@ class GatewayQueues:
         await self._session.close()
 
     async def waiting(self, pool: Pool) -> dict[str, float]:
-        """Return the requests that wait, by model id, over all pods of the pool's picker. Raises GatewayError."""
+        """Return the requests that wait, by model id, over the pods of the pool's picker that give an answer.
+
+        Raises GatewayError when no pod does.
+        """
         if not pool.picker:
             raise GatewayError(f"InferencePool {pool} names no endpoint picker")
-        totals: dict[str, float] = {}
-        for answer in await self._round(pool):
-            for model, count in answer.items():
-                totals[model] = totals.get(model, 0.0) + count
-        return totals
-
-    async def _round(self, pool: Pool) -> list[dict[str, float]]:
-        """Return the answers of the pods that give one. Raises GatewayError when no pod does."""
         now = asyncio.get_running_loop().time
-        deadline = now() + 2 * SCRAPE_TIMEOUT_SECONDS
-        try:
-            async with asyncio.timeout_at(deadline):
-                picker = await self._picker_of(pool)
-        except TimeoutError:
-            raise GatewayError(f"Service {pool.service} cannot be read: no answer in time") from None
+        began = now()
+        deadline = began + 2 * SCRAPE_TIMEOUT_SECONDS
+
+        # The picker's Service is asked for at most every half minute.
+        picker = self._pickers.get(pool.service)
+        if picker is None or began >= picker.until:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    service = await self._client.get(SERVICES, pool.service)
+            except TimeoutError:
+                raise GatewayError(f"Service {pool.service} cannot be read: no answer in time") from None
+            except ApiError as error:
+                self._pickers.pop(pool.service, None)
+                raise GatewayError(f"Service {pool.service} cannot be read: {error}") from error
+            # The first port whose name has "metric" in it. A target port that is a name counts as that of the Service.
+            found = next((entry for entry in service.spec.ports if _PORT_WORD in entry.name), None)
+            port = None if found is None else _PORT.find(found.target_port) or _PORT.find(found.port)
+            if port is None:
+                raise GatewayError(f"Service {pool.service} has no port with {_PORT_WORD!r} in its name")
+            selector = service.spec.selector
+            if len(selector) > _MAX_SELECTOR:
+                raise GatewayError(
+                    f"Service {pool.service}: spec.selector has {len(selector):,} labels, expected at most "
+                    f"{_MAX_SELECTOR}"
+                )
+            picker = self._pickers[pool.service] = _Picker(selector, port, began + _SERVICE_TTL_SECONDS)
+            self._pickers.move_to_end(pool.service)
+            if len(self._pickers) > _MAX_SERVICES:
+                self._pickers.popitem(last=False)
+
         slots = asyncio.Semaphore(max(1, self._parallel))
         tasks = [asyncio.create_task(self._read(url, slots)) for url in self._urls(pool, picker)]
         try:
@@ -152,38 +171,15 @@ class GatewayQueues:
         good = [answer for answer in answers if not isinstance(answer, GatewayError)]
         if len(good) < len(tasks):
             picker.urls_until = 0.0
-        if good:
-            return good
         if late and not answers:
             raise GatewayError(f"none of {len(tasks)} pods of Service {pool.service} answered in time")
-        raise next(answer for answer in answers if isinstance(answer, GatewayError))
-
-    async def _picker_of(self, pool: Pool) -> _Picker:
-        """Return the picker, whose Service is asked for at most every half minute. Raises GatewayError."""
-        now = asyncio.get_running_loop().time()
-        known = self._pickers.get(pool.service)
-        if known is not None and now < known.until:
-            return known
-        try:
-            service = await self._client.get(SERVICES, pool.service)
-        except ApiError as error:
-            self._pickers.pop(pool.service, None)
-            raise GatewayError(f"Service {pool.service} cannot be read: {error}") from error
-        # The first port whose name has "metric" in it. A target port that is a name counts as the port of the Service.
-        found = next((entry for entry in service.spec.ports if _PORT_WORD in entry.name), None)
-        port = None if found is None else _PORT.find(found.target_port) or _PORT.find(found.port)
-        if port is None:
-            raise GatewayError(f"Service {pool.service} has no port with {_PORT_WORD!r} in its name")
-        selector = service.spec.selector
-        if len(selector) > _MAX_SELECTOR:
-            raise GatewayError(
-                f"Service {pool.service}: spec.selector has {len(selector):,} labels, expected at most {_MAX_SELECTOR}"
-            )
-        known = self._pickers[pool.service] = _Picker(selector, port, now + _SERVICE_TTL_SECONDS)
-        self._pickers.move_to_end(pool.service)
-        if len(self._pickers) > _MAX_SERVICES:
-            self._pickers.popitem(last=False)
-        return known
+        if not good:
+            raise next(answer for answer in answers if isinstance(answer, GatewayError))
+        totals: dict[str, float] = {}
+        for counts in good:
+            for model, count in counts.items():
+                totals[model] = totals.get(model, 0.0) + count
+        return totals
 
     def _urls(self, pool: Pool, picker: _Picker) -> list[str]:
         """Return the URLs to read in this round. Pods are looked for at most every second. Raises GatewayError."""
@@ -226,7 +222,16 @@ class GatewayQueues:
                         )
                     if response.status != HTTPStatus.OK:
                         return GatewayError(f"{url} answered {response.status}, expected {HTTPStatus.OK.value}")
-                    return parse_queues(await _text(response))
+                    # A compressed body is not unpacked: a thousandth of the limit can unpack to a thousand times it.
+                    encoding = response.headers.get("Content-Encoding", _IDENTITY).strip().lower()
+                    if encoding != _IDENTITY:
+                        raise NotMetricsError("compressed metrics, which were asked for uncompressed")
+                    body = bytearray()
+                    async for chunk in response.content.iter_chunked(64 * 1024):
+                        body += chunk
+                        if len(body) > MAX_BODY_BYTES:
+                            raise NotMetricsError(f"more than {MAX_BODY_BYTES:,} bytes")
+                    return parse_queues(body.decode("utf-8"))
             except TimeoutError:
                 return GatewayError(f"{url} did not answer within {SCRAPE_TIMEOUT_SECONDS:g} s")
             except NotMetricsError as error:
@@ -235,22 +240,6 @@ class GatewayQueues:
                 return GatewayError(f"{url} sent a line that cannot be read, expected metrics as text")
             except (aiohttp.ClientError, OSError) as error:
                 return GatewayError(f"{url}: {type(error).__name__}")
-
-
-async def _text(response: aiohttp.ClientResponse) -> str:
-    """Return the body as text. Raises ValueError when it is too long, compressed, or is not text.
-
-    A compressed body is not unpacked: a body of a thousandth of the limit can unpack to a thousand times the limit.
-    """
-    encoding = response.headers.get("Content-Encoding", _IDENTITY).strip().lower()
-    if encoding != _IDENTITY:
-        raise NotMetricsError("compressed metrics, which were asked for uncompressed")
-    body = bytearray()
-    async for chunk in response.content.iter_chunked(64 * 1024):
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise NotMetricsError(f"more than {MAX_BODY_BYTES:,} bytes")
-    return body.decode("utf-8")
 
 
 def parse_queues(text: str) -> dict[str, float]:
@@ -269,31 +258,25 @@ def parse_queues(text: str) -> dict[str, float]:
             raise NotMetricsError(f"more than {MAX_LINES:,} lines of {QUEUE_SIZE_METRIC}")
         if line.end() - line.start() > _MAX_LINE_CHARACTERS:
             continue
-        model, waiting = _sample(line[0][len(QUEUE_SIZE_METRIC) :].lstrip(" \t"))
+        # After the name of the metric come labels, a value, and maybe a time.
+        sample = line[0][len(QUEUE_SIZE_METRIC) :].lstrip(" \t")
+        braces = _LABELS.match(sample)
+        if braces is None and sample.startswith("{"):
+            raise ValueError("no label")
+        end = 0 if braces is None else braces.end()
+        labels = {
+            name: _ESCAPE.sub(lambda match: "\n" if match[1] == "n" else match[1], value)
+            for name, value in _LABEL.findall(sample[:end])
+        }
+        words = sample[end:].split()
+        if not 1 <= len(words) <= _VALUE_AND_TIME:
+            raise ValueError("no value, or more than value and time")
+        if len(words) == _VALUE_AND_TIME and _MILLISECONDS.find(words[1]) is None:
+            raise ValueError("no time")
+        waiting = 0.0 if words[0].lower() in _NO_NUMBERS else _WAITING.find(words[0])
+        if waiting is None:
+            raise ValueError("no value")
+        model = labels.get("target_model_name") or labels.get("model_name")
         if model and waiting > 0:
             totals[model] = totals.get(model, 0.0) + waiting
     return totals
-
-
-def _sample(text: str) -> tuple[str, float]:
-    """Return the model and the value of what follows the name of the metric in a line. Raises ValueError.
-
-    The model is empty if no label names one, and the value is 0 for NaN and the infinities.
-    """
-    braces = _LABELS.match(text)
-    if braces is None and text.startswith("{"):
-        raise ValueError("no label")
-    end = 0 if braces is None else braces.end()
-    labels = {
-        name: _ESCAPE.sub(lambda match: "\n" if match[1] == "n" else match[1], value)
-        for name, value in _LABEL.findall(text[:end])
-    }
-    words = text[end:].split()
-    if not 1 <= len(words) <= _VALUE_AND_TIME:
-        raise ValueError("no value, or more than value and time")
-    if len(words) == _VALUE_AND_TIME and _MILLISECONDS.find(words[1]) is None:
-        raise ValueError("no time")
-    value = 0.0 if words[0].lower() in _NO_NUMBERS else _WAITING.find(words[0])
-    if value is None:
-        raise ValueError("no value")
-    return labels.get("target_model_name") or labels.get("model_name", ""), value

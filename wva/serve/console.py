@@ -10,6 +10,7 @@ the time alone. Nothing is loaded from elsewhere: the policy of the page forbids
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -19,17 +20,14 @@ from typing import Any, Final
 from aiohttp import web
 
 from wva.api.meta import Condition
-from wva.model.decision import Decision
-from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish.recent import RecentCycles
-from wva.publish.recordings import Recording
 from wva.publish.shadow import Account, rows
 from wva.publish.timeline import Timeline
 from wva.serve.gate import plain
 from wva.serve.http import EventStream
 from wva.serve.pages import OPEN, Page, json_answer
-from wva.serve.reviews import Right
+from wva.serve.reviews import PageRight
 
 OVERVIEW_PATH: Final = "/v1/overview"
 STREAM_PATH: Final = "/v1/stream"
@@ -91,82 +89,94 @@ class ConsolePages:
         if path in self._texts:
             return Page(OPEN, partial(self._asset, *self._texts[path]))
         if path == OVERVIEW_PATH:
-            return Page(Right("list", namespace=_namespace(request)), self._overview)
+            return Page(PageRight("list", namespace=_namespace(request)), self._overview)
         if path == STREAM_PATH:
-            return Page(Right("list", namespace=_namespace(request)), self._stream)
+            return Page(PageRight("list", namespace=_namespace(request)), self._stream)
         namespace = path.removeprefix(TIMELINE_PREFIX)
         if path.startswith(TIMELINE_PREFIX) and namespace and "/" not in namespace:
-            return Page(Right("list", namespace=namespace), partial(self._lines, namespace))
+            return Page(PageRight("list", namespace=namespace), partial(self._lines, namespace))
         return None
 
     async def _asset(self, body: bytes, kind: str, _: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=body, content_type=kind, charset="utf-8", headers=_HEADERS)
 
     async def _overview(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Return models with their variants, and the GPUs as far as WVA counts them."""
         elsewhere, newest = self._elsewhere(), self._recent.newest
         if elsewhere or newest is None:
-            words = elsewhere or "no cycle has run yet"
-            return plain(HTTPStatus.SERVICE_UNAVAILABLE, f"no decisions here: {words}")
-        return json_answer(self._document(newest, _namespace(request)))
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, f"no decisions here: {elsewhere or 'no cycle has run yet'}")
+        namespace = _namespace(request)  # empty for all
 
-    def _document(self, newest: Recording, namespace: str) -> dict[str, Any]:
-        """Return models with their variants, and the GPUs as far as WVA counts them.
-
-        An empty ``namespace`` means all.
-        """
-        ready: dict[VariantKey, int] = {}
-        for replica in newest.snapshot.replicas:
-            ready[replica.variant] = ready.get(replica.variant, 0) + 1
-        models: dict[ModelKey, list[Decision]] = {}
+        ready = Counter(replica.variant for replica in newest.snapshot.replicas)
+        variants: dict[ModelKey, list[dict[str, Any]]] = {}
         for decision in newest.decisions:
-            if namespace in ("", decision.model.namespace):
-                models.setdefault(decision.model, []).append(decision)
-        return {
-            "at": newest.now,
-            "models": [
+            if namespace not in ("", decision.model.namespace):
+                continue
+            shadow = self._shadow(decision.key)
+            regret: dict[str, dict[str, float]] | None = None
+            if shadow and (account := self._accounts(decision.key)) is not None:
+                regret = {}  # by the name of a series, then by fleet (empty where a series has none)
+                for name, value, labels in rows(account):
+                    regret.setdefault(name, {})[labels.get("fleet", "")] = value
+            variants.setdefault(decision.model, []).append(
                 {
-                    "namespace": model.namespace,
-                    "model": model.model_id,
-                    "load": self._load(model),
-                    "variants": [self._variant(decision, ready.get(decision.key, 0)) for decision in decisions],
+                    "namespace": decision.key.namespace,
+                    "name": decision.key.name,
+                    "accelerator": decision.accelerator,
+                    "cost": decision.cost,
+                    "current": decision.current,
+                    "ready": ready[decision.key],
+                    "desired": decision.desired,
+                    "reason": decision.reason.value,
+                    "message": decision.message,
+                    "held": decision.held,
+                    "limited_by": decision.limits[-1].limited_by if decision.limits else "",
+                    "shadow": shadow,
+                    "regret": regret,
+                    "conditions": [
+                        {
+                            "type": each.type,
+                            "status": each.status,
+                            "reason": each.reason,
+                            "message": each.message,
+                            "since": each.last_transition_time,
+                        }
+                        for each in self._conditions(decision.key)
+                    ],
                 }
-                for model, decisions in sorted(models.items())
+            )
+
+        models = []
+        for model, shown in sorted(variants.items()):
+            last = self._timeline.newest(model)
+            load = None if last is None else {field: getattr(last, field) for field in last.__struct_fields__[1:]}
+            models.append({"namespace": model.namespace, "model": model.model_id, "load": load, "variants": shown})
+
+        # The pools count all namespaces, so they are for a client that may see all.
+        inventory = newest.snapshot.inventory
+        pools = () if inventory is None or namespace else inventory.pools
+        quotas = () if inventory is None else inventory.quotas
+        gpus = {
+            "counted": inventory is not None,
+            "problem": newest.snapshot.inventory_detail,  # why there is no inventory although one is needed
+            "pools": [
+                {"accelerator": pool.accelerator, "capacity": pool.capacity, "used": pool.used, "free": pool.free}
+                for pool in pools
             ],
-            "gpus": _gpus(newest.snapshot, namespace),
-        }
-
-    def _load(self, model: ModelKey) -> dict[str, float | None] | None:
-        last = self._timeline.newest(model)
-        return None if last is None else {name: getattr(last, name) for name in last.__struct_fields__[1:]}
-
-    def _variant(self, decision: Decision, ready: int) -> dict[str, Any]:
-        shadow = self._shadow(decision.key)
-        account = self._accounts(decision.key) if shadow else None
-        return {
-            "namespace": decision.key.namespace,
-            "name": decision.key.name,
-            "accelerator": decision.accelerator,
-            "cost": decision.cost,
-            "current": decision.current,
-            "ready": ready,
-            "desired": decision.desired,
-            "reason": decision.reason.value,
-            "message": decision.message,
-            "held": decision.held,
-            "limited_by": decision.limits[-1].limited_by if decision.limits else "",
-            "shadow": shadow,
-            "regret": None if account is None else _sums(account),
-            "conditions": [
+            "quotas": [
                 {
-                    "type": each.type,
-                    "status": each.status,
-                    "reason": each.reason,
-                    "message": each.message,
-                    "since": each.last_transition_time,
+                    "namespace": quota.namespace,
+                    "name": quota.name,
+                    "resource": quota.resource,
+                    "capacity": quota.hard,
+                    "used": quota.used,
+                    "free": quota.free,
                 }
-                for each in self._conditions(decision.key)
+                for quota in quotas
+                if namespace in ("", quota.namespace)
             ],
         }
+        return json_answer({"at": newest.now, "models": models, "gpus": gpus})
 
     async def _lines(self, namespace: str, request: web.BaseRequest) -> web.StreamResponse:
         newest = self._recent.newest
@@ -202,44 +212,6 @@ class ConsolePages:
                     yield f"event: cycle\ndata: {at}\n\n".encode()
         finally:
             self._streams -= 1
-
-
-def _gpus(snapshot: Snapshot, namespace: str) -> dict[str, Any]:
-    """Return the pools of all namespaces for a client that may see all, and the quotas of those that it may see.
-
-    ``counted`` tells whether there is an inventory, ``problem`` why there is none although one is needed.
-    """
-    inventory = snapshot.inventory
-    pools = () if inventory is None or namespace else inventory.pools
-    quotas = () if inventory is None else inventory.quotas
-    return {
-        "counted": inventory is not None,
-        "problem": snapshot.inventory_detail,
-        "pools": [
-            {"accelerator": pool.accelerator, "capacity": pool.capacity, "used": pool.used, "free": pool.free}
-            for pool in pools
-        ],
-        "quotas": [
-            {
-                "namespace": quota.namespace,
-                "name": quota.name,
-                "resource": quota.resource,
-                "capacity": quota.hard,
-                "used": quota.used,
-                "free": quota.free,
-            }
-            for quota in quotas
-            if namespace in ("", quota.namespace)
-        ],
-    }
-
-
-def _sums(account: Account) -> dict[str, dict[str, float]]:
-    """Return the sums of a shadow: by the name of their series, then by fleet (empty where a series has none)."""
-    sums: dict[str, dict[str, float]] = {}
-    for name, value, labels in rows(account):
-        sums.setdefault(name, {})[labels.get("fleet", "")] = value
-    return sums
 
 
 def _namespace(request: web.BaseRequest) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
@@ -24,7 +25,7 @@ from wva.publish.recent import RecentCycles
 from wva.publish.recordings import Recording
 from wva.serve.gate import Latest, plain
 from wva.serve.pages import Page, json_answer
-from wva.serve.reviews import Right
+from wva.serve.reviews import PageRight
 
 DECISIONS_PATH: Final = "/v1/decisions"
 EXPLAIN_PREFIX: Final = "/v1/explain/"
@@ -55,13 +56,15 @@ class DecisionPages:
     def __call__(self, request: web.BaseRequest) -> Page | None:
         """Return the page that a request asks for."""
         if request.path == DECISIONS_PATH:
-            return Page(Right("list", namespace=_namespace(request)), self._decisions)
+            return Page(PageRight("list", namespace=_namespace(request)), self._decisions)
         if not request.path.startswith(EXPLAIN_PREFIX):
             return None
         namespace, _, name = request.path.removeprefix(EXPLAIN_PREFIX).partition("/")
         if not namespace or not name or "/" in name or len(namespace) + len(name) > 2 * _MAX_NAME_CHARACTERS:
             return None
-        return Page(Right("get", namespace=namespace, name=name), self._explain)
+        return Page(
+            PageRight("get", namespace=namespace, name=name), partial(self._explain, VariantKey(namespace, name))
+        )
 
     async def _decisions(self, request: web.BaseRequest) -> web.Response:
         found, namespace = self._cycle(request), _namespace(request)
@@ -70,25 +73,23 @@ class DecisionPages:
         chosen = [each for each in found.decisions if namespace in ("", each.key.namespace)]
         return json_answer({"at": found.now, "decisions": chosen, "cycles": self._recent.times})
 
-    async def _explain(self, request: web.BaseRequest) -> web.Response:
+    async def _explain(self, key: VariantKey, request: web.BaseRequest) -> web.Response:
         found = self._cycle(request)
         if isinstance(found, web.Response):
             return found
-        namespace, _, name = request.path.removeprefix(EXPLAIN_PREFIX).partition("/")
-        key, with_changes = VariantKey(namespace, name), request.query.get("changes") != "false"
-        asked = (found.now, key, with_changes)
+        with_changes = request.query.get("changes") != "false"
         await self._one_at_a_time.acquire()
         # Who asked may leave before the thread ends. The thread goes on, and only its end lets the next one begin.
-        document = await asyncio.shield(asyncio.ensure_future(self._explanation(asked, found)))
+        document = await asyncio.shield(self._explanation(found, key, with_changes=with_changes))
         if document is None:
             return plain(HTTPStatus.NOT_FOUND, f"the cycle has no decision on {key}")
         return json_answer(document)
 
-    async def _explanation(self, asked: tuple[float, VariantKey, bool], recording: Recording) -> Explanation | None:
+    async def _explanation(self, recording: Recording, key: VariantKey, *, with_changes: bool) -> Explanation | None:
         """Return an explanation, made in a thread unless it is remembered; then let the next one begin."""
+        asked = (recording.now, key, with_changes)
         try:
             if asked not in self._explained:
-                _, key, with_changes = asked
                 self._explained[asked] = await asyncio.to_thread(
                     explanation, recording, key, with_changes=with_changes, interval_seconds=self._interval()
                 )
@@ -98,8 +99,7 @@ class DecisionPages:
 
     def _cycle(self, request: web.BaseRequest) -> Recording | web.Response:
         """Return the cycle that is asked for, or why there is none."""
-        elsewhere = self._elsewhere()
-        if elsewhere:
+        if elsewhere := self._elsewhere():
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, f"no decisions here: {elsewhere}")
         text = request.query.get("at")
         if text is None:

@@ -37,10 +37,10 @@ from aiohttp import web
 from wva import log
 from wva.api import wire
 from wva.api.core import UserInfo
-from wva.serve.reviews import TELL_EVERY_SECONDS, ReviewFailed, Reviews, Right
+from wva.serve.reviews import TELL_EVERY_SECONDS, PageRight, ReviewFailed, Reviews
 
 VERB: Final = "get"
-UNKNOWN: Final = Right(VERB, "/-/unknown")
+UNKNOWN: Final = PageRight(VERB, "/-/unknown")
 """What to review when there is no page. Only a right to all paths has it, so no other client sees a 404."""
 ALLOWED_SECONDS: Final = 300.0
 DENIED_SECONDS: Final = 30.0
@@ -107,7 +107,7 @@ def accepted_seconds(token: str, *, now: float) -> float:
 class Guard(Protocol):
     """Says who may have a page."""
 
-    async def refusal(self, request: web.BaseRequest, right: Right) -> web.Response | None:
+    async def refusal(self, request: web.BaseRequest, right: PageRight) -> web.Response | None:
         """Return the answer to a request that may not pass, None for one that may. ``right`` is what its page needs."""
         ...
 
@@ -121,7 +121,7 @@ class Loopback:
 
     HOSTS: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
-    async def refusal(self, request: web.BaseRequest, _right: Right) -> web.Response | None:
+    async def refusal(self, request: web.BaseRequest, _right: PageRight) -> web.Response | None:
         """Return the answer to a request for another host, None for this machine."""
         if _PORT.sub("", request.host).strip("[]").lower() in self.HOSTS:
             return None
@@ -232,7 +232,7 @@ class Gate:
         self._reviews = reviews
         self._now = now
         self._identities: ReviewCache[bytes, UserInfo | None] = ReviewCache(monotonic=monotonic)
-        self._rights: ReviewCache[tuple[bytes, Right], bool] = ReviewCache(monotonic=monotonic)
+        self._rights: ReviewCache[tuple[bytes, PageRight], bool] = ReviewCache(monotonic=monotonic)
         self._trusted_tokens: Latest[bytes, None] = Latest()
         self._trusted_addresses: Latest[str, None] = Latest()
         self._of_token: Buckets[bytes] = Buckets(burst=BURST, per_second=PER_SECOND, monotonic=monotonic)
@@ -244,7 +244,7 @@ class Gate:
         self._throttle = log.Throttle(TELL_EVERY_SECONDS, most=CAPACITY)
         self._logger = log.get("serve.gate")
 
-    async def refusal(self, request: web.BaseRequest, right: Right) -> web.Response | None:
+    async def refusal(self, request: web.BaseRequest, right: PageRight) -> web.Response | None:
         """Return the answer to a request that may not pass, None for one that may. ``right`` is what its page needs."""
         address = request.remote or ""
         token = bearer_token(request.headers.getall("Authorization", []))
@@ -268,8 +268,7 @@ class Gate:
         user = identity.username
         self._tell("client_forbidden", user, user=_shortened(user), path=_shortened(request.path), verb=right.verb)
         where = "this path (nonResourceURLs of a ClusterRole)" if right.path else "these VariantAutoscalings"
-        text = f"forbidden: {user} lacks the verb {right.verb} on {where}"
-        return plain(HTTPStatus.FORBIDDEN, text)
+        return plain(HTTPStatus.FORBIDDEN, f"forbidden: {user} lacks the verb {right.verb} on {where}")
 
     async def identify(self, token: str, *, address: str) -> UserInfo | None:
         """Return the user of a token, None when the API server does not know it.
@@ -294,7 +293,7 @@ class Gate:
             self._reviews.count("token", "cached")
         return identity
 
-    async def allows(self, identity: UserInfo, right: Right) -> bool:
+    async def allows(self, identity: UserInfo, right: PageRight) -> bool:
         """Return whether ``identity`` has a right. Raises ReviewFailed, and Throttled for too many reviews."""
 
         async def review() -> tuple[bool, float]:

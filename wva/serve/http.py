@@ -105,7 +105,13 @@ class Address:
         sockets: list[socket.socket] = []
         try:
             if self.host is None:
-                return [self._everywhere(backlog)]
+                if socket.has_dualstack_ipv6():  # then one socket serves both families
+                    try:
+                        return [_listening(("", self.port), socket.AF_INET6, backlog, dual=True)]
+                    except OSError as error:
+                        if error.errno not in _NO_IPV6:  # the kernel knows IPv6, but the machine has no such address
+                            raise
+                return [_listening(("", self.port), socket.AF_INET, backlog)]
             loop = asyncio.get_running_loop()
             found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
             port = self.port
@@ -121,16 +127,6 @@ class Address:
                 reason = str(getattr(error, "strerror", None) or error)
             raise AddressError(f"cannot listen on {self.host or ''}:{self.port} for {name}: {reason}") from error
         return sockets
-
-    def _everywhere(self, backlog: int) -> socket.socket:
-        """Listen on every interface, with one socket for both families where there is IPv6."""
-        if socket.has_dualstack_ipv6():
-            try:
-                return _listening(("", self.port), socket.AF_INET6, backlog, dual=True)
-            except OSError as error:
-                if error.errno not in _NO_IPV6:  # the kernel knows IPv6, but the machine has no such address
-                    raise
-        return _listening(("", self.port), socket.AF_INET, backlog)
 
 
 def _listening(place: tuple[str, int], family: int, backlog: int, *, dual: bool = False) -> socket.socket:

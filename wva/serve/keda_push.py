@@ -18,11 +18,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Final, NoReturn, Self
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -241,34 +240,26 @@ class PushScaler:
     async def _stream_is_active(self, stream: Stream[Any, Any]) -> None:
         """Tell whether the variant should run: now, and whenever that changes. Without a number nothing is sent."""
         key = self._key(await _receive(stream, ScaledObjectRef))
-        told: bool | None = None
-        with self._following(key) as changed:
-            while True:
-                changed.clear()
-                active: bool | None
-                try:
-                    active = self.number(key) > 0
-                except GRPCError:
-                    active = told  # an error would make KEDA wait for up to a minute before it connects again
-                if active is not None and active != told:
-                    await _send(stream, IsActiveResponse(result=active))
-                    told = active
-                try:
-                    async with asyncio.timeout(_LOOK_SECONDS):  # mode and annotation are no decisions
-                        await changed.wait()
-                except TimeoutError:
-                    continue
-
-    @contextmanager
-    def _following(self, key: VariantKey) -> Iterator[asyncio.Event]:
-        """Give an event that each decision on the variant sets. Raises GRPCError when too many follow."""
         if self._open.total() >= FOLLOWERS:
             raise GRPCError(Status.RESOURCE_EXHAUSTED, f"{FOLLOWERS} streams are open")
         changed, place = asyncio.Event(), Key(key.namespace, key.name)
         self._followers.setdefault(key, set()).add(changed)
         self._open[place] += 1
+        told: bool | None = None
         try:
-            yield changed
+            while True:
+                changed.clear()
+                try:
+                    active = self.number(key) > 0
+                except GRPCError:
+                    pass  # an error would make KEDA wait for up to a minute before it connects again
+                else:
+                    if active != told:
+                        await _send(stream, IsActiveResponse(result=active))
+                        told = active
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_SECONDS):  # mode and annotation are no decisions
+                        await changed.wait()
         finally:
             self._followers[key].discard(changed)
             if not self._followers[key]:
@@ -406,9 +397,8 @@ class PushServer:
             for listening in sockets:
                 stack.callback(listening.close)
             group = await stack.enter_async_context(asyncio.TaskGroup())
-            tasks = [group.create_task(self._accept(listening, group)) for listening in sockets]
-            tasks.append(group.create_task(self.scaler.run()))
-            stack.callback(self._stop, tasks)
+            self._tasks = [group.create_task(self._accept(listening, group)) for listening in sockets]
+            self._tasks.append(group.create_task(self.scaler.run()))
             self._stack = stack.pop_all()
         self.port = int(sockets[0].getsockname()[1])
         _log.info("server_started", server=_SERVER, port=self.port, tls=self._tls is not None)
@@ -416,16 +406,14 @@ class PushServer:
 
     async def __aexit__(self, *_: object) -> None:
         """Stop accepting, and end all connections."""
+        for task in [*self._tasks, *self._connections.values()]:
+            task.cancel()
         await self._stack.aclose()
 
     @property
     def open_connections(self) -> int:
         """How many connections there are, with those in their handshake."""
         return len(self._connections)
-
-    def _stop(self, tasks: list[asyncio.Task[Any]]) -> None:
-        for task in [*tasks, *self._connections.values()]:
-            task.cancel()
 
     async def _accept(self, listening: socket.socket, group: asyncio.TaskGroup) -> None:
         while True:
@@ -440,17 +428,14 @@ class PushServer:
             if len(self._connections) >= CONNECTIONS:
                 accepted.close()
                 continue
-            connection = _Connection(*self._handler())
+            made = self._grpc._protocol_factory()  # noqa: SLF001 - grpclib accepts connections without any limit
+            connection = _Connection(made.handler, made.config, made.h2_config)
             self._connections[connection] = group.create_task(self._serve(connection, accepted))
-
-    def _handler(self) -> tuple[Any, Any, Any]:
-        made = self._grpc._protocol_factory()  # noqa: SLF001 - grpclib accepts connections without any limit
-        return made.handler, made.config, made.h2_config
 
     async def _serve(self, connection: _Connection, accepted: socket.socket) -> None:
         """Hold one connection from its handshake to its end."""
         try:
-            tls: ssl.SSLContext | None = self._tls() if self._tls else None
+            tls = self._tls() if self._tls else None
             seconds = {"ssl_handshake_timeout": _HANDSHAKE_SECONDS, "ssl_shutdown_timeout": 1.0} if tls else {}
             accepted.setblocking(False)
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted, ssl=tls, **seconds)

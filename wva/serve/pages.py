@@ -24,7 +24,7 @@ from prometheus_client.exposition import choose_encoder, gzip_accepted
 from wva.publish.metrics import Family, SeriesText
 from wva.serve.gate import UNKNOWN, VERB, Guard, plain
 from wva.serve.http import Handler
-from wva.serve.reviews import Right
+from wva.serve.reviews import PageRight
 from wva.slices import Slices, beside
 
 CONFIG_PAGE: Final = "/debug/config"
@@ -39,7 +39,7 @@ Answer: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class Page:
     """What is served at a path, and the right that a client needs for it: ``OPEN`` is none."""
 
-    right: Right | None
+    right: PageRight | None
     answer: Answer
 
 
@@ -82,7 +82,7 @@ def metrics_handler(
 
     known: dict[str, Answer] = {METRICS_PATH: partial(_exposition, registry, series)}
     known |= {path: partial(send_json, page) for path, page in (pages or {}).items()}
-    return _serve([_by_path(known), *routers], gate)
+    return routed_handler([_by_path(known), *routers], gate=gate)
 
 
 def json_answer(document: object, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
@@ -100,22 +100,15 @@ def probes_handler(not_ready: ProbeCheck, *, unhealthy: ProbeCheck = list) -> Ha
         return plain(HTTPStatus.OK, "ok")
 
     pages = {"/healthz": partial(probe, unhealthy, "unhealthy"), "/readyz": partial(probe, not_ready, "not ready")}
-    return _serve([_by_path(pages)], None)
+    return routed_handler([_by_path(pages)], gate=None)
 
 
 def routed_handler(routers: Sequence[Router], *, gate: Guard | None) -> Handler:
-    """Return the handler of the pages that ``routers`` find; without ``gate`` all clients may have them."""
-    return _serve(routers, gate)
+    """Return the handler of the pages that ``routers`` find.
 
-
-def _by_path(answers: Mapping[str, Answer]) -> Router:
-    """Return a router for paths, each with a right of its own."""
-    pages = {path: Page(Right(VERB, path), answer) for path, answer in answers.items()}
-    return lambda request: pages.get(request.path)
-
-
-def _serve(routers: Sequence[Router], gate: Guard | None) -> Handler:
-    """Return a handler that asks the gate for the right of the page, or of an unknown one, and then answers."""
+    It asks ``gate`` for the right of the page, or of an unknown one, before it answers. Without ``gate`` all clients
+    may have all pages.
+    """
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         page = next((page for router in routers if (page := router(request)) is not None), None)
@@ -131,6 +124,12 @@ def _serve(routers: Sequence[Router], gate: Guard | None) -> Handler:
         return await page.answer(request)
 
     return handle
+
+
+def _by_path(answers: Mapping[str, Answer]) -> Router:
+    """Return a router for paths, each with a right of its own."""
+    pages = {path: Page(PageRight(VERB, path), answer) for path, answer in answers.items()}
+    return lambda request: pages.get(request.path)
 
 
 class _Collected:

@@ -32,7 +32,7 @@ TELL_EVERY_SECONDS: Final = 60.0
 R = TypeVar("R", bound=KubeObject)
 
 
-class Right(msgspec.Struct, frozen=True):
+class PageRight(msgspec.Struct, frozen=True):
     """A right that RBAC can grant: a verb on a path, or, without a path, on VariantAutoscalings.
 
     No ``name`` means all of the namespace, no ``namespace`` all of the cluster.
@@ -87,7 +87,7 @@ class Reviews:
         self.count("token", "allowed" if allowed else "denied")
         return user if allowed else None
 
-    async def allowed(self, identity: UserInfo, right: Right) -> bool:
+    async def allowed(self, identity: UserInfo, right: PageRight) -> bool:
         """Return whether ``identity`` has a right. Raises ReviewFailed."""
         spec = {
             "user": identity.username,

@@ -15,7 +15,7 @@ from operator import add, sub
 from typing import Final
 
 from wva.decide.allocate.records import SharingRule, Want
-from wva.decide.allocate.search import ROUNDING, Choice, Joint, Line, Numbers, Part, Scarce
+from wva.decide.allocate.search import ROUNDING, Joint, Line, Numbers, Part, Scarce
 from wva.model.records import replace
 
 _LEAN: Final = 1e-9  # the price of all GPUs if a whole need costs 1: of equal coverages the one with few GPUs wins
@@ -101,7 +101,17 @@ class Room:
         part = claim.part(goal, 1.0 / claim.most)
         choice = part.cheapest(left=tuple(map(add, self._spare, claim.choice[1])))[0] or part.choice(claim.choice[2])
         if part.lack(choice[2]):
-            choice = self._with_room(claim, part, choice)
+            # To make room, other models change to other kinds of GPUs.
+            effort = self._scarce.effort
+            others = [each for each in self._claims if each is not claim and any(each.choice[1])]
+            if effort > _PER_MODEL * len(others):
+                parts, choices = [each.held for each in others], [each.choice for each in others]
+                joint = Joint([*parts, part], [*choices, choice], self._scarce, 2 * _LEAN)
+                joint.solve(effort - effort // _PER_RAISE)
+                for each, found in zip(others, joint.choices, strict=False):
+                    each.choice = found
+                self._spare = self._scarce.left_by(each.choice for each in self._claims)
+                choice = joint.choices[-1]
         enough = not part.lack(choice[2])
         if enough or not whole:
             left = tuple(map(add, self._spare, claim.choice[1]))
@@ -112,17 +122,3 @@ class Room:
             claim.choice = claim.held.choice(choice[2])
             self._spare = tuple(map(sub, left, claim.choice[1]))
         return enough
-
-    def _with_room(self, claim: Claim, part: Part, choice: Choice) -> Choice:
-        """Change other models to other kinds of GPUs to make room, and return the choice of this model after that."""
-        effort = self._scarce.effort
-        others = [each for each in self._claims if each is not claim and any(each.choice[1])]
-        if effort <= _PER_MODEL * len(others):
-            return choice
-        parts, choices = [each.held for each in others], [each.choice for each in others]
-        joint = Joint([*parts, part], [*choices, choice], self._scarce, 2 * _LEAN)
-        joint.solve(effort - effort // _PER_RAISE)
-        for each, found in zip(others, joint.choices, strict=False):
-            each.choice = found
-        self._spare = self._scarce.left_by(each.choice for each in self._claims)
-        return joint.choices[-1]
