@@ -64,7 +64,10 @@ class ServerProcess:
             setsigdef=(signal.SIGPIPE, signal.SIGINT),
         )
         record = {"pid": pid, "start_ticks": start_ticks(pid)}
-        self._record_path.write_text(json.dumps(record), encoding="utf-8")
+        # Whoever reads it, also after a kill in this moment, finds a whole record or none.
+        whole = self._record_path.with_suffix(".new")
+        whole.write_text(json.dumps(record), encoding="utf-8")
+        whole.replace(self._record_path)
 
     @property
     def pid(self) -> int | None:

@@ -44,6 +44,7 @@ class Session:
                 plane = ControlPlane(Layout.load(self.directory))
                 self._register()
                 return plane
+            self._prepare()
             try:
                 plane = self._start()
             except Exception:
@@ -97,7 +98,6 @@ class Session:
         This hides no defect of the controller: the tests begin after it.
         """
         try:
-            self._prepare()
             return ControlPlane.start(self.directory)
         except BuildError:
             raise

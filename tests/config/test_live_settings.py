@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from tests.config.samples import FIELDS, samples
 from wva.config import Given, load
+from wva.config.live import LiveConfiguration
 from wva.config.load import LiveSettings
 
 URL = "PROMETHEUS_BASE_URL"
@@ -171,10 +172,11 @@ def test_secrets_are_in_no_text():
 def test_a_deleted_config_map_takes_nothing_with_it():
     """The last good settings stay in force, and WVA logs the deletion."""
     scene = LiveSettingsScene()
-    scene.take(GLOBAL_OPT_INTERVAL="5s")
+    configuration = LiveConfiguration(scene.live.current, scene.given)
+    configuration.apply_main({"GLOBAL_OPT_INTERVAL": "5s"})
     with capture_logs() as logged:
-        scene.live.keep()
-    assert scene.value("global_opt_interval") == 5
+        configuration.apply_main(None)
+    assert configuration.interval_seconds == 5
     assert [line["event"] for line in logged] == ["main_config_map_gone"]
 
 

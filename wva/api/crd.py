@@ -34,12 +34,7 @@ def _object(description: str, properties: Schema, *required: str, **extensions: 
     return schema | {f"x-kubernetes-{name.replace('_', '-')}": value for name, value in extensions.items()}
 
 
-def _said_by(type_: ConditionType, field: str = "status") -> str:
-    return f".status.conditions[?(@.type=='{type_}')].{field}"
-
-
-def definition() -> Schema:
-    """Return the CustomResourceDefinition as a JSON-compatible document."""
+def _spec() -> Schema:
     target = {
         "apiVersion": _field("string", "API version of the target; apps/v1 when absent."),
         "kind": _field("string", "Kind of the target: Deployment, or another one that the controller scales."),
@@ -48,16 +43,18 @@ def definition() -> Schema:
     target_said = "The workload that this variant scales, in the namespace of this object."
     model_said = "Served model id: equal to the model_name label of the vLLM metrics."
     cost_said = "Cost of one replica, in any unit; the variants of a model are compared by it."
-    spec = {
+    properties = {
         "modelID": _field("string", model_said, minLength=1),
         "scaleTargetRef": _object(target_said, target, "kind", "name", map_type="atomic"),
         "variantCost": _field("string", cost_said, default=DEFAULT_VARIANT_COST, pattern=COST_PATTERN),
     }
-    spec_said = "The target that is scaled, its model and its cost."
+    return _object("The target that is scaled, its model and its cost.", properties, "modelID", "scaleTargetRef")
 
+
+def _condition() -> Schema:
     generation_said = "Generation of the object that this condition was set for."
     reason_limits = {"minLength": 1, "maxLength": 1024, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"}
-    condition = {
+    properties = {
         "lastTransitionTime": _field("string", "When the status last changed.", format="date-time"),
         "message": _field("string", "The reason for the status, in words.", maxLength=32768),
         "observedGeneration": _field("integer", generation_said, format="int64", minimum=0),
@@ -66,7 +63,10 @@ def definition() -> Schema:
         "type": _field("string", "What the condition is about.", maxLength=316, pattern=_CONDITION_TYPE),
     }
     required = ("lastTransitionTime", "message", "reason", "status", "type")
+    return _object("One aspect of the variant's state.", properties, *required)
 
+
+def _status() -> Schema:
     applied_said = "True when the desired number of replicas exists and all of them are ready."
     actuation_said = "Whether the last decision is applied; absent while there is none."
     decision = {
@@ -75,31 +75,31 @@ def definition() -> Schema:
         "numReplicas": _field("integer", "Desired number of replicas.", minimum=0),
     }
     decision_said = "The last decision; absent while the target does not exist."
-    status = {
+    properties = {
         "currentReplicas": _field("integer", "Replicas of the target that exist; absent without a target.", minimum=0),
         "actuation": _object(actuation_said, {"applied": _field("boolean", applied_said)}, "applied"),
         "conditions": {
             "type": "array",
             "description": "The state of the variant: TargetResolved, MetricsAvailable, "
             "OptimizationReady, Progressing, Limited, Ready, and others.",
-            "items": _object("One aspect of the variant's state.", condition, *required),
+            "items": _condition(),
             "x-kubernetes-list-map-keys": ["type"],
             "x-kubernetes-list-type": "map",
         },
         "desiredOptimizedAlloc": _object(decision_said, decision, "accelerator", "numReplicas"),
     }
+    return _object("The last decision, and the conditions of the variant.", properties)
 
-    variant = {
-        "apiVersion": _field("string", "Version of this representation."),
-        "kind": _field("string", "Kind of this object."),
-        "metadata": {"type": "object"},
-        "spec": _object(spec_said, spec, "modelID", "scaleTargetRef"),
-        "status": _object("The last decision, and the conditions of the variant.", status),
-    }
-    variant_said = "One variant of a model: a workload serving it on one accelerator type."
 
-    # What ``kubectl get va`` shows, then what ``-o wide`` adds.
-    # Target, Model, Optimized, MetricsReady and Age are those of v0.5.1, by name and path.
+def _said_by(type_: ConditionType, field: str = "status") -> str:
+    return f".status.conditions[?(@.type=='{type_}')].{field}"
+
+
+def _printer_columns() -> list[Schema]:
+    """Return what ``kubectl get va`` shows, then what ``-o wide`` adds.
+
+    Target, Model, Optimized, MetricsReady and Age are those of v0.5.1, by name and path.
+    """
     narrow = (
         ("Model", "string", ".spec.modelID"),
         ("Accelerator", "string", ".status.desiredOptimizedAlloc.accelerator"),
@@ -116,15 +116,28 @@ def definition() -> Schema:
         ("Limited", _said_by(ConditionType.LIMITED)),
         ("Optimized", ".status.desiredOptimizedAlloc.numReplicas"),
     )
+    return [
+        *({"name": name, "type": kind, "jsonPath": path} for name, kind, path in narrow),
+        *({"name": name, "type": "string", "jsonPath": path, "priority": 1} for name, path in wide),
+    ]
+
+
+def definition() -> Schema:
+    """Return the CustomResourceDefinition as a JSON-compatible document."""
+    properties = {
+        "apiVersion": _field("string", "Version of this representation."),
+        "kind": _field("string", "Kind of this object."),
+        "metadata": {"type": "object"},
+        "spec": _spec(),
+        "status": _status(),
+    }
+    schema = _object("One variant of a model: a workload serving it on one accelerator type.", properties)
     version = {
         "name": VERSION,
         "served": True,
         "storage": True,
-        "additionalPrinterColumns": [
-            *({"name": name, "type": kind, "jsonPath": path} for name, kind, path in narrow),
-            *({"name": name, "type": "string", "jsonPath": path, "priority": 1} for name, path in wide),
-        ],
-        "schema": {"openAPIV3Schema": _object(variant_said, variant)},
+        "additionalPrinterColumns": _printer_columns(),
+        "schema": {"openAPIV3Schema": schema},
         "subresources": {"status": {}},
     }
     return {

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import aiohttp
@@ -106,12 +106,9 @@ class RemoteController:
         """Return a page, and wait if the controller is asked too often. Raises CommandError when it cannot be had."""
         backoff, clock = Backoff(), time.monotonic
         until = clock() + _BUSY_SECONDS
-        url = f"https://127.0.0.1:{self.forward.local_port}{path}"
         while True:
             try:
-                async with self.session.get(url, headers={"Authorization": f"Bearer {self.token}"}) as response:
-                    wait = RETRY_AFTER_SECONDS.find(response.headers.get("Retry-After", ""))
-                    status, body = response.status, await response.content.read(_MAX_BYTES)
+                status, body, wait = await self._ask(path)
             except (aiohttp.ClientError, TimeoutError) as error:
                 why: object = self.forward.failure or f"{type(error).__name__}: {error}"
                 raise CommandError(f"pod {self.pod} does not answer: {printable(str(why))}") from error
@@ -123,6 +120,13 @@ class RemoteController:
                 raise CommandError(f"the controller answers {path} with {status}: {words}")
             await asyncio.sleep(delay)
 
+    async def _ask(self, path: str) -> tuple[int, bytes, float | None]:
+        """Return the status of an answer, its body, and after how many seconds to ask again."""
+        url = f"https://127.0.0.1:{self.forward.local_port}{path}"
+        async with self.session.get(url, headers={"Authorization": f"Bearer {self.token}"}) as response:
+            wait = RETRY_AFTER_SECONDS.find(response.headers.get("Retry-After", ""))
+            return response.status, await response.content.read(_MAX_BYTES), wait
+
 
 @asynccontextmanager
 async def remote(arguments: argparse.Namespace) -> AsyncIterator[RemoteController]:
@@ -131,40 +135,8 @@ async def remote(arguments: argparse.Namespace) -> AsyncIterator[RemoteControlle
     connection = KubeClient.connect(instruments=instruments, timeout_seconds=_CALL_SECONDS, context=arguments.context)
     try:
         async with connection as client:
-            namespace, lease = arguments.controller_namespace, arguments.lease
-            try:
-                found = await client.get(LEASES, Key(namespace, lease))
-            except ApiError as error:
-                if error.status != HTTPStatus.NOT_FOUND:
-                    raise
-                raise CommandError(
-                    f"no Lease {lease} in the namespace {namespace}: name those of the controller with "
-                    "--controller-namespace and --lease"
-                ) from None
-            holder, _, _ = (found.spec.holder_identity or "").rpartition("_")
-            if not holder:
-                raise CommandError(f"the Lease {namespace}/{lease} has no holder: no controller leads")
-            pod = Key(namespace, holder)
-
-            if arguments.service_account is None:
-                token = await client.bearer_token()
-                if not token:
-                    raise CommandError(
-                        "the kubeconfig has no token, which the controller wants: name a ServiceAccount that may get "
-                        "VariantAutoscalings with --service-account NAMESPACE/NAME"
-                    )
-            else:
-                account = named(arguments.service_account, "for --service-account")
-                where, name = (quote(part, safe="") for part in account)
-                body = {
-                    "apiVersion": "authentication.k8s.io/v1",
-                    "kind": "TokenRequest",
-                    "spec": {"expirationSeconds": _TOKEN_SECONDS},
-                }
-                path = f"/api/v1/namespaces/{where}/serviceaccounts/{name}/token"
-                answer = await client.request_json("POST", path, body)
-                token = msgspec.json.decode(answer, type=_TokenRequest).status.token
-
+            pod = await _leader(client, arguments.controller_namespace, arguments.lease)
+            token = await _token(client, arguments.service_account)
             forward = PortForward(client, PODS, pod, arguments.metrics_port)
             insecure = ssl.create_default_context()
             insecure.check_hostname = False
@@ -180,3 +152,41 @@ async def remote(arguments: argparse.Namespace) -> AsyncIterator[RemoteControlle
                 yield RemoteController(session, forward, token, pod)
     except (ApiError, ConfigurationError) as error:
         raise CommandError(printable(str(error))) from error
+
+
+async def _leader(client: KubeClient, namespace: str, lease: str) -> Key:
+    """Return the pod that holds the Lease."""
+    try:
+        found = await client.get(LEASES, Key(namespace, lease))
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        raise CommandError(
+            f"no Lease {lease} in the namespace {namespace}: name those of the controller with --controller-namespace "
+            "and --lease"
+        ) from None
+    pod, _, _ = (found.spec.holder_identity or "").rpartition("_")
+    if not pod:
+        raise CommandError(f"the Lease {namespace}/{lease} has no holder: no controller leads")
+    return Key(namespace, pod)
+
+
+async def _token(client: KubeClient, account: str | None) -> str:
+    """Return a bearer token for the controller."""
+    if account is None:
+        token = await client.bearer_token()
+        if token:
+            return token
+        raise CommandError(
+            "the kubeconfig has no token, which the controller wants: name a ServiceAccount that may get "
+            "VariantAutoscalings with --service-account NAMESPACE/NAME"
+        )
+    namespace, name = named(account, "for --service-account")
+    body: dict[str, Any] = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": _TOKEN_SECONDS},
+    }
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/serviceaccounts/{quote(name, safe='')}/token"
+    answer = await client.request_json("POST", path, body)
+    return msgspec.json.decode(answer, type=_TokenRequest).status.token

@@ -16,6 +16,7 @@ from wva import log
 from wva.api.meta import format_time
 from wva.cli.decide import print_json, read_all
 from wva.policy_file import PolicyFile, read_policy
+from wva.publish.recordings import Recording
 from wva.publish.replay import Cycle, Difference, Pair, differences, kinds, repeat, under
 
 _SHOWN: Final = 20
@@ -68,21 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     as_json = arguments.output == "json"
     if other is not None:
         pairs = list(under(cycles, other.over))
-        # What the recordings do not show about the other policy.
-        notes: list[str] = [] if all(pair.engines for pair in pairs) else [_OPEN_LOOP]
-        asked = set()
-        for recording, pair in zip(recordings, pairs, strict=True):
-            snapshot, old, new = recording.snapshot, recording.policy, pair.policy
-            models = sorted({variant.model for variant in snapshot.variants})
-            counted = {counts.model for counts in snapshot.request_counts}
-            if new.counts_gpus and snapshot.inventory is None and not old.counts_gpus:
-                asked.add("inventory")
-            if any(new.analyzer_for(model) is not old.analyzer_for(model) for model in models):
-                asked.add("engines")
-            if any(new.scale_to_zero_for(model).enabled and model not in counted for model in models):
-                asked.add("requests")
-        notes += (text for name, text in _NOT_ASKED.items() if name in asked)
-        notes += _older_notes(cycles, pairs)
+        notes = [*_unknown_notes(recordings, pairs), *_older_notes(cycles, pairs)]
         if as_json:
             print_json(_comparison(pairs, notes, other))
         else:
@@ -113,45 +100,69 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(document | ({"before": _comparison(pairs, notes)} if before else {}))
         return 0 if same else 1
     if own:
-        differing = [cycle for cycle in own if cycle.differing]
-        print(_title([cycle.recording.now for cycle in own]))
-        count = sum(len(cycle.outcome.decisions) for cycle in own)
-        found = "are not all the same" if differing else "are the same, bit for bit"
-        print(f"{_counted(count, 'decision')} of {_counted(len(own), 'cycle')} {found}")
-        followed = sum(not (cycle.link.started or cycle.link.torn) for cycle in own[1:])
-        if followed:
-            print(f"{_counted(followed, 'memory', 'memories')} followed from the cycle before")
-        for cycle in own:
-            link, at = cycle.link, _time(cycle.recording.now)
-            if link.started:
-                print(f"{at}: a controller started here, without memory")
-            if link.torn:
-                line = (
-                    f"{at}: the memory ({', '.join(link.torn)}) does not follow from the cycle before: is a recording "
-                    "missing between? Or has the folder recordings of two runs?"
-                )
-                print(log.printable(line))
-            elif link.overtaken:
-                keys = ", ".join(str(key) for key in link.overtaken)
-                line = f"{at}: changed between the cycles (deleted, new, started from zero, or not published): {keys}"
-                print(log.printable(line))
-        for cycle in differing:
-            at = _time(cycle.recording.now)
-            for key in cycle.differing:
-                recorded, again = (
-                    next(
-                        (f"{each.desired} {each.reason.value}: {each.message}" for each in made if each.key == key),
-                        "nothing",
-                    )
-                    for made in (cycle.recording.decisions, cycle.outcome.decisions)
-                )
-                print(log.printable(f"{at} {key}: recorded {recorded}; decided again {again}"))
+        _print_repetition(own)
     if before:
         print(_title([cycle.recording.now for cycle in before]))
         formats = ", ".join(str(each) for each in sorted({cycle.recording.version for cycle in before}))
         print(f"format {formats}: an older version has decided, and this one need not decide the same")
         _print_comparison(pairs, notes)
     return 0 if same else 1
+
+
+def _print_repetition(cycles: Sequence[Cycle]) -> None:
+    """Print whether the decisions are the same, whether each memory follows from the cycle before, and what differs."""
+    differing = [cycle for cycle in cycles if cycle.differing]
+    print(_title([cycle.recording.now for cycle in cycles]))
+    count = sum(len(cycle.outcome.decisions) for cycle in cycles)
+    same = "are not all the same" if differing else "are the same, bit for bit"
+    print(f"{_counted(count, 'decision')} of {_counted(len(cycles), 'cycle')} {same}")
+    followed = sum(not (cycle.link.started or cycle.link.torn) for cycle in cycles[1:])
+    if followed:
+        print(f"{_counted(followed, 'memory', 'memories')} followed from the cycle before")
+    for cycle in cycles:
+        link, at = cycle.link, _time(cycle.recording.now)
+        if link.started:
+            print(f"{at}: a controller started here, without memory")
+        if link.torn:
+            parts = ", ".join(link.torn)
+            line = (
+                f"{at}: the memory ({parts}) does not follow from the cycle before: is a recording missing between? Or "
+                "has the folder recordings of two runs?"
+            )
+            print(log.printable(line))
+        elif link.overtaken:
+            keys = ", ".join(str(key) for key in link.overtaken)
+            line = f"{at}: changed between the cycles (deleted, new, started from zero, or not published): {keys}"
+            print(log.printable(line))
+    for cycle in differing:
+        for key in cycle.differing:
+            recorded, again = (
+                next(
+                    (f"{each.desired} {each.reason.value}: {each.message}" for each in found if each.key == key),
+                    "nothing",
+                )
+                for found in (cycle.recording.decisions, cycle.outcome.decisions)
+            )
+            at = _time(cycle.recording.now)
+            print(log.printable(f"{at} {key}: recorded {recorded}; decided again {again}"))
+
+
+def _unknown_notes(recordings: Sequence[Recording], pairs: Sequence[Pair]) -> Iterator[str]:
+    """Yield what the recording does not show about the other policy."""
+    if not all(pair.engines for pair in pairs):
+        yield _OPEN_LOOP
+    asked = set()
+    for recording, pair in zip(recordings, pairs, strict=True):
+        snapshot, old, new = recording.snapshot, recording.policy, pair.policy
+        models = sorted({variant.model for variant in snapshot.variants})
+        counted = {counts.model for counts in snapshot.request_counts}
+        if new.counts_gpus and snapshot.inventory is None and not old.counts_gpus:
+            asked.add("inventory")
+        if any(new.analyzer_for(model) is not old.analyzer_for(model) for model in models):
+            asked.add("engines")
+        if any(new.scale_to_zero_for(model).enabled and model not in counted for model in models):
+            asked.add("requests")
+    yield from (text for name, text in _NOT_ASKED.items() if name in asked)
 
 
 def _older_notes(cycles: Sequence[Cycle], pairs: Sequence[Pair]) -> Iterator[str]:

@@ -46,14 +46,14 @@ def without_user(text: str) -> str:
     return _USER.sub(f"//{MASK}@", text)
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, most: int = _MAX_SHOWN_CHARACTERS) -> str:
     """Return a text from outside as far as a line has room for it."""
-    return text if len(text) <= _MAX_SHOWN_CHARACTERS else text[:_MAX_SHOWN_CHARACTERS] + "..."
+    return text if len(text) <= most else text[:most] + "..."
 
 
 def printable(text: str) -> str:
     """Return a text from outside in a form that is safe and short enough for a message."""
-    cut = text if len(text) <= _MAX_ENTRY_CHARACTERS else text[:_MAX_ENTRY_CHARACTERS] + "..."
+    cut = shortened(text, _MAX_ENTRY_CHARACTERS)
     return "".join(character if character.isprintable() else "?" for character in cut)
 
 

@@ -86,9 +86,9 @@ class Said(Generic[V]):
         """Why entries are not in force."""
         return self.rejected + self.misfits
 
-    def reject(self, key: str, problem: BadEntryError, in_force: str, *whose: str) -> None:
-        """Note why an entry cannot be used; ``whose`` is its model and its namespace, as far as known."""
-        self.rejected.append(EntryError.of(key, problem, in_force, *whose))
+    def reject(self, key: str, problem: BadEntryError, in_force: str, model_id: str = "", namespace: str = "") -> None:
+        """Note why an entry cannot be used, and its model and namespace as far as known."""
+        self.rejected.append(EntryError.of(key, problem, in_force, model_id, namespace))
 
     def warn(self, key: str, text: str) -> None:
         """Note what has no effect in an entry."""
@@ -188,7 +188,7 @@ class EntryMap(Generic[V]):
         keys = sorted(data, key=lambda key: (key != DEFAULT_ENTRY, key))
         if len(keys) > most:
             surplus = BadEntryError(f"at most {most:,} {where}", value=f"{len(keys)} entries")
-            said.reject(keys[most], surplus, f"the first {most:,} by key", "", namespace)
+            said.reject(keys[most], surplus, f"the first {most:,} by key", namespace=namespace)
         for key in keys[:most]:
             yield
             tree: Tree = {}

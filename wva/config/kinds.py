@@ -25,6 +25,9 @@ from wva.model.policy import (
 from wva.model.records import replace
 from wva.model.service import HIGHEST_PRIORITY, LOWEST_PRIORITY, AcceleratorCost, PerformanceProfile, ServiceTarget
 
+Given = tuple[tuple[str, Any], ...]
+Targets = dict[str, ServiceTarget]
+ZeroEntry = Entry[keys.ScaleToZeroFields]
 LONG_RETENTION_SECONDS: Final = 24 * 3600.0
 LONGEST_RETENTION_SECONDS: Final = 7 * 24 * 3600.0
 """The longest window in which requests are counted."""
@@ -73,9 +76,6 @@ def local_names(settings: keys.Settings) -> tuple[str, ...]:
 
 
 # --- entries for models -----------------------------------------------------------------------------------------------
-
-Given = tuple[tuple[str, Any], ...]
-ZeroEntry = Entry[keys.ScaleToZeroFields]
 
 
 class Saturation(LayeredMap[keys.SaturationFields, SaturationPolicy, SaturationRules]):
@@ -131,8 +131,6 @@ class Queueing(LayeredMap[keys.QueueingFields, QueueingPolicy, QueueingRules]):
 
 
 # --- service classes --------------------------------------------------------------------------------------------------
-
-Targets = dict[str, ServiceTarget]
 
 
 class ServiceClasses(EntryMap[Targets]):

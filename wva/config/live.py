@@ -205,7 +205,7 @@ class LiveConfiguration:
     def apply_main(self, data: Mapping[str, str] | None) -> Taken:
         """Take the data of the main ConfigMap (None: it is gone)."""
         if data is None:
-            self.settings.keep()
+            self._logger.warning("main_config_map_gone", in_force="the settings that it gave last")
             return Taken()
         taken = self.settings.take(data)
         self._announce(None)
@@ -217,10 +217,10 @@ class LiveConfiguration:
 
     def apply_in_steps(self, key: Key, data: Mapping[str, str] | None) -> Steps[AppliedConfigMap | None]:
         """Do the same as ``apply``, entry by entry. No other ConfigMap may be taken before the last step."""
-        local, kinds = key.namespace != self.main.namespace, self.kinds_of(key)
+        kinds, place = self.kinds_of(key), key.namespace if key.namespace != self.main.namespace else ""
         if not kinds:
             return None
-        refusal = self._refusal(key.namespace) if local else ""
+        refusal = self._refusal(place) if place else ""
         taken = None if refusal else data
         if self._texts.get(key) != taken:
             self._failed.pop(key.namespace, None)
@@ -228,48 +228,12 @@ class LiveConfiguration:
             self._texts.pop(key, None)
         else:
             self._texts[key] = taken
-        place = key.namespace if local else ""
         problems: list[str] = []
         ignored: list[str] = []
         gone: list[str] = []
         for kind in kinds:
-            # Of the ConfigMaps of a kind in this namespace the first by name is in force.
             held, before = self._maps[kind], self._chosen.get((kind, place))
-            old = held.entries(place)
-            keys = (Key(key.namespace, name) for name in self._names[kind])
-            chosen = next((each for each in keys if each in self._texts), None)
-            if before is not None and before != chosen:
-                held.forget(place)
-            if chosen is None:
-                self._chosen.pop((kind, place), None)
-            else:
-                self._chosen[kind, place] = chosen
-                if chosen == key or before != chosen:
-                    try:
-                        yield from held.take(place, self._texts[chosen])
-                    except Exception as error:
-                        if not place:
-                            raise
-                        # Only this namespace goes without its ConfigMap.
-                        cause = self._failed[place] = cause_of(error)
-                        self._logger.exception("config_map_failed", namespace=place, cause=cause)
-                        held.forget(place)
-            self._policy = None
-            new = held.entries(place)
-            changed = sorted(each for each in {*old, *new} if old.get(each) != new.get(each))
-            if changed:
-                told = changed[:_TOLD_CHANGES]
-                text = f"Updated {kind.title} config"
-                self._logger.info(
-                    text,
-                    event_name=f"{kind.name.lower()}_config_updated",
-                    oldEntries=len(old),
-                    newEntries=len(new),
-                    old={printable(each): _fields_of(old[each]) for each in told if each in old},
-                    new={printable(each): _fields_of(new[each]) for each in told if each in new},
-                    moreChanged=len(changed) - len(told),
-                    **({"scope": place} if place else {}),
-                )
+            chosen = yield from self._choose(kind, place, key, before)
             if key in self._texts and chosen != key:
                 ignored.append(f"{chosen} is there as well, and its name comes first")
             elif chosen == key:
@@ -282,12 +246,52 @@ class LiveConfiguration:
                 gone.append(f"the global {kind.title} configuration is in force in namespace {place}")
             elif before == key:
                 gone.append(f"the built-in {kind.title} defaults are in force")
-        if local and key in self._chosen.values():
+        if place and key in self._chosen.values():
             problems += map(str, self._failures(key.namespace))
-        self._announce(key.namespace if local else None)
+        self._announce(place or None)
         if refusal and data is not None:
             return AppliedConfigMap(refused=refusal)
         return AppliedConfigMap(tuple(problems), "; ".join(ignored), gone="; ".join(gone))
+
+    def _choose(self, kind: MapKind, place: str, key: Key, before: Key | None) -> Steps[Key | None]:
+        """Put the first ConfigMap of a kind, by name, in force among those in the namespace of ``key``; return it."""
+        held = self._maps[kind]
+        old = held.entries(place)
+        keys = (Key(key.namespace, name) for name in self._names[kind])
+        chosen = next((each for each in keys if each in self._texts), None)
+        if before is not None and before != chosen:
+            held.forget(place)
+        if chosen is None:
+            self._chosen.pop((kind, place), None)
+        else:
+            self._chosen[kind, place] = chosen
+            if chosen == key or before != chosen:
+                try:
+                    yield from held.take(place, self._texts[chosen])
+                except Exception as error:
+                    if not place:
+                        raise
+                    # Only this namespace goes without its ConfigMap.
+                    cause = self._failed[place] = cause_of(error)
+                    self._logger.exception("config_map_failed", namespace=place, cause=cause)
+                    held.forget(place)
+        self._policy = None
+        new = held.entries(place)
+        changed = sorted(each for each in {*old, *new} if old.get(each) != new.get(each))
+        if changed:
+            told = changed[:_TOLD_CHANGES]
+            text = f"Updated {kind.title} config"
+            self._logger.info(
+                text,
+                event_name=f"{kind.name.lower()}_config_updated",
+                oldEntries=len(old),
+                newEntries=len(new),
+                old={printable(each): _fields_of(old[each]) for each in told if each in old},
+                new={printable(each): _fields_of(new[each]) for each in told if each in new},
+                moreChanged=len(changed) - len(told),
+                **({"scope": place} if place else {}),
+            )
+        return chosen
 
     def give_up(self, namespace: str, cause: str) -> list[Key]:
         """Put the ConfigMaps of a namespace out of force until one changes; return them. ``cause`` says what fails."""

@@ -273,7 +273,7 @@ class LiveSettings:
         self._model = type(settings)
         self._live = {name: declared for name, declared in declarations(self._model).items() if declared.live}
         self._loaded = replace(load(given, self._model), settings=settings)
-        self._given = given
+        self.given = given
         self._data = given.config_map
         self._rejected: list[StaticChange] = []
         self.standing = Taken()
@@ -286,11 +286,6 @@ class LiveSettings:
         """The settings in force."""
         return self._loaded.settings
 
-    @property
-    def started_with_config_map(self) -> bool:
-        """Whether the main ConfigMap gave anything when the process started."""
-        return bool(self._given.config_map)
-
     def describe(self) -> list[SettingInForce]:
         """Return every setting with its value and source; secrets are masked."""
         return describe(self._loaded)
@@ -298,7 +293,7 @@ class LiveSettings:
     def take(self, data: Mapping[str, str]) -> Taken:
         """Take the data of the main ConfigMap."""
         old = self._loaded
-        loaded = load(replace(self._given, config_map=data), self._model, old)
+        loaded = load(replace(self.given, config_map=data), self._model, old)
         update = {name: getattr(loaded.settings, name) for name in self._live}
         sources = {**old.sources, **{name: loaded.sources[name] for name in self._live}}
         self._loaded = replace(old, settings=old.settings.model_copy(update=update), sources=sources)
@@ -325,7 +320,7 @@ class LiveSettings:
             self._logger.info(LOG_CHANGE.text, event_name=LOG_CHANGE.event_name, old=level, new=wanted)
             self._set_level(wanted)
         self._data = data
-        changes = static_changes(self._given.config_map, data, self._model)
+        changes = static_changes(self.given.config_map, data, self._model)
         news, self._rejected = changes != self._rejected, changes
         rejected = summary(changes) if changes else ""
         if news and changes:
@@ -345,7 +340,3 @@ class LiveSettings:
         )
         self.standing = Taken(problems, rejected)
         return Taken(problems, rejected if news else "")
-
-    def keep(self) -> None:
-        """Go on without the main ConfigMap, which is gone: everything stays as it was."""
-        self._logger.warning("main_config_map_gone", in_force="the settings that it gave last")

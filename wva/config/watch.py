@@ -105,7 +105,7 @@ class ConfigMapController:
         main = self._config_maps.get(self._configuration.main)
         if main is not None:
             self._tell_main(_reference(main), self._configuration.settings.standing)
-        elif self._configuration.settings.started_with_config_map:
+        elif self._configuration.settings.given.config_map:
             self._configuration.apply_main(None)
 
     async def load_all(self) -> None:

@@ -275,7 +275,7 @@ async def scaler_links(cluster: Cluster, view: ExaminedVariant) -> list[Diagnosi
 
         # The API of external metrics must have the number that the HPA asks for.
         for metric in ours:
-            described = metric["external"]["metric"]
+            described = (metric.get("external") or {}).get("metric") or {}
             labels = (described.get("selector") or {}).get("matchLabels") or {}
             query = urlencode({"labelSelector": ",".join(f"{name}={value}" for name, value in sorted(labels.items()))})
             path = path_of(_EXTERNAL, str(described.get("name")), subject.key.namespace)

@@ -159,8 +159,8 @@ def pair_findings(objects: FoundObjects) -> Iterator[Finding]:
         scalers[scaler.target_key].append(f"{about(scaler).kind} {scaler.metadata.name}")
     for variant in objects.variants:
         subject, own = about(variant), scalers.get(variant.target_key, [])
-        # None is needed where the controller itself writes the number, or nobody is to follow it. The condition says so
-        # where the namespace is in shadow mode.
+        # No scaler is needed where the controller itself writes the number, or nobody is to follow it. Where the
+        # namespace is in shadow mode, the condition says so.
         annotations, conditions = variant.metadata.annotations, variant.status.conditions
         needs_none = (
             annotations.get(ACTUATION_ANNOTATION) == Actuation.DIRECT
