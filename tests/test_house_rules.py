@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -12,9 +13,15 @@ TREES = ("wva", "tests", "e2e", "bench", "deploy", "image", "requirements")
 PROGRAM = [path for path in sorted((ROOT / "wva").rglob("*.py")) if "sim" not in path.relative_to(ROOT / "wva").parts]
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return the syntax tree of a module."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def nodes(path: Path) -> Iterator[ast.AST]:
     """Yield every node of a module."""
-    return ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return ast.walk(parsed(path))
 
 
 def test_no_two_classes_have_one_name():

@@ -13,6 +13,7 @@ asked for, so many global entries cost nothing here.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -156,7 +157,7 @@ def text_of(tree: Tree, name: str) -> str:
 # --- what ConfigMaps of a kind say ------------------------------------------------------------------------------------
 
 
-class EntryMap(Generic[V]):
+class EntryMap(ABC, Generic[V]):
     """The ConfigMaps of one kind by namespace, which is empty for the global one."""
 
     known: Collection[str] = ()
@@ -205,9 +206,9 @@ class EntryMap(Generic[V]):
         said.values = self.values(said)
         self._said[namespace] = said
 
+    @abstractmethod
     def read(self, key: str, tree: Tree, last: V | None, said: Said[V]) -> V:
         """Return what an entry says; ``last`` is what it said before. Raises BadEntryError."""
-        raise NotImplementedError
 
     def values(self, said: Said[V]) -> tuple[Any, ...]:
         """Return what counts of the good entries."""

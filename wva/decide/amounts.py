@@ -11,10 +11,11 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Final, TypeVar
 
-from wva.model.metrics import EngineSignals, Sample, SampleState
+from wva.model.metrics import EngineSignals, ReplicaMetrics, Sample, SampleState
 from wva.model.policy import QueueingPolicy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
+from wva.model.variant import Variant
 from wva.numbers import REPLICAS, Whole
 
 LARGEST: Final = 1e15
@@ -58,56 +59,52 @@ def bounded_policy(policy: P) -> P:
 
 
 def bounded_snapshot(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot with every number within its range.
-
-    A variant or a replica without a number out of its range stays the same object.
-    """
+    """Return a snapshot with every number within its range."""
     queues = [
         replace(queue, size=_sample(queue.size), size_bytes=_sample(queue.size_bytes)) for queue in snapshot.queues
     ]
-    variants = []
-    for variant in snapshot.variants:
-        bounds = variant.bounds
-        counts = [*_counts(variant), variant.status_desired or 0, bounds.minimum or 0, bounds.maximum or 0]
-        if (
-            min(counts) >= REPLICAS.minimum
-            and max(counts) <= REPLICAS.maximum
-            and _GPUS.minimum <= variant.gpus_per_replica <= _GPUS.maximum
-            and 0.0 <= variant.cost <= LARGEST
-            and 0.0 <= bounds.tolerance <= 1.0
-        ):
-            variants.append(variant)
-            continue
-        bounds = replace(
-            bounds,
-            minimum=None if bounds.minimum is None else REPLICAS.clamp(bounds.minimum),
-            maximum=None if bounds.maximum is None else REPLICAS.clamp(bounds.maximum),
-            tolerance=min(max(0.0, bounds.tolerance), 1.0),
-        )
-        changed = replace(
-            variant,
-            **{name: REPLICAS.clamp(getattr(variant, name)) for name in _COUNTS},
-            status_desired=REPLICAS.find(variant.status_desired),
-            cost=min(max(0.0, variant.cost), LARGEST),
-            gpus_per_replica=_GPUS.clamp(variant.gpus_per_replica),
-            bounds=bounds,
-        )
-        variants.append(changed)
-    pods = []
-    for pod in snapshot.replicas:
-        signals = () if pod.engine is None else _signals(pod.engine)
-        for sample in (pod.kv_usage, pod.queue_length, *signals):
-            if sample.value is not None and not 0.0 <= sample.value <= LARGEST:
-                kv_usage, queue_length = _sample(pod.kv_usage), _sample(pod.queue_length)
-                engine = None if pod.engine is None else EngineSignals(*map(_sample, signals))
-                pods.append(replace(pod, kv_usage=kv_usage, queue_length=queue_length, engine=engine))
-                break
-        else:
-            pods.append(pod)
-    return replace(snapshot, variants=tuple(variants), replicas=tuple(pods), queues=tuple(queues))
+    variants, pods = tuple(map(_variant, snapshot.variants)), tuple(map(_replica, snapshot.replicas))
+    return replace(snapshot, variants=variants, replicas=pods, queues=tuple(queues))
+
+
+def _replica(pod: ReplicaMetrics) -> ReplicaMetrics:
+    """Return a replica without impossible samples; the same object if nothing had to change."""
+    signals = () if pod.engine is None else _signals(pod.engine)
+    for sample in (pod.kv_usage, pod.queue_length, *signals):
+        if sample.value is not None and not 0.0 <= sample.value <= LARGEST:
+            engine = None if pod.engine is None else EngineSignals(*map(_sample, signals))
+            return replace(pod, kv_usage=_sample(pod.kv_usage), queue_length=_sample(pod.queue_length), engine=engine)
+    return pod
 
 
 def _sample(sample: Sample) -> Sample:
     if sample.value is None or 0 <= sample.value <= LARGEST:
         return sample
     return Sample(SampleState.INVALID, timestamp=sample.timestamp, detail=f"{sample.value:g} is out of range")
+
+
+def _variant(variant: Variant) -> Variant:
+    """Return a variant with every number within its range; the same object if nothing had to change."""
+    bounds = variant.bounds
+    counts = [*_counts(variant), variant.status_desired or 0, bounds.minimum or 0, bounds.maximum or 0]
+    if (
+        min(counts) >= REPLICAS.minimum
+        and max(counts) <= REPLICAS.maximum
+        and _GPUS.minimum <= variant.gpus_per_replica <= _GPUS.maximum
+        and 0.0 <= variant.cost <= LARGEST
+        and 0.0 <= bounds.tolerance <= 1.0
+    ):
+        return variant
+    return replace(
+        variant,
+        **{name: REPLICAS.clamp(getattr(variant, name)) for name in _COUNTS},
+        status_desired=REPLICAS.find(variant.status_desired),
+        cost=min(max(0.0, variant.cost), LARGEST),
+        gpus_per_replica=_GPUS.clamp(variant.gpus_per_replica),
+        bounds=replace(
+            bounds,
+            minimum=None if bounds.minimum is None else REPLICAS.clamp(bounds.minimum),
+            maximum=None if bounds.maximum is None else REPLICAS.clamp(bounds.maximum),
+            tolerance=min(max(0.0, bounds.tolerance), 1.0),
+        ),
+    )

@@ -113,23 +113,11 @@ def isolated(
     if not causes:
         return outcome
     decisions, entries = [*outcome.decisions], [*outcome.memory.variants]
-    for variant in [each for each in snapshot.variants if each.model in causes]:
-        # Keep the last number of a variant, or the replicas that exist, and its memory. A variant at zero stays there.
-        cause, entry = causes[variant.model], remembered.get(variant.key)
-        previous, number = previous_of(variant, entry), _number(variant, entry)
-        if not variant.active and number == 0:
-            decision, entry = asleep(variant)
-            decision = replace(decision, message=f"{decision.message}; {cause}")
-        else:
-            source = Source.CURRENT_REPLICAS if previous is None else Source.PREVIOUS_DESIRED
-            words = f"{cause}; keeping {number} ({source.value})"
-            since = variant.settling_since if entry is None else entry.settling_since
-            metrics = MetricsVerdict(available=False, reason="MetricsUnavailable", message=cause)
-            decision = in_one_step(variant, Step("hold", words, number, number), Reason.MODEL_FAILED, metrics)
-            coverage = Coverage(0, variant.ready_replicas)
-            decision = replace(decision, previous=previous, source=source, coverage=coverage, settling_since=since)
-        decisions.append(decision)
-        entries += [] if entry is None else [entry]
+    for variant in snapshot.variants:
+        if variant.model in causes:
+            decision, entry = _held(variant, remembered.get(variant.key), causes[variant.model])
+            decisions.append(decision)
+            entries += [] if entry is None else [entry]
     histories = [*outcome.memory.models, *(entry for entry in memory.models if entry.key in causes)]
     failures = [FailedModel(model, causes[model], error) for model, error in errors.items()]
     return replace(
@@ -185,6 +173,21 @@ def apart(
         queues=tuple(queue for queue in snapshot.queues if queue.model in models),
         inventory=inventory,
     )
+
+
+def _held(variant: Variant, entry: VariantMemory | None, cause: str) -> tuple[Decision, VariantMemory | None]:
+    """Keep the last number of a variant, or the replicas that exist, and its memory. A variant at zero stays there."""
+    previous, number = previous_of(variant, entry), _number(variant, entry)
+    if not variant.active and number == 0:
+        decision, forgotten = asleep(variant)
+        return replace(decision, message=f"{decision.message}; {cause}"), forgotten
+    source = Source.CURRENT_REPLICAS if previous is None else Source.PREVIOUS_DESIRED
+    words = f"{cause}; keeping {number} ({source.value})"
+    since = variant.settling_since if entry is None else entry.settling_since
+    metrics = MetricsVerdict(available=False, reason="MetricsUnavailable", message=cause)
+    decision = in_one_step(variant, Step("hold", words, number, number), Reason.MODEL_FAILED, metrics)
+    coverage = Coverage(0, variant.ready_replicas)
+    return replace(decision, previous=previous, source=source, coverage=coverage, settling_since=since), entry
 
 
 def _number(variant: Variant, entry: VariantMemory | None) -> int:

@@ -11,7 +11,7 @@ model, its Ready replicas, GPUs and quotas where WVA counts GPUs, thresholds and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -21,7 +21,7 @@ from msgspec import Struct
 from wva.decide.pipeline import conclude
 from wva.model.decision import Decision
 from wva.model.inventory import NVIDIA_GPU, GpuQuota, Inventory
-from wva.model.memory import Memory
+from wva.model.memory import DemandMemory, Memory
 from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sample, SampleState
 from wva.model.optimizers import Analyzer
 from wva.model.policy import (
@@ -173,32 +173,9 @@ def search(situation: Situation, key: VariantKey) -> Search:
     if decision is None:
         return Search()
     # Where models do not share GPUs, this model is tried alone, unless the engine then decides otherwise.
-    alone = situation
-    if not situation.policy.counts_gpus:
-        model, snapshot, memory = decision.model, situation.snapshot, situation.memory
-        variants = tuple([variant for variant in snapshot.variants if variant.model == model])
-        keys = {variant.key for variant in variants}
-        alone = replace(
-            situation,
-            snapshot=replace(
-                snapshot,
-                variants=variants,
-                replicas=tuple([replica for replica in snapshot.replicas if replica.variant in keys]),
-                queues=tuple([queue for queue in snapshot.queues if queue.model == model]),
-                request_counts=tuple([counts for counts in snapshot.request_counts if counts.model == model]),
-                unread=tuple([entry for entry in snapshot.unread if entry.model == model]),
-            ),
-            memory=replace(
-                memory,
-                variants=tuple([entry for entry in memory.variants if entry.key in keys]),
-                models=tuple([entry for entry in memory.models if entry.key == model]),
-                demand=tuple([entry for entry in memory.demand if entry.key == model]),
-                foreseen=tuple([entry for entry in memory.foreseen if entry.key == model]),
-                failing=tuple([failing for failing in memory.failing if failing == model]),
-            ),
-        )
-        if alone.decide(key) != decision:
-            alone = situation
+    alone = situation if situation.policy.counts_gpus else _restricted(situation, decision.model)
+    if alone is not situation and alone.decide(key) != decision:
+        alone = situation
     found, in_vain = [], []
     for ladder in ladders(situation, key):
         later, passed = alone, 0.0
@@ -274,52 +251,37 @@ def changed(situation: Situation, key: VariantKey, change: Change) -> Situation:
     own = situation.variant(key)
     if own is None:
         return situation
-    if change.input is not Input.TIME:
-        return _CHANGES[change.input](situation, own, change)
-    # In each cycle nothing changes but the time: the same pods, the same load, samples as old as now. Requests of the
-    # retention period are those of now, because a recording does not say when each of them came.
-    seconds = situation.interval_seconds
-    for _ in range(round(change.amount / seconds)):
-        snapshot = situation.snapshot
-        memory = conclude(snapshot, situation.memory, situation.policy, situation.now).memory
-        counted = {
-            pod.name: pod.counters for entry in situation.memory.demand for each in entry.variants for pod in each.pods
-        }
-        replicas = []
-        for replica in snapshot.replicas:
-            engine, counters = replica.engine, replica.counters
-            if engine is not None:
-                engine = EngineSignals(*[_later(getattr(engine, name), seconds) for name in engine.__struct_fields__])
-            if counters is not None:
-                before = counted.get(replica.pod)
-                since = before.at if before is not None else replica.ready_since
-                passed = 0.0 if since is None else counters.at - since
-                factor = 1.0 + (seconds / passed if passed > 0.0 else 0.0)
-                counters = replace(_advanced(counters, before, factor), at=counters.at + seconds)
-            replicas.append(
-                replace(
-                    replica,
-                    kv_usage=_later(replica.kv_usage, seconds),
-                    queue_length=_later(replica.queue_length, seconds),
-                    engine=engine,
-                    counters=counters,
-                )
-            )
-        queues = [
-            replace(queue, size=_later(queue.size, seconds), size_bytes=_later(queue.size_bytes, seconds))
-            for queue in snapshot.queues
-        ]
-        counts = [
-            replace(each, covered_seconds=min(each.retention_seconds, each.covered_seconds + seconds))
-            for each in snapshot.request_counts
-        ]
-        situation = replace(
-            situation,
-            snapshot=replace(snapshot, replicas=tuple(replicas), queues=tuple(queues), request_counts=tuple(counts)),
-            memory=memory,
-            now=situation.now + seconds,
-        )
-    return situation
+    if change.input is Input.TIME:
+        for _ in range(round(change.amount / situation.interval_seconds)):
+            situation = _a_cycle_later(situation)
+        return situation
+    return _CHANGES[change.input](situation, own, change)
+
+
+def _restricted(situation: Situation, model: ModelKey) -> Situation:
+    """Return the situation with one model alone."""
+    snapshot, memory = situation.snapshot, situation.memory
+    variants = tuple([variant for variant in snapshot.variants if variant.model == model])
+    keys = {variant.key for variant in variants}
+    return replace(
+        situation,
+        snapshot=replace(
+            snapshot,
+            variants=variants,
+            replicas=tuple([replica for replica in snapshot.replicas if replica.variant in keys]),
+            queues=tuple([queue for queue in snapshot.queues if queue.model == model]),
+            request_counts=tuple([counts for counts in snapshot.request_counts if counts.model == model]),
+            unread=tuple([entry for entry in snapshot.unread if entry.model == model]),
+        ),
+        memory=replace(
+            memory,
+            variants=tuple([entry for entry in memory.variants if entry.key in keys]),
+            models=tuple([entry for entry in memory.models if entry.key == model]),
+            demand=tuple([entry for entry in memory.demand if entry.key == model]),
+            foreseen=tuple([entry for entry in memory.foreseen if entry.key == model]),
+            failing=tuple([failing for failing in memory.failing if failing == model]),
+        ),
+    )
 
 
 def _relative(
@@ -353,8 +315,7 @@ def _with_load(situation: Situation, own: Variant, change: Change) -> Situation:
     """
     factor, snapshot = 1.0 + change.amount, situation.snapshot
     keys = {variant.key for variant in snapshot.variants if variant.model == own.model}
-    entries = [entry for entry in situation.memory.demand if entry.key == own.model]
-    counted = {pod.name: pod.counters for entry in entries for each in entry.variants for pod in each.pods}
+    counted = _last_counters(entry for entry in situation.memory.demand if entry.key == own.model)
     replicas = []
     for replica in snapshot.replicas:
         more = replica
@@ -404,6 +365,11 @@ def _times(sample: Sample, factor: float, most: float | None = None) -> Sample:
     value = sample.value * factor
     # A value beyond the border is a fault, which more load does not mend.
     return replace(sample, value=value if most is None or sample.value > most else min(most, value))
+
+
+def _last_counters(entries: Iterable[DemandMemory]) -> Mapping[str, EngineCounters]:
+    """Return the counters that the last cycle remembered of the pods of some models, by pod."""
+    return {pod.name: pod.counters for entry in entries for variant in entry.variants for pod in variant.pods}
 
 
 def _advanced(counters: EngineCounters | None, before: EngineCounters | None, factor: float) -> EngineCounters | None:
@@ -557,6 +523,50 @@ def _with_variant(situation: Situation, key: VariantKey, **changes: Any) -> Situ
         replace(variant, **changes) if variant.key == key else variant for variant in situation.snapshot.variants
     ]
     return replace(situation, snapshot=replace(situation.snapshot, variants=tuple(variants)))
+
+
+def _a_cycle_later(situation: Situation) -> Situation:
+    """Return the next cycle if nothing changes but the time: the same pods, the same load, samples as old as now.
+
+    Requests of the retention period are those of now, because a recording does not say when each of them came.
+    """
+    snapshot, seconds = situation.snapshot, situation.interval_seconds
+    memory = conclude(snapshot, situation.memory, situation.policy, situation.now).memory
+    counted = _last_counters(situation.memory.demand)
+    replicas = []
+    for replica in snapshot.replicas:
+        engine, counters = replica.engine, replica.counters
+        if engine is not None:
+            engine = EngineSignals(*[_later(getattr(engine, name), seconds) for name in engine.__struct_fields__])
+        if counters is not None:
+            before = counted.get(replica.pod)
+            since = before.at if before is not None else replica.ready_since
+            passed = 0.0 if since is None else counters.at - since
+            factor = 1.0 + (seconds / passed if passed > 0.0 else 0.0)
+            counters = replace(_advanced(counters, before, factor), at=counters.at + seconds)
+        replicas.append(
+            replace(
+                replica,
+                kv_usage=_later(replica.kv_usage, seconds),
+                queue_length=_later(replica.queue_length, seconds),
+                engine=engine,
+                counters=counters,
+            )
+        )
+    queues = [
+        replace(queue, size=_later(queue.size, seconds), size_bytes=_later(queue.size_bytes, seconds))
+        for queue in snapshot.queues
+    ]
+    counts = [
+        replace(each, covered_seconds=min(each.retention_seconds, each.covered_seconds + seconds))
+        for each in snapshot.request_counts
+    ]
+    return replace(
+        situation,
+        snapshot=replace(snapshot, replicas=tuple(replicas), queues=tuple(queues), request_counts=tuple(counts)),
+        memory=memory,
+        now=situation.now + seconds,
+    )
 
 
 def _later(sample: Sample, seconds: float) -> Sample:

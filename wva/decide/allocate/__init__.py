@@ -134,18 +134,7 @@ class _Fleet:
         while exceeded := {name for name, gpus in self._left().items() if gpus < 0} - self._active:
             self._active, effort = self._active | exceeded, self._policy.effort
             granted = dict(granted)
-            # Groups of active limits, each with the models that share them directly or through other models
-            groups: list[tuple[set[str], list[int]]] = []
-            for at, model in enumerate(self._models):
-                lines = [line for line in model.lines if line.high > line.base and self._active & set(line.limits)]
-                if lines:
-                    names = {name for line in map(self._capped, lines) if line.high > line.base for name in line.limits}
-                    joined = [group for group in groups if not names.isdisjoint(group[0])]
-                    groups = [group for group in groups if names.isdisjoint(group[0])]
-                    names = (names & self._active).union(*(group[0] for group in joined))
-                    groups.append((names, sorted([at, *(place for group in joined for place in group[1])])))
-            for names, members in groups:
-                models = [self._models[at] for at in members]
+            for names, models in self._groups():
                 # Two thirds of the effort go to sharing the GPUs, the rest to finding the lowest price.
                 shared = effort * 2 // 3
                 places = {name: at for at, name in enumerate(sorted(names))}
@@ -190,6 +179,19 @@ class _Fleet:
                     for name in line.limits:
                         left[name] = left.get(name, 0) - (number - line.base) * line.gpus
         return left
+
+    def _groups(self) -> list[tuple[set[str], list[_Model]]]:
+        """Return groups of active limits, each with the models that share them directly or through other models."""
+        groups: list[tuple[set[str], list[int]]] = []
+        for at, model in enumerate(self._models):
+            lines = [line for line in model.lines if line.high > line.base and self._active & set(line.limits)]
+            if lines:
+                names = {name for line in map(self._capped, lines) if line.high > line.base for name in line.limits}
+                joined = [group for group in groups if not names.isdisjoint(group[0])]
+                groups = [group for group in groups if names.isdisjoint(group[0])]
+                names = (names & self._active).union(*(group[0] for group in joined))
+                groups.append((names, sorted([at, *(place for group in joined for place in group[1])])))
+        return [(names, [self._models[at] for at in places]) for names, places in groups]
 
     def _capped(self, line: Line) -> Line:
         """Return a line whose numbers take at most the GPUs that are free."""

@@ -149,9 +149,28 @@ def engine_of(
     sequences = _USUAL_SEQUENCES if parameters is None else min(_MOST, max(1.0, float(parameters.max_num_seqs)))
     step_tokens = _USUAL_STEP_TOKENS if parameters is None else float(parameters.max_num_batched_tokens)
     prompt, answer, held = max(sizes[0], 1.0), max(sizes[1], 1.0), max(sizes[2], 1.0)
-    # The four numbers of a step that are most likely after the data. One below a tenth of its prior is set to this
-    # tenth. The prior follows from ``base``, so it is found in two rounds.
-    base, cache = 0.9 * fit.shortest, kv_tokens or _USUAL_CACHE
+    base, per_sequence, per_token, per_prompt = _most_likely(fit, kv_tokens or _USUAL_CACHE)
+    slope, prefill = per_sequence + per_token * held, per_prompt * prompt
+    by_cache = _FULL * kv_tokens / held if kv_tokens else inf
+    most = max(1.0, min(sequences, by_cache))
+    limit = "KV cache" if by_cache < sequences else "sequences"
+    steps = max(1.0, prompt / (step_tokens if step_tokens > 0.0 else _USUAL_STEP_TOKENS))
+    by_target = (max(BETWEEN_TOKENS, 2.5 * base) - base) / (slope + prefill / answer)
+    if by_target < most:
+        limit = "time between tokens"
+    allowed = max(0.5, min(most, by_target))
+    engine = EngineModel(base, slope, prefill, answer, steps, most, allowed, limit)
+    by_prompts = engine.batch_by_prompts(variability)
+    return replace(engine, allowed=by_prompts, limit="time to first token") if by_prompts < allowed else engine
+
+
+def _most_likely(fit: Fit, cache: float) -> tuple[float, ...]:
+    """Return the four numbers of a step that are most likely after the data, for a KV cache of so many tokens.
+
+    A number below a tenth of its prior is set to this tenth. The prior follows from ``base``, so it is found in two
+    rounds.
+    """
+    base = 0.9 * fit.shortest
     values: tuple[float, ...] = ()
     for _ in range(2):
         prior = (base, base * _SEQUENCE_OF_BASE, base * _CACHE_OF_BASE / cache, base * _PROMPT_OF_BASE)
@@ -179,20 +198,7 @@ def engine_of(
                 reduced.append(free)
             values = _solved(reduced)
         base = max(0.3 * fit.shortest, min(fit.shortest, values[0]))
-    base, per_sequence, per_token, per_prompt = values
-    # A replica for requests of these sizes
-    slope, prefill = per_sequence + per_token * held, per_prompt * prompt
-    by_cache = _FULL * kv_tokens / held if kv_tokens else inf
-    most = max(1.0, min(sequences, by_cache))
-    limit = "KV cache" if by_cache < sequences else "sequences"
-    steps = max(1.0, prompt / (step_tokens if step_tokens > 0.0 else _USUAL_STEP_TOKENS))
-    by_target = (max(BETWEEN_TOKENS, 2.5 * base) - base) / (slope + prefill / answer)
-    if by_target < most:
-        limit = "time between tokens"
-    allowed = max(0.5, min(most, by_target))
-    engine = EngineModel(base, slope, prefill, answer, steps, most, allowed, limit)
-    by_prompts = engine.batch_by_prompts(variability)
-    return replace(engine, allowed=by_prompts, limit="time to first token") if by_prompts < allowed else engine
+    return values
 
 
 def _solved(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
