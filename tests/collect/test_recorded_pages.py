@@ -1,0 +1,176 @@
+"""What WVA reads of a real vLLM 0.32.0, from recorded pages, through the queries and the code of a cycle."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.collect.doubles import NOW
+from tests.golden.pages import vllm_page, vllm_pages
+from wva.collect.queries import ENGINE_COUNTERS, ENGINE_SIGNALS, ESSENTIAL_QUERIES, engine_counters, engine_signals
+from wva.collect.queries import in_progress as in_progress_query
+from wva.collect.request_counts import request_query
+from wva.collect.retention import window_of
+from wva.collect.snapshot import Collector
+from wva.model.metrics import EngineCounters, SampleState
+from wva.prometheus.client import PrometheusClient
+from wva.prometheus.settings import PrometheusSettings
+from wva.sim.prometheus import InProcess, ScrapeTarget
+from wva.sim.prometheus.server import EmbeddedPrometheus
+
+MODEL = "tiny/llama"
+RETENTION = 600
+TEXTS = [
+    *(make(["ns"]).text for make in ESSENTIAL_QUERIES.values()),
+    engine_signals(["ns"]).text,
+    engine_counters(["ns"]).text,
+    in_progress_query(["ns"]).text,
+    request_query(["ns"], window_of(RETENTION)).text,
+]
+FORMER = {
+    "vllm:prefix_cache_hits",
+    "vllm:prefix_cache_queries",
+    "vllm:time_per_output_token_seconds_sum",
+    "vllm:time_per_output_token_seconds_count",
+}
+"""Names that older versions of vLLM have, or have beside the present ones."""
+AT = NOW - 5
+COUNTED = {
+    "idle": EngineCounters(AT, 0, 0, 0, 0, 0, 0, 0, 0),
+    "under-load": EngineCounters(AT, 25, 0, 5992, 34, 485, 25, 92.29454171499992, 466),
+    "after-24-requests": EngineCounters(AT, 25, 0, 1447, 25, 485, 25, 87.963734295, 460),
+    "after-3-preemptions": EngineCounters(AT, 49, 0, 13_567, 49, 1445, 49, 128.3967659720015, 1396),
+    "after-10-aborts": EngineCounters(AT, 49, 0, 14_167, 59, 1445, 49, 137.1778452919998, 1457),
+    "pod1-at-15rps": EngineCounters(AT, 637, 0, 65_595, 657, 24_340, 637, 947.3708267560082, 24_013),
+    "pod2-at-15rps": EngineCounters(AT, 725, 0, 44_040, 734, 29_000, 725, 344.11633598100025, 28_443),
+    "after-restart-idle": EngineCounters(AT, 0, 0, 0, 0, 0, 0, 0, 0),
+    "after-admission-rejections": EngineCounters(AT, 828, 0, 49_680, 828, 33_120, 828, 133.80285061499308, 32_292),
+}
+"""The counters of each page, read from it by eye."""
+GAUGES = {
+    "under-load": (37 / 63, 10, 14),  # blocks in use of those that can be, requests that run and that wait
+    "pod1-at-15rps": (10 / 63, 10, 0),
+    "pod2-at-15rps": (9 / 63, 9, 0),
+}
+QUIET = (0.0, 0.0, 0.0)
+
+
+@pytest.fixture
+async def world(cluster, clock, instruments):
+    """Return (embedded Prometheus, function that collects what an analyzer asks for)."""
+    async with EmbeddedPrometheus(now=lambda: NOW) as prometheus:
+        settings = PrometheusSettings(prometheus.url, allow_http=True)
+        async with PrometheusClient(settings, clock=clock, instruments=instruments) as client:
+
+            async def collect(query=ENGINE_COUNTERS):
+                collector = Collector(
+                    cluster.stores,
+                    prometheus=client,
+                    instruments=instruments,
+                    counters_of=lambda _: query == ENGINE_COUNTERS,
+                    engines_of=lambda _: query == ENGINE_SIGNALS,
+                    retention_of=lambda _: RETENTION,
+                )
+                snapshot = await collector.collect(NOW)
+                assert snapshot.failures == ()
+                return snapshot
+
+            yield prometheus, collect
+
+
+async def scrape(prometheus, pages, *, at=AT):
+    """Scrape a page of each pod at a time."""
+    for pod, page in pages.items():
+        target = ScrapeTarget(InProcess(lambda page=page: vllm_page(page)), {"namespace": "ns", "pod": pod})
+        prometheus.scraper.add(target)
+    await prometheus.scraper.scrape(at)
+
+
+def names(text):
+    """Return the metrics that a query names, those of its regular expressions included."""
+    return {
+        name + end
+        for name, ends in re.findall(r"(vllm:\w+)(?:\(\?:([\w|]+)\))?", text)
+        for end in (ends.split("|") if ends else [""])
+    }
+
+
+def test_every_metric_that_a_query_names_is_on_the_pages():
+    """Each page has every family that WVA reads, apart from the names that vLLM had before."""
+    named = set().union(*map(names, TEXTS))
+    for page in map(vllm_page, vllm_pages()):
+        assert named - set(re.findall(r"^(vllm:\w+)", page, re.MULTILINE)) == FORMER
+
+
+def test_every_label_by_which_a_query_groups_is_on_the_pages():
+    """Each page has every label of an engine that WVA reads; Prometheus adds those of the pod."""
+    lists = re.findall(r"by \(([^)]*)\)", engine_signals(["ns"]).text + engine_counters(["ns"]).text)
+    grouped = {label for each in lists for label in each.split(", ")} - {"namespace", "pod"}
+    for page in map(vllm_page, vllm_pages()):
+        assert grouped <= set(re.findall(r'(\w+)="', page))
+
+
+def test_every_page_is_read():
+    """No recorded page is left out of these tests."""
+    assert sorted(COUNTED) == vllm_pages()
+
+
+@pytest.mark.parametrize("page", sorted(COUNTED))
+async def test_the_counters_are_those_of_the_page(cluster, world, page):
+    """Counters, gauges and the size of the KV cache are what the page says, with the time of its scrape."""
+    prometheus, collect = world
+    cluster.variant(model_id=MODEL)
+    await scrape(prometheus, {"va-0": page})
+    (replica,) = (await collect()).replicas
+    assert (replica.counters, replica.counters_detail) == (COUNTED[page], "")
+    usage, running, waiting = GAUGES.get(page, QUIET)
+    engine = replica.engine
+    found = [engine.kv_usage, engine.running, engine.waiting, replica.kv_usage, replica.queue_length]
+    assert [sample.fresh_value for sample in found] == pytest.approx([usage, running, waiting, usage, waiting])
+    assert {sample.timestamp for sample in found} == {AT}
+    assert engine.kv_capacity_tokens.fresh_value == 8192
+
+
+async def test_two_pods_are_read_side_by_side(cluster, world):
+    """Each pod has its own counters, and the model the sum of what is in progress."""
+    prometheus, collect = world
+    cluster.variant(model_id=MODEL, pods=2)
+    await scrape(prometheus, {"va-0": "pod1-at-15rps", "va-1": "pod2-at-15rps"})
+    snapshot = await collect()
+    assert [replica.counters for replica in snapshot.replicas] == [COUNTED["pod1-at-15rps"], COUNTED["pod2-at-15rps"]]
+    (counts,) = snapshot.request_counts
+    assert (counts.finished, counts.in_progress, counts.detail) == (637 + 725, 10 + 9, "")
+
+
+async def test_requests_that_wait_are_in_progress(cluster, world):
+    """The reasons for which requests wait are series of their own, and do not count a second time."""
+    prometheus, collect = world
+    cluster.variant(model_id=MODEL)
+    await scrape(prometheus, {"va-0": "under-load"})
+    (counts,) = (await collect()).request_counts
+    assert counts.in_progress == 10 + 14
+
+
+async def test_means_are_those_of_the_requests_between_two_pages(cluster, world):
+    """Between the idle page and the one after 25 requests, every mean is that of these requests."""
+    prometheus, collect = world
+    cluster.variant(model_id=MODEL)
+    for age in (65, 50, 35, 20):
+        await scrape(prometheus, {"va-0": "idle"}, at=NOW - age)
+    await scrape(prometheus, {"va-0": "after-24-requests"})
+    (replica,) = (await collect(ENGINE_SIGNALS)).replicas
+    expected = {
+        "input_tokens": 1447 / 25,
+        "output_tokens": 485 / 25,
+        "prefix_hit_rate": 0.0,
+        "time_to_first_token": 14.454739093780518 / 25,
+        "inter_token_latency": 87.963734295 / 460,
+        "success_rate": 25 / 60,
+    }
+    samples = {name: getattr(replica.engine, name) for name in expected}
+    assert {sample.state for sample in samples.values()} == {SampleState.FRESH}
+    # The rate goes on for half an interval after the last scrape.
+    assert {name: sample.value for name, sample in samples.items()} == pytest.approx(expected, rel=0.15)
+    del expected["success_rate"], samples["success_rate"]
+    assert {name: sample.value for name, sample in samples.items()} == pytest.approx(expected)
