@@ -10,15 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wva.collect.queries import (
+    ANALYZER_QUERIES,
     ESSENTIAL_QUERIES,
     MAX_NAMESPACES_PER_CHUNK,
     MAX_PODS_PER_CHUNK,
     Query,
     chunks,
+    in_progress,
     quote,
     regex_literal,
     validate_namespace,
 )
+from wva.collect.request_counts import request_query
+from wva.collect.retention import window_of
 from wva.sim.prometheus.promql import EvaluationTime, evaluate, parse
 from wva.sim.prometheus.tsdb import Tsdb
 
@@ -173,3 +177,17 @@ def test_chunks_hold_as_many_pods_as_an_answer_has_room_for(pods):
         assert count <= MAX_PODS_PER_CHUNK or sum(pods[each] > 0 for each in chunk) == 1
     for chunk, count, after in zip(made, counts, made[1:], strict=False):
         assert len(chunk) == MAX_NAMESPACES_PER_CHUNK or count + pods[after[0]] > MAX_PODS_PER_CHUNK
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *ESSENTIAL_QUERIES.values(),
+        *ANALYZER_QUERIES.values(),
+        in_progress,
+        lambda namespaces: request_query(namespaces, window_of(600.0)),
+    ],
+)
+def test_no_query_matches_names_of_metrics_by_a_pattern(make):
+    """Some stores allow only one exact name, written in front of the braces."""
+    assert "__name__" not in make(["llm"]).text
