@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.decide.allocate.cases import alone, limits, missing, numbers, offer, want
-from wva.decide.allocate import AllocationPolicy, allocate
+from tests.decide.allocate.cases import alone, limits, missing, numbers, offer, on, stock, want
+from wva.decide.allocate import UNLIMITED, AllocationPolicy, Stock, allocate
 
 LARGEST = 2**31 - 1
 
@@ -125,6 +125,19 @@ class TestBounds:
         """The cheapest variant that is full lacks five replicas."""
         plan = allocate([want("m", 15, offer("a", ceiling=10, ceiling_origin="HPA ns/a"))])
         assert (numbers(plan), limits(plan), missing(plan)) == ({"a": 10}, {"a": ("HPA ns/a", 5)}, {"m": 5})
+
+    @pytest.mark.parametrize("most", [0, None])
+    @pytest.mark.parametrize("capacity", [1.0, 1e15, 1e18])
+    def test_a_need_that_is_too_small_to_be_believed_is_none(self, capacity, most):
+        """A quotient of it would be rounded to 0: the plan would lack capacity, and name a limit of no replica."""
+        small = want("m", 2.2e-309, on("nothing", "a", 0.0, capacity, ceiling=most))
+        for free in (UNLIMITED, Stock(), stock()):
+            plan = allocate([small], free)
+            assert (numbers(plan), limits(plan), missing(plan)) == ({"a": 0}, {}, {})
+
+    def test_the_smallest_need_gets_a_replica(self):
+        """Even of the largest capacity."""
+        assert alone(1e-300, offer("a", capacity=1e18)) == {"a": 1}
 
     def test_a_ceiling_that_keeps_nothing_away_is_not_named(self):
         """The sibling covers the rest of the need."""

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from wva.decide.allocate.records import UNLIMITED, AllocationPolicy, Offer, Plan, SharingRule, Stock, Want
 from wva.decide.allocate.search import ROUNDING, Joint, Line, Numbers, Part, Scarce, direct, lines_of, spread
 from wva.decide.allocate.sharing import Claim, Room
-from wva.decide.amounts import AMPLE, rounded_up
+from wva.decide.amounts import rounded_up
 from wva.model.decision import Limit
 from wva.model.variant import VariantKey
 
@@ -61,7 +61,7 @@ class _Model:
         self.want, self.gap = want, 0.0
         self.offers = sorted(want.offers, key=lambda offer: offer.key) if len(want.offers) > 1 else want.offers
         self.lines = lines_of(self.offers, move_share, frozen=frozen)
-        need = min(want.need, AMPLE)
+        need = want.believed
         if math.isnan(want.need):
             need = sum(offer.bounded(offer.present) * offer.capacity for offer in self.offers if not offer.pinned)
         if want.keeps_one and self.lines and not any(offer.pinned and offer.present > 0 for offer in self.offers):
@@ -88,7 +88,7 @@ class _Model:
 
     def lack(self, numbers: Mapping[VariantKey, int]) -> float:
         """Return the part of the need that numbers do not cover. Variants of unknown capacity cover nothing."""
-        need = min(self.want.need, AMPLE)
+        need = self.want.believed
         if not need > 0:
             return 0.0
         lack = need - sum([numbers[offer.key] * offer.capacity for offer in self.offers if not offer.pinned])

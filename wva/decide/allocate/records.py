@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from wva.decide.amounts import AMPLE
 from wva.model.decision import LIMITER, Limit
 from wva.model.inventory import NVIDIA_GPU, GpuQuota, Inventory, UnknownInventory
 from wva.model.service import LOWEST_PRIORITY
@@ -22,6 +23,8 @@ from wva.numbers import MAX_REPLICAS
 LARGEST: Final = 1e18
 """The largest capacity and price that WVA believes. Results of arithmetic with a few such numbers are finite."""
 _SMALLEST: Final = 1e-15
+_LEAST_NEED: Final = 1e-300
+"""A smaller need is none: divided by a capacity it could be rounded to 0, and would be a lack of no replica."""
 
 UNKNOWN_STOCK: Final = f"{LIMITER} inventory"
 """Name of the limit while the number of GPUs is not known: nothing is free under it."""
@@ -69,6 +72,11 @@ class Want(Struct, frozen=True, gc=False):
     priority: int = LOWEST_PRIORITY  # of its service class, 1 the highest
     weight: float = 1.0  # within a priority the largest is first; with ``SharingRule.SCORE`` it multiplies the lack
     keeps_one: bool = False  # a replica stays even without a need
+
+    @property
+    def believed(self) -> float:
+        """The need as far as WVA believes it: 0 if it is too small, at most ``AMPLE``; NaN stays."""
+        return 0.0 if self.need < _LEAST_NEED else min(self.need, AMPLE)
 
 
 class SharingRule(StrEnum):
