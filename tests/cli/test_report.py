@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-import time
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import pytest
 
 from tests.builders import policy, replica, variant
 from tests.cli.conftest import closed_port
+from wva.cli import report as command
 from wva.decide.pipeline import conclude
 from wva.model.memory import Memory
 from wva.model.snapshot import Snapshot
@@ -118,10 +120,18 @@ def test_the_page_stands_alone(wva, folder, tmp_path):
     assert "Late requests, no estimate" in page.text
 
 
-async def test_prometheus_is_asked(run):
+async def test_prometheus_is_asked(wva, monkeypatch):
     """The token comes from the environment; days without samples are told."""
-    now = time.time()
-    async with EmbeddedPrometheus(now=time.time, retention_seconds=86400 * 3, token="sesame") as prometheus:
+
+    async def run(*words, **environment):
+        with monkeypatch.context() as own:
+            for name, value in environment.items():
+                own.setenv(name, value)
+            return await asyncio.to_thread(wva, *words)
+
+    now = NOON
+    monkeypatch.setattr(command, "time", SimpleNamespace(time=lambda: now))
+    async with EmbeddedPrometheus(now=lambda: now, retention_seconds=86400 * 3, token="sesame") as prometheus:
         for name, fleets in (("hours", [""]), ("gpu_hours", ["real", "shadow"]), ("cost", ["real", "shadow"])):
             for fleet in fleets:
                 labels = {"__name__": f"wva_shadow_{name}_total", "instance": "i", "variant_name": "a"}
