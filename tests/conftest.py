@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import gc
 import os
+import secrets
 import sys
 import tempfile
 from collections.abc import Generator
@@ -26,12 +27,14 @@ os.environ["SSL_CERT_FILE"] = os.devnull
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """A test must not fail because the machine is busy."""
 
-settings.register_profile("default", ANY_SPEED)
-settings.register_profile("nightly", ANY_SPEED, max_examples=10_000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
-
-
 NIGHTLY = "nightly"
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
+
+settings.register_profile("default", ANY_SPEED, derandomize=True)
+"""Every run draws the same examples, so that a change fails for everybody or for nobody."""
+settings.register_profile(NIGHTLY, ANY_SPEED, derandomize=False, max_examples=10_000)
+settings.load_profile(PROFILE)
+
 _NIGHTLY_SECONDS = 7200
 _TESTS_OF_DECISIONS = (Path(__file__).parent / "decide", Path(__file__).parent / "golden")
 
@@ -67,7 +70,7 @@ def pytest_runtest_teardown() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give nightly tests more time, because they have a hundred times as many examples."""
-    if os.environ.get("HYPOTHESIS_PROFILE") == NIGHTLY:
+    if PROFILE == NIGHTLY:
         for item in items:
             item.add_marker(pytest.mark.timeout(_NIGHTLY_SECONDS))
 
@@ -88,6 +91,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_configure() -> None:
-    """Prevent a leak: looptime asks for an event loop even before sync tests, and would create one."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the seed of a nightly run, which hypothesis and the processes of xdist take from the options.
+
+    And prevent a leak: looptime asks for an event loop even before sync tests, and would create one.
+    """
+    if PROFILE == NIGHTLY and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(secrets.randbelow(2**32))
     asyncio.set_event_loop(None)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say which examples this run draws."""
+    seed = config.option.hypothesis_seed
+    return f"hypothesis: profile {PROFILE}, {f'--hypothesis-seed={seed}' if seed else 'the same examples in every run'}"

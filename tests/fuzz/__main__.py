@@ -1,4 +1,4 @@
-"""Fuzzing that follows coverage: ``python -m tests.fuzz [TARGET ...] [--seconds 60] [--parallel 2]``.
+"""Fuzzing that follows coverage: ``python -m tests.fuzz [TARGET ...] [--seconds 60] [--parallel 2] [--seed N]``.
 
 Each target runs in its own process and keeps the inputs that reach new code in ``build/fuzz/TARGET`` for the next run.
 The end of the output names an input that fails; put it into ``tests/fuzz/corpus/TARGET`` with the change that mends it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import secrets
 import subprocess
 import sys
 import time
@@ -49,19 +50,19 @@ def fuzz(name, options, seconds):
     return runs, f"{end}\nfuzz: {name} failed with status {code}, input: {', '.join(failing) or 'none was kept'}"
 
 
-def run(names, seconds, parallel):
-    """Fuzz some targets side by side; return the exit code."""
+def run(names, seconds, parallel, seed):
+    """Fuzz some targets side by side; return the exit code. With the same seed and inputs they try the same first."""
     started = time.monotonic()
+    options = [f"-max_total_time={seconds}", f"-seed={seed}"]
     with ThreadPoolExecutor(parallel) as pool:
-        results = dict(
-            zip(names, pool.map(lambda name: fuzz(name, [f"-max_total_time={seconds}"], seconds), names), strict=True)
-        )
+        results = dict(zip(names, pool.map(lambda name: fuzz(name, options, seconds), names), strict=True))
     for name, (runs, failure) in results.items():
         sys.stdout.write(f"{failure}\n" if failure else f"{name}: {runs:,} inputs\n")
     total, failed = sum(runs for runs, _ in results.values()), sum(bool(failure) for _, failure in results.values())
     took = time.monotonic() - started
     sys.stdout.write(
-        f"fuzz: {len(names)} targets, {seconds} s each, {total:,} inputs, {failed} failed in {took:.0f} s\n"
+        f"fuzz: {len(names)} targets, {seconds} s each, {total:,} inputs, {failed} failed in {took:.0f} s, "
+        f"--seed {seed}\n"
     )
     return 1 if failed else 0
 
@@ -81,6 +82,7 @@ def main():
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"default: all of {', '.join(TARGETS)}")
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--parallel", type=int, default=2, help="how many targets run side by side")
+    parser.add_argument("--seed", type=int, help="of the random changes (1 to 4294967295); default: any")
     parser.add_argument("--minimize", action="store_true", help="add what past runs have found to the corpora")
     arguments = parser.parse_args()
     names = arguments.targets or list(TARGETS)
@@ -93,7 +95,7 @@ def main():
         return 0 if os.environ.get("WVA_E2E_UNAVAILABLE") == "skip" else 1
     if arguments.minimize:
         return max(minimize(name) for name in names)
-    return run(names, arguments.seconds, arguments.parallel)
+    return run(names, arguments.seconds, arguments.parallel, arguments.seed or 1 + secrets.randbelow(2**32 - 1))
 
 
 if __name__ == "__main__":

@@ -28,10 +28,23 @@ def test_ci_repeats_the_last_line_and_no_line_of_tox(monkeypatch, capsys):
     """The pattern in ``.ci/run`` matches the runner's last line, not the lines of tox. Both start with "fuzz:"."""
     (pattern,) = re.findall(r"^grep -hE '(.*)' fuzz$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     monkeypatch.setattr("tests.fuzz.__main__.fuzz", lambda *_: (1_000, ""))
-    assert run(["texts", "gateway"], 60, 2) == 0
+    assert run(["texts", "gateway"], 60, 2, 7) == 0
     assert re.search(pattern, capsys.readouterr().out, re.MULTILINE)
     assert re.search(pattern, "fuzz: NOTHING WAS FUZZED: atheris is not there")
     assert not re.search(pattern, "fuzz: install_deps> python -I requirements/install.py")
+
+
+def test_the_seed_is_told_and_can_be_given(monkeypatch, capsys):
+    """Each run has its own seed, which the last line names; a run with this seed makes the same changes."""
+    given = []
+    monkeypatch.setattr("tests.fuzz.__main__.unavailable", lambda: "")
+    monkeypatch.setattr("tests.fuzz.__main__.fuzz", lambda _, options, __: (given.append(options[-1]), (1, ""))[1])
+    for words in ([], [], ["--seed", "7"]):
+        monkeypatch.setattr(sys, "argv", ["fuzz", "texts", *words])
+        assert main() == 0
+    told = [f"-seed={seed}" for seed in re.findall(r", --seed (\d+)$", capsys.readouterr().out, re.MULTILINE)]
+    assert told == given
+    assert (len(set(given)), given[-1]) == (3, "-seed=7")
 
 
 def test_an_unknown_target_is_a_usage_error(monkeypatch, capsys):
