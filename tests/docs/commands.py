@@ -43,7 +43,10 @@ _SHOWN: Final = ("deploy", "charts", "docs")
 """The folders of the repository that commands read."""
 
 Kind = Literal["here", "cluster", "ci", "yours", "not run", "output", "event"]
-_TIMEOUT_SECONDS: Final = 400
+CPU_SECONDS: Final = 400
+"""A process of a command that computes for longer does not end; a busy machine changes nothing."""
+HANGING_SECONDS: Final = 3600
+"""A block that takes so long waits for something that does not come."""
 _FENCE: Final = re.compile(
     r"(?:^(?:<!-- (?P<mark>cluster|ci|yours|output) -->|\*Not run: (?P<reason>[^*]+)\.\*)\n{1,2})?"
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$"
@@ -159,20 +162,22 @@ def run_page(
     return written
 
 
-def run(text: str, environment: Mapping[str, str], *, directory: Path, expected: str = "") -> str:
+def run(
+    text: str, environment: Mapping[str, str], *, directory: Path, expected: str = "", cpu_seconds: int = CPU_SECONDS
+) -> str:
     """Run a block in a folder and return its standard output, which must contain the expected text.
 
-    Raises CommandFailedError.
+    Each process of the block may use so many seconds of CPU. Raises CommandFailedError.
     """
     done = subprocess.run(  # noqa: S603 - the repository's own pages
-        ["/bin/bash", "-euo", "pipefail", "-c", text],
+        ["/bin/bash", "-euo", "pipefail", "-c", f"ulimit -t {cpu_seconds}\n{text}"],
         cwd=directory,
         env=environment,
         capture_output=True,
         text=True,
         check=False,
         stdin=subprocess.DEVNULL,
-        timeout=_TIMEOUT_SECONDS,
+        timeout=HANGING_SECONDS,
     )
     if done.returncode:
         raise CommandFailedError(f"{text}\nexit code {done.returncode}\n{done.stdout}\n{done.stderr}")

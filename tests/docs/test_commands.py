@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.commands import (
+    HANGING_SECONDS,
     OWN_TEST,
     PAGES,
     ROOT,
@@ -33,6 +34,7 @@ def test_no_command_is_hidden(page):
     assert list(complaints((ROOT / page).read_text(encoding="utf-8"))) == []
 
 
+@pytest.mark.timeout(HANGING_SECONDS)
 @pytest.mark.parametrize("page", [page for page in PAGES if of_kind(page, "here")])
 def test_the_commands_of_a_page_run(page, tmp_path):
     """The commands of a page run from top to bottom in one folder, without cluster or configuration."""
@@ -76,6 +78,12 @@ def test_a_command_that_fails_is_found(tmp_path):
     """A block fails even if the failing command is not its last one."""
     with pytest.raises(CommandFailedError, match="exit code 1"):
         run("false\ntrue\n", dict(os.environ), directory=tmp_path)
+
+
+def test_a_command_that_never_ends_is_found(tmp_path):
+    """What counts is the CPU time of a process, also of one that a command has started."""
+    with pytest.raises(CommandFailedError, match="exit code 137"):
+        run("bash -c 'while :; do :; done'\ntrue\n", dict(os.environ), directory=tmp_path, cpu_seconds=1)
 
 
 def test_a_command_that_writes_something_else_is_found(tmp_path):
