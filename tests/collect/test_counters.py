@@ -17,6 +17,7 @@ GAUGES = {"kv_usage": "0.4", "waiting": "3", "running": "12"}
 COUNTERS = {
     "finished": "100",
     "aborted": "4",
+    "refused": "7",
     "prompt_tokens": "50000",
     "cached_tokens": "20000.5",
     "prompts": "110",
@@ -25,7 +26,7 @@ COUNTERS = {
     "gap_seconds": "300.25",
     "gaps": "10000",
 }
-FOUND = EngineCounters(NOW - 5, 100, 4, 29_999.5, 110, 9600, 96, 300.25, 10_000)
+FOUND = EngineCounters(NOW - 5, 100, 4, 29_999.5, 110, 9600, 96, 300.25, 10_000, 7)
 
 
 def build(cluster, prometheus, instruments, **settings):
@@ -106,11 +107,11 @@ async def test_one_that_cannot_be_true_spoils_all(prometheus, only, signal, valu
 
 @pytest.mark.parametrize("signal", [*COUNTERS, "running", "time"])
 async def test_no_data_is_not_zero(prometheus, only, signal):
-    """A missing counter makes all unusable; only aborted requests and cached tokens may be absent."""
+    """A missing counter makes all unusable; only aborted and refused requests and cached tokens may be absent."""
     put_counters(prometheus, without=(signal,))
     counters = (await only()).counters
-    if signal == "aborted":
-        assert counters.aborted == 0
+    if signal in {"aborted", "refused"}:
+        assert getattr(counters, signal) == 0
     elif signal == "cached_tokens":
         assert counters.prompt_tokens == 50_000
     else:

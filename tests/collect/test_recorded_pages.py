@@ -13,7 +13,12 @@ from wva.collect.queries import in_progress as in_progress_query
 from wva.collect.request_counts import request_query
 from wva.collect.retention import window_of
 from wva.collect.snapshot import Collector
+from wva.decide.measure.demand import observed
+from wva.decide.trust import believe
+from wva.model.memory import DemandMemory, Memory
 from wva.model.metrics import EngineCounters, SampleState
+from wva.model.policy import Policy
+from wva.model.variant import ModelKey
 from wva.prometheus.client import PrometheusClient
 from wva.prometheus.settings import PrometheusSettings
 from wva.sim.prometheus import InProcess, ScrapeTarget
@@ -45,7 +50,7 @@ COUNTED = {
     "pod1-at-15rps": EngineCounters(AT, 637, 0, 65_595, 657, 24_340, 637, 947.3708267560082, 24_013),
     "pod2-at-15rps": EngineCounters(AT, 725, 0, 44_040, 734, 29_000, 725, 344.11633598100025, 28_443),
     "after-restart-idle": EngineCounters(AT, 0, 0, 0, 0, 0, 0, 0, 0),
-    "after-admission-rejections": EngineCounters(AT, 828, 0, 49_680, 828, 33_120, 828, 133.80285061499308, 32_292),
+    "after-admission-rejections": EngineCounters(AT, 828, 0, 49_680, 828, 33_120, 828, 133.80285061499308, 32_292, 812),
 }
 """The counters of each page, read from it by eye."""
 GAUGES = {
@@ -63,7 +68,7 @@ async def world(cluster, clock, instruments):
         settings = PrometheusSettings(prometheus.url, allow_http=True)
         async with PrometheusClient(settings, clock=clock, instruments=instruments) as client:
 
-            async def collect(query=ENGINE_COUNTERS):
+            async def collect(query=ENGINE_COUNTERS, at=NOW):
                 collector = Collector(
                     cluster.stores,
                     prometheus=client,
@@ -72,7 +77,7 @@ async def world(cluster, clock, instruments):
                     engines_of=lambda _: query == ENGINE_SIGNALS,
                     retention_of=lambda _: RETENTION,
                 )
-                snapshot = await collector.collect(NOW)
+                snapshot = await collector.collect(at)
                 assert snapshot.failures == ()
                 return snapshot
 
@@ -174,3 +179,19 @@ async def test_means_are_those_of_the_requests_between_two_pages(cluster, world)
     assert {name: sample.value for name, sample in samples.items()} == pytest.approx(expected, rel=0.15)
     del expected["success_rate"], samples["success_rate"]
     assert {name: sample.value for name, sample in samples.items()} == pytest.approx(expected)
+
+
+async def test_refused_requests_have_arrived(cluster, world):
+    """Of the requests sent at 39.8 per second half were refused: the demand is what was sent, within 10 %."""
+    prometheus, collect = world
+    cluster.variant(model_id=MODEL)
+    memory, need = DemandMemory(ModelKey("ns", MODEL)), None
+    sent_for = (48 + 1592) / 39.8
+    for page, after in (("after-restart-idle", 0.0), ("after-admission-rejections", sent_for)):
+        await scrape(prometheus, {"va-0": page}, at=NOW - sent_for - 5 + after)
+        snapshot = await collect(at=NOW - sent_for + after)
+        (model,), _ = believe(snapshot, Memory(), Policy(), NOW - sent_for + after)
+        seen = observed(model, memory, NOW - sent_for + after)
+        memory, need = seen.after, seen.need
+    assert need.demand == pytest.approx(39.8, rel=0.1)
+    assert need.refused == pytest.approx(812 / sent_for)

@@ -29,7 +29,7 @@ from wva.api.core import is_namespace
 
 MAX_NAMESPACES_PER_CHUNK: Final = 100
 MAX_PODS_PER_CHUNK: Final = 4_000
-"""An answer with the counters of so many pods has 56,000 series and less than 16 MiB (``answers``)."""
+"""An answer with the counters of so many pods has 60,000 series and less than 16 MiB (``answers``)."""
 
 KV_CACHE_USAGE: Final = "kv_cache_usage"
 QUEUE_LENGTH: Final = "queue_length"
@@ -81,6 +81,7 @@ class CounterSignal(StrEnum):
     RUNNING = "running"
     FINISHED = "finished"
     ABORTED = "aborted"
+    REFUSED = "refused"
     PROMPT_TOKENS = "prompt_tokens"
     CACHED_TOKENS = "cached_tokens"
     PROMPTS = "prompts"
@@ -215,6 +216,7 @@ def engine_counters(namespaces: Sequence[str], pods: str = "") -> Query:
         **_gauges(matchers),
         CounterSignal.FINISHED: finished(""),
         CounterSignal.ABORTED: finished(',finished_reason="abort"'),
+        CounterSignal.REFUSED: _per_engine("sum", f"vllm:admission_rejections_total{matchers}", "reason"),
         CounterSignal.PROMPT_TOKENS: total("vllm:prompt_tokens_total"),
         CounterSignal.CACHED_TOKENS: total("vllm:prompt_tokens_cached_total", f"{hits}_total", hits),
         CounterSignal.PROMPTS: total("vllm:time_to_first_token_seconds_count"),

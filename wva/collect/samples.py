@@ -123,9 +123,9 @@ _SIGNALS: Final = {
 _COUNTERS: Final = tuple(
     signal for signal in CounterSignal if signal not in {CounterSignal.TIME, CounterSignal.CACHE_CONFIG, *GAUGES}
 )
-_NEVER_COUNTED: Final = frozenset({CounterSignal.ABORTED, CounterSignal.CACHED_TOKENS})
-"""Counters that an engine may lack, and that are 0 then: one of a finished reason that never occurred, and one of the
-prefix cache."""
+_NEVER_COUNTED: Final = frozenset({CounterSignal.ABORTED, CounterSignal.CACHED_TOKENS, CounterSignal.REFUSED})
+"""Counters that an engine may lack, and that are 0 then: one of a finished reason that never occurred, one of the
+prefix cache, and that of refused requests, which vLLM has since it can refuse any."""
 _COUNT: Final = Whole(1, 999_999_999)
 """The number of blocks, and of tokens in a block."""
 _MAX_ENGINES: Final = 1_000

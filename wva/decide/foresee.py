@@ -215,15 +215,17 @@ def foreseen(
     reserved, keep = max(early, foreseen, worth), max(likely, foreseen, worth)
     # 4 Backlog: the requests that will wait when the replicas under way serve (at least those that wait now), and those
     # that will wait when replicas that are ordered now serve. Replicas may get through more than they carry within
-    # targets; only demand beyond that piles up.
+    # targets; only demand beyond that piles up. What engines refuse does not wait. It counts in full, perhaps several
+    # times, so no more is added for a jump in it either.
     asked = [one.spec_replicas if one.status_desired is None else one.status_desired for one in variants]
     coming = through({variant.key: count for variant, count in zip(variants, asked, strict=True)})
     until = max(0.0, start - max(unready)) if unready else lead
-    first = max(0.0, need.backlog + (level.rate - serving) * min(until, _PATIENCE_SECONDS))
-    later = max(0.0, first + (level.rate - max(serving, coming)) * (lead - until))
+    let_in = level.rate - need.refused
+    first = max(0.0, need.backlog + (let_in - serving) * min(until, _PATIENCE_SECONDS))
+    later = max(0.0, first + (let_in - max(serving, coming)) * (lead - until))
     waiting = max(need.backlog, first)
     drain = max(_DRAIN_SHARE * lead, _SHORTEST_DRAIN_SECONDS)
-    present = foreseen + _JUMP_SHARE * level.jump + later / drain
+    present = foreseen + _JUMP_SHARE * max(0.0, level.jump - need.refused) + later / drain
     if early:
         present = max(present, early + need.backlog / drain)
     moving = need.unsettled or unready or coming > serving

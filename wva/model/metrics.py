@@ -90,7 +90,8 @@ class EngineCounters(Struct, frozen=True, gc=False):
     """What the engines of a pod have counted since they started, as of the pod's last scrape ``at``; sums over engines.
 
     ``finished`` are requests that ended for any reason that vLLM counts, ``aborted`` those of them with the reason
-    ``abort``. ``prompt_tokens`` were computed for ``prompts`` prompts, without tokens found in the prefix cache;
+    ``abort``. ``refused`` are requests that were not let in because too much waited already; no other counter has
+    them. ``prompt_tokens`` were computed for ``prompts`` prompts, without tokens found in the prefix cache;
     ``answer_tokens`` are those of ``answers`` finished requests. ``gap_seconds`` is the sum of the times between tokens
     of all answers, ``gaps`` their number. ``at`` is in seconds since the epoch.
 
@@ -110,6 +111,7 @@ class EngineCounters(Struct, frozen=True, gc=False):
     answers: float
     gap_seconds: float
     gaps: float
+    refused: float = 0.0
 
 
 class ReplicaMetrics(Struct, frozen=True, gc=False):

@@ -61,6 +61,7 @@ class ReportingPod:
             old.answers + finished,
             old.gap_seconds + now * seconds,
             old.gaps + gaps,
+            old.refused,
         )
 
     def told(self, name: str = "a", *, silent: bool = False) -> ReplicaMetrics:

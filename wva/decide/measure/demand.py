@@ -204,10 +204,11 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         why = f"no Ready pod tells anything{min(causes, default='')}"
         return ModelObservation(_nothing(model.key, why), memory, memory)
     prompt, answer, held = memory.prompt, memory.answer, memory.held
-    arrived = backlog = 0.0
+    arrived = refused = backlog = 0.0
     complete, moved = True, False
     for found in changes:
         arrived += found.arrived
+        refused += found.refused
         backlog += found.waiting
         complete, moved = complete and found.complete, moved or found.moved
         prompt = prompt.with_more(found.prompt_tokens, found.prompts)
@@ -261,6 +262,7 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         demand,
         {},
         backlog=backlog + waiting,
+        refused=refused / seconds,
         in_progress=sum([pod.running + pod.waiting for found in changes for pod in found.pods]) + waiting,
         foreseeable=True,
         scraped=scraped,

@@ -1,6 +1,8 @@
 """Derives from the counters of pods how many requests arrived, how large they are, and what the engines did.
 
-The requests that arrive at a pod are those that finished there plus the change of those that are in it. Each pod is
+The requests that arrive at a pod are those that finished there or were refused there, plus the change of those that
+are in it. A client that sends a refused request again arrives again, since no counter tells that: while pods refuse,
+demand may seem as many times too large as clients try. Once the fleet has grown, nothing is refused. Each pod is
 compared with its own last scrape, so a failed scrape loses nothing. Until the pod reports again, it is credited with
 requests at its last rate, and the credit is then subtracted from what it reports. A new pod has counted from zero.
 
@@ -40,6 +42,7 @@ class VariantChange:
     """What happened at the pods of a variant since the last cycle."""
 
     arrived: float = 0.0
+    refused: float = 0.0  # those of the arrived requests that were not let in
     prompts: float = 0.0
     prompt_tokens: float = 0.0
     answers: float = 0.0
@@ -82,10 +85,13 @@ class VariantChange:
         # A request that is given up before its first token leaves the pod, and most engines do not count that. If the
         # user sends it again, it has not arrived twice. A request that is given up later has been served.
         gave_up = max(0.0, min(after.aborted - base.aborted, finished + running - prompts))
-        came = finished - gave_up + in_pod
+        refused = max(0.0, after.refused - base.refused)
+        came = finished - gave_up + in_pod + refused
         # If a pod was Ready for long before it was seen first, most of its requests came before the last cycle.
         unseen = old is None and seconds > _FORGET_SECONDS
-        self.arrived += came / seconds * max(0.0, after.at - last) if unseen else came - credited
+        counted = max(0.0, after.at - last) / seconds if unseen else 1.0
+        self.arrived += came * counted - credited
+        self.refused += refused * counted
         self.prompts += prompts
         self.lengths.append((prompts, prompt_tokens))
         self.prompt_tokens += prompt_tokens
@@ -187,7 +193,7 @@ def _told(replica: ReplicaMetrics, old: PodMemory | None, now: float) -> PodMemo
     if counters is None:
         return None
     known = _numbers(counters)
-    if not (min(known) >= 0.0 and max(known) <= LARGEST and sum(known) <= 9.0 * LARGEST):
+    if not (min(known) >= 0.0 and max(known) <= LARGEST and sum(known) <= 10.0 * LARGEST):
         return None
     if counters.aborted > counters.finished or counters.at > now + _AHEAD_SECONDS:
         return None

@@ -36,6 +36,7 @@ class Need(Struct, frozen=True, gc=False):
     sufficient: float  # the capacity that a shrink must leave, at least ``required``; between the two nothing changes
     capacities: Mapping[VariantKey, Capacity]  # what one replica of each variant carries
     backlog: float = 0.0  # the demand that has piled up, in the unit times seconds
+    refused: float = 0.0  # the part of the demand that was not let in, so it waits nowhere; each attempt counts
     foreseeable: bool = False  # whether the demand is a rate, so that its past says something about its future
     error: float = 0.0  # one standard error of the demand, in the unit; 0 if it is exact; less in a short cycle
     most_added: int | None = None  # how many replicas may be added in this cycle, None for no limit
