@@ -20,7 +20,7 @@ Kubernetes take it for a replica if it matches the selector, and remove the refe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -96,9 +96,9 @@ class ScaleTarget(msgspec.Struct, frozen=True, rename="camel"):
         """The replicas of the status; 0 while it is empty."""
         return REPLICAS.find(self.status.replicas) or 0
 
-    @property
-    def ready_replicas(self) -> int:
-        """The Ready replicas of the status."""
+    def ready_replicas(self, pods: Collection[Pod]) -> int:
+        """Return the Ready replicas; ``pods`` are those of ``pods_of``. The status of most kinds counts them right."""
+        del pods
         return REPLICAS.find(self.status.ready_replicas) or 0
 
     @property
@@ -176,6 +176,10 @@ class LeaderWorkerSet(ScaleTarget, frozen=True, rename="camel"):
         """The labels of the leader's template, and those that Kubernetes adds to a leader."""
         prefix = "leaderworkerset.sigs.k8s.io"
         return self.template.metadata.labels | {f"{prefix}/name": self.metadata.name, f"{prefix}/worker-index": "0"}
+
+    def ready_replicas(self, pods: Collection[Pod]) -> int:
+        """Return the groups whose pods are all Ready. The status counts a group as soon as its workers exist."""
+        return sum(pod.ready for pod in pods)
 
     def with_templates(self, change: Callable[[PodTemplate], PodTemplate]) -> ScaleTarget:
         """Return the set with both templates changed."""

@@ -103,7 +103,9 @@ def test_the_pods_of_a_stateful_set_are_its_own(cluster):
 def test_a_replica_of_a_leader_worker_set_is_a_group(cluster):
     """A replica is a group with the GPUs of all its pods; the engine's arguments are the leader's."""
     leader, worker = template(gpus=4, args=["--max-num-seqs=7"]), template(gpus=8, args=["--max-num-seqs=9"])
-    leader_worker_set(cluster, leaderTemplate=leader, workerTemplate=worker)
+    _, leaders = leader_worker_set(cluster, leaderTemplate=leader, workerTemplate=worker)
+    group(cluster, leaders, "d-0")
+    group(cluster, leaders, "d-1")
     cluster.va(spec=reference("LeaderWorkerSet", api_version=API_VERSION))
     (accepted,) = accepted_variants(cluster.stores)
     variant = accepted.variant
@@ -148,6 +150,17 @@ def test_a_group_is_ready_when_all_of_its_pods_are(cluster, spoil):
     made, leaders = leader_worker_set(cluster)
     group(cluster, leaders, **spoil)
     assert not the_only_pod(cluster, made).ready
+
+
+def test_ready_groups_are_those_whose_pods_are_ready(cluster):
+    """The status of a real LeaderWorkerSet counts a group as soon as its workers exist, so it does not count here."""
+    _, leaders = leader_worker_set(cluster, groups=3)
+    group(cluster, leaders, "d-0")
+    group(cluster, leaders, "d-1", worker={"ready": False})
+    group(cluster, leaders, "d-2", leader={"ready": False})
+    cluster.va(spec=reference("LeaderWorkerSet", api_version=API_VERSION))
+    (accepted,) = accepted_variants(cluster.stores)
+    assert (accepted.variant.current_replicas, accepted.variant.ready_replicas) == (3, 1)
 
 
 def test_a_group_waits_for_a_node_as_long_as_one_of_its_pods_does(cluster):

@@ -202,7 +202,7 @@ async def accepted_in_slices(
     return accepted
 
 
-def bare_variant(va: VariantAutoscaling, target: ScaleTarget) -> Variant:
+def bare_variant(va: VariantAutoscaling, target: ScaleTarget, pods: Collection[Pod] = ()) -> Variant:
     """Return a variant with the fields that a hold needs: its number and its replicas."""
     allocation = va.status.desired_optimized_alloc
     return Variant(
@@ -212,7 +212,7 @@ def bare_variant(va: VariantAutoscaling, target: ScaleTarget) -> Variant:
         accelerator=va.metadata.labels.get(ACCELERATOR_LABEL, ""),
         spec_replicas=target.spec_replicas,
         current_replicas=target.current_replicas,
-        ready_replicas=target.ready_replicas,
+        ready_replicas=target.ready_replicas(pods),
         status_desired=None if allocation is None else REPLICAS.find(allocation.num_replicas),
         status_accelerator="" if allocation is None else allocation.accelerator,
     )
@@ -227,7 +227,7 @@ def variant_of(
     now: float | None = None,
 ) -> Variant:
     """Return the state of one variant; costs are unitless, times in seconds since the epoch."""
-    bare = bare_variant(va, target)
+    bare = bare_variant(va, target, pods)
     allocation = va.status.desired_optimized_alloc
     if allocation is not None:
         # A number that was written for a former target of the same name does not count. Both times have whole seconds:
