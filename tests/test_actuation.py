@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import msgspec
@@ -13,6 +14,7 @@ from tests.kube.clocks import ManualClock
 from tests.publish.decisions import decision, held
 from wva.actuation import (
     MANAGER,
+    START_MANAGER,
     Actuation,
     DirectActuator,
     Mode,
@@ -28,14 +30,24 @@ from wva.api.scalers import HorizontalPodAutoscaler
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.instruments import Instruments
 from wva.kube.controller import After, Done
-from wva.kube.errors import Conflict, Forbidden, NotFound
+from wva.kube.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+    Unreachable,
+    WriteRefused,
+)
 from wva.model.decision import Reason
 from wva.model.records import replace
 from wva.model.trouble import UNTROUBLED
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
+from wva.targets import DEPLOYMENTS
 
-KEY = Key("ns", "a")
+KEY, TARGET = Key("ns", "a"), Key("ns", "x")
 DIRECT = {"wva.llmd.ai/actuation": "direct", "wva.llmd.ai/scale-down-window": "60s"}
 
 
@@ -46,29 +58,29 @@ def va(**annotations):
 
 
 class FakeScaleClient:
-    """Records what is applied, or raises ``error``. ``owners`` are those of the field, as the API server lists them."""
+    """Records what is written, or raises ``error``. ``owners`` are those of the field, as the API server lists them."""
 
     def __init__(self):
         """Accept everything."""
-        self.applied = []
+        self.written = []
         self.error = None
-        self.owners = None
+        self.owners = []
         self.version = "7"
-        self.exists = True
+        self.exists, self.hangs = True, False
 
-    async def apply(self, resource, key, body, *, manager, subresource, force=False):
+    async def scale(self, resource, key, replicas, *, version, manager):
         """Record."""
-        assert (manager, subresource) == (MANAGER, "scale")
+        assert manager == MANAGER
         if self.error is not None:
             raise self.error
-        if self.owners is not None and not force:
-            raise Conflict(409, "Conflict", 'conflict with "before-first-apply" with subresource "scale"')
-        if force and body["metadata"]["resourceVersion"] != self.version:
+        if version != self.version:
             raise Conflict(409, "Conflict", "the object has been modified")
-        self.applied.append((resource.plural, key, body["spec"]["replicas"]))
+        self.written.append((resource.plural, key, replicas))
 
     async def request_json(self, method, path):
         """Return the target with its owners."""
+        if self.hangs:
+            await asyncio.Event().wait()
         assert (method, path) == ("GET", "/apis/apps/v1/namespaces/ns/deployments?fieldSelector=metadata.name%3Dx")
         meta = {"name": "x", "resourceVersion": "7", "managedFields": self.owners}
         return msgspec.json.encode({"items": [{"metadata": meta}] if self.exists else []})
@@ -128,7 +140,7 @@ class ActuationScene:
     @property
     def numbers(self):
         """The numbers that were written."""
-        return [number for _, _, number in self.client.applied]
+        return [number for _, _, number in self.client.written]
 
 
 @pytest.fixture
@@ -197,7 +209,7 @@ async def test_growth_is_written_at_once(scene):
     """The number of the decision becomes that of the target."""
     scene.decide(5)
     assert await scene.reconcile() == Done()
-    assert scene.client.applied == [("deployments", Key("ns", "x"), 5)]
+    assert scene.client.written == [("deployments", Key("ns", "x"), 5)]
 
 
 async def test_a_decision_wakes_the_actuator_for_its_variants_alone(scene):
@@ -255,10 +267,12 @@ async def test_a_target_with_a_scaler_is_left_to_it(scene):
 @pytest.mark.parametrize(
     "owners",
     [
-        [],  # the API server gives the field of a default to "before-first-apply"
+        [],
         [owner("helm", subresource="", field="f:template")],
         [owner("kube-controller-manager"), owner("kubectl", seconds_ago=61.0)],
-        [owner(MANAGER, operation="Apply")],
+        [owner(MANAGER, operation="Apply")],  # a former version wrote by server-side apply
+        [owner(MANAGER, seconds_ago=1.0)],
+        [owner(START_MANAGER, seconds_ago=1.0)],
     ],
 )
 async def test_replicas_that_nobody_owns_any_more_are_taken_over(scene, owners):
@@ -295,21 +309,93 @@ async def test_replicas_of_another_manager_are_left_to_it(scene, owners, named):
     assert len(trouble.message) < 400
 
 
-async def test_a_target_that_goes_during_the_write_is_no_error_for_long(scene):
-    """The write is tried again; by then the caches know that the target has gone."""
-    scene.client.owners, scene.client.exists = [], False
+async def test_a_target_that_goes_before_the_write_is_no_error(scene):
+    """The caches will know it soon, and the condition of the target says it."""
+    scene.client.exists = False
     scene.decide(5)
-    with pytest.raises(Conflict):
-        await scene.reconcile()
+    assert await scene.reconcile() == Done()
+    assert scene.numbers == []
 
 
 async def test_a_field_is_not_taken_over_from_an_owner_who_has_just_come(scene):
     """The owners were read before somebody else wrote the target, so the write is tried again."""
-    scene.client.owners, scene.client.version = [], "8"
+    scene.client.version = "8"
     scene.decide(5)
     with pytest.raises(Conflict):
         await scene.reconcile()
     assert scene.numbers == []
+    assert scene.actuator.trouble(KEY) == UNTROUBLED
+
+
+async def test_a_write_that_always_comes_too_late_is_a_condition(scene):
+    """One lost race is usual. After some in a row something writes the target all the time."""
+    scene.client.version = "8"
+    scene.decide(5)
+    for _ in range(4):
+        with pytest.raises(Conflict):
+            await scene.reconcile()
+        scene.actuator.queue.add_rate_limited(KEY)
+    assert scene.actuator.trouble(KEY).reason == "ActuationFailed"
+    assert "has been modified" in scene.actuator.trouble(KEY).message
+
+
+@pytest.mark.parametrize(
+    ("error", "named"),
+    [
+        (Unavailable(500, "InternalError", "no corresponding type"), "500 InternalError: no corresponding type"),
+        (Invalid(422, "Invalid", "spec.replicas: too many"), "too many"),
+        (Unreachable(0, "Unreachable", "connection refused"), "connection refused"),
+        (TooManyRequests(429, "TooManyRequests", "later\x1b[31m"), "later\\x1b"),
+        (ValueError("a secret of a user"), "ValueError"),
+    ],
+)
+async def test_every_error_of_a_write_is_a_condition(scene, error, named):
+    """It is raised, too, so that the queue tries again. The end of it is told."""
+    scene.client.error = error
+    scene.decide(5)
+    with pytest.raises(type(error)):
+        await scene.reconcile()
+    trouble = scene.actuator.trouble(KEY)
+    assert trouble.reason == "ActuationFailed"
+    assert named in trouble.message
+    assert trouble.message.isprintable()
+    assert "secret" not in trouble.message
+    assert scene.revisited == [KEY]
+    scene.client.error = None
+    assert await scene.reconcile() == Done()
+    assert scene.actuator.trouble(KEY) == UNTROUBLED
+    assert scene.revisited == [KEY] * 2
+
+
+async def test_an_api_server_that_does_not_answer_is_a_condition(scene, monkeypatch):
+    """The time-out is shorter than that of a reconcile."""
+    monkeypatch.setattr("wva.actuation._WRITE_SECONDS", 0.01)
+    scene.client.hangs = True
+    scene.decide(5)
+    with pytest.raises(TimeoutError):
+        await scene.reconcile()
+    assert scene.actuator.trouble(KEY).reason == "ActuationFailed"
+    assert "TimeoutError" in scene.actuator.trouble(KEY).message
+
+
+async def test_a_process_that_does_not_lead_tells_nothing(scene):
+    """The leader writes."""
+    scene.client.error = WriteRefused(0, "WriteRefused", "another process may lead")
+    scene.decide(5)
+    with pytest.raises(WriteRefused):
+        await scene.reconcile()
+    assert scene.actuator.trouble(KEY) == UNTROUBLED
+
+
+async def test_the_trouble_of_a_target_ends_with_it(scene):
+    """The condition of the target says that it has gone."""
+    scene.client.error = Unavailable(500, "InternalError", "no")
+    scene.decide(5)
+    with pytest.raises(Unavailable):
+        await scene.reconcile()
+    scene.cluster.stores.targets.store(DEPLOYMENTS).delete(scene.cluster.stores.targets.store(DEPLOYMENTS).get(TARGET))
+    assert await scene.reconcile() == Done()
+    assert scene.actuator.trouble(KEY) == UNTROUBLED
 
 
 async def test_a_refused_write_is_a_condition(scene):

@@ -6,19 +6,21 @@ A VariantAutoscaling asks for it with ``wva.llmd.ai/actuation: direct``, and the
 - ``scale-down-window``: replicas go only when no number of that time asked for them (as an HPA stabilizes);
 - ``scale-up-per-minute`` and ``scale-down-per-minute``: how many replicas may come and go within a minute.
 
-The controller owns ``spec.replicas`` through server-side apply, so the API server itself refuses a write while another
-manager owns the field. While an HPA or a ScaledObject has the target, nothing is written. Both are told in the
-``Actuated`` condition. Only the leader writes, because its client has the write guard. A process that has just begun to
-lead takes the replicas that exist for the number of the time before, so that a take-over makes no jump.
+Nothing is written while another manager owns ``spec.replicas``, or while an HPA or a ScaledObject has the target.
+Before each write the actuator reads the owners, and the write holds only for the version that it read, so nobody
+becomes an owner in between. A manager that once wrote ``scale`` stays in the list of owners for ever: an HPA that was
+deleted, or ``kubectl scale``. So the actuator takes the field over from those that wrote ``scale`` more than a minute
+ago, and leaves it to all others, such as the manager of a manifest that sets the replicas. For custom resources the API
+server notes no manager of a write to ``scale``: a ``kubectl scale`` of a LeaderWorkerSet is not seen.
 
-A manager that once wrote ``scale`` stays in the list of owners for ever: an HPA that was deleted, or ``kubectl scale``.
-And the API server gives a field that nobody owns to a manager ``before-first-apply``. So after a refusal the actuator
-reads the owners. It takes the field over from those that wrote ``scale`` more than a minute ago, and leaves it to all
-others, such as the manager of a manifest that sets the replicas.
+Whatever keeps the number from being written is told in the ``Actuated`` condition, also an error of the API server.
+Only the leader writes, because its client has the write guard. A process that has just begun to lead takes the replicas
+that exist for the number of the time before, so that a take-over makes no jump.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,13 +41,14 @@ from wva.godurations import parse_duration
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.controller import After, Done, Result
-from wva.kube.errors import Conflict, Forbidden, NotFound
+from wva.kube.errors import ApiError, Conflict, Forbidden, NotFound, WriteRefused
 from wva.kube.workqueue import WorkQueue
 from wva.model.decision import Decision, Reason
-from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
+from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason, cause_of
 from wva.model.variant import VariantKey
 from wva.numbers import NumberError, Real, Whole
 from wva.publish.ledger import Ledger
+from wva.targets import ScaleTarget
 
 MODE_ANNOTATION: Final = "wva.llmd.ai/mode"
 ACTUATION_ANNOTATION: Final = "wva.llmd.ai/actuation"
@@ -55,6 +58,10 @@ DOWN_ANNOTATION: Final = "wva.llmd.ai/scale-down-per-minute"
 VARIANT_METADATA: Final = "variantName"
 """Metadata of the trigger that names the variant; without it, it is called like the ScaledObject."""
 MANAGER: Final = "wva-direct-actuation"
+"""The field manager of direct actuation."""
+START_MANAGER: Final = "wva-start-from-zero"
+"""The field manager of a start from zero. It does not keep the field: the number is that of direct actuation, too."""
+_OURS: Final = frozenset({MANAGER, START_MANAGER})
 
 WINDOW_SECONDS: Final = Real(0.0, 3600.0)
 DEFAULT_WINDOW_SECONDS: Final = 300.0
@@ -69,6 +76,10 @@ _REFUSED_SECONDS: Final = 30.0
 """After so long the controller looks again whether the target is free."""
 _LEFT_SECONDS: Final = 60.0
 """A manager that has not written ``scale`` for so long has left the field."""
+_WRITE_SECONDS: Final = 30.0
+"""How long reading the owners and writing the number may take."""
+_LOST_RACES: Final = 3
+"""Conflicts in a row that are usual: the status of a target in motion changes all the time."""
 _NAMED_OWNERS: Final = 3
 _SHOWN_CHARACTERS: Final = 60
 
@@ -99,7 +110,7 @@ class _Owned(msgspec.Struct, frozen=True):
         """Return who else owns the replicas at ``now`` (seconds since the epoch), by the names of the managers."""
         owners = []
         for each in self.metadata.managed_fields:
-            if "f:replicas" in each.fields_v1.get("f:spec", {}) and each.manager != MANAGER:
+            if "f:replicas" in each.fields_v1.get("f:spec", {}) and each.manager not in _OURS:
                 # A manager that wrote the field through ``scale``, and not of late, has left it.
                 written, at = each.operation == "Update" and each.subresource == "scale", parse_time(each.time)
                 if not written or at is None or now - at <= _LEFT_SECONDS:
@@ -300,7 +311,10 @@ class DirectActuator:
         return va is not None and not va.metadata.deleting and actuation_of(va) is Actuation.DIRECT
 
     async def reconcile(self, key: Key) -> Result:
-        """Write the number of one VA, if it may be written. Raises ApiError, to be retried."""
+        """Write the number of one VA, if it may be written.
+
+        What goes wrong is told; then the error is raised, so that the queue tries again.
+        """
         va = self._stores.variant_autoscalings.get(key)
         if va is None or not self._wanted(key):
             self._histories.pop(key, None)
@@ -308,7 +322,10 @@ class DirectActuator:
             return Done()
         decision = self._ledger.get(VariantKey(key.namespace, key.name))
         target = resolve(va, vas=self._stores.variant_autoscalings, targets=self._stores.targets).target
-        if decision is None or target is None or decision.held or decision.reason is Reason.INACTIVE:
+        if target is None:
+            self._settle(key, UNTROUBLED)  # the status says that it is not there
+            return Done()
+        if decision is None or decision.held or decision.reason is Reason.INACTIVE:
             return Done()  # a held number is the one that is in force
         scaled_objects, hpas = self._stores.scalers.of(va)
         owners = [f"ScaledObject {each.metadata.name}" for each in scaled_objects]
@@ -321,53 +338,59 @@ class DirectActuator:
         history = self._histories.setdefault(key, ScaleHistory())
         number, again = history.allowed(decision.desired, current, pace_of(va), now)
         if number != current:
-            kind = self._stores.targets.kind_of(target)
-            body = {
-                "apiVersion": "autoscaling/v1",
-                "kind": "Scale",
-                "metadata": {"name": target.metadata.name, "namespace": target.metadata.namespace},
-                "spec": {"replicas": number},
-            }
             try:
-                owners = await self._write(kind.resource, target.metadata.key, body)
+                trouble = await self._write(key, target, number)
             except NotFound:
                 return Done()  # it was deleted meanwhile
-            except Forbidden as error:
-                self._settle(key, Trouble(TroubleReason.ACTUATION_FORBIDDEN.value, log.printable(str(error))))
-                return After(_REFUSED_SECONDS)
-            if owners:
-                some = ", ".join(log.printable(each[:_SHOWN_CHARACTERS]) for each in owners[:_NAMED_OWNERS])
-                more = f" and {len(owners) - _NAMED_OWNERS} more" if len(owners) > _NAMED_OWNERS else ""
-                words = f"{some}{more} owns spec.replicas: leave the replicas out of what it applies"
-                self._settle(key, Trouble(TroubleReason.ACTUATION_OWNED.value, words))
+            if trouble:
+                self._settle(key, trouble)
                 return After(_REFUSED_SECONDS)
             history.wrote(number - current, now)
             _log.info("scaled", variant=str(key), before=current, replicas=number, desired=decision.desired)
         self._settle(key, UNTROUBLED)
         return Done() if again is None else After(again)
 
-    async def _write(self, resource: Resource[Any], key: Key, body: dict[str, Any]) -> list[str]:
-        """Apply a scale, and return the managers that own the replicas: with any, nothing was written.
+    async def _write(self, key: Key, target: ScaleTarget, number: int) -> Trouble:
+        """Write the replicas of the target of a VA. With a trouble nothing was written, and nothing will be for now.
 
-        Raises NotFound, Forbidden, and Conflict when the target has changed meanwhile.
+        Raises NotFound, WriteRefused, and every other error after it was told, to be tried again.
         """
+        resource = self._stores.targets.kind_of(target).resource
         try:
-            await self._client.apply(resource, key, body, manager=MANAGER, subresource="scale")
-        except Conflict:
-            # A list of one object, because the controller may list targets anyway.
-            query = urlencode({"fieldSelector": f"metadata.name={key.name}"})
-            answer = await self._client.request_json("GET", f"{resource.path(key.namespace)}?{query}")
-            found = msgspec.json.decode(answer, type=_OwnedList).items
-            if not found:
-                raise
-            target = found[0]
-            owners = target.owners(self._clock.now())
-            if not owners:
-                # The version makes sure that nobody became an owner since.
-                body = {**body, "metadata": {**body["metadata"], "resourceVersion": target.metadata.resource_version}}
-                await self._client.apply(resource, key, body, manager=MANAGER, subresource="scale", force=True)
-            return owners
-        return []
+            async with asyncio.timeout(_WRITE_SECONDS):
+                owners = await self._write_unless_owned(resource, target.metadata.key, number)
+        except (NotFound, WriteRefused):  # it was deleted meanwhile; this process does not lead
+            raise
+        except Forbidden as error:
+            return Trouble(TroubleReason.ACTUATION_FORBIDDEN.value, log.printable(str(error)))
+        except Exception as error:
+            if not isinstance(error, Conflict) or self.queue.retries(key) >= _LOST_RACES:
+                words = log.printable(str(error)) if isinstance(error, ApiError) else cause_of(error)
+                self._settle(key, Trouble(TroubleReason.ACTUATION_FAILED.value, words))
+            raise
+        if not owners:
+            return UNTROUBLED
+        some = ", ".join(log.printable(each[:_SHOWN_CHARACTERS]) for each in owners[:_NAMED_OWNERS])
+        more = f" and {len(owners) - _NAMED_OWNERS} more" if len(owners) > _NAMED_OWNERS else ""
+        words = f"{some}{more} owns spec.replicas: leave the replicas out of what it applies"
+        return Trouble(TroubleReason.ACTUATION_OWNED.value, words)
+
+    async def _write_unless_owned(self, resource: Resource[Any], key: Key, number: int) -> list[str]:
+        """Write the replicas of a target, and return the managers that own them: with any, nothing was written.
+
+        Raises NotFound, Forbidden, Conflict when the target has changed meanwhile, and other errors of the client.
+        """
+        # A list of one object, because the controller may list targets anyway.
+        query = urlencode({"fieldSelector": f"metadata.name={key.name}"})
+        answer = await self._client.request_json("GET", f"{resource.path(key.namespace)}?{query}")
+        found = msgspec.json.decode(answer, type=_OwnedList).items
+        if not found:
+            raise NotFound(404, "NotFound", "the target is gone", attempted=f"scale {key}")
+        owners = found[0].owners(self._clock.now())
+        if not owners:
+            version = found[0].metadata.resource_version
+            await self._client.scale(resource, key, number, version=version, manager=MANAGER)
+        return owners
 
     def _settle(self, key: Key, trouble: Trouble) -> None:
         """Note a trouble or its end, and have the status say it."""

@@ -25,13 +25,13 @@ from wva.instruments import Instruments
 from wva.targets import DEFAULT, KINDS, chosen_kinds
 
 SOURCE = Path(wva.__file__).parent
-VERBS = {"get", "list", "stream", "create", "update", "patch", "apply", "delete"}
+VERBS = {"get", "list", "stream", "create", "update", "patch", "scale", "delete"}
 # Every request to the API server besides those of the informers: file, method, the names in it, subresource.
 CALLS = {
     ("cli/run.py", "get", "CONFIG_MAPS", ""): [kinds.CONFIG_MAPS],
     ("scale_from_zero/gateway.py", "get", "SERVICES", ""): [kinds.SERVICES],
-    ("scale_from_zero/starts.py", "patch", "resource", "scale"): [],  # the targets that are switched on: see below
-    ("actuation.py", "apply", "resource", "scale"): [],  # likewise
+    ("scale_from_zero/starts.py", "scale", "resource", ""): [],  # the targets that are switched on: see below
+    ("actuation.py", "scale", "resource", ""): [],  # likewise
     ("controllers.py", "patch", "VARIANT_AUTOSCALINGS", "status"): [kinds.VARIANT_AUTOSCALINGS],
     ("serve/reviews.py", "create", "resource", ""): [kinds.TOKEN_REVIEWS, kinds.SUBJECT_ACCESS_REVIEWS],
     ("kube/leader.py", "get", "self.resource", ""): [kinds.LEASES],

@@ -6,7 +6,10 @@ import pytest
 
 from tests.app.gateways import CRDS, FakePicker, install_pools, pool
 from tests.app.stage import MODEL, until
+from tests.publish.decisions import decision
 from wva.api.meta import Key
+from wva.model.records import replace
+from wva.model.variant import VariantKey
 from wva.targets import KINDS, LEADER_WORKER_SETS, STATEFUL_SETS
 
 BOTH = "StatefulSet,LeaderWorkerSet"
@@ -78,6 +81,20 @@ async def test_a_target_is_followed_and_started_from_zero(stage, gateway, resour
         create(stage, resource, replicas=3)
         await until(lambda: stage.series() == {"va": 3})
         await until(lambda: stage.told("Ready") == ("True", "VariantAccepted"))
+
+
+@pytest.mark.parametrize("resource", [STATEFUL_SETS, LEADER_WORKER_SETS], ids=lambda each: each.kind)
+async def test_direct_actuation_writes_the_number(stage, resource):
+    """The API server serves the scale of custom resources in its own way, so each kind is written."""
+    serve_leader_worker_sets(stage)
+    create(stage, resource, replicas=1)
+    va(stage, resource)
+    stage.patch_va({"metadata": {"annotations": {"wva.llmd.ai/actuation": "direct"}}})
+    async with stage.controller(WVA_TARGET_KINDS=BOTH, WVA_DIRECT_ACTUATION="true"):
+        await until(lambda: stage.series() == {"va": 1})
+        stage.app.ledger.record([replace(decision(3, current=1), key=VariantKey("ns", "va"))])
+        await until(lambda: stage.api.store.get(resource, Key("ns", "d"))["spec"]["replicas"] == 3)
+    assert stage.told("Actuated") is None
 
 
 async def test_a_kind_that_is_served_later_is_found_without_a_restart(stage):

@@ -67,6 +67,15 @@ async def test_merge_patch_is_the_default(server: Any, client: KubeClient) -> No
     assert server.last.query == {}
 
 
+async def test_a_scale_is_written_for_the_version_that_was_read(server: Any, client: KubeClient) -> None:
+    """A merge patch, because API servers fail on a server-side apply to the scale of a custom resource."""
+    await client.scale(PODS, KEY, 3, version="7", manager="somebody")
+    assert (server.last.method, server.last.path) == ("PATCH", "/api/v1/namespaces/demo/pods/a/scale")
+    assert server.last.headers["Content-Type"] == MERGE_PATCH
+    assert json.loads(server.last.body) == {"metadata": {"resourceVersion": "7"}, "spec": {"replicas": 3}}
+    assert server.last.query == {"fieldManager": "somebody"}
+
+
 async def test_create_posts_to_the_collection(server: Any, client: KubeClient) -> None:
     """The client returns the created object as the server stored it."""
     created = await client.create(LEASES, "demo", {"metadata": {"name": "a"}, "spec": {}})

@@ -34,6 +34,7 @@ AROUND = {
     TroubleReason.ACTUATION_SCALER: "actuation",
     TroubleReason.ACTUATION_OWNED: "actuation",
     TroubleReason.ACTUATION_FORBIDDEN: "actuation",
+    TroubleReason.ACTUATION_FAILED: "actuation",
     TroubleReason.ACTUATION_NO_CLIENT: "actuation",
 }
 TARGETS = {

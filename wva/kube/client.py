@@ -31,7 +31,6 @@ from wva.slices import Slices
 MERGE_PATCH: Final = "application/merge-patch+json"
 FORWARD_PROTOCOL: Final = "v4.channel.k8s.io"
 """Binary frames whose first byte is the channel; kubelets have it since Kubernetes 1.5."""
-APPLY_PATCH: Final = "application/apply-patch+yaml"
 PAGE_OBJECTS: Final = 500
 """As many as kubectl and the Go clients ask for; a page of usual pods has some megabytes."""
 
@@ -199,32 +198,24 @@ class KubeClient:
         *,
         subresource: str = "",
         content_type: str = MERGE_PATCH,
+        manager: str = "",
     ) -> T:
         """Patch an object or its ``subresource``; returns it as stored.
 
-        With a resourceVersion in the body, the patch raises Conflict if the object has changed since that version.
+        With a resourceVersion in the body, the patch raises Conflict if the object has changed since that version. The
+        API server notes ``manager`` as the owner of the fields; without it the name of this program.
         """
         path = resource.object_path(key, subresource)
-        return await self._write("patch", "PATCH", resource, path, body, content_type)
+        return await self._write("patch", "PATCH", resource, path, body, content_type, _query(fieldManager=manager))
 
-    async def apply(
-        self,
-        resource: Resource[T],
-        key: Key,
-        body: Mapping[str, object],
-        *,
-        manager: str,
-        subresource: str = "",
-        force: bool = False,
-    ) -> T:
-        """Apply an object or its ``subresource`` on the server as a field manager; returns it as stored.
+    async def scale(self, resource: Resource[T], key: Key, replicas: int, *, version: str, manager: str) -> None:
+        """Set the wanted replicas of an object that was read with the resourceVersion ``version``.
 
-        Raises Conflict, which names the other managers, when one of them owns a field with another value, unless
-        ``force`` takes it over.
+        This is a merge patch for all kinds: API servers answer a server-side apply on the scale of a custom resource
+        with 500. Raises Conflict when the object has changed since.
         """
-        path = resource.object_path(key, subresource)
-        query = _query(fieldManager=manager, force="true" if force else "")
-        return await self._write("apply", "PATCH", resource, path, body, APPLY_PATCH, query)
+        body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
+        await self.patch(resource, key, body, subresource="scale", manager=manager)
 
     async def update(self, resource: Resource[T], key: Key, body: Mapping[str, object]) -> T:
         """Replace an object; returns it as stored. A resourceVersion in the body is checked."""

@@ -30,6 +30,7 @@ class TroubleReason(StrEnum):
     ACTUATION_SCALER = "ScalerPresent"
     ACTUATION_OWNED = "ReplicasOwned"
     ACTUATION_FORBIDDEN = "ActuationForbidden"
+    ACTUATION_FAILED = "ActuationFailed"
     ACTUATION_NO_CLIENT = "NoPushClient"
 
 

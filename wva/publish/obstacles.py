@@ -124,6 +124,8 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
             TroubleReason.ACTUATION_SCALER: "Direct actuation: an HPA or a ScaledObject scales the target, too.",
             TroubleReason.ACTUATION_OWNED: "Direct actuation: another manager owns `spec.replicas` of the target.",
             TroubleReason.ACTUATION_FORBIDDEN: "Direct actuation: the controller may not write the target's scale.",
+            TroubleReason.ACTUATION_FAILED: "Direct actuation: the target's scale could not be written. The controller "
+            "tries again.",
             TroubleReason.ACTUATION_NO_CLIENT: "KEDA push: KEDA does not ask for the number, so nothing applies it.",
         },
     ),

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from wva import log
+from wva.actuation import START_MANAGER
 from wva.api.meta import Key
 from wva.clock import Clock
 from wva.collect.queries import TargetLabels, quote
@@ -134,9 +135,10 @@ class Starter:
         target = None if va is None else self.stores.targets.named(va)
         if target is None:
             raise NotFound(404, "NotFound", "the target is gone", attempted=f"scale the target of {key}")
-        body = {"metadata": {"resourceVersion": target.metadata.resource_version}, "spec": {"replicas": desired}}
-        resource = self.stores.targets.kind_of(target).resource
-        await self.client.patch(resource, target.metadata.key, body, subresource="scale")
+        resource, metadata = self.stores.targets.kind_of(target).resource, target.metadata
+        await self.client.scale(
+            resource, metadata.key, desired, version=metadata.resource_version, manager=START_MANAGER
+        )
 
 
 def published_query(key: VariantKey, target: TargetLabels) -> str:

@@ -134,6 +134,60 @@ async def apply_knows_the_scale_subresource(client: ContractClient, namespace: s
 
 
 @expectation
+async def apply_on_the_scale_of_a_built_in_kind(client: ContractClient, namespace: str) -> None:
+    """The server takes the Scale, conflicts about the replicas, and notes the manager as one of the scale."""
+    path = deployments(namespace, "d")
+    (await apply(client, path, deployment("d", replicas=1), "owner")).ok()
+    answer = await apply(client, f"{path}/scale", _scale("d", 4), "scaler")
+    cause = answer.refused(409, "Conflict")["details"]["causes"][0]
+    assert (cause["field"], cause["message"]) == (".spec.replicas", 'conflict with "owner"')
+    scale = (await apply(client, f"{path}/scale", _scale("d", 4), "scaler", force="true")).ok()
+    assert (scale["kind"], scale["spec"]) == ("Scale", {"replicas": 4})
+    assert await _scalers(client, path) == {("scaler", "Apply", "scale")}
+
+
+@expectation
+async def a_patch_of_the_scale_moves_the_replicas_of_a_built_in_kind(client: ContractClient, namespace: str) -> None:
+    """The manager of a merge patch owns the number it wrote, and those before it do not."""
+    path = deployments(namespace, "d")
+    (await apply(client, path, deployment("d", replicas=1), "owner")).ok()
+    (await client.patch(f"{path}/scale", {"spec": {"replicas": 4}}, fieldManager="scaler")).ok()
+    assert await _scalers(client, path) == {("scaler", "Update", "scale")}
+
+
+@expectation
+async def the_scale_of_a_custom_object_has_no_managers(client: ContractClient, namespace: str) -> None:
+    """The server fails on an apply of the Scale, and notes no manager for a patch of it: the owner stays."""
+    await served(client)
+    path = widgets(namespace, "a")
+    (await apply(client, path, widget("a", {"model": "m", "replicas": 1}), "owner")).ok()
+    (await apply(client, f"{path}/scale", _scale("a", 2), "scaler")).refused(500, "")
+    (await apply(client, f"{path}/scale", _scale("a", 2), "scaler", force="true")).refused(500, "")
+    old = (await client.get(path)).ok()["metadata"]["resourceVersion"]
+    patch = {"metadata": {"resourceVersion": old}, "spec": {"replicas": 2}}
+    (await client.patch(f"{path}/scale", patch, fieldManager="scaler")).ok()
+    (await client.patch(f"{path}/scale", patch, fieldManager="scaler")).refused(409, "Conflict")
+    assert (await client.get(path)).ok()["spec"]["replicas"] == 2
+    assert await _scalers(client, path) == {("owner", "Apply", "")}
+
+
+def _scale(name: str, replicas: int) -> dict[str, Any]:
+    """Return the Scale to apply."""
+    kind = {"apiVersion": "autoscaling/v1", "kind": "Scale"}
+    return {**kind, "metadata": {"name": name}, "spec": {"replicas": replicas}}
+
+
+async def _scalers(client: ContractClient, path: str) -> set[tuple[str, str, str]]:
+    """Return who owns ``spec.replicas`` of an object: manager, operation and subresource."""
+    entries = (await client.get(path)).ok()["metadata"]["managedFields"]
+    return {
+        (entry["manager"], entry["operation"], entry.get("subresource", ""))
+        for entry in entries
+        if "f:replicas" in entry["fieldsV1"].get("f:spec", {})
+    }
+
+
+@expectation
 async def apply_on_a_custom_object(client: ContractClient, namespace: str) -> None:
     """Maps merge field by field, removed fields get their defaults, and keyed lists merge by their keys."""
     await served(client)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Final
 
-from wva.sim.apiserver.errors import bad_request, internal_error, invalid, method_not_allowed
+from wva.sim.apiserver.errors import ServedError, bad_request, internal_error, invalid, method_not_allowed
 from wva.sim.apiserver.kinds import KindSpec, ScalePaths, ValidationProblem
 from wva.sim.apiserver.objects import MISSING, Json, JsonObject, Object, lookup, metadata_of, replaced
 
@@ -69,6 +70,19 @@ def rescaled(spec: KindSpec, value: Object, scale: Object) -> JsonObject:
     result = replaced(value, paths.spec_replicas, wanted)
     version = metadata_of(scale).get("resourceVersion")
     return replaced(result, ("metadata", "resourceVersion"), version) if version else result
+
+
+def applied(spec: KindSpec, scale: Object) -> JsonObject:
+    """Return what an object has to apply in place of its Scale.
+
+    Raises ApiError 400 for another kind, and 500 for a custom resource: the real server has no type for its Scale.
+    """
+    if (scale.get("apiVersion"), scale.get("kind")) != (_SCALE.api_version, _SCALE.kind):
+        raise bad_request(f"the data ({scale.get('kind')}) is no {_SCALE.kind} of {_SCALE.api_version}")
+    if not spec.built_in:
+        text = "failed to create typed patch object (autoscaling/v1, Kind=Scale): no corresponding type"
+        raise ServedError(HTTPStatus.INTERNAL_SERVER_ERROR, "", text)
+    return rescaled(spec, {**scale, "apiVersion": spec.api_version, "kind": spec.kind, "spec": {}}, scale)
 
 
 def replica_problems(paths: ScalePaths, value: Object) -> Iterator[ValidationProblem]:

@@ -210,7 +210,7 @@ class ObjectStore(ObjectReader):
         metadata = metadata_of(result)
         if write.applied:
             metadata["managedFields"] = metadata_of(new)["managedFields"]
-        else:
+        elif spec.built_in or write.subresource != SCALE:  # the real server loses the manager of a custom scale
             record_update(spec, old, result, Writer(options.manager, self._time(), write.subresource))
         if result == old or options.dry_run:
             return result
@@ -230,6 +230,8 @@ class ObjectStore(ObjectReader):
         config = dict(patch.body)
         if not (config.get("apiVersion") and config.get("kind")):
             raise bad_request(f"invalid object type: {config.get('apiVersion', '')}, Kind={config.get('kind', '')}")
+        if patch.subresource == SCALE:
+            config = scale.applied(spec, config)
         lifecycle.check_type(spec, config)
         options = patch.options
         given = {"name": key.name, **({"namespace": key.namespace} if spec.namespaced else {})}
@@ -248,7 +250,8 @@ class ObjectStore(ObjectReader):
                 raise not_found(spec, key.name)
             return self.create(spec, apply(spec, None, config, writer), options)
         new = apply(spec, old, config, writer)
-        return self._replace(spec, old, new, _Write(options, patch.subresource, applied=True))
+        stored = self._replace(spec, old, new, _Write(options, patch.subresource, applied=True))
+        return scale.scale_of(spec, stored) if patch.subresource == SCALE else stored
 
     def _mark_deleted(self, spec: KindSpec, key: Key, *, grace_seconds: int = 0) -> Object:
         value = self.get(spec, key)
