@@ -86,7 +86,7 @@ _SHOWN_CHARACTERS: Final = 60
 _log = log.get("actuation")
 
 
-class _FieldOwner(msgspec.Struct, frozen=True, rename="camel"):
+class FieldOwner(msgspec.Struct, frozen=True, rename="camel"):
     """An entry of ``metadata.managedFields``."""
 
     manager: str = ""
@@ -98,10 +98,10 @@ class _FieldOwner(msgspec.Struct, frozen=True, rename="camel"):
 
 class _OwnedMeta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
-    managed_fields: tuple[_FieldOwner, ...] = ()
+    managed_fields: tuple[FieldOwner, ...] = ()
 
 
-class _Owned(msgspec.Struct, frozen=True):
+class OwnedTarget(msgspec.Struct, frozen=True):
     """A scale target, with its owners only."""
 
     metadata: _OwnedMeta = _OwnedMeta()
@@ -109,17 +109,35 @@ class _Owned(msgspec.Struct, frozen=True):
     def owners(self, now: float) -> list[str]:
         """Return who else owns the replicas at ``now`` (seconds since the epoch), by the names of the managers."""
         owners = []
-        for each in self.metadata.managed_fields:
-            if "f:replicas" in each.fields_v1.get("f:spec", {}) and each.manager not in _OURS:
-                # A manager that wrote the field through ``scale``, and not of late, has left it.
-                written, at = each.operation == "Update" and each.subresource == "scale", parse_time(each.time)
-                if not written or at is None or now - at <= _LEFT_SECONDS:
-                    owners.append(each.manager)
+        for each in self.others:
+            # A manager that wrote the field through ``scale``, and not of late, has left it.
+            written, at = each.operation == "Update" and each.subresource == "scale", parse_time(each.time)
+            if not written or at is None or now - at <= _LEFT_SECONDS:
+                owners.append(each.manager)
         return owners
+
+    @property
+    def others(self) -> list[FieldOwner]:
+        """The entries of all but us that have the replicas."""
+        managed = self.metadata.managed_fields
+        return [
+            each for each in managed if "f:replicas" in each.fields_v1.get("f:spec", {}) and each.manager not in _OURS
+        ]
 
 
 class _OwnedList(msgspec.Struct, frozen=True):
-    items: tuple[_Owned, ...] = ()
+    items: tuple[OwnedTarget, ...] = ()
+
+
+async def owned_target(client: KubeClient, resource: Resource[Any], key: Key) -> OwnedTarget:
+    """Return the owners of a target's fields. Raises NotFound, and other errors of the client."""
+    # A list of one object, because the controller may list targets anyway.
+    query = urlencode({"fieldSelector": f"metadata.name={key.name}"})
+    answer = await client.request_json("GET", f"{resource.path(key.namespace)}?{query}")
+    found = msgspec.json.decode(answer, type=_OwnedList).items
+    if not found:
+        raise NotFound(404, "NotFound", "the target is gone", attempted=f"read {key}")
+    return found[0]
 
 
 class Mode(StrEnum):
@@ -380,15 +398,10 @@ class DirectActuator:
 
         Raises NotFound, Forbidden, Conflict when the target has changed meanwhile, and other errors of the client.
         """
-        # A list of one object, because the controller may list targets anyway.
-        query = urlencode({"fieldSelector": f"metadata.name={key.name}"})
-        answer = await self._client.request_json("GET", f"{resource.path(key.namespace)}?{query}")
-        found = msgspec.json.decode(answer, type=_OwnedList).items
-        if not found:
-            raise NotFound(404, "NotFound", "the target is gone", attempted=f"scale {key}")
-        owners = found[0].owners(self._clock.now())
+        target = await owned_target(self._client, resource, key)
+        owners = target.owners(self._clock.now())
         if not owners:
-            version = found[0].metadata.resource_version
+            version = target.metadata.resource_version
             await self._client.scale(resource, key, number, version=version, manager=MANAGER)
         return owners
 

@@ -35,6 +35,21 @@ async def test_a_deleted_deployment_is_told_at_once(stage):
             assert stage.series(metric) == {}
 
 
+async def test_a_writer_that_puts_the_replicas_back_is_told(stage):
+    """Once may be a person. The second time there is a condition, an event and a series."""
+    stage.deployment(replicas=3)
+    stage.va()
+    async with stage.controller():
+        await until(lambda: stage.series() == {"va": 3})
+        for replicas in (1, 3, 1):
+            stage.scale("d", replicas)
+        await until(lambda: stage.told("Actuated") == ("False", "ReplicasRewritten"))
+        assert "has put spec.replicas below the number 2 times within an hour" in stage.message("Actuated")
+        await until(lambda: stage.events("ReplicasRewritten"))
+        labels = {"variant_name": "va", "namespace": "ns", "reason": "ReplicasRewritten"}
+        await until(lambda: stage.metric("wva_variant_obstacle", **labels) == 1)
+
+
 async def test_a_missing_target_is_a_condition_an_event_and_a_series(stage):
     """All three have the same reason. When the Deployment is back, the variant is ready and the series is gone."""
     stage.deployment(replicas=2)

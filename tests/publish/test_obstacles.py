@@ -35,6 +35,7 @@ AROUND = {
     TroubleReason.ACTUATION_OWNED: "actuation",
     TroubleReason.ACTUATION_FORBIDDEN: "actuation",
     TroubleReason.ACTUATION_FAILED: "actuation",
+    TroubleReason.ACTUATION_REWRITTEN: "actuation",
     TroubleReason.ACTUATION_NO_CLIENT: "actuation",
 }
 TARGETS = {

@@ -59,6 +59,7 @@ from wva.model.snapshot import Snapshot
 from wva.model.trouble import UNTROUBLED, Trouble
 from wva.model.variant import ModelKey, VariantKey
 from wva.optimizer import OptimizerLoop
+from wva.other_writers import OtherWriters
 from wva.prometheus.client import PrometheusClient
 from wva.prometheus.settings import PrometheusSettings
 from wva.publish.ledger import Ledger
@@ -180,6 +181,15 @@ class Application:
             clock=clock,
             instruments=instruments,
         )
+        self._other_writers = OtherWriters(
+            client=leadership.client,
+            stores=informers.stores,
+            ledger=self.ledger,
+            revisit=self.variants.queue.add,
+            shadow=self.shadow,
+            clock=clock,
+            instruments=instruments,
+        )
         self._push = None if push is None else self._push_server(push)
         configuration.subscribe(self.variants.enqueue_all)
         # The statuses go first: in a change of the whole fleet their Events would be a third of all requests.
@@ -213,7 +223,7 @@ class Application:
             claims=self._claims,
             # The configuration changes while the process runs, so each call reads the one in force.
             freshness=lambda: configuration.freshness,
-            as_started=self._activations.apply,
+            as_started=lambda variant, now: self._other_writers.apply(self._activations.apply(variant, now)),
             engines_of=lambda model: configuration.policy.asks_engines(model),  # noqa: PLW0108 - see above
             counters_of=lambda model: configuration.policy.asks_counters(model),  # noqa: PLW0108 - see above
             retention_of=self._retention_of,
@@ -263,7 +273,7 @@ class Application:
     def _actuation_trouble(self, key: Key) -> Trouble:
         """Return why nothing applies the number of a VA, as far as that is ours; falsy if nothing is wrong."""
         pushed = UNTROUBLED if self._push is None else self._push.scaler.trouble(key)
-        return pushed or self._actuator.trouble(key)
+        return pushed or self._actuator.trouble(key) or self._other_writers.trouble(key)
 
     def _push_server(self, address: Address) -> PushServer:
         from wva.serve.keda_push import PushScaler, PushServer  # noqa: PLC0415 - needs an extra
@@ -372,6 +382,7 @@ class Application:
                 await self._config_maps.load_all()
                 self._namespaces.watch()
                 self.variants.watch()
+                self._other_writers.watch()
                 if self._settings.direct_actuation:
                     self._actuator.watch()
                 self.variants.enqueue_all()
@@ -425,6 +436,7 @@ class Application:
                 ("variantautoscaling", self.variants.queue, self.variants.reconcile, _WORKERS),
                 ("configmap", self._config_maps.queue, self._config_maps.reconcile, 1),
                 ("actuation", self._actuator.queue, self._actuator.reconcile, _WORKERS),
+                ("other-writers", self._other_writers.queue, self._other_writers.reconcile, 1),
             ):
                 controller = Controller(
                     name,

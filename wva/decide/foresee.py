@@ -228,7 +228,13 @@ def foreseen(
     present = foreseen + _JUMP_SHARE * max(0.0, level.jump - need.refused) + later / drain
     if early:
         present = max(present, early + need.backlog / drain)
-    moving = need.unsettled or unready or coming > serving
+    # What another writer takes away comes back with the next write of the scaler. More replicas would not come sooner,
+    # and this writer would take them away, too. So what piles up meanwhile asks for none.
+    taken = [variant.taken_at for variant in variants if variant.taken_at is not None]
+    cut = now - max(taken, default=-inf) < lead + _PATIENCE_SECONDS
+    if cut:
+        present, waiting = foreseen, 0.0
+    moving = cut or need.unsettled or unready or coming > serving
     began_early = memory.at is not None and seconds < _EARLY_SECONDS
     if began_early and need.backlog and not moving and level.rate + level.error > _FULL * serving:
         # This cycle began because more is in progress than replicas carry. They are nearly full by their rate, too. So

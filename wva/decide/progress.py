@@ -82,6 +82,8 @@ def progress_of(
         started = None
     else:
         started = now if ready > entry.ready_replicas else min(entry.settling_since, now)
+    if started is not None and variant.taken_at is not None:
+        started = max(started, min(variant.taken_at, now))  # the replicas that come back are young
     silent = 0
     if started is not None and now - started < deadline and base >= current:
         for replica in replicas:

@@ -31,6 +31,7 @@ class TroubleReason(StrEnum):
     ACTUATION_OWNED = "ReplicasOwned"
     ACTUATION_FORBIDDEN = "ActuationForbidden"
     ACTUATION_FAILED = "ActuationFailed"
+    ACTUATION_REWRITTEN = "ReplicasRewritten"
     ACTUATION_NO_CLIENT = "NoPushClient"
 
 

@@ -92,7 +92,8 @@ class Variant:
     transition time of the Progressing condition while it is True, and ``oldest_unready_since`` the creation time of the
     oldest pod that is not Ready: with them a process that just took over resets no clock. ``activated_at`` is when the
     target was last started from zero. ``unplaced_pods`` have no node yet, and for ``unschedulable_pods`` none is
-    expected to come. ``parameters`` of vLLM are those in the pod template, None when they were not read.
+    expected to come. ``parameters`` of vLLM are those in the pod template, None when they were not read. At
+    ``taken_at`` another writer last took replicas away that the number asks for.
     """
 
     key: VariantKey
@@ -113,6 +114,7 @@ class Variant:
     activated_at: float | None = None
     unplaced_pods: int = 0
     parameters: VllmParameters | None = None
+    taken_at: float | None = None
 
     @property
     def pending_replicas(self) -> int:

@@ -126,6 +126,8 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
             TroubleReason.ACTUATION_FORBIDDEN: "Direct actuation: the controller may not write the target's scale.",
             TroubleReason.ACTUATION_FAILED: "Direct actuation: the target's scale could not be written. The controller "
             "tries again.",
+            TroubleReason.ACTUATION_REWRITTEN: "Another writer has put the replicas of the target below the number "
+            "several times within an hour. What waits because of it asks for no more replicas.",
             TroubleReason.ACTUATION_NO_CLIENT: "KEDA push: KEDA does not ask for the number, so nothing applies it.",
         },
     ),

@@ -1,0 +1,146 @@
+"""Notices another writer of a target's replicas, such as GitOps that puts back what a manifest says.
+
+A write that takes replicas away although no number of the last minutes asked for so few comes neither from WVA nor from
+a scaler that follows it. The time of the last one goes with the variant into the decision, which then does not take
+what waits for a greater load (``decide.foresee``). From the second one within an hour on, the condition ``Actuated``
+names the writer: the manager that owns the replicas right after the write. A scaler that has set the number again by
+then owns them instead, and the API server notes no managers for some writes: then it is "another writer".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from wva import log
+from wva.actuation import owned_target
+from wva.api.meta import Key, parse_time
+from wva.clock import Clock
+from wva.collect.resolution import TARGET_INDEX, CollectStores
+from wva.instruments import Instruments
+from wva.kube.client import KubeClient
+from wva.kube.controller import After, Done, Result
+from wva.kube.errors import NotFound
+from wva.kube.workqueue import WorkQueue
+from wva.model.decision import Decision
+from wva.model.records import replace
+from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
+from wva.model.variant import Variant, VariantKey
+from wva.publish.ledger import Ledger
+from wva.targets import ScaleTarget
+
+FOLLOWS_SECONDS: Final = 600.0
+"""A scaler may still follow a number that is so old: an HPA shrinks after five minutes by default."""
+KEPT_SECONDS: Final = 3600.0
+TOLD_WRITES: Final = 2
+"""A single write may be that of a person."""
+_MOST_WRITES: Final = 100
+_SHOWN_CHARACTERS: Final = 60
+_UNKNOWN: Final = "another writer"
+_SCALERS: Final = ("kube-controller-manager", "horizontal-pod-autoscaler", "keda")
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A variant: its numbers and the writes of others, each with its time, the oldest first. Times are of ``now``."""
+
+    numbers: deque[tuple[float, int]] = field(default_factory=deque)
+    writes: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_MOST_WRITES))
+    manager: str = _UNKNOWN
+
+
+class OtherWriters:
+    """Follows the numbers of the ledger and the replicas of the targets."""
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        stores: CollectStores,
+        ledger: Ledger,
+        revisit: Callable[[Key], None],
+        shadow: Callable[[VariantKey], bool] = lambda _key: False,
+        clock: Clock,
+        instruments: Instruments,
+    ) -> None:
+        """Prepare the queue; nothing is subscribed before ``watch``. ``revisit`` has a status looked at again."""
+        self._client = client
+        self._stores = stores
+        self._ledger = ledger
+        self._revisit = revisit
+        self._shadow = shadow
+        self._clock = clock
+        self._watched: dict[VariantKey, _Watched] = {}
+        self.queue: WorkQueue[Key] = WorkQueue("other-writers", clock=clock, instruments=instruments)
+
+    def watch(self) -> None:
+        """Follow the ledger and the targets."""
+        self._ledger.subscribe(self._on_decision)
+        self._stores.targets.subscribe(self._on_target)
+
+    def apply(self, variant: Variant) -> Variant:
+        """Return the variant with the time of the last write that took replicas away."""
+        watched = self._watched.get(variant.key)
+        return replace(variant, taken_at=watched.writes[-1][0]) if watched is not None and watched.writes else variant
+
+    def trouble(self, key: Key) -> Trouble:
+        """Return who puts the replicas of a VA back; falsy if nobody does."""
+        watched = self._watched.get(VariantKey(*key))
+        recent = (
+            [] if watched is None else [each for each in watched.writes if self._clock.now() - each[0] < KEPT_SECONDS]
+        )
+        if watched is None or len(recent) < TOLD_WRITES:
+            return UNTROUBLED
+        words = (
+            f"{watched.manager} has put spec.replicas below the number {len(recent)} times within an hour, last to "
+            f"{recent[-1][1]}: leave the replicas out of what it applies"
+        )
+        return Trouble(TroubleReason.ACTUATION_REWRITTEN.value, words)
+
+    async def reconcile(self, key: Key) -> Result:
+        """Look who owns the replicas after a write, and have it told. Raises ApiError, to be retried."""
+        watched, va = self._watched.get(VariantKey(*key)), self._stores.variant_autoscalings.get(key)
+        target = None if va is None else self._stores.targets.named(va)
+        if watched is None or not watched.writes or target is None:
+            return Done()
+        self._revisit(key)
+        age = self._clock.now() - watched.writes[-1][0]
+        if age >= KEPT_SECONDS:
+            watched.writes.clear()
+            return Done()
+        try:
+            found = await owned_target(self._client, self._stores.targets.kind_of(target).resource, target.metadata.key)
+        except NotFound:
+            return Done()
+        others = [each for each in found.others if not each.manager.startswith(_SCALERS)]
+        if others:
+            newest = max(others, key=lambda each: parse_time(each.time) or 0.0)
+            watched.manager = log.printable(newest.manager[:_SHOWN_CHARACTERS]) or _UNKNOWN
+            self._revisit(key)
+        return After(KEPT_SECONDS - age)
+
+    def _on_decision(self, key: VariantKey, _old: Decision | None, new: Decision | None) -> None:
+        if new is None:
+            self._watched.pop(key, None)
+            return
+        numbers, now = self._watched.setdefault(key, _Watched()).numbers, self._clock.now()
+        if not numbers or numbers[-1][1] != new.desired:
+            numbers.append((now, new.desired))
+        # The newest number from before was in force when the time began.
+        while len(numbers) > 1 and numbers[1][0] <= now - FOLLOWS_SECONDS:
+            numbers.popleft()
+
+    def _on_target(self, old: ScaleTarget | None, new: ScaleTarget | None) -> None:
+        if old is None or new is None or new.spec_replicas >= old.spec_replicas:
+            return
+        if old.metadata.uid != new.metadata.uid:
+            return
+        for va in self._stores.variant_autoscalings.by_index(TARGET_INDEX, self._stores.targets.key_of(new))[:1]:
+            key = VariantKey(*va.metadata.key)
+            watched = self._watched.get(key)
+            asked = () if watched is None else [number for _, number in watched.numbers]
+            if watched is not None and asked and new.spec_replicas < min(asked) and not self._shadow(key):
+                watched.writes.append((self._clock.now(), new.spec_replicas))
+                self.queue.add(va.metadata.key)
