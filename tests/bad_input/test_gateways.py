@@ -11,6 +11,7 @@ from tests.app.gateways import POOLS, QUEUE, FakePicker, install_pools, pool
 from tests.app.stage import DEPLOYMENTS, MODEL, VARIANTS, until
 from tests.bad_input.hostile import SECRET
 from wva.api.meta import Key
+from wva.scale_from_zero import gateway
 
 WAITING = f'{QUEUE}{{target_model_name="{MODEL}"}} 1\n'
 
@@ -72,8 +73,9 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(("answer", "words"), ANSWERS.values(), ids=ANSWERS.keys())
-async def test_a_picker_that_answers_nonsense_is_named(stage, picker, output, answer, words):
+async def test_a_picker_that_answers_nonsense_is_named(stage, picker, output, answer, words, monkeypatch):
     """The variant behind it stays at zero and names the fault. It starts when the picker answers correctly."""
+    monkeypatch.setattr(gateway, "MAX_PAGE_BYTES", 1024 * 1024)  # a busy machine does not read 16 MiB in time
     install_pools(stage)
     stage.scale("d", 0)
     pool(stage, picker.port)

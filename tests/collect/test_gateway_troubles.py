@@ -10,6 +10,7 @@ from wva.collect.inventory import InventoryStores
 from wva.collect.pools import Pool, PoolStores
 from wva.collect.troubles import Troubles
 from wva.kube.cache import Store
+from wva.model.trouble import UNTROUBLED, Trouble
 
 LABELS = {"app": "vllm"}
 POOL = Pool("ns", "pool", "epp")
@@ -49,22 +50,22 @@ def test_nothing_is_wrong_with_a_pool_that_is_read(troubles):
 
 def test_a_pool_that_cannot_be_read_is_named_with_its_reason(troubles, changes):
     """The trouble lasts until the pool is read; the same reason again is no change."""
-    troubles.report(POOL, "it answered 401, expected 200")
-    troubles.report(POOL, "it answered 401, expected 200")
+    troubles.report(POOL, Trouble("GatewayUnreadable", "it answered 401, expected 200"))
+    troubles.report(POOL, Trouble("GatewayUnreadable", "it answered 401, expected 200"))
     found = troubles.gateway("ns", LABELS)
     assert (found.reason, found.message.split("; in force: ")[0]) == (
         "GatewayUnreadable",
         "InferencePool ns/pool: it answered 401, expected 200",
     )
-    troubles.report(POOL, "")
-    troubles.report(POOL, "")
+    troubles.report(POOL, UNTROUBLED)
+    troubles.report(POOL, UNTROUBLED)
     assert not troubles.gateway("ns", LABELS)
     assert changes == ["ns", "ns"]
 
 
 def test_others_are_not_concerned(troubles):
     """Workloads behind another pool or in another namespace have no trouble."""
-    troubles.report(POOL, "broken")
+    troubles.report(POOL, Trouble("GatewayUnreadable", "broken"))
     assert not troubles.gateway("ns", {"app": "web"})
     assert not troubles.gateway("other", LABELS)
 
@@ -84,5 +85,18 @@ def test_a_message_stays_short(stores, troubles):
     """The message names three of many pools."""
     for number in range(20):
         stores.pools.upsert(pool(f"pool-{number}"))
-        troubles.report(Pool("ns", f"pool-{number}", "epp"), "broken")
+        troubles.report(Pool("ns", f"pool-{number}", "epp"), Trouble("GatewayUnreadable", "broken"))
     assert troubles.gateway("ns", LABELS).message.count("broken") == 3
+
+
+def test_the_worst_trouble_of_several_pools_is_told(stores, troubles):
+    """A pool without flow control is told, with what to switch on, before one that may have it."""
+    stores.pools.upsert(pool("new"))
+    troubles.report(Pool("ns", "new", "epp"), Trouble("QueueNotYetKnown", "no queue yet", known=False))
+    found = troubles.gateway("ns", LABELS)
+    assert (found.reason, found.known) == ("QueueNotYetKnown", False)
+    assert "not known before the first request" in found.message
+    troubles.report(POOL, Trouble("QueueMissing", "no queue"))
+    found = troubles.gateway("ns", LABELS)
+    assert (found.reason, found.known) == ("QueueMissing", True)
+    assert "InferencePool ns/pool: no queue; expected one of them: switch on flow control" in found.message

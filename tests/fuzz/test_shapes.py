@@ -17,7 +17,7 @@ from tests.fuzz.shapes import ANYTHING, TEXT, shaped
 from tests.fuzz.targets import config_maps, gateway, kubernetes, prometheus, recordings, settings, texts, vllm_arguments
 from wva.kube.errors import _StatusBody
 from wva.prometheus.answers import InstantSeries
-from wva.scale_from_zero.gateway import QUEUE_SIZE_METRIC
+from wva.scale_from_zero.page import ERROR_METRICS, QUEUE_SIZE_METRICS
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,8 @@ labels = st.lists(
     max_size=3,
 ).map(",".join)
 values = st.sampled_from([str(value) for value in EXTREMES if not isinstance(value, int) or value < sys.maxsize])
-lines = st.tuples(st.sampled_from([QUEUE_SIZE_METRIC, "up"]), labels, values, st.sampled_from(["", " 1", " x"]))
+names = st.sampled_from([*QUEUE_SIZE_METRICS, *ERROR_METRICS, "up"])
+lines = st.tuples(names, labels, values, st.sampled_from(["", " 1", " x"]))
 pages = st.lists(lines.map(lambda line: f"{line[0]}{{{line[1]}}} {line[2]}{line[3]}\n"), max_size=6).map("".join)
 
 

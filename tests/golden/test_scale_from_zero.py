@@ -11,6 +11,7 @@ import pytest
 
 from tests.builders import variant
 from tests.golden.vectors import Better, parameters, tally
+from tests.scale_from_zero.pages import read_page
 from wva.api.core import InferencePool
 from wva.collect.pools import PoolStores
 from wva.decide.start import activate
@@ -18,7 +19,6 @@ from wva.kube.cache import Store
 from wva.model.decision import Decision
 from wva.model.records import replace
 from wva.model.variant import ModelKey, VariantKey
-from wva.scale_from_zero.gateway import parse_queues
 
 HTTP_OK = 200
 POOLS = "collect/test_pools.py"
@@ -62,7 +62,7 @@ def waiting_at(pool):
         if not pod["ready"] or pod["http_status"] != HTTP_OK or pool.get("epp_service_missing"):
             continue
         try:
-            found = parse_queues(pod["metrics_text"])
+            found = read_page(pod["metrics_text"]).waiting
         except ValueError:
             continue
         for model, count in found.items():

@@ -27,6 +27,7 @@ AROUND = {
     TroubleReason.GATEWAY_UNREADABLE: "gateway",
     TroubleReason.SELECTOR_EMPTY: "gateway",
     TroubleReason.ACCELERATOR_UNKNOWN: "inventory",
+    TroubleReason.QUEUE_MISSING: "gateway",
     TroubleReason.LABELS_DISAGREE: "inventory",
     TroubleReason.INVENTORY_UNKNOWN: "inventory",
     TroubleReason.START_REFUSED: "start",

@@ -290,6 +290,14 @@ def test_what_stands_around_is_mentioned_only_while_wrong_or_put_right(type_, fi
     assert patched(fixed, now=LATER + 120, decision=decision()) is None
 
 
+def test_what_is_not_known_yet_is_neither_true_nor_false():
+    """An idle picker does not tell whether it would hold a request."""
+    unknown = ConfigurationView(gateway=Trouble("QueueNotYetKnown", "no request yet", known=False))
+    status = patched(None, now=NOW, decision=decision(), configuration=unknown)
+    told = condition(status, "GatewayReadable")
+    assert (told["status"], told["reason"]) == ("Unknown", "QueueNotYetKnown")
+
+
 def test_a_second_problem_of_the_configuration_is_news():
     """WVA writes the second problem without waiting for the heartbeat."""
     broken = patched(None, now=NOW, decision=decision(), configuration=BROKEN)

@@ -18,7 +18,7 @@ from wva.kube.errors import Conflict, Forbidden
 from wva.model.inventory import Inventory
 from wva.model.records import replace
 from wva.scale_from_zero import loop
-from wva.scale_from_zero.gateway import GatewayError
+from wva.scale_from_zero.gateway import GatewayError, PoolQueues
 from wva.scale_from_zero.loop import POLL_SECONDS, ScaleFromZero
 from wva.scale_from_zero.starts import ACTIVATION_SECONDS, Activations
 from wva.sim.world.clock import VirtualClock
@@ -114,7 +114,7 @@ class WakingScene:
         answer = self.waiting[pool.name]
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return PoolQueues(answer)
 
     async def scale(self, key, desired):
         """Note the write, or raise the error of the scene."""
@@ -128,11 +128,11 @@ class WakingScene:
         assert (key, desired) == (self.published[-1].key, self.published[-1].desired)
         self.order.append("seen")
 
-    def report(self, pool, failure):
+    def report(self, pool, trouble):
         """Keep the present failure of a pool."""
         self.failures.pop(pool.name, None)
-        if failure:
-            self.failures[pool.name] = failure
+        if trouble:
+            self.failures[pool.name] = trouble.message
 
     def hinder(self, key, trouble):
         """Keep the present trouble of a variant."""

@@ -20,10 +20,20 @@ from wva.collect.inventory import GPU_RESOURCES, InventoryStores, gpu_count, is_
 from wva.collect.pools import Pool, PoolStores
 from wva.config.declare import printable
 from wva.model.inventory import AcceleratorPool, Inventory, UnknownInventory, normalize_accelerator
-from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
+from wva.model.records import replace
+from wva.model.trouble import QUEUE_UNKNOWN, UNTROUBLED, Trouble, TroubleReason
 from wva.model.variant import VariantKey
 
 _TOLD: Final = 3
+_GATEWAY: Final = {
+    TroubleReason.GATEWAY_UNREADABLE: "in force: requests that wait there start nothing until it is read",
+    TroubleReason.QUEUE_MISSING: "expected one of them: switch on flow control, a feature gate of the picker's "
+    "configuration, from GAIE 1.3 on; in force: a request that the picker refuses starts the model, and is lost",
+    QUEUE_UNKNOWN: "whether flow control is on is not known before the first request, which starts the "
+    "model in any case",
+}
+"""What can be wrong with a pool, the worst first, and what that means."""
+
 _MEANWHILE: Final = {UnknownInventory.NO_GROWTH: "nothing grows", UnknownInventory.UNLIMITED: "growth is not limited"}
 
 
@@ -47,7 +57,7 @@ class Troubles:
         self._stores = inventory
         self._unknown = unknown
         self._revisit = revisit
-        self._failures: dict[Pool, str] = {}
+        self._failures: dict[Pool, Trouble] = {}
         self._starts: dict[VariantKey, Trouble] = {}
         self._inventory: Inventory | None = None
         """The GPUs of the nodes, None when the nodes have to be checked again."""
@@ -57,11 +67,11 @@ class Troubles:
         pools.pools_alpha.subscribe(self._on_pool)
         inventory.nodes.subscribe(self._on_node)
 
-    def report(self, pool: Pool, failure: str) -> None:
-        """Note why a pool cannot be read; empty when WVA can read it, or when no variant needs it."""
-        if self._failures.get(pool, "") != failure:
-            self._failures[pool] = failure
-            if not failure:
+    def report(self, pool: Pool, trouble: Trouble) -> None:
+        """Note what is wrong with a pool; UNTROUBLED when nothing is, or when no variant needs it."""
+        if self._failures.get(pool, UNTROUBLED) != trouble:
+            self._failures[pool] = trouble
+            if not trouble:
                 del self._failures[pool]
             self._revisit(pool.namespace)
 
@@ -80,11 +90,12 @@ class Troubles:
     def gateway(self, namespace: str, labels: Mapping[str, str]) -> Trouble:
         """Return what is wrong with the pools in front of a workload whose pods have these labels."""
         pools = self._pools.pools_of(namespace, labels)
-        failures = [f"InferencePool {pool}: {self._failures[pool]}" for pool in pools if pool in self._failures]
-        if failures:
-            told = "; ".join(failures[:_TOLD])
-            meanwhile = "in force: requests that wait there start nothing until it is read"
-            return Trouble(TroubleReason.GATEWAY_UNREADABLE, f"{told}; {meanwhile}")
+        failures = [(pool, self._failures[pool]) for pool in pools if pool in self._failures]
+        for reason, rest in _GATEWAY.items():
+            same = [(pool, trouble) for pool, trouble in failures if trouble.reason == reason]
+            if same:
+                told = [f"InferencePool {pool}: {trouble.message}" for pool, trouble in same[:_TOLD]]
+                return replace(same[0][1], message="; ".join([*told, rest]))
         empty = [] if pools else self._pools.without_selector(namespace)
         if empty:
             named = ", ".join(empty[:_TOLD])

@@ -21,6 +21,7 @@ class TroubleReason(StrEnum):
     """What can stand in the way of a variant: at the gateways, among the GPUs, at its start from zero, at a write."""
 
     GATEWAY_UNREADABLE = "GatewayUnreadable"
+    QUEUE_MISSING = "QueueMissing"
     SELECTOR_EMPTY = "PoolSelectorEmpty"
     ACCELERATOR_UNKNOWN = "AcceleratorUnknown"
     LABELS_DISAGREE = "NodeLabelsDisagree"
@@ -35,16 +36,21 @@ class TroubleReason(StrEnum):
     ACTUATION_NO_CLIENT = "NoPushClient"
 
 
+QUEUE_UNKNOWN: Final = "QueueNotYetKnown"
+"""A reason that hinders nothing: whether a picker holds requests will be known with its first one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """What stands in the way of a variant beside its own configuration, in the words of a condition.
 
     The reason is for machines, the message for people: it names what is wrong, what was expected and what is in force
-    meanwhile. Both are empty when nothing is wrong.
+    meanwhile. Both are empty when nothing is wrong. ``known`` is False while it cannot be told yet whether anything is.
     """
 
     reason: str = ""
     message: str = ""
+    known: bool = True
 
     def __bool__(self) -> bool:
         """Tell whether anything is wrong."""

@@ -130,13 +130,13 @@ def conditions_of(
     ):
         if trouble or va.status.condition(type_) is not None:
             said = trouble or after
-            yield _condition(type_, not trouble, said.reason, said.message)
+            yield _condition(type_, not trouble if said.known else None, said.reason, said.message)
 
 
-def _condition(type_: str, status: bool, reason: str, message: str) -> Condition:  # noqa: FBT001 - it is the status
+def _condition(type_: str, status: bool | None, reason: str, message: str) -> Condition:  # noqa: FBT001 - the status
     return Condition(
         type=str(type_),
-        status="True" if status else "False",
+        status="Unknown" if status is None else str(status),
         reason=str(reason),
         message=log.printable(message[:_MAX_MESSAGE_CHARACTERS])[:_MAX_MESSAGE_CHARACTERS],
     )

@@ -103,6 +103,8 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
         {
             TroubleReason.GATEWAY_UNREADABLE: "The queue of an InferencePool in front of the variant cannot be read, "
             "so the model stays at zero.",
+            TroubleReason.QUEUE_MISSING: "The picker of an InferencePool in front of the variant has had requests and "
+            "shows no queue, so it holds none. A request that it refuses starts the model, and is lost.",
             TroubleReason.SELECTOR_EMPTY: "An InferencePool of the namespace has an empty selector, and no other pool "
             "stands in front of the variant.",
         },

@@ -5,19 +5,19 @@ of the picker by its Service, and reads each of them directly, without redirects
 pod whose page cannot be read counts as one that does not answer. A pool is in error only if no pod of it answers.
 
 No pool delays another one. Each pool has its own slots, and a time limit for all of its pods together. All pools
-together have a limit of connections. The loop limits how many pools of a namespace are read at the same time.
+together have a limit of connections. The loop limits how many pools of a namespace are read at the same time. One piece
+of one page is parsed at a time, and everything else has its turn after 10 ms of parsing.
 
-The parser of a page looks at the lines of one metric only. Every step takes time in proportion to the page, for any
-text. Every number must be within a range.
+A picker that does not hold requests (GAIE 1.2 at zero, or any without flow control) refuses them at once, and counts
+them. There the growth of this counter says that requests have come. They do not wait, so it counts for a few seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, Self
@@ -32,10 +32,25 @@ from wva.collect.pools import Pool, selects
 from wva.kube.cache import Store
 from wva.kube.client import KubeClient
 from wva.kube.errors import ApiError
-from wva.numbers import Real, Whole
+from wva.model.trouble import QUEUE_UNKNOWN, UNTROUBLED, Trouble, TroubleReason
+from wva.numbers import Whole
+from wva.scale_from_zero.page import QUEUE_SIZE_METRICS, FlowControl, NotMetricsError, PickerPage, PickerPageReader
+from wva.slices import Slices
 
 SCRAPE_TIMEOUT_SECONDS: Final = 2.0
-MAX_BODY_BYTES: Final = 1024 * 1024
+MAX_PAGE_BYTES: Final = 16 * 1024 * 1024
+"""How much of a page is read at most, if its queues do not end before."""
+
+PIECE_BYTES: Final = 64 * 1024
+BYTES_PER_SECOND: Final = 32 * 1024 * 1024
+"""How fast the pages of one pool are read in the long run: after long pages there is a pause."""
+
+REFUSED_SECONDS: Final = 5.0
+"""How long requests that a picker has refused count as waiting: while a start may be tried a second time."""
+
+_FORGET_SECONDS: Final = 15.0
+"""A counter that was read longer ago is no beginning: what it has grown by since then is not recent."""
+
 MAX_PODS: Final = 32
 """How many pods of one picker are read in one round. The next round begins with the next pod."""
 
@@ -49,26 +64,6 @@ _PORT: Final = Whole(1, 65535)
 _TOKEN_SETTING: Final = "EPP_METRIC_READER_BEARER_TOKEN"  # noqa: S105 - the name of a setting
 _IDENTITY: Final = "identity"
 
-QUEUE_SIZE_METRIC: Final = "inference_extension_flow_control_queue_size"
-MAX_WAITING: Final = 1_000_000_000.0
-"""The most requests in one line. No queue holds more, and sums of such numbers stay far from where floats overflow."""
-
-MAX_LINES: Final = 10_000
-"""How many lines of the metric one page may have: one for each model and priority."""
-
-_MAX_LINE_CHARACTERS: Final = 16 * 1024
-_EXPOSITION: Final = re.compile(r"\s*+(\Z|#|[A-Za-z_:][A-Za-z0-9_:]*+(\{[^\n]*\})?[ \t]+[-+0-9NnIi])")
-"""How metrics begin: with nothing at all, a comment, or a sample."""
-
-_LINE: Final = re.compile(rf"^{QUEUE_SIZE_METRIC}[{{ \t][^\n]*+", re.MULTILINE)
-_LABEL: Final = re.compile(r'[ \t]*+([A-Za-z_][A-Za-z0-9_]*+)[ \t]*+=[ \t]*+"((?:[^"\\]++|\\.)*+)"[ \t]*+(?:,|(?=\}))')
-_LABELS: Final = re.compile(rf"\{{(?:{_LABEL.pattern})*+[ \t]*+\}}")
-_ESCAPE: Final = re.compile(r'\\(["\\n])')
-_NO_NUMBERS: Final = frozenset({"nan", "inf", "+inf", "-inf"})
-_WAITING: Final = Real(-MAX_WAITING, MAX_WAITING)
-_MILLISECONDS: Final = Whole(-(2**63), 2**63 - 1)
-_VALUE_AND_TIME: Final = 2
-
 _log = log.get("collect.gateway")
 
 
@@ -76,8 +71,38 @@ class GatewayError(Exception):
     """The queue of a pool cannot be read; the message says why, without secrets."""
 
 
-class NotMetricsError(ValueError):
-    """An answer that is no page of metrics; the message says what it is, in words that are safe to show."""
+@dataclass(frozen=True, slots=True)
+class PoolQueues:
+    """What the pods of a pool's picker say together.
+
+    ``waiting`` has the requests that wait by model id, those without the name of a model at ``UNNAMED``. ``trouble``
+    says why more requests may have come. After ``pause_seconds`` the pool may be read again.
+    """
+
+    waiting: Mapping[str, float]
+    trouble: Trouble = UNTROUBLED
+    pause_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """The requests that one pod of a picker has refused, by model id, and when they were read (loop time)."""
+
+    counts: Mapping[str, float]
+    read_at: float
+    recent: Mapping[str, float] = field(default_factory=dict)
+    until: float = 0.0
+
+    def take(self, counts: Mapping[str, float], now: float) -> Mapping[str, float]:
+        """Note the counters, and return by how much they have grown just now, or less than five seconds ago."""
+        if now - self.read_at <= _FORGET_SECONDS:
+            # A counter that is lower than before belongs to a new process.
+            before = ((model, count, self.counts.get(model, 0.0)) for model, count in counts.items())
+            grown = {model: count - (was if was <= count else 0.0) for model, count, was in before if count != was}
+            if grown:
+                self.recent, self.until = grown, now + REFUSED_SECONDS
+        self.counts, self.read_at = counts, now
+        return self.recent if now < self.until else {}
 
 
 @dataclass(slots=True)
@@ -90,6 +115,8 @@ class _Picker:
     urls: list[str] = field(default_factory=list)
     urls_until: float = 0.0
     rounds: int = 0
+    refusals: dict[str, _Refusals] = field(default_factory=dict)
+    """By URL; none of a pod that was not read yet."""
 
 
 class GatewayQueues:
@@ -105,6 +132,8 @@ class GatewayQueues:
         self._token = token
         self._parallel = parallel
         self._pickers: OrderedDict[Key, _Picker] = OrderedDict()
+        self._turn = asyncio.Lock()
+        self._slices = Slices()
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
@@ -122,8 +151,8 @@ class GatewayQueues:
         """Close every connection."""
         await self._session.close()
 
-    async def waiting(self, pool: Pool) -> dict[str, float]:
-        """Return the requests that wait, by model id, over the pods of the pool's picker that give an answer.
+    async def waiting(self, pool: Pool) -> PoolQueues:
+        """Return the requests that wait, over the pods of the pool's picker that give an answer.
 
         Raises GatewayError when no pod does.
         """
@@ -133,33 +162,9 @@ class GatewayQueues:
         began = now()
         deadline = began + 2 * SCRAPE_TIMEOUT_SECONDS
 
-        # The picker's Service is asked for at most every half minute.
         picker = self._pickers.get(pool.service)
         if picker is None or began >= picker.until:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    service = await self._client.get(SERVICES, pool.service)
-            except TimeoutError:
-                raise GatewayError(f"Service {pool.service} cannot be read: no answer in time") from None
-            except ApiError as error:
-                self._pickers.pop(pool.service, None)
-                raise GatewayError(f"Service {pool.service} cannot be read: {error}") from error
-            # The first port whose name has "metric" in it. A target port that is a name counts as that of the Service.
-            found = next((entry for entry in service.spec.ports if _PORT_WORD in entry.name), None)
-            port = None if found is None else _PORT.find(found.target_port) or _PORT.find(found.port)
-            if port is None:
-                raise GatewayError(f"Service {pool.service} has no port with {_PORT_WORD!r} in its name")
-            selector = service.spec.selector
-            if len(selector) > _MAX_SELECTOR:
-                raise GatewayError(
-                    f"Service {pool.service}: spec.selector has {len(selector):,} labels, expected at most "
-                    f"{_MAX_SELECTOR}"
-                )
-            picker = self._pickers[pool.service] = _Picker(selector, port, began + _SERVICE_TTL_SECONDS)
-            self._pickers.move_to_end(pool.service)
-            if len(self._pickers) > _MAX_SERVICES:
-                self._pickers.popitem(last=False)
-
+            picker = await self._find(pool, picker, deadline)
         slots = asyncio.Semaphore(max(1, self._parallel))
         tasks = [asyncio.create_task(self._read(url, slots)) for url in self._urls(pool, picker)]
         try:
@@ -175,11 +180,36 @@ class GatewayQueues:
             raise GatewayError(f"none of {len(tasks)} pods of Service {pool.service} answered in time")
         if not good:
             raise next(answer for answer in answers if isinstance(answer, GatewayError))
-        totals: dict[str, float] = {}
-        for counts in good:
-            for model, count in counts.items():
-                totals[model] = totals.get(model, 0.0) + count
-        return totals
+        return _together(picker, good, now())
+
+    async def _find(self, pool: Pool, before: _Picker | None, deadline: float) -> _Picker:
+        """Look the picker's Service up, at most every half minute. Raises GatewayError."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                service = await self._client.get(SERVICES, pool.service)
+        except TimeoutError:
+            raise GatewayError(f"Service {pool.service} cannot be read: no answer in time") from None
+        except ApiError as error:
+            self._pickers.pop(pool.service, None)
+            raise GatewayError(f"Service {pool.service} cannot be read: {error}") from error
+        # The first port whose name has "metric" in it. A target port that is a name counts as that of the Service.
+        found = next((entry for entry in service.spec.ports if _PORT_WORD in entry.name), None)
+        port = None if found is None else _PORT.find(found.target_port) or _PORT.find(found.port)
+        if port is None:
+            raise GatewayError(f"Service {pool.service} has no port with {_PORT_WORD!r} in its name")
+        selector = service.spec.selector
+        if len(selector) > _MAX_SELECTOR:
+            raise GatewayError(
+                f"Service {pool.service}: spec.selector has {len(selector):,} labels, expected at most {_MAX_SELECTOR}"
+            )
+        until = asyncio.get_running_loop().time() + _SERVICE_TTL_SECONDS
+        picker = self._pickers[pool.service] = _Picker(selector, port, until)
+        if before is not None:
+            picker.refusals = before.refusals
+        self._pickers.move_to_end(pool.service)
+        if len(self._pickers) > _MAX_SERVICES:
+            self._pickers.popitem(last=False)
+        return picker
 
     def _urls(self, pool: Pool, picker: _Picker) -> list[str]:
         """Return the URLs to read in this round. Pods are looked for at most every second. Raises GatewayError."""
@@ -208,30 +238,29 @@ class GatewayQueues:
         picker.rounds += 1
         return [*picker.urls[first:], *picker.urls[:first]][:MAX_PODS]
 
-    async def _read(self, url: str, slots: asyncio.Semaphore) -> dict[str, float] | GatewayError:
-        """Return the error instead of raising it: one pod must not cancel the others."""
+    async def _read(self, url: str, slots: asyncio.Semaphore) -> tuple[str, PickerPage, int] | GatewayError:
+        """Return the URL, its page and how many bytes were read. An error is returned, so that others are read."""
         token = self._token()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         async with slots:
             try:
                 async with self._session.get(url, headers=headers, allow_redirects=False) as response:
-                    if response.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-                        fault = "not accepted" if token else "not set"
-                        return GatewayError(
-                            f"{url} answered {response.status}: the token of {_TOKEN_SETTING} is {fault}"
-                        )
                     if response.status != HTTPStatus.OK:
-                        return GatewayError(f"{url} answered {response.status}, expected {HTTPStatus.OK.value}")
+                        return GatewayError(f"{url} answered {response.status}{_why(response.status, token)}")
                     # A compressed body is not unpacked: a thousandth of the limit can unpack to a thousand times it.
                     encoding = response.headers.get("Content-Encoding", _IDENTITY).strip().lower()
                     if encoding != _IDENTITY:
                         raise NotMetricsError("compressed metrics, which were asked for uncompressed")
-                    body = bytearray()
-                    async for chunk in response.content.iter_chunked(64 * 1024):
-                        body += chunk
-                        if len(body) > MAX_BODY_BYTES:
-                            raise NotMetricsError(f"more than {MAX_BODY_BYTES:,} bytes")
-                    return parse_queues(body.decode("utf-8"))
+                    reader = PickerPageReader()
+                    async for piece in response.content.iter_chunked(PIECE_BYTES):
+                        async with self._turn:
+                            await self._slices.rest()
+                            reader.feed(piece)
+                        if reader.enough:
+                            break
+                        if reader.size > MAX_PAGE_BYTES:
+                            raise NotMetricsError(f"more than {MAX_PAGE_BYTES:,} bytes")
+                    return url, reader.end(), reader.size
             except TimeoutError:
                 return GatewayError(f"{url} did not answer within {SCRAPE_TIMEOUT_SECONDS:g} s")
             except NotMetricsError as error:
@@ -242,41 +271,38 @@ class GatewayQueues:
                 return GatewayError(f"{url}: {type(error).__name__}")
 
 
-def parse_queues(text: str) -> dict[str, float]:
-    """Return the queued requests by model id from a text exposition.
+def _why(status: int, token: str) -> str:
+    """Return what a status says about the token. A picker answers 500 to a token that the API server refuses."""
+    if status == HTTPStatus.UNAUTHORIZED and not token:
+        return f": the token of {_TOKEN_SETTING} is not set"
+    if status == HTTPStatus.UNAUTHORIZED:
+        return f": the token of {_TOKEN_SETTING} is not accepted"
+    if status == HTTPStatus.FORBIDDEN:
+        return f": the token of {_TOKEN_SETTING} is {'of an account that may not get /metrics' if token else 'not set'}"
+    expected = f", expected {HTTPStatus.OK.value}"
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR and token:
+        expected += f": an endpoint picker answers so if the token of {_TOKEN_SETTING} is wrong or expired"
+    return expected
 
-    The model is ``target_model_name``, or ``model_name`` if the target is empty. A value that is not positive, or is
-    NaN or infinite, counts as no request. Raises ValueError on a malformed line, a number beyond ``MAX_WAITING``, more
-    than ``MAX_LINES`` lines, and on a text that does not begin like an exposition: a login page must not pass for an
-    empty queue.
-    """
-    if not _EXPOSITION.match(text):
-        raise NotMetricsError("something that is no page of metrics")
+
+def _together(picker: _Picker, pages: Sequence[tuple[str, PickerPage, int]], now: float) -> PoolQueues:
+    """Return what the pages of the pods of a picker say together."""
+    counts = [page.waiting for _, page, _ in pages]
+    for url, refused in {url: page.refused for url, page, _ in pages}.items():
+        counts.append(picker.refusals.setdefault(url, _Refusals(refused, now)).take(refused, now))
+    for url in picker.refusals.keys() - set(picker.urls):
+        del picker.refusals[url]
     totals: dict[str, float] = {}
-    for count, line in enumerate(_LINE.finditer(text)):
-        if count >= MAX_LINES:
-            raise NotMetricsError(f"more than {MAX_LINES:,} lines of {QUEUE_SIZE_METRIC}")
-        if line.end() - line.start() > _MAX_LINE_CHARACTERS:
-            continue
-        # After the name of the metric come labels, a value, and maybe a time.
-        sample = line[0][len(QUEUE_SIZE_METRIC) :].lstrip(" \t")
-        braces = _LABELS.match(sample)
-        if braces is None and sample.startswith("{"):
-            raise ValueError("no label")
-        end = 0 if braces is None else braces.end()
-        labels = {
-            name: _ESCAPE.sub(lambda match: "\n" if match[1] == "n" else match[1], value)
-            for name, value in _LABEL.findall(sample[:end])
-        }
-        words = sample[end:].split()
-        if not 1 <= len(words) <= _VALUE_AND_TIME:
-            raise ValueError("no value, or more than value and time")
-        if len(words) == _VALUE_AND_TIME and _MILLISECONDS.find(words[1]) is None:
-            raise ValueError("no time")
-        waiting = 0.0 if words[0].lower() in _NO_NUMBERS else _WAITING.find(words[0])
-        if waiting is None:
-            raise ValueError("no value")
-        model = labels.get("target_model_name") or labels.get("model_name")
-        if model and waiting > 0:
-            totals[model] = totals.get(model, 0.0) + waiting
-    return totals
+    for each in counts:
+        for model, count in each.items():
+            totals[model] = totals.get(model, 0.0) + count
+    states = {page.flow_control for _, page, _ in pages}
+    trouble = UNTROUBLED
+    if FlowControl.ON not in states:
+        trouble = _NO_FLOW_CONTROL if FlowControl.OFF in states else _NOT_YET_KNOWN
+    return PoolQueues(totals, trouble, sum(size for _, _, size in pages) / BYTES_PER_SECOND)
+
+
+_NO_QUEUE: Final = f"its picker shows neither {' nor '.join(QUEUE_SIZE_METRICS)}"
+_NO_FLOW_CONTROL: Final = Trouble(TroubleReason.QUEUE_MISSING, f"{_NO_QUEUE} although it has had requests")
+_NOT_YET_KNOWN: Final = Trouble(QUEUE_UNKNOWN, f"{_NO_QUEUE}, as before its first request", known=False)

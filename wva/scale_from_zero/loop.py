@@ -267,7 +267,7 @@ class ScaleFromZero:
                 await self._look_at_changed(now)
                 # Forget the pools that no model at rest needs, and what was wrong with them.
                 for pool in [pool for pool, state in self._pools.items() if not state.models]:
-                    self._troubles.report(pool, "")
+                    self._troubles.report(pool, UNTROUBLED)
                     if not self._pools[pool].running:
                         self._take(self._pools.pop(pool), {})
                 looked = self._clock.monotonic()
@@ -339,7 +339,8 @@ class ScaleFromZero:
         """
         try:
             try:
-                self._take(state, await self._queues.waiting(pool))
+                found = await self._queues.waiting(pool)
+                self._take(state, found.waiting)
             except Exception as error:  # noqa: BLE001 - any error is a failure of this pool
                 self._failed(pool, state, error)
             else:
@@ -347,7 +348,8 @@ class ScaleFromZero:
                 if state.error:
                     self._logger.info("gateway_answers_again", pool=str(pool))
                 state.error = ""
-                self._troubles.report(pool, "")
+                self._troubles.report(pool, found.trouble)
+                state.due = self._clock.monotonic() + found.pause_seconds
             started = await self._start(pool, state)
             if not state.error and started:
                 state.backoff.reset()
@@ -382,7 +384,7 @@ class ScaleFromZero:
             self._logger.warning("gateway_not_read", pool=str(pool), reason=reason)
         state.error = reason
         if state.models:
-            self._troubles.report(pool, reason)
+            self._troubles.report(pool, Trouble(TroubleReason.GATEWAY_UNREADABLE, reason))
 
     def _back_off(self, state: _PoolState) -> None:
         now = self._clock.monotonic()

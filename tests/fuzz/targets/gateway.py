@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from wva.scale_from_zero.gateway import QUEUE_SIZE_METRIC, parse_queues
+from tests.scale_from_zero.pages import read_page
+from wva.scale_from_zero.page import ERROR_METRICS, QUEUE_SIZE_METRICS
 
 MOST_BYTES = 1024 * 1024
 """The largest page that WVA reads."""
@@ -12,7 +13,16 @@ MOST_BYTES = 1024 * 1024
 
 def words():
     """Return the metric, its labels, and the values that a page may have."""
-    yield from (QUEUE_SIZE_METRIC + "{", 'target_model_name="', 'model_name="', 'fairness_id="', '"} 3\n', "} 1e9\n")
+    yield from (*QUEUE_SIZE_METRICS, *ERROR_METRICS)
+    yield from (
+        QUEUE_SIZE_METRICS[0] + "{",
+        'error_code="ServiceUnavailable"',
+        'target_model_name="',
+        'model_name="',
+        'fairness_id="',
+        '"} 3\n',
+        "} 1e9\n",
+    )
     yield from (
         "# TYPE ",
         "# HELP ",
@@ -28,17 +38,16 @@ def words():
         ",",
         "=",
     )
-    yield QUEUE_SIZE_METRIC
 
 
 def check(data):
-    """``parse_queues`` returns a finite number above zero for each model of a page, or raises ValueError."""
+    """``PickerPageReader`` finds the same finite numbers above zero in pieces of any size, or raises ValueError."""
     try:
-        found = parse_queues(data.decode("utf-8"))
+        page = read_page(data)
     except ValueError:
         return False
-    for model, count in found.items():
-        assert model
+    for count in (*page.waiting.values(), *page.refused.values()):
         assert math.isfinite(count)
         assert count > 0
-    return bool(found)
+    assert read_page(data, piece_bytes=max(1, len(data) // 7)) == page
+    return bool(page.waiting)
