@@ -228,14 +228,28 @@ def engine_counters(namespaces: Sequence[str], pods: str = "") -> Query:
     return Query(ENGINE_COUNTERS, joined(expressions), essential=False)
 
 
+def picker_gauge(name: str, matchers: str, shape: str = "{}") -> str:
+    """Return an expression for a gauge of endpoint pickers, in the ``shape`` of a function of it.
+
+    ``llm_d_epp_...`` is its name in llm-d-router, which will drop the one of GAIE: ``inference_extension_...``. A
+    picker that shows both counts once.
+    """
+    new, old = (shape.format(f"{prefix}_{name}{matchers}") for prefix in ("llm_d_epp", "inference_extension"))
+    return f"{new} or ({old} unless on (namespace, pod) llm_d_epp_{name}{matchers})"
+
+
 def scheduler_queue(namespaces: Sequence[str], pods: str = "") -> Query:
-    """Return the query about requests that endpoint pickers hold back, with the time of the oldest sample."""
+    """Return the query about requests that endpoint pickers hold back, with the time of the oldest sample.
+
+    The size in bytes is a metric of llm-d-router; GAIE has none.
+    """
     matchers = _matchers(namespaces, pods)
-    size, size_bytes = (f"inference_extension_flow_control_queue_{name}{matchers}" for name in ("size", "bytes"))
+    size, size_bytes = (picker_gauge(f"flow_control_queue_{name}", matchers) for name in ("size", "bytes"))
+    times = picker_gauge("flow_control_queue_size", matchers, "timestamp({})")
     expressions: dict[str, str] = {
         QueueSignal.SIZE: f"sum {_QUEUE_LABELS} (max {_QUEUE_SERIES} ({size}))",
         QueueSignal.BYTES: f"sum {_QUEUE_LABELS} (max {_QUEUE_SERIES} ({size_bytes}))",
-        QueueSignal.TIMESTAMP: f"min {_QUEUE_LABELS} (timestamp({size}))",
+        QueueSignal.TIMESTAMP: f"min {_QUEUE_LABELS} ({times})",
     }
     return Query(SCHEDULER_QUEUE, joined(expressions), essential=False)
 

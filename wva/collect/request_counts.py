@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from enum import StrEnum
 from typing import Final
 
-from wva.collect.queries import Query, chunks, joined, namespace_matcher
+from wva.collect.queries import Query, chunks, joined, namespace_matcher, picker_gauge
 from wva.collect.retention import LONGEST_SECONDS, Window, window_of
 from wva.collect.samples import COUNTED
 from wva.collect.shared_queries import Make, Settled
@@ -64,7 +64,7 @@ def request_query(namespaces: Iterable[str], window: Window) -> Query:
         RequestSignal.RUNNING: f"sum {_BY_MODEL} ({_ENGINES} (vllm:num_requests_running{matchers}))",
         RequestSignal.WAITING: f"sum {_BY_MODEL} ({_ENGINES} (vllm:num_requests_waiting{matchers}))",
         RequestSignal.QUEUED: (
-            f"sum by (namespace, model_name, target_model_name) (inference_extension_flow_control_queue_size{matchers})"
+            f"sum by (namespace, model_name, target_model_name) ({picker_gauge('flow_control_queue_size', matchers)})"
         ),
         RequestSignal.COVERED: f"count_over_time(({gap_free})[{looked_at}:{part}])",
     }

@@ -279,9 +279,9 @@ SENT_QUERIES = [
         scheduler_queue(_NAMESPACES).text,
         600,
         {
-            labels(signal=QueueSignal.SIZE.value, **_MISTRAL): 6,
+            labels(signal=QueueSignal.SIZE.value, **_MISTRAL): 4 + 2 + 3,
             labels(signal=QueueSignal.SIZE.value, **_ALIAS): 1,
-            labels(signal=QueueSignal.BYTES.value, **_MISTRAL): 4000,
+            labels(signal=QueueSignal.BYTES.value, **_MISTRAL): 4000 + 500,
             _QUEUE_TIME: 585,
             _ALIAS_TIME: 600,
         },
@@ -295,7 +295,7 @@ SENT_QUERIES = [
             **_signals(RequestSignal.FINISHED, (_LLAMA, 285 + 1060), (_QWEN, 0)),
             **_signals(RequestSignal.RUNNING, (_LLAMA, 5 + 3 + 4)),
             **_signals(RequestSignal.WAITING, (_LLAMA, math.nan), (_QWEN, 2)),
-            **_signals(RequestSignal.QUEUED, (_MISTRAL, 4 + 4 + 2), (_ALIAS, 1)),
+            **_signals(RequestSignal.QUEUED, (_MISTRAL, 4 + 4 + 2 + 3), (_ALIAS, 1)),
             # The window has ten parts, and the part before it also counts.
             **_signals(RequestSignal.COVERED, (_LLAMA, 11), (_QWEN, 11)),
         },

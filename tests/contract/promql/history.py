@@ -111,6 +111,12 @@ HISTORY = [
     _series(_QUEUE_SIZE, _every_step("2", end=585), **{**_EPP, "pod": "epp-1"}),
     _series(_QUEUE_SIZE, _every_step("1"), **{**_EPP, "model_name": "alias"}),
     _series("inference_extension_flow_control_queue_bytes", _every_step("4000"), **_EPP),
+    # A picker of llm-d-router, which shows each number under two names.
+    *(
+        _series(f"{prefix}_flow_control_queue_{name}", _every_step(value), **{**_EPP, "pod": "epp-2"})
+        for prefix in ("llm_d_epp", "inference_extension")
+        for name, value in (("size", "3"), ("bytes", "500"))
+    ),
     # The scheduler's queue: one model has its target name, the other only its own name.
     _series(
         "inference_extension_flow_control_queue_size", _every_step("4"), model_name="alias", target_model_name="llama"

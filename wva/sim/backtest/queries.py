@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from wva.collect.queries import quote, validate_namespace
+from wva.collect.queries import picker_gauge, quote, validate_namespace
 
 VISIBLE_MODELS: Final = "count by (namespace, model_name) (vllm:num_requests_running)"
 
@@ -79,6 +79,6 @@ def queries(namespace: str, model_id: str, *, window_seconds: float) -> dict[str
         **{signal: f"sum by (le) (rate({name}{{{model}}}{window}))" for signal, name in _BUCKETS.items()},
         **{signal: of_variants(name) for signal, name in _OF_VARIANTS.items()},
         CACHE: f"max by (pod, num_gpu_blocks, block_size) (vllm:cache_config_info{{namespace={space}}})",
-        QUEUE: f"sum (inference_extension_flow_control_queue_size{{{model}}})",
+        QUEUE: f"sum ({picker_gauge('flow_control_queue_size', f'{{{model}}}')})",
         INTERVAL: "max (wva_cycle_interval_seconds)",
     }
