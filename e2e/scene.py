@@ -14,17 +14,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from deploy.observability.generate.queries import JOB
-from e2e import leader_worker_sets, manifests
+from e2e import manifests
 from e2e.controller import Addresses, ControllerProcess
 from e2e.controlplane.api import Body, KubernetesApi
 from e2e.controlplane.cluster import ControlPlane
+from e2e.controlplane.lws import ensure_leader_worker_sets
 from e2e.controlplane.nodes import POOL, NodePool
 from e2e.controlplane.polling import eventually
 from e2e.controlplane.ports import free_ports
 from e2e.controlplane.processes import ServerProcess
 from e2e.controlplane.prometheus import SCRAPE_INTERVAL_SECONDS, ScrapeJob
 from e2e.history import ObservedHistory
-from e2e.load import FixedMetrics, FleetProcess, following
+from e2e.load import FixedMetrics, FleetProcess, following, is_ready
 from e2e.manifests import ManifestedVariant
 from e2e.scrape_target import scrape_target
 from wva.scale_from_zero.starts import TargetLabels
@@ -34,6 +35,7 @@ Launch = Callable[..., ServerProcess]
 
 CYCLE_SECONDS = 5
 _LOG_LINES = 25
+_GROUP_LABEL = "leaderworkerset.sigs.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +113,22 @@ class Scene:
         self._pools[accelerator] = pool
         self.instance = self.namespace
 
-    def deploy(self, *variants: ManifestedVariant) -> None:
-        """Create the targets."""
+    def deploy(self, *variants: ManifestedVariant, owned: bool = True) -> None:
+        """Create the targets; if not ``owned``, without a number of replicas, for whoever scales them."""
         for variant in variants:
             pool = self._pools.get(variant.accelerator, "")
             self._kinds[variant.name] = variant.kind
-            self.api.apply(manifests.target(variant, namespace=self.namespace, pool=pool))
+            item = manifests.target(variant, namespace=self.namespace, pool=pool)
+            if not owned:
+                del item["spec"]["replicas"]
+            self.api.apply(item)
 
     def scale_kind(self, kind: str) -> None:
-        """Give the controller the rights for a further kind of target, and play a controller that makes its pods."""
+        """Give the controller the rights for a further kind of target, and have a controller that makes its pods."""
         for item in manifests.target_rights(kind, namespace=self.namespace):
             self.api.apply(item)
         if kind == "LeaderWorkerSet":
-            self._stack.enter_context(leader_worker_sets.controlling(self.api, self.namespace))
+            ensure_leader_worker_sets(self.plane.layout, self.api)
 
     def declare(self, *variants: ManifestedVariant) -> None:
         """Create the VariantAutoscalings."""
@@ -261,8 +266,21 @@ class Scene:
         return int(self._target(name)["spec"]["replicas"])
 
     def ready_replicas(self, name: str) -> int:
-        """Return how many replicas of a variant are ready."""
-        return int(self._target(name).get("status", {}).get("readyReplicas", 0))
+        """Return how many replicas of a variant are ready.
+
+        The status of a LeaderWorkerSet counts groups that are not, so its pods are asked.
+        """
+        target = self._target(name)
+        if target["kind"] != "LeaderWorkerSet":
+            return int(target.get("status", {}).get("readyReplicas", 0))
+        groups: dict[str, list[bool]] = {}
+        for pod in self.api.list("Pod", namespace=self.namespace):
+            labels = pod["metadata"].get("labels", {})
+            if labels.get(f"{_GROUP_LABEL}/name") == name:
+                ready = is_ready(pod) and "deletionTimestamp" not in pod["metadata"]
+                groups.setdefault(labels[f"{_GROUP_LABEL}/group-index"], []).append(ready)
+        size = target["spec"]["leaderWorkerTemplate"]["size"]
+        return sum(len(group) == size and all(group) for group in groups.values())
 
     def _target(self, name: str) -> Body:
         return self.api.get(self._kinds.get(name, "Deployment"), name, namespace=self.namespace)

@@ -16,13 +16,13 @@ ON = {"WVA_DIRECT_ACTUATION": "true"}
 WINDOW = {"wva.llmd.ai/scale-down-window": "5s"}
 
 
-def declared(scene: Scene, **annotations: str) -> None:
+def declared(scene: Scene, variant: ManifestedVariant = CHAT) -> None:
     """Create the VariantAutoscaling with direct actuation."""
-    body = manifests.variant_autoscaling(CHAT, namespace=scene.namespace)
-    named = {"wva.llmd.ai/actuation": "direct", "wva.llmd.ai/max-replicas": "3", **WINDOW, **annotations}
+    body = manifests.variant_autoscaling(variant, namespace=scene.namespace)
+    named = {"wva.llmd.ai/actuation": "direct", "wva.llmd.ai/max-replicas": "3", **WINDOW}
     body["metadata"]["annotations"] = named
     scene.api.apply(body)
-    scene.variants[CHAT.name] = CHAT
+    scene.variants[variant.name] = variant
 
 
 def without_replicas(body: Body) -> Body:
@@ -53,6 +53,22 @@ def test_the_controller_writes_the_number(scene: Scene, metrics: FixedMetrics):
     metrics.set("chat", PodReport(0.1))
     scene.wait(lambda: scene.replicas("chat") == 1, timeout_seconds=120, what="shrink by the controller")
     assert not scene.api.list("HorizontalPodAutoscaler", namespace=scene.namespace)
+
+
+@pytest.mark.smoke
+def test_groups_of_a_leader_worker_set_follow_the_number(scene: Scene, metrics: FixedMetrics):
+    """The scale of a custom resource is written as that of a Deployment; a replica is a group of two pods."""
+    groups = ManifestedVariant(name="chat", maximum=3, kind="LeaderWorkerSet", size=2)
+    scene.scale_kind(groups.kind)
+    scene.deploy(groups, owned=False)
+    declared(scene, groups)
+    scene.start_controller(environment={**ON, "WVA_TARGET_KINDS": groups.kind})
+    scene.wait_measured(groups)
+    metrics.set("chat", PodReport(0.79))
+    scene.wait(lambda: scene.ready_replicas("chat") >= 2, timeout_seconds=90, what="growth by the controller")
+    assert scene.condition("chat", "Actuated").status != "False"
+    metrics.set("chat", PodReport(0.1))
+    scene.wait(lambda: scene.replicas("chat") == 1, timeout_seconds=120, what="shrink by the controller")
 
 
 def test_a_scaler_keeps_the_target(scene: Scene, metrics: FixedMetrics):

@@ -1,4 +1,4 @@
-"""Build servers and tools from pinned Go modules: ``python -m e2e.controlplane.build [servers] [tools] [adapter]``.
+"""Build servers and tools from pinned Go modules: ``python -m e2e.controlplane.build [PART ...]``.
 
 In go ``modules/<tool>/{go.mod,go.sum}``, out come binaries in a cache outside the checkout::
 
@@ -167,6 +167,12 @@ KEDA = Module(
     stamp="-X github.com/kedacore/keda/v2/version.Version={release}",
     folders={"crds": "config/crd/bases"},
 )
+LEADER_WORKER_SET = Module(
+    name="lws",
+    path="sigs.k8s.io/lws",
+    packages={"lws-controller": "sigs.k8s.io/lws/cmd"},
+    folders={"crds": "config/crd/bases", "webhook": "config/webhook"},
+)
 KUBECTL = Module(
     name="kubectl",
     origin=KUBERNETES.name,
@@ -215,8 +221,9 @@ PROMETHEUS_ADAPTER = Module(
 SERVERS = (ETCD, KUBERNETES, PROMETHEUS, KEDA)
 TOOLS = (HELM, KUBECTL, KUSTOMIZE_OLDEST, KUSTOMIZE_NEWEST, PROMTOOL)
 SCHEMAS = (KEDA_API, PROMETHEUS_OPERATOR)
-ALL = (*SERVERS, *TOOLS, *SCHEMAS)  # what is built where no part is named
-PARTS = {"servers": SERVERS, "tools": (*TOOLS, *SCHEMAS), "adapter": (PROMETHEUS_ADAPTER,)}
+CONTROLLERS = (LEADER_WORKER_SET,)  # only the tests of what they control need them
+ALL = (*SERVERS, *CONTROLLERS, *TOOLS, *SCHEMAS)  # what is built where no part is named
+PARTS = {"servers": SERVERS, "controllers": CONTROLLERS, "tools": (*TOOLS, *SCHEMAS), "adapter": (PROMETHEUS_ADAPTER,)}
 
 
 def own_binaries() -> Path | None:
@@ -383,8 +390,8 @@ def _locked(module: Module) -> Iterator[None]:
 
 
 def reported_version(module: Module, name: str) -> str:
-    """Ask the binary for its version; those of KEDA and prometheus-adapter cannot tell, so it is the pinned one."""
-    if module in (KEDA, PROMETHEUS_ADAPTER):
+    """Ask the binary for its version; some cannot tell, so it is the pinned one."""
+    if module in (KEDA, PROMETHEUS_ADAPTER, LEADER_WORKER_SET):
         return f"{module.version} (pinned)"
     ask = _VERSION_ARGUMENTS.get(module.name, ("--version",))
     output = subprocess.run([module.binary(name), *ask], capture_output=True, text=True, check=True, timeout=30).stdout

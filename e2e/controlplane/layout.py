@@ -20,7 +20,7 @@ from e2e.controlplane.processes import ServerProcess
 LOOPBACK = "127.0.0.1"
 _PORTS = (
     "etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "prometheus",
-    "keda-operator-probe", "keda-operator-grpc", "keda-adapter", "keda-adapter-metrics",
+    "keda-operator-probe", "keda-operator-grpc", "keda-adapter", "keda-adapter-metrics", "lws-webhook", "lws-probe",
 )  # fmt: skip
 # Users with a certificate of their own; one group for all, since the tests are about the controller's RBAC, not theirs.
 _USERS = ("admin", "kube-controller-manager", "kube-scheduler", "kubelet", "keda")
@@ -118,6 +118,7 @@ class Layout:
         authority.issue(
             PROMETHEUS_ADAPTER_SERVICE, hosts=("localhost", f"{PROMETHEUS_ADAPTER_SERVICE}.{KEDA_NAMESPACE}.svc")
         )
+        authority.issue("lws-controller", hosts=("localhost", LOOPBACK))
         Authority(self._pki, "front-proxy-ca").issue("front-proxy-client")
         write_key(self.service_account_key)
         for user in _USERS:
