@@ -124,6 +124,7 @@ ROWS = {
     "node_selector": text((), ("WVA_NODE_SELECTOR",), value="pool in (gpu),!spot"),
     "scale_from_zero_max_concurrency": SettingRow((), ("SCALE_FROM_ZERO_ENGINE_MAX_CONCURRENCY",), 10, "3", 3),
     "epp_bearer_token": SettingRow((), ("EPP_METRIC_READER_BEARER_TOKEN",), SecretStr(""), "Bearer t", SecretStr("t")),
+    "epp_ca_path": text((), ("EPP_METRICS_CA_CERT_PATH",)),
     "pool_group": text((), ("POOL_GROUP",), value="inference.networking.k8s.io"),
     "target_kinds": text((), ("WVA_TARGET_KINDS",), value="StatefulSet,LeaderWorkerSet"),
     "direct_actuation": switch((), ("WVA_DIRECT_ACTUATION",)),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import ssl
 from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import pytest
+import trustme
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +49,8 @@ class Picker:
         self.port_of = {}
         self.selector = {"app": "epp"}
         self.token = ""
+        self.ca_path = ""
+        self.tls = None
 
     async def handle(self, request):
         """Send the answer that the test has set."""
@@ -81,14 +85,15 @@ class Picker:
         app.router.add_get("/metrics", self.handle)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self.tls)
         await site.start()
         self.port = runner.addresses[0][1]
         try:
             with pytest.MonkeyPatch.context() as patch:
                 for name, limit in limits.items():
                     patch.setattr(gateway, name, limit)
-                async with GatewayQueues(self.pods, client=self, token=lambda: self.token) as reader:
+                options = {"client": self, "token": lambda: self.token, "ca_path": self.ca_path}
+                async with GatewayQueues(self.pods, **options) as reader:
                     yield reader
         finally:
             await runner.cleanup()
@@ -420,6 +425,63 @@ def test_reading_takes_time_in_proportion_to_the_page(start, piece):
             read_page(text)
 
     assert times_as_long(lambda: read(1024 * 1024), lambda: read(64 * 1024)) < 40
+
+
+def serve_tls(picker, authority, *names):
+    """Let the picker show a certificate with these names."""
+    picker.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*names).configure_cert(picker.tls)
+
+
+async def test_pages_are_read_over_https_where_the_authority_is_known(picker, tmp_path):
+    """The certificate has the name of the Service, because pods have no name of their own."""
+    authority, path = trustme.CA(), tmp_path / "ca.crt"
+    authority.cert_pem.write_to_path(path)
+    picker.ca_path = str(path)
+    serve_tls(picker, authority, "epp.ns.svc", "epp.ns.svc.cluster.local")
+    picker.pod()
+    async with picker.reader() as reader:
+        assert (await reader.waiting(POOL)).waiting == {"m": 3.0}
+    assert picker.requests[0].secure
+
+
+@pytest.mark.parametrize(
+    ("names", "trusted"), [(["epp.ns.svc"], False), (["other.ns.svc", "127.0.0.1"], True), ([], True)]
+)
+async def test_a_picker_without_the_right_certificate_gets_no_token(picker, tmp_path, names, trusted):
+    """An unknown authority, another name, and plain HTTP are refused."""
+    authority, path = trustme.CA(), tmp_path / "ca.crt"
+    (authority if trusted else trustme.CA()).cert_pem.write_to_path(path)
+    picker.ca_path, picker.token = str(path), "s3cret"
+    if names:
+        serve_tls(picker, authority, *names)
+    picker.pod()
+    async with picker.reader() as reader:
+        with pytest.raises(
+            GatewayError,
+            match=r"expected a certificate of epp\.ns\.svc from the authority of EPP_METRICS_CA_CERT_PATH$",
+        ):
+            await reader.waiting(POOL)
+    assert not picker.requests
+
+
+async def test_a_new_authority_counts_and_a_broken_file_leaves_the_last_one(picker, tmp_path):
+    """The file is looked at each time the Service is."""
+    path = tmp_path / "ca.crt"
+    picker.ca_path = str(path)
+    authority = trustme.CA()
+    serve_tls(picker, authority, "epp.ns.svc")
+    picker.pod()
+    async with picker.reader(_SERVICE_TTL_SECONDS=0.0) as reader:
+        for content in (None, "no certificate"):
+            if content is not None:
+                path.write_text(content)
+            with pytest.raises(GatewayError, match=r"EPP_METRICS_CA_CERT_PATH='.*ca\.crt' cannot be used: .* in PEM$"):
+                await reader.waiting(POOL)
+        authority.cert_pem.write_to_path(path)
+        assert (await reader.waiting(POOL)).waiting == {"m": 3.0}
+        path.unlink()
+        assert (await reader.waiting(POOL)).waiting == {"m": 3.0}
 
 
 async def test_a_pod_that_never_answers_is_given_up(picker):

@@ -13,7 +13,7 @@ import pytest
 
 from tests.scale_from_zero.pages import read_page
 from wva.kube.cache import Store
-from wva.scale_from_zero.gateway import GatewayQueues
+from wva.scale_from_zero.gateway import GatewayQueues, _Picker
 from wva.scale_from_zero.page import (
     ENOUGH_BYTES,
     MAX_MODELS,
@@ -187,7 +187,9 @@ async def test_long_pages_do_not_hold_the_loop():
     queues._session = _Session(page)
     gc.collect()  # not in the middle of the measurement
     held, last = 0.0, time.thread_time()
-    reading = [asyncio.create_task(queues._read(f"http://{n}", asyncio.Semaphore(10))) for n in range(32)]
+    reading = [
+        asyncio.create_task(queues._read(f"http://{n}", asyncio.Semaphore(10), _Picker({}, 1, 0.0))) for n in range(32)
+    ]
     while not all(task.done() for task in reading):
         await asyncio.sleep(0)
         now = time.thread_time()

@@ -413,6 +413,7 @@ class Application:
                         informers.stores.targets.pods,
                         client=client,
                         token=settings.epp_bearer_token.get_secret_value,
+                        ca_path=settings.epp_ca_path,
                         parallel=settings.scale_from_zero_max_concurrency,
                     ),
                     starter=Starter(

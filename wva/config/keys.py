@@ -212,6 +212,12 @@ class Settings(BaseSettings):
         "Bearer token for the metrics of endpoint pickers; a leading `Bearer ` is dropped.",
         "EPP_METRIC_READER_BEARER_TOKEN",
     )
+    epp_ca_path: str = key(
+        "",
+        "File with the CA (PEM) of the metrics of endpoint pickers. If it is set, all of them are read over https, and "
+        "each certificate must have the name SERVICE.NAMESPACE.svc.",
+        "EPP_METRICS_CA_CERT_PATH",
+    )
     pool_group: Annotated[str, declare.POOL_GROUP] = key(
         "", "API group of the InferencePools to watch; empty watches both groups."
     )

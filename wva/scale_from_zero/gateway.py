@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Final, Self
+from pathlib import Path
+from typing import Any, Final, Self
 
 import aiohttp
 
@@ -62,6 +64,7 @@ _PODS_TTL_SECONDS: Final = 1.0
 _PORT_WORD: Final = "metric"
 _PORT: Final = Whole(1, 65535)
 _TOKEN_SETTING: Final = "EPP_METRIC_READER_BEARER_TOKEN"  # noqa: S105 - the name of a setting
+_CA_SETTING: Final = "EPP_METRICS_CA_CERT_PATH"
 _IDENTITY: Final = "identity"
 
 _log = log.get("collect.gateway")
@@ -115,18 +118,61 @@ class _Picker:
     urls: list[str] = field(default_factory=list)
     urls_until: float = 0.0
     rounds: int = 0
+    tls: ssl.SSLContext | None = None
+    """Trusts the authority of pickers; None: plain HTTP."""
+    host: str = ""
+    """The name that certificates must have."""
     refusals: dict[str, _Refusals] = field(default_factory=dict)
     """By URL; none of a pod that was not read yet."""
+
+
+class _Authority:
+    """The authority of the certificates of pickers, from a file that may change."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._content = ""
+        self._context: ssl.SSLContext | None = None
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the same context until the content of the file changes; None without a file.
+
+        A file that cannot be used any more leaves the last good one in force. Raises GatewayError if there is none.
+        """
+        if not self._path:
+            return None
+        try:
+            content = Path(self._path).read_text(encoding="ascii")
+            if content != self._content:
+                context = ssl.create_default_context(cadata=content)
+                context.minimum_version = ssl.TLSVersion.TLSv1_2
+                self._context, self._content = context, content
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            if self._context is None:
+                cause = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+                expected = "expected a file with CA certificates in PEM"
+                raise GatewayError(f"{_CA_SETTING}={self._path!r} cannot be used: {cause}; {expected}") from error
+        return self._context
 
 
 class GatewayQueues:
     """Reads pools; use as ``async with``."""
 
-    def __init__(self, pods: Store[Pod], *, client: KubeClient, token: Callable[[], str], parallel: int = 10) -> None:
+    def __init__(
+        self,
+        pods: Store[Pod],
+        *,
+        client: KubeClient,
+        token: Callable[[], str],
+        ca_path: str = "",
+        parallel: int = 10,
+    ) -> None:
         """Connect to nothing yet.
 
-        ``token`` returns the bearer token at each request (empty: none). ``parallel`` bounds the requests to one pool.
+        ``token`` returns the bearer token at each request (empty: none). With the file ``ca_path`` (PEM) pages are read
+        over https only. ``parallel`` bounds the requests to one pool.
         """
+        self._authority = _Authority(ca_path)
         self._pods = pods
         self._client = client
         self._token = token
@@ -166,7 +212,7 @@ class GatewayQueues:
         if picker is None or began >= picker.until:
             picker = await self._find(pool, picker, deadline)
         slots = asyncio.Semaphore(max(1, self._parallel))
-        tasks = [asyncio.create_task(self._read(url, slots)) for url in self._urls(pool, picker)]
+        tasks = [asyncio.create_task(self._read(url, slots, picker)) for url in self._urls(pool, picker)]
         try:
             done, late = await asyncio.wait(tasks, timeout=max(0.0, deadline - now()))
         finally:
@@ -203,7 +249,10 @@ class GatewayQueues:
                 f"Service {pool.service}: spec.selector has {len(selector):,} labels, expected at most {_MAX_SELECTOR}"
             )
         until = asyncio.get_running_loop().time() + _SERVICE_TTL_SECONDS
-        picker = self._pickers[pool.service] = _Picker(selector, port, until)
+        picker = _Picker(
+            selector, port, until, tls=self._authority.context(), host=f"{pool.picker}.{pool.namespace}.svc"
+        )
+        self._pickers[pool.service] = picker
         if before is not None:
             picker.refusals = before.refusals
         self._pickers.move_to_end(pool.service)
@@ -225,7 +274,8 @@ class GatewayQueues:
                 except ValueError:  # it has no address yet
                     continue
                 host = f"[{ip}]" if ip.version == 6 else str(ip)  # noqa: PLR2004 - IP version
-                picker.urls.append(f"http://{host}:{picker.port}/metrics")
+                scheme = "http" if picker.tls is None else "https"
+                picker.urls.append(f"{scheme}://{host}:{picker.port}/metrics")
         count = len(picker.urls)
         if not count:
             picker.urls_until = 0.0
@@ -238,13 +288,17 @@ class GatewayQueues:
         picker.rounds += 1
         return [*picker.urls[first:], *picker.urls[:first]][:MAX_PODS]
 
-    async def _read(self, url: str, slots: asyncio.Semaphore) -> tuple[str, PickerPage, int] | GatewayError:
+    async def _read(
+        self, url: str, slots: asyncio.Semaphore, picker: _Picker
+    ) -> tuple[str, PickerPage, int] | GatewayError:
         """Return the URL, its page and how many bytes were read. An error is returned, so that others are read."""
         token = self._token()
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        options: dict[str, Any] = {"headers": {"Authorization": f"Bearer {token}"} if token else {}}
+        if picker.tls is not None:  # the pod is asked by its address, and its certificate has the name of the Service
+            options |= {"ssl": picker.tls, "server_hostname": picker.host}
         async with slots:
             try:
-                async with self._session.get(url, headers=headers, allow_redirects=False) as response:
+                async with self._session.get(url, allow_redirects=False, **options) as response:
                     if response.status != HTTPStatus.OK:
                         return GatewayError(f"{url} answered {response.status}{_why(response.status, token)}")
                     # A compressed body is not unpacked: a thousandth of the limit can unpack to a thousand times it.
@@ -263,6 +317,9 @@ class GatewayQueues:
                     return url, reader.end(), reader.size
             except TimeoutError:
                 return GatewayError(f"{url} did not answer within {SCRAPE_TIMEOUT_SECONDS:g} s")
+            except aiohttp.ClientSSLError as error:
+                expected = f"expected a certificate of {picker.host} from the authority of {_CA_SETTING}"
+                return GatewayError(f"{url}: {type(error).__name__}, {expected}")
             except NotMetricsError as error:
                 return GatewayError(f"{url} sent {error}, expected metrics as text")
             except ValueError:  # the words of a parser may quote anything, so they are left out
