@@ -46,8 +46,8 @@ SIMULATOR: Final = (
     "__init__.py", "emulator/", "loadgen/",
     *(f"commands/{name}.py" for name in ("__init__", "emulator", "loadgen")),
     *(f"fleet/{name}.py" for name in (
-        "__init__", "blocks", "columns", "compiled", "counters", "engine", "lists", "metrics", "observed", "parameters",
-        "replica", "requests", "steps",
+        "__init__", "blocks", "columns", "compiled", "counters", "engine", "families", "lists", "metrics", "observed",
+        "parameters", "replica", "requests", "steps",
     )),
 )  # fmt: skip
 """The modules of ``wva/sim`` in the image: the emulator, the load generator and the engine that they run."""

@@ -6,7 +6,9 @@ import json
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client.parser import text_string_to_metric_families
 
+from tests.golden.pages import vllm_page
 from wva.sim.emulator.server import EmulatorServer
 
 CHAT = "/v1/chat/completions"
@@ -149,6 +151,27 @@ async def test_metrics_after_a_request(client):
     assert 'vllm:request_success_total{engine="0",finished_reason="length",model_name="org/m"} 1.0' in page
     assert 'vllm:generation_tokens_total{engine="0",model_name="org/m"} 3.0' in page
     assert "# TYPE vllm:kv_cache_usage_perc gauge" in page
+
+
+def families(page, *beginnings):
+    """Return of each such family its type and the names of its samples and labels."""
+    return {
+        family.name: (family.type, {(sample.name, *sorted(sample.labels)) for sample in family.samples})
+        for family in text_string_to_metric_families(page)
+        if family.name.startswith(beginnings)
+    }
+
+
+async def test_the_whole_page_is_that_of_vllm(client):
+    """After a request the page has the families, types and labels of a real server's: no more and no less."""
+    await post(client, TEXT, text(max_tokens=3))
+    async with client.get("/metrics") as response:
+        page = await response.text()
+    real = vllm_page("after-24-requests")
+    assert families(page, "") == families(real, "")
+    status = 'http_requests_total{handler="/v1/completions",method="POST",status="2xx"} 1.0'
+    assert status in page
+    assert 'handler="/metrics"' not in page
 
 
 async def test_nothing_is_served_while_the_model_loads(running, clock):

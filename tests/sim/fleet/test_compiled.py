@@ -50,7 +50,7 @@ def test_each_function_is_compiled_once():
     target.kv_cache_usage(0)
     target.advance(2.5)
     called = [steps.submit, steps.advance, steps.cancel, gateway.run, gateway.change, columns.pointer]
-    called += [observed.signals, observed.steps_done, observed.used_now, observed.observe_steps]
+    called += [observed.signals, observed.steps_done, observed.used_now, observed.observe_running]
     assert {function.__name__: len(function.signatures) for function in called if len(function.signatures) != 1} == {}
 
 

@@ -99,7 +99,7 @@ def test_answer_ends_at_the_models_length():
     engine = DrivenEngine(PARAMETERS)
     finished = served(engine, request(1, prompt=990, output=50))[1]
     assert finished.output_tokens == 10
-    assert engine.sample().finished == {"stop": 0, "length": 1, "abort": 0}
+    assert engine.sample().finished == {"stop": 0, "length": 1}
 
 
 def test_prompt_without_room_for_an_answer_is_refused():

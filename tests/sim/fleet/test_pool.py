@@ -117,7 +117,6 @@ def test_terminating_replica_finishes_what_it_has_and_takes_nothing_new():
         assert pods(target, ReplicaState.DRAINING) == ["h-2"]
         done = finished(target, leaving.pod)
         assert done["stop"] + target.running(leaving) + target.waiting(leaving) == served + left
-        assert done["abort"] == 0
         target.advance(target.now_seconds + 0.1)
     assert 31.0 < target.now_seconds < 59.0
     assert (target.retried, sum(target.failed.values())) == (0, 0)
@@ -152,7 +151,7 @@ def test_what_is_left_after_the_grace_period_breaks():
     assert 0 < target.failed[BROKEN] <= running
     assert accounted(target) == target.arrived
     target.set_pods(H100, ready={"h-1": 31.0})
-    assert finished(target) == {"stop": 0, "length": 0, "abort": 0}
+    assert finished(target) == {"stop": 0, "length": 0}
 
 
 def test_users_whose_replica_was_killed_may_ask_again():
@@ -181,7 +180,6 @@ def test_replica_that_returns_while_draining_goes_on():
     target.set_pods(H100, ready={"h-1": 30.0})
     target.advance(90.0)
     assert pods(target) == ["h-1"]
-    assert finished(target)["abort"] == 0
     assert target.log.requests > 800
 
 

@@ -59,6 +59,7 @@ class EmulatedReplica:
         self._mean = mean_output_tokens
         self._random = Random(seed)
         self._origin = clock.monotonic()
+        self._started_seconds = clock.now()
         self._engine = DrivenEngine(parameters)
         self._streams: dict[int, TokenStream] = {}
         self._numbers = 0
@@ -113,6 +114,7 @@ class EmulatedReplica:
             engine=0,
             parameters=self.parameters,
             sample=engine.sample(),
+            started_seconds=self._started_seconds,
         )
         return render([view], pod_labels=False)
 

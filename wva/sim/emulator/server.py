@@ -18,11 +18,12 @@ from aiohttp import web
 from wva.clock import Clock
 from wva.sim.emulator import openai
 from wva.sim.emulator.openai import ChatCompletion, Completion, ResponseBodies, UnservedRequestError
+from wva.sim.emulator.process_metrics import ProcessMetrics
 from wva.sim.emulator.replica import EmulatedReplica, TokenStream
 from wva.sim.fleet.metrics import CONTENT_TYPE
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
-_VERSION: Final = "0.11.0"
+_VERSION: Final = "0.32.0"
 """The version of vLLM whose metric names and API the emulator has."""
 _EVENT_STREAM: Final = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
 
@@ -36,10 +37,11 @@ class EmulatorServer:
         self._clock = clock
         self._loaded_at = clock.monotonic() + startup_seconds
         self._created = int(clock.now())
+        self._process = ProcessMetrics()
 
     def application(self) -> web.Application:
         """Return the routes."""
-        application = web.Application(middlewares=[self._explain], client_max_size=MAX_BODY_BYTES)
+        application = web.Application(middlewares=[self._count, self._explain], client_max_size=MAX_BODY_BYTES)
         application.add_routes(
             [
                 web.get("/ping", self._ping),
@@ -75,7 +77,7 @@ class EmulatorServer:
         return _json({"version": _VERSION})
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._replica.page().encode(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=self._process.page(self._replica.page()), headers={"Content-Type": CONTENT_TYPE})
 
     async def _models(self, _: web.Request) -> web.Response:
         replica = self._replica
@@ -117,6 +119,30 @@ class EmulatorServer:
             message = f"the prompt has {prompt_tokens} tokens: expected fewer than max_model_len={most}"
             raise UnservedRequestError(400, message, code="BadRequestError")
         return prompt_tokens
+
+    @web.middleware
+    async def _count(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        started, status, sent = self._clock.monotonic(), 500, 0
+        try:
+            response = await handler(request)
+        except web.HTTPException as error:
+            status = error.status
+            raise
+        else:
+            status, sent = response.status, response.content_length or 0
+            return response
+        finally:
+            self._process.count(
+                "none" if resource is None else resource.canonical,
+                request.method,
+                status=status,
+                received_bytes=request.content_length or 0,
+                sent_bytes=sent,
+                seconds=self._clock.monotonic() - started,
+            )
 
     @web.middleware
     async def _explain(

@@ -125,6 +125,10 @@ class Columns(NamedTuple):
     """Where it is in the engine's heap of completions."""
     shared: Ints
     """Blocks of its prompt that are counted with its group."""
+    found: Ints
+    """Tokens of its prompt that were in the prefix cache when it was first admitted."""
+    preempted: Ints
+    """How often."""
     cancelled: Ints
     # -- engines ------------------------------------------------------------------------------------------------------
     phase: Ints
@@ -287,7 +291,8 @@ _REQUEST_INTS: Final = {
     "attempts": 0,
     "engine": NONE, "after": NONE, "before": NONE, "deadline_after": NONE, "deadline_before": NONE, "length": 0,
     "generated": 0, "context": 0, "left": 0, "chunk": 0, "prefill_after": NONE, "prefill_before": NONE,
-    "start_step": NONE, "ends": 0, "place": NONE, "shared": 0, "cancelled": 0,
+    "start_step": NONE, "ends": 0, "place": NONE, "shared": 0, "found": 0,
+    "preempted": 0, "cancelled": 0,
 }  # fmt: skip
 _ENGINE_FLOATS: Final = {
     "due": inf, "now": 0.0, "next_event": inf, "segment_start": 0.0, "step_seconds": 0.0, "step_growth": 0.0,

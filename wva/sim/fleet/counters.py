@@ -13,10 +13,10 @@ COUNT_STOPPED: Final = 0
 """Finished because the answer was complete."""
 COUNT_CUT: Final = 1
 """Finished because the answer reached its limit."""
-COUNT_ABORTED: Final = 2
-"""Ended by the engine with the reason ``abort``. A request whose user went away is no such case, so it stays 0."""
-COUNT_PREEMPTIONS: Final = 3
-COUNT_PROMPT_TOKENS: Final = 4
+COUNT_PREEMPTIONS: Final = 2
+COUNT_PROMPT_TOKENS: Final = 3
+COUNT_PROMPT_CACHED: Final = 4
+"""Those of them that a prefix cache held: both are counted with the first token, hits when the prompt is admitted."""
 COUNT_GENERATION_TOKENS: Final = 5
 COUNT_PREFIX_QUERIES: Final = 6
 """Tokens looked up in the prefix cache."""
@@ -31,7 +31,24 @@ PREFILL_TIME: Final = 4
 DECODE_TIME: Final = 5
 PROMPT_TOKENS: Final = 6
 GENERATION_TOKENS: Final = 7
-HISTOGRAMS: Final = 8
+INFERENCE_TIME: Final = 8
+"""Of a request from its admission to its end."""
+TIME_PER_OUTPUT_TOKEN: Final = 9
+"""The mean inter-token latency of each request; 0 for an answer of one token."""
+PREEMPTIONS: Final = 10
+"""How often each request was preempted."""
+COMPUTED_TOKENS: Final = 11
+"""Prompt tokens of each request that no cache held."""
+LONGEST_ANSWER: Final = 12
+"""Of each request the most tokens it may get: where it was cut, or else the room that its prompt leaves."""
+STEP_TOKENS: Final = 13
+"""Tokens of each step: prompts that it completes and tokens that it generates."""
+HISTOGRAMS: Final = 14
+WANTED_ANSWERS: Final = HISTOGRAMS
+"""How many answers each request asks for. It is always one, so this histogram follows from the others and has no row.
+"""
+TOKEN_HISTOGRAMS: Final = (PROMPT_TOKENS, GENERATION_TOKENS, COMPUTED_TOKENS, LONGEST_ANSWER)
+"""Their bounds end with the longest sequence of the model."""
 
 TTFT_BOUNDS: Final = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
@@ -45,9 +62,12 @@ LATENCY_BOUNDS: Final = (
     1920.0, 7680.0,
 )  # fmt: skip
 
-FINISH_REASONS: Final = {"stop": COUNT_STOPPED, "length": COUNT_CUT, "abort": COUNT_ABORTED}
-"""vLLM exposes all of them from the start, with zeros. A request whose user gave up counts nowhere, as in vLLM
-(docs/metrics.md)."""
+PREEMPTION_BOUNDS: Final = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
+ANSWER_BOUNDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0)
+STEP_BOUNDS: Final = (1.0, *(float(8 << power) for power in range(12)))
+
+FINISH_REASONS: Final = {"stop": COUNT_STOPPED, "length": COUNT_CUT}
+"""Those that the simulated engine has. A request whose user gave up counts nowhere, as in vLLM (docs/metrics.md)."""
 
 
 def one_two_five(limit: int) -> tuple[float, ...]:
@@ -66,5 +86,17 @@ def bucket_bounds(longest: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
     Those of tokens reach up to ``longest``.
     """
     tokens = one_two_five(longest)
-    each = (TTFT_BOUNDS, ITL_BOUNDS, *(LATENCY_BOUNDS,) * 4, tokens, tokens)
+    each = (
+        TTFT_BOUNDS,
+        ITL_BOUNDS,
+        *(LATENCY_BOUNDS,) * 4,
+        tokens,
+        tokens,
+        LATENCY_BOUNDS,
+        ITL_BOUNDS,
+        PREEMPTION_BOUNDS,
+        tokens,
+        tokens,
+        STEP_BOUNDS,
+    )
     return tuple(bound for bounds in each for bound in bounds), (0, *accumulate(len(bounds) for bounds in each))

@@ -27,16 +27,18 @@ from wva.sim.fleet.columns import (
     more_variants,
 )
 from wva.sim.fleet.counters import (
+    ANSWER_BOUNDS,
     COUNT_GENERATION_TOKENS,
     COUNT_PREEMPTIONS,
     COUNT_PREFIX_HITS,
     COUNT_PREFIX_QUERIES,
+    COUNT_PROMPT_CACHED,
     COUNT_PROMPT_TOKENS,
     COUNTS,
     FINISH_REASONS,
     GENERATION_TOKENS,
     HISTOGRAMS,
-    PROMPT_TOKENS,
+    TOKEN_HISTOGRAMS,
     bucket_bounds,
 )
 from wva.sim.fleet.parameters import EngineParameters
@@ -62,7 +64,10 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class EngineSample:
-    """What the metrics page shows of an engine at one instant. ``histograms`` are those of ``counters``, in order."""
+    """What the metrics page shows of an engine at one instant. ``histograms`` are those of ``counters``, in order.
+
+    ``prompt_tokens_cached`` are those of ``prompt_tokens`` that a prefix cache held.
+    """
 
     running: int
     waiting: int
@@ -70,6 +75,7 @@ class EngineSample:
     finished: Mapping[str, int]
     preemptions: int
     prompt_tokens: int
+    prompt_tokens_cached: int
     generation_tokens: int
     prefix_cache_queries: int
     prefix_cache_hits: int
@@ -90,6 +96,7 @@ def sample(c: Columns, pointer: Any, e: int) -> EngineSample:
         finished={reason: int(c.counts[first + row]) for reason, row in FINISH_REASONS.items()},
         preemptions=int(c.counts[first + COUNT_PREEMPTIONS]),
         prompt_tokens=int(c.counts[first + COUNT_PROMPT_TOKENS]),
+        prompt_tokens_cached=int(c.counts[first + COUNT_PROMPT_CACHED]),
         generation_tokens=int(c.counts[first + COUNT_GENERATION_TOKENS]) + done * decoding,
         prefix_cache_queries=int(c.counts[first + COUNT_PREFIX_QUERIES]),
         prefix_cache_hits=int(c.counts[first + COUNT_PREFIX_HITS]),
@@ -98,13 +105,13 @@ def sample(c: Columns, pointer: Any, e: int) -> EngineSample:
 
 
 def _histograms(c: Columns, pointer: Any, e: int, *, done: int) -> tuple[Histogram, ...]:
-    """Return the histograms, with the gaps of the ``done`` steps of the segment that has not ended."""
+    """Return the histograms, with the ``done`` steps of the segment that has not ended."""
     size = len(c.bounds) + HISTOGRAMS
     of_buckets, of_sums = slice(e * size, (e + 1) * size), slice(e * HISTOGRAMS, (e + 1) * HISTOGRAMS)
     buckets, sums = list(map(int, c.buckets[of_buckets])), list(map(float, c.sums[of_sums]))
     if done:
         before = buckets, sums
-        observed.observe_steps(pointer, e, done, int(c.decoding[e]))
+        observed.observe_running(pointer, e, done, int(c.decoding[e]))
         buckets, sums = list(map(int, c.buckets[of_buckets])), list(map(float, c.sums[of_sums]))
         c.buckets[of_buckets], c.sums[of_sums] = before
     longest = int(c.max_model_len[c.variant[e]])
@@ -112,7 +119,14 @@ def _histograms(c: Columns, pointer: Any, e: int, *, done: int) -> tuple[Histogr
     for row, (start, bounds) in enumerate(_bounds(longest)):
         cumulative = tuple(accumulate(buckets[start : int(c.bounds_at[row + 1]) + row + 1]))
         found.append(Histogram(bounds, (*cumulative[: len(bounds)], cumulative[-1]), sums[row]))
-    return tuple(found)
+    requests = found[GENERATION_TOKENS].count
+    answers = Histogram(ANSWER_BOUNDS, (requests,) * (len(ANSWER_BOUNDS) + 1), float(requests))
+    return (*found, answers)
+
+
+def shown_bounds(longest: int) -> tuple[tuple[float, ...], ...]:
+    """Return the bounds of a sample's histograms, for a model whose longest sequence is given in tokens."""
+    return (*(bounds for _, bounds in _bounds(longest)), ANSWER_BOUNDS)
 
 
 @cache
@@ -120,7 +134,7 @@ def _bounds(longest: int) -> tuple[tuple[int, tuple[float, ...]], ...]:
     """Return of each histogram where its buckets begin, and its bounds; those of tokens end with the model's length."""
     bounds, starts = bucket_bounds(LONGEST_MODEL)
     shown = [bounds[start:end] for start, end in pairwise(starts)]
-    for row in (PROMPT_TOKENS, GENERATION_TOKENS):
+    for row in TOKEN_HISTOGRAMS:
         shown[row] = shown[row][: bisect_right(shown[row], longest)]
     return tuple((start + row, shown[row]) for row, start in enumerate(starts[:-1]))
 

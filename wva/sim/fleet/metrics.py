@@ -1,10 +1,10 @@
-"""Exposition text of vLLM's V1 engine, written by hand: a registry per pod would cost more than the engines.
+"""Exposition text of vLLM's V1 engine, made from templates: a registry per pod would cost more than the engines.
 
-Names, types and label sets are those of vLLM 0.11, with what trips up its readers: counters end in ``_total``;
-``cache_config_info`` carries its settings and ``engine`` but no ``model_name``; every series has an ``engine`` label,
-one per data-parallel engine; all finish reasons are there from the start; the inter-token histogram is exposed under
-its old name too. Labels come sorted, as the Python client writes them. Left out are the series that this project does
-not read (iteration sizes, request parameters, LoRA, process metrics).
+Names, types and label sets are those of vLLM 0.32.0 (``families``), with what trips up its readers: counters end in
+``_total``; ``cache_config_info`` carries its settings and ``engine`` but no ``model_name``; every series but refusals
+has an ``engine`` label, one per data-parallel engine; all finish reasons are there from the start. Labels come sorted,
+as the Python client writes them. The ``_created`` series are there if a view says when its engine started, as vLLM
+leaves them out with ``PROMETHEUS_DISABLE_CREATED_SERIES``. What the server process shows of itself is not here.
 
 In: views of engines, taken by the fleet. Out: one page. Series of several pods are grouped by family, as the format
 demands; ``namespace`` and ``pod`` labels are added where one page stands for many pods (``honor_labels``).
@@ -12,23 +12,13 @@ demands; ``namespace`` and ``pod`` labels are added where one page stands for ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
-from wva.sim.fleet.counters import (
-    DECODE_TIME,
-    E2E_LATENCY,
-    FINISH_REASONS,
-    GENERATION_TOKENS,
-    INTER_TOKEN_LATENCY,
-    PREFILL_TIME,
-    PROMPT_TOKENS,
-    QUEUE_TIME,
-    TIME_TO_FIRST_TOKEN,
-)
-from wva.sim.fleet.engine import EngineSample, Histogram
+from wva.sim.fleet.engine import EngineSample, shown_bounds
+from wva.sim.fleet.families import FAMILIES, MetricFamily
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.replica import PodKey, PoolKey
 
@@ -46,6 +36,7 @@ class EngineView:
         parameters: for the cache configuration.
         sample: its values at one instant.
         broken_gauges: gauges show NaN.
+        started_seconds: when its counters began, in seconds since the epoch; None hides that.
         timestamp_milliseconds: written behind each sample; None leaves the time to the scraper.
 
     """
@@ -56,69 +47,34 @@ class EngineView:
     parameters: EngineParameters
     sample: EngineSample
     broken_gauges: bool = False
+    started_seconds: float | None = None
     timestamp_milliseconds: int | None = None
-
-
-_GAUGES: Final[tuple[tuple[str, str, Callable[[EngineView], float]], ...]] = (
-    ("vllm:num_requests_running", "Requests being computed.", lambda view: view.sample.running),
-    ("vllm:num_requests_waiting", "Requests in the engine's queue.", lambda view: view.sample.waiting),
-    ("vllm:kv_cache_usage_perc", "Share of KV cache blocks in use, 0 to 1.", lambda view: view.sample.kv_cache_usage),
-)
-_COUNTERS: Final[tuple[tuple[str, str, Callable[[EngineView], float]], ...]] = (
-    (
-        "vllm:prefix_cache_queries_total",
-        "Tokens looked up in the prefix cache.",
-        lambda view: view.sample.prefix_cache_queries,
-    ),
-    (
-        "vllm:prefix_cache_hits_total",
-        "Tokens found in the prefix cache.",
-        lambda view: view.sample.prefix_cache_hits,
-    ),
-    ("vllm:num_preemptions_total", "Preempted sequences.", lambda view: view.sample.preemptions),
-    ("vllm:prompt_tokens_total", "Prompt tokens, also those found in a cache.", lambda view: view.sample.prompt_tokens),
-    ("vllm:generation_tokens_total", "Tokens generated.", lambda view: view.sample.generation_tokens),
-)
-_HISTOGRAMS: Final = (
-    ("vllm:request_prompt_tokens", "Prompt tokens per finished request.", PROMPT_TOKENS),
-    ("vllm:request_generation_tokens", "Generated tokens per finished request.", GENERATION_TOKENS),
-    ("vllm:time_to_first_token_seconds", "Seconds until the first token.", TIME_TO_FIRST_TOKEN),
-    ("vllm:inter_token_latency_seconds", "Seconds between tokens.", INTER_TOKEN_LATENCY),
-    (
-        "vllm:time_per_output_token_seconds",
-        "Seconds between tokens, under the name used before.",
-        INTER_TOKEN_LATENCY,
-    ),
-    ("vllm:e2e_request_latency_seconds", "Seconds per request.", E2E_LATENCY),
-    ("vllm:request_queue_time_seconds", "Seconds in the queue.", QUEUE_TIME),
-    ("vllm:request_prefill_time_seconds", "Seconds of prefill.", PREFILL_TIME),
-    ("vllm:request_decode_time_seconds", "Seconds of decoding.", DECODE_TIME),
-)
 
 
 def render(views: Sequence[EngineView], *, pod_labels: bool) -> str:
     """Return the page of ``views``; with ``pod_labels`` each series names its namespace and pod."""
-    lines: list[str] = []
-    targets = [_Target.of(view, pod_labels=pod_labels) for view in views]
-    for name, text, gauge in _GAUGES:
-        lines += _header(name, text, "gauge")
-        lines += (
-            f"{name}{{{target.head}{target.tail}}} {'NaN' if target.view.broken_gauges else float(gauge(target.view))}"
-            f"{target.stamp}"
-            for target in targets
+    bodies = [
+        _bodies(
+            view.parameters,
+            view.engine,
+            view.model.model_id,
+            view.pod if pod_labels else None,
+            view.started_seconds,
+            view.timestamp_milliseconds,
         )
-    for name, text, counter in _COUNTERS:
-        lines += _header(name, text, "counter")
-        lines += (
-            f"{name}{{{target.head}{target.tail}}} {float(counter(target.view))}{target.stamp}" for target in targets
-        )
-    lines += _success(targets)
-    for name, text, histogram in _HISTOGRAMS:
-        lines += _header(name, text, "histogram")
-        for target in targets:
-            lines += _histogram(name, target, target.view.sample.histograms[histogram])
-    lines += _cache_config(targets)
-    return "\n".join(lines) + "\n"
+        for view in views
+    ]
+    parts = []
+    for position, family in enumerate(FAMILIES):
+        parts.append(_header(family.name, family.text, family.kind))
+        for body, view in zip(bodies, views, strict=True):
+            parts.append(body.samples[position] % _values(family, view))
+        if family.kind != "gauge" and any(body.created[position] for body in bodies):
+            parts.append(_header(_created(family), family.text, "gauge"))
+            parts += [body.created[position] for body in bodies]
+    parts.append(_header("vllm:cache_config_info", "Information of the LLMEngine CacheConfig", "gauge"))
+    parts += [body.settings for body in bodies]
+    return "".join(parts)
 
 
 def gateway_lines(queues: Iterable[tuple[PoolKey, int, int]], *, pool: str, namespaces: bool) -> str:
@@ -128,7 +84,7 @@ def gateway_lines(queues: Iterable[tuple[PoolKey, int, int]], *, pool: str, name
     Prometheus adds it from the scraped target.
     """
     rows = list(queues)
-    lines: list[str] = []
+    parts: list[str] = []
     for position, (name, text) in enumerate(
         (
             ("inference_extension_flow_control_queue_size", "Requests held in flow control."),
@@ -136,16 +92,16 @@ def gateway_lines(queues: Iterable[tuple[PoolKey, int, int]], *, pool: str, name
         ),
         start=1,
     ):
-        lines += _header(name, text, "gauge")
+        parts.append(_header(name, text, "gauge"))
         for row in rows:
             model: PoolKey = row[0]
             name_label = escape(model.model_id)
             middle = f',namespace="{escape(model.namespace)}"' if namespaces else ""
-            lines.append(
+            parts.append(
                 f'{name}{{fairness_id="default-flow",inference_pool="{escape(pool)}",model_name="{name_label}"{middle},'
-                f'priority="0",target_model_name="{name_label}"}} {row[position]}'
+                f'priority="0",target_model_name="{name_label}"}} {row[position]}\n'
             )
-    return "\n".join(lines) + "\n"
+    return "".join(parts)
 
 
 def escape(value: str) -> str:
@@ -154,67 +110,116 @@ def escape(value: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
-    """A view and its labels as text, split where ``finished_reason`` and ``le`` sort in."""
+class _Bodies:
+    """The samples of an engine's families, in order: with ``%s`` for the values, and when each began to count."""
 
-    view: EngineView
-    head: str
-    tail: str
-    pod_labels: dict[str, str]
-    stamp: str
+    samples: tuple[str, ...]
+    created: tuple[str, ...]
+    settings: str
 
-    @classmethod
-    def of(cls, view: EngineView, *, pod_labels: bool) -> _Target:
-        extra = {"namespace": view.pod.namespace, "pod": view.pod.name} if pod_labels else {}
-        extra_text = "".join(f',{label}="{escape(value)}"' for label, value in extra.items())
-        return cls(
-            view=view,
-            head=f'engine="{view.engine}"',
-            tail=f',model_name="{escape(view.model.model_id)}"{extra_text}',
-            pod_labels=extra,
-            stamp="" if view.timestamp_milliseconds is None else f" {view.timestamp_milliseconds}",
+
+@lru_cache(maxsize=64)
+def _bodies(
+    parameters: EngineParameters,
+    engine: int,
+    model: str,
+    pod: PodKey | None,
+    started_seconds: float | None,
+    timestamp_milliseconds: int | None,
+) -> _Bodies:
+    """Return the templates of an engine: the same for all pods of a model, as long as the labels do not name them."""
+    labels = {"model_name": model} | ({} if pod is None else {"namespace": pod.namespace, "pod": pod.name})
+    target = ",".join(f'{name}="{escape(value)}"' for name, value in labels.items()).replace("%", "%%")
+    end = "\n" if timestamp_milliseconds is None else f" {timestamp_milliseconds}\n"
+
+    def line(name: str, sample: str) -> str:
+        if engine and not sample.startswith("{engine}"):
+            return ""  # it belongs to the server, whose first engine shows it
+        text, _, value = sample.format(engine=f'engine="{engine}"', target=target).rpartition(" ")
+        return f"{name}{{{text}}} {value}{end}"
+
+    samples, created = [], []
+    for family in FAMILIES:
+        plain = family.samples
+        if family.histogram is None:
+            samples.append("".join(line(family.name, sample) for sample in plain))
+        else:
+            plain = ("{engine},{target} %s",)
+            bounds = (*map(str, shown_bounds(parameters.max_model_len)[family.histogram]), "+Inf")
+            buckets = [line(f"{family.name}_bucket", f'{{engine}},le="{bound}",{{target}} %d.0') for bound in bounds]
+            count, total = (line(f"{family.name}_{what}", plain[0]) for what in ("count", "sum"))
+            samples.append("".join(buckets) + count + total)
+        created.append(
+            ""
+            if started_seconds is None
+            else "".join(line(_created(family), f"{sample.rpartition(' ')[0]} {started_seconds!r}") for sample in plain)
+            % ()
         )
+    settings = _settings(parameters) | {"engine": str(engine)} | {n: v for n, v in labels.items() if n != "model_name"}
+    text = ",".join(f'{label}="{escape(value)}"' for label, value in sorted(settings.items()))
+    return _Bodies(tuple(samples), tuple(created), f"vllm:cache_config_info{{{text}}} 1.0{end}")
 
 
-def _header(name: str, text: str, kind: str) -> tuple[str, str]:
-    return f"# HELP {name} {text}", f"# TYPE {name} {kind}"
+def _values(family: MetricFamily, view: EngineView) -> tuple[Any, ...]:
+    if family.histogram is not None:
+        histogram = view.sample.histograms[family.histogram]
+        return (*histogram.cumulative, float(histogram.count), histogram.total)
+    values = family.values(view.sample)
+    return ("NaN",) * len(values) if view.broken_gauges and family.kind == "gauge" else values
 
 
-def _success(targets: Iterable[_Target]) -> Iterator[str]:
-    name = "vllm:request_success_total"
-    yield from _header(name, "Finished requests.", "counter")
-    for target in targets:
-        for reason in FINISH_REASONS:
-            count = float(target.view.sample.finished[reason])
-            yield f'{name}{{{target.head},finished_reason="{reason}"{target.tail}}} {count}{target.stamp}'
+def _created(family: MetricFamily) -> str:
+    """Return the name of the family that says when one began to count."""
+    return f"{family.name.removesuffix('_total') if family.kind == 'counter' else family.name}_created"
 
 
-def _histogram(name: str, target: _Target, histogram: Histogram) -> Iterator[str]:
-    for bound, count in zip(_bounds_text(histogram.bounds), histogram.cumulative, strict=True):
-        yield f'{name}_bucket{{{target.head},le="{bound}"{target.tail}}} {count}.0{target.stamp}'
-    yield f"{name}_count{{{target.head}{target.tail}}} {histogram.count}.0{target.stamp}"
-    yield f"{name}_sum{{{target.head}{target.tail}}} {histogram.total}{target.stamp}"
+def _header(name: str, text: str, kind: str) -> str:
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
 
 
-@cache
-def _bounds_text(bounds: tuple[float, ...]) -> tuple[str, ...]:
-    return (*(str(bound) for bound in bounds), "+Inf")
+def _settings(parameters: EngineParameters) -> dict[str, str]:
+    """Return the labels of ``cache_config_info``, without ``engine``: vLLM's own defaults but for the sizes."""
+    block_size, blocks = parameters.block_size, parameters.num_gpu_blocks
+    longest_blocks = -(-parameters.max_model_len // block_size)
+    return _DEFAULT_SETTINGS | {
+        "block_size": str(block_size),
+        "effective_attention_block_size": str(block_size),
+        "kv_cache_max_concurrency": str(blocks / longest_blocks),
+        "kv_cache_size_tokens": str(blocks * block_size),
+        "num_gpu_blocks": str(blocks),
+    }
 
 
-def _cache_config(targets: Iterable[_Target]) -> Iterator[str]:
-    name = "vllm:cache_config_info"
-    yield from _header(name, "Settings of the KV cache.", "gauge")
-    for target in targets:
-        parameters = target.view.parameters
-        labels = {
-            "block_size": str(parameters.block_size),
-            "cache_dtype": "auto",
-            "enable_prefix_caching": "True",
-            "engine": str(target.view.engine),
-            "gpu_memory_utilization": "0.9",
-            "num_gpu_blocks": str(parameters.num_gpu_blocks),
-            "num_gpu_blocks_override": "None",
-            "sliding_window": "None",
-        } | target.pod_labels
-        text = ",".join(f'{label}="{escape(value)}"' for label, value in sorted(labels.items()))
-        yield f"{name}{{{text}}} 1.0{target.stamp}"
+_DEFAULT_SETTINGS: Final = {
+    "_block_size_resolved": "True",
+    "cache_dtype": "auto",
+    "cache_hit_alignment_tokens": "None",
+    "enable_mamba_shared_prefix_checkpoint": "False",
+    "enable_prefix_caching": "True",
+    "gpu_memory_utilization": "0.92",
+    "hash_block_size": "None",
+    "is_attention_free": "False",
+    "kv_cache_dtype_skip_layers": "[]",
+    "kv_cache_layout": "None",
+    "kv_cache_memory_bytes": "None",
+    "kv_offloading_backend": "native",
+    "kv_offloading_size": "None",
+    "kv_sharing_fast_prefill": "False",
+    "mamba_block_size": "None",
+    "mamba_cache_dtype": "auto",
+    "mamba_cache_mode": "none",
+    "mamba_page_size_padded": "None",
+    "mamba_ssm_cache_dtype": "float32",
+    "num_cpu_blocks": "None",
+    "num_gpu_blocks_override": "None",
+    "prefix_cache_retention_interval": "0",
+    "prefix_caching_hash_algo": "sha256",
+    "prefix_match_unit": "None",
+    "replayssm_buffer_len": "16",
+    "skip_page_size_padded": "None",
+    "sliding_window": "None",
+    "swa_bounded_replay": "True",
+    "use_kda_recoverssm": "False",
+    "use_replayssm": "False",
+    "user_specified_block_size": "False",
+}

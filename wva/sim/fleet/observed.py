@@ -20,6 +20,7 @@ from wva.sim.fleet.counters import (
     HISTOGRAMS,
     INTER_TOKEN_LATENCY,
     PROMPT_TOKENS,
+    STEP_TOKENS,
     TIME_TO_FIRST_TOKEN,
 )
 
@@ -61,6 +62,13 @@ def observe(c: Columns, e: int, histogram: int, value: float, weight: int) -> No
 
 
 @entry
+def observe_running(c: Columns, e: int, steps: int, decoding: int) -> None:
+    """Count the first ``steps`` steps of a segment that has not ended: ``decoding`` tokens each."""
+    observe_steps(c, e, steps, decoding)
+    observe(c, e, STEP_TOKENS, float(decoding), steps)
+
+
+@compiled
 def observe_steps(c: Columns, e: int, steps: int, weight: int) -> None:
     """Count the gap between tokens of each of the segment's first ``steps`` steps for ``weight`` sequences."""
     first, longer = c.step_seconds[e], c.step_growth[e]

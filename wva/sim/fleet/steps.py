@@ -55,21 +55,28 @@ from wva.sim.fleet.columns import (
 )
 from wva.sim.fleet.compiled import compiled, entry
 from wva.sim.fleet.counters import (
+    COMPUTED_TOKENS,
     COUNT_CUT,
     COUNT_GENERATION_TOKENS,
     COUNT_PREEMPTIONS,
     COUNT_PREFIX_HITS,
     COUNT_PREFIX_QUERIES,
+    COUNT_PROMPT_CACHED,
     COUNT_PROMPT_TOKENS,
     COUNT_STOPPED,
     COUNTS,
     DECODE_TIME,
     E2E_LATENCY,
     GENERATION_TOKENS,
+    INFERENCE_TIME,
     INTER_TOKEN_LATENCY,
+    LONGEST_ANSWER,
+    PREEMPTIONS,
     PREFILL_TIME,
     PROMPT_TOKENS,
     QUEUE_TIME,
+    STEP_TOKENS,
+    TIME_PER_OUTPUT_TOKEN,
     TIME_TO_FIRST_TOKEN,
 )
 from wva.sim.fleet.lists import (
@@ -102,6 +109,7 @@ def submit(c: Columns, e: int, i: int, at: float) -> None:
     c.first[i] = inf
     c.length[i] = min(c.output[i], c.max_model_len[c.variant[e]] - c.prompt[i])
     c.generated[i] = 0
+    c.preempted[i] = 0
     c.cancelled[i] = 0
     enqueue(c, e, i)
     if c.next_event[e] == inf:
@@ -213,10 +221,12 @@ def cut_segment(c: Columns, e: int, at: float) -> None:
 def end_segment(c: Columns, e: int, end: float) -> None:
     """Change the state to that after the segment."""
     steps, decoding = c.segment_steps[e], c.decoding[e]
+    counts = e * COUNTS
+    before = c.counts[counts + COUNT_PROMPT_TOKENS] + c.counts[counts + COUNT_GENERATION_TOKENS]
     if decoding > 0:
         c.used[e] += growth(c, e, c.step[e], steps)
         c.resident[e] += steps * decoding
-        c.counts[e * COUNTS + COUNT_GENERATION_TOKENS] += steps * decoding
+        c.counts[counts + COUNT_GENERATION_TOKENS] += steps * decoding
         observe_steps(c, e, steps, decoding)
         if c.idle[e] > 0:
             evict(c, e)
@@ -235,6 +245,8 @@ def end_segment(c: Columns, e: int, end: float) -> None:
                 share_prefix(c, e, i)
             give_token(c, e, i, end)
         i = following
+    after = c.counts[counts + COUNT_PROMPT_TOKENS] + c.counts[counts + COUNT_GENERATION_TOKENS]
+    observe(c, e, STEP_TOKENS, (after - before) / steps, steps)
     if c.leaving[e] > 0:
         drop_cancelled(c, e)
 
@@ -264,6 +276,7 @@ def make_room(c: Columns, e: int) -> None:
     while next_growth(c, e) > c.blocks[c.variant[e]] - c.used[e]:
         i = c.batch_last[e]
         c.counts[e * COUNTS + COUNT_PREEMPTIONS] += 1
+        c.preempted[i] += 1
         if c.start_step[i] != NONE:
             c.last[i] = c.segment_start[e]
             generated = c.generated[i] + c.step[e] - c.start_step[i]
@@ -333,8 +346,9 @@ def admit(c: Columns, e: int) -> int:
         evict(c, e)
     if c.admitted[i] == inf:
         c.admitted[i] = c.segment_start[e]
+        c.found[i] = found * c.block_size[v]
         c.counts[e * COUNTS + COUNT_PREFIX_QUERIES] += c.prompt[i]
-        c.counts[e * COUNTS + COUNT_PREFIX_HITS] += found * c.block_size[v]
+        c.counts[e * COUNTS + COUNT_PREFIX_HITS] += c.found[i]
     c.before[i] = c.batch_last[e]
     c.after[i] = NONE
     if c.batch_last[e] == NONE:
@@ -362,6 +376,7 @@ def give_token(c: Columns, e: int, i: int, at: float) -> None:
         c.first[i] = at
         forget_deadline(c, i)
         c.counts[e * COUNTS + COUNT_PROMPT_TOKENS] += c.prompt[i]
+        c.counts[e * COUNTS + COUNT_PROMPT_CACHED] += c.found[i]
         observe(c, e, TIME_TO_FIRST_TOKEN, at - c.queued[i], 1)
     else:
         observe(c, e, INTER_TOKEN_LATENCY, at - c.last[i], 1)
@@ -397,8 +412,14 @@ def finish(c: Columns, e: int, i: int, at: float) -> None:
     observe(c, e, QUEUE_TIME, c.admitted[i] - c.queued[i], 1)
     observe(c, e, PREFILL_TIME, c.first[i] - c.admitted[i], 1)
     observe(c, e, DECODE_TIME, at - c.first[i], 1)
+    observe(c, e, INFERENCE_TIME, at - c.admitted[i], 1)
+    observe(c, e, TIME_PER_OUTPUT_TOKEN, (at - c.first[i]) / max(1, c.length[i] - 1), 1)
     observe(c, e, PROMPT_TOKENS, float(c.prompt[i]), 1)
+    observe(c, e, COMPUTED_TOKENS, float(c.prompt[i] - c.found[i]), 1)
     observe(c, e, GENERATION_TOKENS, float(c.length[i]), 1)
+    longest = c.length[i] if cut else c.max_model_len[c.variant[e]] - c.prompt[i]
+    observe(c, e, LONGEST_ANSWER, float(longest), 1)
+    observe(c, e, PREEMPTIONS, float(c.preempted[i]), 1)
     done(c, i)
 
 
