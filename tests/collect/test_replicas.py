@@ -7,6 +7,7 @@ import pytest
 from tests.collect.cluster import accepted_variants, no_faults
 from tests.collect.doubles import NOW
 from wva.collect.replicas import ReplicaJoin
+from wva.collect.scrape_intervals import ScrapeIntervals
 from wva.model.metrics import Freshness, SampleState
 from wva.model.variant import VariantKey
 from wva.prometheus.answers import InstantSeries, InstantVector, Labels
@@ -22,7 +23,7 @@ def _join(cluster, prometheus, instruments):
     join = ReplicaJoin(accepted_variants(cluster.stores), instruments=instruments, faults=no_faults())
     for name in {name.removesuffix("_timestamp") for name in prometheus.series}:
         join.add(name, InstantVector(tuple(prometheus.answer(name))))
-    return join.replicas(now=NOW, freshness=Freshness())
+    return join.replicas(now=NOW, freshness=Freshness(), intervals=ScrapeIntervals())
 
 
 def test_a_reporting_pod_carries_both_signals(cluster, prometheus, replicas):

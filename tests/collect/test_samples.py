@@ -147,3 +147,22 @@ def test_an_older_sample_is_never_fresher(value, age_seconds, older_by):
     order = [SampleState.FRESH, SampleState.STALE, SampleState.MISSING]
     younger, older = (_kv(repr(value), age_seconds=age) for age in (age_seconds, age_seconds + older_by))
     assert order.index(younger.state) <= order.index(older.state)
+
+
+@pytest.mark.parametrize(
+    ("age", "between", "state"),
+    [
+        (59.0, None, SampleState.FRESH),
+        (61.0, None, SampleState.STALE),
+        (61.0, 30.0, SampleState.STALE),
+        (61.0, 60.0, SampleState.FRESH),
+        (119.0, 60.0, SampleState.FRESH),
+        (120.0, 60.0, SampleState.STALE),
+        (299.0, 150.0, SampleState.FRESH),
+        (300.0, 150.0, SampleState.MISSING),
+        (310.0, 600.0, SampleState.MISSING),
+    ],
+)
+def test_a_sample_is_fresh_for_two_scrape_intervals_of_its_pod(age, between, state):
+    """Just before the next scrape the newest sample is one interval old, and two after a lost scrape."""
+    assert CLASSIFIER.scrape((str(NOW - age),), between).state is state

@@ -23,6 +23,7 @@ from typing import Final
 from wva.api.core import Pod
 from wva.api.meta import parse_time
 from wva.collect import queries, samples
+from wva.collect.scrape_intervals import ScrapeIntervals
 from wva.collect.variants import AcceptedVariant, Faults
 from wva.instruments import Instruments
 from wva.model.metrics import MISSING, Freshness, ReplicaMetrics, Sample, SampleState
@@ -154,14 +155,18 @@ class ReplicaJoin:
         pod.series.setdefault((query, labels.signal or ""), []).append(series)
         return None
 
-    def replicas(self, *, now: float, freshness: Freshness) -> list[ReplicaMetrics]:
-        """Return an entry for every Ready pod, classified at ``now`` (seconds since the epoch); forget the pods."""
+    def replicas(self, *, now: float, freshness: Freshness, intervals: ScrapeIntervals) -> list[ReplicaMetrics]:
+        """Return an entry for every Ready pod, classified at ``now`` (seconds since the epoch); forget the pods.
+
+        ``intervals`` learns from the times of their samples.
+        """
         classifier = samples.Classifier(now, freshness)
+        intervals.keep(self._pods.keys())
         found = []
         for key in list(self._pods):
             pod = self._pods.pop(key)  # freed one by one: all at once would take too long
             try:
-                found.append(self._replica(pod, classifier))
+                found.append(self._replica(pod, classifier, intervals))
             except Exception as error:  # noqa: BLE001 - the replicas of other models are still judged
                 self._faults.note(pod.model, f"reading the samples of pod {pod.pod.metadata.name}", error)
         states = Counter((queries.KV_CACHE_USAGE, replica.kv_usage.state) for replica in found)
@@ -170,14 +175,19 @@ class ReplicaJoin:
             self._instruments.samples.labels(*labels).inc(count)
         return found
 
-    def _replica(self, pod: _GatheredPod, classifier: samples.Classifier) -> ReplicaMetrics:
+    def _replica(self, pod: _GatheredPod, classifier: samples.Classifier, intervals: ScrapeIntervals) -> ReplicaMetrics:
         meta = pod.pod.metadata
-        scrape = classifier.scrape(pod.texts(queries.KV_CACHE_USAGE, queries.SampleSignal.TIMESTAMP))
-        queue_scrape = classifier.scrape(pod.texts(queries.QUEUE_LENGTH, queries.SampleSignal.TIMESTAMP))
-        engine, counters, detail, created = None, None, "", None
         counted = pod.engines.get(queries.ENGINE_COUNTERS)
+        time = pod.texts(queries.KV_CACHE_USAGE, queries.SampleSignal.TIMESTAMP)
+        queue_time = pod.texts(queries.QUEUE_LENGTH, queries.SampleSignal.TIMESTAMP)
+        counter_time = samples.texts_of(() if counted is None else counted.get(queries.CounterSignal.TIME, ()))
+        times = [classifier.time(each) for each in (time, queue_time, counter_time)]
+        newest = max([at for at in times if at is not None], default=None)
+        between = intervals.learn((meta.namespace, meta.name), newest)
+        scrape, queue_scrape = classifier.scrape(time, between), classifier.scrape(queue_time, between)
+        engine, counters, detail, created = None, None, "", None
         if counted is not None:
-            counter_scrape = classifier.scrape(samples.texts_of(counted.get(queries.CounterSignal.TIME, ())))
+            counter_scrape = classifier.scrape(counter_time, between)
             failure = self._failures.get((queries.ENGINE_COUNTERS, meta.namespace), "")
             engine = samples.engine_signals(counted, counter_scrape, failure=failure, signals=samples.GAUGES)
             counters, detail = samples.engine_counters(counted, counter_scrape, engine)
@@ -196,6 +206,7 @@ class ReplicaJoin:
             counters=counters,
             counters_detail=detail,
             created=created,
+            scrape_seconds=between,
         )
 
     def queues(self, *, now: float, freshness: Freshness) -> list[SchedulerQueue]:

@@ -6,7 +6,8 @@ A signal is classified in this order:
 2. With two series for one pod in an answer, no finite number, a number out of range, or a time in the future, it is
    invalid.
 3. A value without a time is missing, since nothing says that the pod still reports.
-4. Otherwise the age decides between fresh, stale and missing.
+4. Otherwise the age decides between fresh, stale and missing. The limit of fresh is higher for a pod whose scrapes
+   are far apart (``Freshness``).
 
 The engines of a pod report more than the two signals. The series of ``engine_signals`` come from the same page as the
 KV usage, so the time of the last KV usage is the time of all of them. The series of ``engine_counters`` have the time
@@ -96,8 +97,16 @@ class Classifier:
     now: float
     freshness: Freshness
 
-    def scrape(self, time: Texts) -> ScrapeTime:
-        """Judge the time of a scrape, which all of its values share."""
+    def time(self, time: Texts) -> float | None:
+        """Return the time of a scrape in seconds since the epoch; None without one that can be true."""
+        timestamp = FINITE.find(time[0]) if len(time) == 1 else None
+        return timestamp if timestamp is not None and timestamp <= self.now + FUTURE_TOLERANCE_SECONDS else None
+
+    def scrape(self, time: Texts, scrape_seconds: float | None = None) -> ScrapeTime:
+        """Judge the time of a scrape, which all of its values share.
+
+        ``scrape_seconds`` is the time between two scrapes of the pod, None if it is not known.
+        """
         if not time:
             return ScrapeTime(SampleState.MISSING, None, "no time for the value: the pod no longer reports")
         if len(time) > 1:
@@ -108,7 +117,7 @@ class Classifier:
         age = self.now - timestamp
         if age < -FUTURE_TOLERANCE_SECONDS:
             return ScrapeTime(SampleState.INVALID, timestamp, f"{_seconds(-age)} in the future")
-        state = self.freshness.classify(max(0.0, age))
+        state = self.freshness.classify(max(0.0, age), scrape_seconds)
         detail = "" if state is SampleState.FRESH else f"{_seconds(age)} old"
         return ScrapeTime(state, timestamp, detail, age if age >= 0 else None)
 

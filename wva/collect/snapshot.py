@@ -22,6 +22,7 @@ from wva.collect.answer_cache import AnswerCache, Answers, Pods
 from wva.collect.replicas import ReplicaJoin
 from wva.collect.request_counts import REQUEST_COUNTS, count_requests
 from wva.collect.resolution import CollectStores
+from wva.collect.scrape_intervals import ScrapeIntervals
 from wva.collect.shared_queries import Make, Round, Settled, SharedQueries
 from wva.collect.variants import AcceptedVariant, Claims, Faults, accepted_in_slices
 from wva.config import Settings
@@ -81,6 +82,7 @@ class Collector:
         self._cache = AnswerCache(settings=self.cache, freshness=self.freshness, instruments=self.instruments)
         self._round = asyncio.Lock()
         """Cycle and background do not ask at the same time, so the second finds the answers of the first."""
+        self._intervals = ScrapeIntervals()
         self._status: str | None = None
         self._throttle = log.Throttle()
 
@@ -118,7 +120,11 @@ class Collector:
                 failures += _failures(found)
         freshness = self.freshness()
         replicas, queues = await beside(
-            size, lambda: (join.replicas(now=now, freshness=freshness), join.queues(now=now, freshness=freshness))
+            size,
+            lambda: (
+                join.replicas(now=now, freshness=freshness, intervals=self._intervals),
+                join.queues(now=now, freshness=freshness),
+            ),
         )
         snapshot = await beside(size, lambda: Snapshot.of([entry.variant for entry in accepted], replicas, failures))
         try:

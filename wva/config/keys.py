@@ -172,7 +172,9 @@ class Settings(BaseSettings):
     metrics_cache_fetch_interval: Annotated[float, declare.OPTIONAL_DURATION] = cache(
         30.0, "How often kept answers are renewed between cycles; 0: never.", "FETCH_INTERVAL"
     )
-    fresh_threshold: Duration = cache(60.0, "A sample younger than this is fresh.", "FRESH_THRESHOLD")
+    fresh_threshold: Duration = cache(
+        60.0, "A sample younger than this, or than two scrape intervals of its pod, is fresh.", "FRESH_THRESHOLD"
+    )
     stale_threshold: Duration = cache(
         120.0, "An answer older than this is not used again, even within the TTL.", "STALE_THRESHOLD"
     )

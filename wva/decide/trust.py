@@ -21,6 +21,7 @@ from wva.model.decision import MetricsVerdict, Reason
 from wva.model.memory import Memory, ModelMemory
 from wva.model.metrics import Coverage, ReplicaMetrics, Sample, SampleState
 from wva.model.policy import Policy, SaturationPolicy
+from wva.model.records import replace
 from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
 from wva.model.trouble import Absence
 from wva.model.variant import ModelKey, Variant, VariantKey
@@ -34,6 +35,9 @@ _HOLDS: Final = {
     SampleState.MISSING: Reason.METRICS_MISSING,
 }
 """The state that is nearest to a usable sample comes first: of several causes, the message names the first."""
+
+_SELDOM_SECONDS: Final = 60.5
+"""The condition names a scrape interval that is longer than a minute (seconds)."""
 
 _NOTHING_READ: Final = MetricsVerdict(available=False, reason="MetricsUnavailable", message="no ready replica")
 
@@ -121,7 +125,7 @@ def believe(
             kv = [sample.value if (sample := pod.kv_usage).state is fresh else None for pod in replicas]
             length = [sample.value if (sample := pod.queue_length).state is fresh else None for pod in replicas]
             progress = progress_of(variant, replicas=replicas, entry=entries.get(variant.key), moment=moment)
-            if failure is None and replicas and None not in kv and None not in length:
+            if failure is None and replicas and None not in kv and None not in length and not _seldom(replicas):
                 covered, words = _all_report(len(replicas))
             else:
                 covered, words = reported(replicas, failure)
@@ -182,13 +186,26 @@ def reported(replicas: Sequence[ReplicaMetrics], failure: str | None) -> tuple[C
     """Return how many replicas report both signals freshly, and whether this will do, with the first gap in words."""
     covered = Coverage(sum([replica.complete for replica in replicas]), len(replicas))
     if covered.complete and failure is None:
-        return _all_report(len(replicas))
+        covered, verdict = _all_report(len(replicas))
+        return covered, replace(verdict, message=verdict.message + _seldom(replicas))
     absent = absence(replicas, failure=failure)
     if absent is not None:
         reason = "MetricsUnavailable" if absent.reason in _UNAVAILABLE else absent.reason.value
         return covered, MetricsVerdict(available=False, reason=reason, message=absent.message)
-    words = f"{covered.fresh} of {covered.expected} replicas report fresh metrics; {_example(replicas, _HOLDS)}"
+    words = f"{covered.fresh} of {covered.expected} replicas report fresh metrics"
+    if not covered.fresh:
+        part = sum([replica.reports for replica in replicas])
+        words = f"{part} of {covered.expected} replicas report only a part of their metrics"
+    words += f"; {_example(replicas, _HOLDS)}{_seldom(replicas)}"
     return covered, MetricsVerdict(available=True, reason="MetricsAvailable", message=words)
+
+
+def _seldom(replicas: Sequence[ReplicaMetrics]) -> str:
+    """Return the scrape interval in words if it is longer than a minute, else nothing."""
+    longest = max([replica.scrape_seconds or 0.0 for replica in replicas], default=0.0)
+    if longest <= _SELDOM_SECONDS:
+        return ""
+    return f"; Prometheus scrapes them every {longest:.0f} s, so changes of load are seen late"
 
 
 def _samples(replicas: Iterable[ReplicaMetrics]) -> Iterable[tuple[str, str, Sample]]:

@@ -21,18 +21,30 @@ class SampleState(StrEnum):
     INVALID = "invalid"
 
 
+_INTERVALS: Final = 2.0
+
+
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Age limits of a sample in seconds: below ``fresh_seconds`` fresh, below ``unavailable_seconds`` stale."""
+    """Age limits of a sample in seconds: below ``fresh_seconds`` fresh, below ``unavailable_seconds`` stale.
+
+    A sample is also fresh when it is younger than two scrape intervals of its pod: where scrapes are far apart, the
+    newest sample is old just before the next scrape, and one scrape may be lost.
+    """
 
     fresh_seconds: float = 60.0
     unavailable_seconds: float = 300.0
 
-    def classify(self, age_seconds: float) -> SampleState:
-        """Return FRESH, STALE or MISSING for an age; both limits are exclusive."""
+    def classify(self, age_seconds: float, scrape_seconds: float | None = None) -> SampleState:
+        """Return FRESH, STALE or MISSING for an age; the limits are exclusive.
+
+        ``scrape_seconds`` is the time between two scrapes of the pod, None if it is not known.
+        """
         if age_seconds < self.fresh_seconds:
             return SampleState.FRESH
-        return SampleState.STALE if age_seconds < self.unavailable_seconds else SampleState.MISSING
+        if age_seconds >= self.unavailable_seconds:
+            return SampleState.MISSING
+        return SampleState.FRESH if age_seconds < _INTERVALS * (scrape_seconds or 0.0) else SampleState.STALE
 
 
 class Sample(Struct, frozen=True, gc=False):
@@ -122,7 +134,7 @@ class ReplicaMetrics(Struct, frozen=True, gc=False):
     ``engine`` is None when no analyzer of its model asks for more, ``ready_since`` when it is not known. ``counters``
     are None when no analyzer of its model asks for them, and when they cannot be believed: ``counters_detail`` says
     why. With them come ``created``, when the pod was created, and of ``engine`` at least the KV cache and what runs and
-    waits, of the same scrape.
+    waits, of the same scrape. ``scrape_seconds`` is the time between two scrapes of the pod, as far as it was seen.
     """
 
     pod: str
@@ -134,6 +146,7 @@ class ReplicaMetrics(Struct, frozen=True, gc=False):
     counters: EngineCounters | None = None
     created: float | None = None
     counters_detail: str = ""
+    scrape_seconds: float | None = None
 
     @property
     def tokens_in_use(self) -> Sample:

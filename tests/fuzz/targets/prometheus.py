@@ -18,6 +18,7 @@ from wva.collect.queries import (
     SampleSignal,
 )
 from wva.collect.replicas import ReplicaJoin
+from wva.collect.scrape_intervals import ScrapeIntervals
 from wva.collect.variants import AcceptedVariant
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness, SampleState
@@ -96,7 +97,7 @@ def check(data):
 
 
 def _replicas(join):
-    (replica,) = join.replicas(now=NOW, freshness=_FRESHNESS)
+    (replica,) = join.replicas(now=NOW, freshness=_FRESHNESS, intervals=ScrapeIntervals())
     _believable(replica.kv_usage, 1.0)
     _believable(replica.queue_length, 1e9)
     for name in replica.engine.__struct_fields__:

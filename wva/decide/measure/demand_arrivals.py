@@ -166,12 +166,12 @@ def change(
 
 
 def _told(replica: ReplicaMetrics, old: PodMemory | None, now: float) -> PodMemory | None:
-    """Return the counters and requests of a pod; None if they are missing or cannot be true."""
+    """Return the counters and requests of a pod; None if they are missing, not fresh, or cannot be true."""
     engine, counters = replica.engine, replica.counters
-    if engine is None or engine.running.value is None:
+    if engine is None or engine.running.fresh_value is None:
         return None
     derived = counters is None and (old is None or old.derived)
-    finished_per_second = engine.success_rate.value
+    finished_per_second = engine.success_rate.fresh_value
     if derived and finished_per_second is not None:
         # The pod has no counters: they follow from its means over the last minutes.
         at = engine.success_rate.timestamp or now
@@ -198,4 +198,4 @@ def _told(replica: ReplicaMetrics, old: PodMemory | None, now: float) -> PodMemo
     if counters.aborted > counters.finished or counters.at > now + _AHEAD_SECONDS:
         return None
     waiting, age = engine.waiting.value or 0.0, now - counters.at
-    return PodMemory(replica.pod, counters, engine.running.value, waiting, derived=derived, age=age)
+    return PodMemory(replica.pod, counters, engine.running.fresh_value, waiting, derived=derived, age=age)

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from wva.collect.retention import Window, window_of
+from wva.collect.scrape_intervals import ScrapeIntervals
 from wva.model.metrics import (
     SAMPLE_WINDOW_SECONDS,
     EngineCounters,
@@ -47,6 +49,7 @@ class Observer:
         self._engines = engines
         self._counters = counters
         self._window = None if retention_seconds is None else window_of(retention_seconds)
+        self._intervals = ScrapeIntervals()
         self._pods: dict[str, None] = {}
         """Every pod ever seen: also those that have ended have served requests."""
 
@@ -94,16 +97,18 @@ class Observer:
         last = prometheus.latest(scrapes, now)
         recent = prometheus.window(scrapes, now, SAMPLE_WINDOW_SECONDS)
         at = None if last is None else last.at_seconds
+        between = self._intervals.learn((NAMESPACE, pod.name), at)
+        judge = _Judge(now, between)
 
         def highest(signal: ScrapedSignal) -> Sample:
             values = [scrape.values[signal] for scrape in recent]
-            return _sample(max(values) if values else None, at, now)
+            return judge.sample(max(values) if values else None, at)
 
         engine = None
         if self._engines:
-            engine = _engine(view, scrapes, last, now)
+            engine = _engine(view, scrapes, last, judge)
         elif self._counters:
-            engine = _gauges(view, last, now)
+            engine = _gauges(view, last, judge)
         return ReplicaMetrics(
             pod.name,
             VariantKey(NAMESPACE, view.name),
@@ -113,6 +118,7 @@ class Observer:
             ready_since=None if pod.ready_since is None else _whole(pod.ready_since),
             counters=_counters(engine, last) if self._counters else None,
             created=_whole(pod.created_seconds) if self._counters else None,
+            scrape_seconds=between,
         )
 
 
@@ -152,35 +158,35 @@ def _variant(view: VariantView, status: int | None) -> Variant:
     )
 
 
-def _engine(view: VariantView, scrapes: Sequence[Scrape], last: Scrape | None, now: float) -> EngineSignals:
+def _engine(view: VariantView, scrapes: Sequence[Scrape], last: Scrape | None, judge: _Judge) -> EngineSignals:
     if last is None:
         return EngineSignals()
 
     def mean(part: ScrapedSignal, whole: ScrapedSignal, seconds: float) -> Sample:
-        above = prometheus.rate(scrapes, part, now=now, seconds=seconds)
-        below = prometheus.rate(scrapes, whole, now=now, seconds=seconds)
-        return _told(above / below if above is not None and below else None, last.at_seconds, now)
+        above = prometheus.rate(scrapes, part, now=judge.now, seconds=seconds)
+        below = prometheus.rate(scrapes, whole, now=judge.now, seconds=seconds)
+        return judge.told(above / below if above is not None and below else None, last.at_seconds)
 
     return replace(
-        _gauges(view, last, now),
+        _gauges(view, last, judge),
         input_tokens=mean(ScrapedSignal.REQUEST_PROMPT_SUM, ScrapedSignal.REQUEST_PROMPT_COUNT, _FIVE_MINUTES),
         output_tokens=mean(ScrapedSignal.REQUEST_GENERATION_SUM, ScrapedSignal.REQUEST_GENERATION_COUNT, _FIVE_MINUTES),
         prefix_hit_rate=mean(ScrapedSignal.PREFIX_HITS, ScrapedSignal.PREFIX_QUERIES, _FIVE_MINUTES),
-        success_rate=_told(_success_rate(scrapes, now), last.at_seconds, now),
+        success_rate=judge.told(_success_rate(scrapes, judge.now), last.at_seconds),
         time_to_first_token=mean(ScrapedSignal.TTFT_SUM, ScrapedSignal.TTFT_COUNT, SAMPLE_WINDOW_SECONDS),
         inter_token_latency=mean(ScrapedSignal.ITL_SUM, ScrapedSignal.ITL_COUNT, SAMPLE_WINDOW_SECONDS),
     )
 
 
-def _gauges(view: VariantView, last: Scrape | None, now: float) -> EngineSignals:
+def _gauges(view: VariantView, last: Scrape | None, judge: _Judge) -> EngineSignals:
     """Return the state of the engine as of the last scrape; nothing when it failed."""
     if last is None:
         return EngineSignals()
     kv_usage, waiting, running = (
-        _told(last.values[signal], last.at_seconds, now)
+        judge.told(last.values[signal], last.at_seconds)
         for signal in (ScrapedSignal.KV_USAGE, ScrapedSignal.WAITING, ScrapedSignal.RUNNING)
     )
-    size = _told(float(view.kv_cache_tokens), last.at_seconds, now)
+    size = judge.told(float(view.kv_cache_tokens), last.at_seconds)
     return EngineSignals(kv_capacity_tokens=size, kv_usage=kv_usage, waiting=waiting, running=running)
 
 
@@ -211,27 +217,30 @@ def _success_rate(scrapes: Sequence[Scrape], now: float) -> float | None:
     return prometheus.instant_rate(scrapes, ScrapedSignal.SUCCESS, now=now, seconds=SAMPLE_WINDOW_SECONDS)
 
 
-def _sample(value: float | None, at: float | None, now: float) -> Sample:
-    """Return a sample with its state, as the collector classifies it."""
-    if at is None:
-        return Sample(SampleState.MISSING)
-    timestamp = EPOCH_SECONDS + at
-    if value is None:
-        return Sample(SampleState.MISSING, timestamp=timestamp, detail=f"last one is {now - at:.0f} s old")
-    return _judged(value, at, now)
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Gives samples of a pod the state that the collector gives them; ``between`` is the pod's scrape interval."""
 
+    now: float
+    between: float | None
 
-def _told(value: float | None, at: float, now: float) -> Sample:
-    """Return a sample of what an engine tells beside the two signals."""
-    return Sample(SampleState.MISSING) if value is None else _judged(value, at, now)
+    def sample(self, value: float | None, at: float | None) -> Sample:
+        """Judge one of the two signals."""
+        if at is None:
+            return Sample(SampleState.MISSING)
+        if value is None:
+            detail = f"last one is {self.now - at:.0f} s old"
+            return Sample(SampleState.MISSING, timestamp=EPOCH_SECONDS + at, detail=detail)
+        return self.told(value, at)
 
-
-def _judged(value: float, at: float, now: float) -> Sample:
-    timestamp = EPOCH_SECONDS + at
-    state = _FRESHNESS.classify(max(0.0, now - at))
-    if state is SampleState.MISSING:
-        return Sample(state, timestamp=timestamp, detail=f"{now - at:.0f} s old")
-    return Sample(state, value, timestamp, "" if state is SampleState.FRESH else f"{now - at:.0f} s old")
+    def told(self, value: float | None, at: float) -> Sample:
+        """Judge what an engine tells; what it does not tell is missing."""
+        if value is None:
+            return Sample(SampleState.MISSING)
+        age = self.now - at
+        state = _FRESHNESS.classify(max(0.0, age), self.between)
+        detail = "" if state is SampleState.FRESH else f"{age:.0f} s old"
+        return Sample(state, None if state is SampleState.MISSING else value, EPOCH_SECONDS + at, detail)
 
 
 def _whole(seconds: float) -> float:

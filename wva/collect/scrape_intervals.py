@@ -1,0 +1,59 @@
+"""Learns from the times of samples how far apart the scrapes of each pod are.
+
+A cycle sees the newest sample of a pod. The time between two samples that cycles see is the scrape interval or a
+multiple of it: a scrape may be lost, and cycles that are further apart than scrapes miss some. So a time counts only if
+a cycle in between has found nothing new, and if no shorter one was seen lately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, NamedTuple, TypeAlias
+
+LONGEST_SECONDS: Final = 150.0
+"""Scrapes that are further apart count as so far apart (seconds)."""
+_GAPS: Final = 3
+_LONGER: Final = 1.5
+
+PodName: TypeAlias = tuple[str, str]
+"""Namespace and name."""
+
+
+class _Seen(NamedTuple):
+    """The newest sample of a pod, whether it was seen again, and the last gaps in seconds, newest last."""
+
+    at: float
+    again: bool = False
+    gaps: tuple[tuple[float, bool], ...] = ()
+
+
+class ScrapeIntervals:
+    """What is known of the scrape intervals of pods."""
+
+    def __init__(self) -> None:
+        """Know nothing."""
+        self._seen: dict[PodName, _Seen] = {}
+
+    def learn(self, pod: PodName, at: float | None) -> float | None:
+        """Take the time of a pod's newest sample (seconds since the epoch); return its interval in seconds.
+
+        The interval is None while it is not known, and while each cycle sees a new sample.
+        """
+        seen = self._seen.get(pod)
+        if seen is None:
+            if at is not None:
+                self._seen[pod] = _Seen(at)
+            return None
+        if at is None or at <= seen.at:
+            seen = seen._replace(again=True)
+        else:
+            gap = min(LONGEST_SECONDS, at - seen.at)
+            seen = _Seen(at, gaps=(*seen.gaps, (gap, seen.again))[-_GAPS:])
+        self._seen[pod] = seen
+        shortest = min([gap for gap, _ in seen.gaps], default=0.0)
+        known = min([gap for gap, again in seen.gaps if again], default=None)
+        return known if known is not None and known <= _LONGER * shortest else None
+
+    def keep(self, pods: Collection[PodName]) -> None:
+        """Forget all other pods."""
+        self._seen = {pod: seen for pod, seen in self._seen.items() if pod in pods}
