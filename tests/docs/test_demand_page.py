@@ -10,7 +10,7 @@ from tests.config.parsing import parse_saturation
 from tests.docs.rendering import DOCS
 from wva.decide import warm
 from wva.decide.foresee import MOST_TIMES
-from wva.decide.measure.demand_arrivals import change
+from wva.decide.measure.demand_arrivals import change, spread
 from wva.decide.measure.demand_engine import BETWEEN_TOKENS, FIRST_TOKEN, EngineModel
 from wva.model.memory import PodMemory
 from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sample, SampleState
@@ -61,7 +61,9 @@ def test_the_arrivals_of_the_example():
         engine=EngineSignals(**signals),
         counters=counted(finished, 15.0),
     )
-    found = change([pod], {"a-0": before}, 0.0, 0.0, 15.0)
+    pods = {"a-0": before}
+    (expected,) = spread([([pod], pods)], 0.0, 15.0)
+    found = change([pod], pods, expected, 0.0, 0.0, 15.0)
     assert (
         marked("arrived")
         == f"{found.arrived:.0f} requests arrived in 15 s, which is {found.arrived / 15:.2g} requests/s"

@@ -153,7 +153,7 @@ class PodMemory(Struct, frozen=True, gc=False):
     """The last counters of a pod, its requests then, its arrivals per second, and what was credited to it since.
 
     ``derived``: the pod has no counters, and these follow from means. ``age``, in seconds, is that of the counters when
-    they first came.
+    they first came. ``untold``: the pod is new and has not been scraped, so the counters are those that it began with.
     """
 
     name: str
@@ -164,6 +164,7 @@ class PodMemory(Struct, frozen=True, gc=False):
     credited: float = 0.0
     derived: bool = False
     age: float = 0.0
+    untold: bool = False
 
 
 class Mean(Struct, frozen=True, gc=False):

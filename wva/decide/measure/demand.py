@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from wva.decide.measure import percentage
-from wva.decide.measure.demand_arrivals import VariantChange, change
+from wva.decide.measure.demand_arrivals import VariantChange, change, spread
 from wva.decide.measure.demand_engine import EngineModel, engine_of, learned
 from wva.decide.measure.need import Capacity, Need
 from wva.decide.trust import ModelReadings
@@ -194,9 +194,12 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
     waiting = memory.queue if waiting is None else waiting
     known = {entry.key: entry for entry in memory.variants}
     entries = [known.get(each.key) or VariantDemand(each.key) for each in model.variants]
+    before = [{pod.name: pod for pod in entry.pods} for entry in entries]
+    replicas = [each.replicas for each in model.variants]
+    parts = spread(list(zip(replicas, before, strict=True)), last, now)
     changes = [
-        change(each.replicas, {pod.name: pod for pod in entry.pods}, kv_tokens(each.replicas), last, now)
-        for each, entry in zip(model.variants, entries, strict=True)
+        change(own, pods, expected, kv_tokens(own), last, now)
+        for own, pods, expected in zip(replicas, before, parts, strict=True)
     ]
     pods = [pod for each in model.variants for pod in each.replicas]
     if pods and not any(found.told for found in changes):

@@ -6,6 +6,13 @@ demand may seem as many times too large as clients try. Once the fleet has grown
 compared with its own last scrape, so a failed scrape loses nothing. Until the pod reports again, it is credited with
 requests at its last rate, and the credit is then subtracted from what it reports. A new pod has counted from zero.
 
+What a pod reports belongs to the time between its own scrapes. If that is longer than a cycle, only the part of a cycle
+counts in a cycle: the pod had the rest in cycles before, at which most other pods were not scraped either.
+
+Requests that go to a new pod do not go to others. So when pods come or go, the sum of all rates stays, and each pod
+gets a new part of it (``spread``), until its next scrapes tell what it really gets. A gateway sends many requests to a
+new pod at first, so the first scrape of a pod says less of its rate than later ones.
+
 If counters went back, they are older than those before, or they lack an engine of the pod. Then the pod counts as
 silent. If it has become Ready anew, or if this lasts, it is credited at its last rate, and compared with its new
 counters from then on.
@@ -33,8 +40,22 @@ _AHEAD_SECONDS: Final = 60.0
 """Clocks differ by less than this (seconds): a scrape further in the future is not believed."""
 _SILENT_SECONDS: Final = 120.0
 _FORGET_SECONDS: Final = 300.0  # a pod that has not reported for so long gets no more credit
+_AT_ONCE_SECONDS: Final = 15.0
+"""What a pod reports counts at once where its scrapes, or the cycles, are no further apart than this (seconds)."""
+_FIRST_SECONDS: Final = 60.0  # the requests that a gateway sends to a new pod at first are those of so many seconds
+_MOST_SHARED: Final = 4.0  # in its own time a pod had at most so many times its present part, and at least the inverse
+_UNEVEN: Final = 2.0  # a pod gets at most so many times the requests of other pods of its variant
 _numbers: Final = attrgetter(*EngineCounters.__struct_fields__)
 _EMPTY: Final = EngineCounters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PodPart:
+    """What a pod is expected to get: its memory, requests per second from now on, and its requests of this cycle."""
+
+    pod: PodMemory
+    rate: float
+    credit: float
 
 
 @dataclass(slots=True)
@@ -64,22 +85,24 @@ class VariantChange:
     complete: bool = True  # every pod has reported lately
     told: bool = False  # at least one pod has reported now
 
-    def add(self, new: PodMemory, old: PodMemory | None, ready_since: float | None, last: float) -> PodMemory:
-        """Add what a pod did since its last scrape, and return what to remember of it.
+    def add(
+        self, new: PodMemory, old: PodMemory | None, ready_since: float | None, last: float, now: float
+    ) -> tuple[PodMemory, float]:
+        """Add what a pod did since its last scrape; return what to remember of it, and the requests that came.
 
         ``old`` is None for a pod that is new to WVA: it has counted from zero since it became Ready, or since the cycle
         at ``last`` if that is not known.
         """
-        after, in_pod, running, credited = new.counters, new.running + new.waiting, new.running, 0.0
+        after, in_pod, running = new.counters, new.running + new.waiting, new.running
         if old is None:
             base = replace(_EMPTY, at=last if ready_since is None else ready_since)
         else:
-            base, credited = old.counters, old.credited
+            base = old.counters
             in_pod -= old.running + old.waiting
             running -= old.running
         seconds = after.at - base.at
         if seconds <= 0.0:
-            return new
+            return new, 0.0
         prompts, prompt_tokens = after.prompts - base.prompts, after.prompt_tokens - base.prompt_tokens
         finished = after.finished - base.finished
         # A request that is given up before its first token leaves the pod, and most engines do not count that. If the
@@ -88,9 +111,9 @@ class VariantChange:
         refused = max(0.0, after.refused - base.refused)
         came = finished - gave_up + in_pod + refused
         # If a pod was Ready for long before it was seen first, most of its requests came before the last cycle.
-        unseen = old is None and seconds > _FORGET_SECONDS
-        counted = max(0.0, after.at - last) / seconds if unseen else 1.0
-        self.arrived += came * counted - credited
+        unseen = old is None and seconds > _SILENT_SECONDS
+        counted = (now - last) / seconds if unseen else 1.0
+        self.arrived += came * counted if old is None else 0.0
         self.refused += refused * counted
         self.prompts += prompts
         self.lengths.append((prompts, prompt_tokens))
@@ -103,20 +126,100 @@ class VariantChange:
             self.step += gap_seconds
             self.batch += gaps * gap_seconds / seconds
             self.prefilled += prompt_tokens * gap_seconds / seconds
-        return replace(new, rate=max(0.0, came) / seconds)
+        return replace(new, rate=max(0.0, came) / seconds), came
+
+    def shown(self, new: PodMemory, came: float, part: PodPart, between: float, elapsed: float) -> PodMemory:
+        """Count the requests that came to a pod as far as they belong to this cycle of ``elapsed`` seconds.
+
+        ``between`` are the seconds between two scrapes of a pod. Returns what to remember.
+        """
+        old = part.pod
+        seconds = new.counters.at - old.counters.at
+        # What was expected of the pod in its own time, which ended ``new.age`` ago
+        expected = old.credited + part.credit + part.rate * (old.age - new.age)
+        rate = new.rate
+        if old.untold and part.rate > 0.0:
+            seconds = max(seconds, _FIRST_SECONDS)
+            rate = max(0.0, part.rate + (came - expected) / seconds)
+        elif part.rate > 0.0:
+            # While fewer pods shared the requests, a second counts for more.
+            rate = max(0.0, came) / max(seconds / _MOST_SHARED, min(seconds * _MOST_SHARED, expected / part.rate))
+        surprise = came - old.credited - part.credit + min(part.rate, rate) * (new.age - old.age)
+        whole = max(elapsed, _AT_ONCE_SECONDS)
+        share = 1.0 if between <= whole else min(1.0, whole / seconds)
+        self.arrived += part.credit + surprise * share
+        return replace(new, rate=rate)
+
+
+def spread(
+    variants: Sequence[tuple[Sequence[ReplicaMetrics], Mapping[str, PodMemory]]], last: float, now: float
+) -> list[dict[str, PodPart]]:
+    """Return what each pod of some variants of a model is expected to get, by name: those remembered, and new ones.
+
+    If pods came or went since the cycle at ``last``, the sum of all rates stays. A new pod gets as much as others of
+    its variant, or of the model. If scrapes are frequent, it soon tells itself what it gets.
+    """
+    elapsed = now - last
+    known = [[pod.rate for pod in before.values() if _counts(pod, now)] for _, before in variants]
+    total, count = sum([sum(rates) for rates in known]), sum(map(len, known))
+    found: list[dict[str, PodPart]] = []
+    moments: list[float] = []  # the parts of the cycle that were left when pods came or went
+    left = 0.0
+    for (replicas, before), rates in zip(variants, known, strict=True):
+        usual = sum(rates) / len(rates) if rates else total / max(1, count)
+        parts: dict[str, PodPart] = {}
+        slow = between(replicas) > max(elapsed, _AT_ONCE_SECONDS)
+        for replica in replicas:
+            old, since = before.get(replica.pod), replica.ready_since
+            if old is not None:
+                parts[old.name] = PodPart(old, old.rate, old.rate * elapsed)
+            elif slow and elapsed > 0.0 and since is not None and 0.0 <= now - since < _SILENT_SECONDS:
+                begun = PodMemory(replica.pod, replace(_EMPTY, at=since), 0.0, 0.0, rate=usual, untold=True)
+                parts[replica.pod] = PodPart(begun, usual, usual * (now - since))
+                moments.append(min(1.0, (now - since) / elapsed))
+        moments += [0.5] * len(before.keys() - parts.keys())
+        left += sum([part.rate for part in parts.values() if _counts(part.pod, now)])
+        found.append(parts)
+    if not moments or not left:
+        return found
+    scale = total / left
+    mean = 1.0 + (scale - 1.0) * sum(moments) / len(moments)
+    return [
+        {
+            name: PodPart(part.pod, part.rate * scale, part.credit * (mean if name in before else scale))
+            for name, part in parts.items()
+        }
+        for parts, (_, before) in zip(found, variants, strict=True)
+    ]
+
+
+def between(replicas: Sequence[ReplicaMetrics]) -> float:
+    """Return the seconds between two scrapes of a pod; the longest of some pods, 0 if not known."""
+    return max([replica.scrape_seconds or 0.0 for replica in replicas], default=0.0)
+
+
+def _counts(pod: PodMemory, now: float) -> bool:
+    """Return whether a pod is credited with requests while it is silent."""
+    return now - pod.counters.at < (_SILENT_SECONDS if pod.untold else _FORGET_SECONDS)
 
 
 def change(
-    replicas: Sequence[ReplicaMetrics], before: Mapping[str, PodMemory], kv_tokens: float, last: float, now: float
+    replicas: Sequence[ReplicaMetrics],
+    before: Mapping[str, PodMemory],
+    parts: Mapping[str, PodPart],
+    kv_tokens: float,
+    last: float,
+    now: float,
 ) -> VariantChange:
-    """Return what changed at the Ready pods of a variant since the cycle at ``last``."""
+    """Return what changed at the Ready pods of a variant since the cycle at ``last``; ``parts`` are from ``spread``."""
     found = VariantChange(kv_tokens=kv_tokens)
     told: list[PodMemory] = []
-    silent: list[PodMemory] = []
+    silent: list[tuple[PodPart, float]] = []
     anew: list[tuple[PodMemory, PodMemory]] = []
-    elapsed = now - last
+    elapsed, first, own = now - last, False, between(replicas)
     for replica in replicas:
-        old, since = before.get(replica.pod), replica.ready_since
+        part, since = parts.get(replica.pod), replica.ready_since
+        old = None if part is None else part.pod
         new = _told(replica, old, now)
         found.told = found.told or new is not None
         back = of_before = False
@@ -128,8 +231,8 @@ def change(
             lately = old.derived == new.derived and not restarted and now - begun < _SILENT_SECONDS
             of_before = after.at <= begun or (back and lately)
         if new is None or of_before:
-            if old is not None:
-                silent.append(old)
+            if part is not None and old is not None:
+                silent.append((part, 1.0 if back else _UNEVEN))
                 found.waiting += old.waiting
                 since = old.counters.at
             found.complete = found.complete and since is not None and now - since < _SILENT_SECONDS
@@ -140,28 +243,27 @@ def change(
         if old is not None and back:
             anew.append((new, old))
         else:
-            told.append(found.add(new, old, since, last))
-            if old is not None:
-                found.arrived += min(old.rate, told[-1].rate) * (new.age - old.age)
+            first = first or old is None or old.untold
+            new, came = found.add(new, old, since, last, now)
+            told.append(new if part is None else found.shown(new, came, part, own, elapsed))
         if since is None or now - since > _SETTLED_SECONDS:
             found.loads.append(new.running + new.waiting)
-    # Requests that go to new pods do not go to old ones. So a silent pod is credited with no more than the mean of the
-    # pods that report. The same goes for a pod whose counters went back, perhaps from a false value.
+    # A rate that is far from those of the pods that report may be false, above all if the counters went back.
     usual = sum([pod.rate for pod in told]) / len(told) if told else LARGEST
     for new, old in anew:
         rate = min(old.rate, usual)
         found.arrived += rate * (new.counters.at - old.counters.at + new.age - old.age) - old.credited
         told.append(replace(new, rate=rate))
-    for pod in silent:
-        credit = min(pod.rate, usual) * elapsed if now - pod.counters.at < _FORGET_SECONDS else 0.0
+    for part, most in silent:
+        credit = min(part.credit, most * usual * elapsed) if _counts(part.pod, now) else 0.0
         found.arrived += credit
-        told.append(replace(pod, credited=pod.credited + credit))
+        told.append(replace(part.pod, rate=part.rate, credited=part.pod.credited + credit))
     names = {replica.pod for replica in replicas}
     for name in sorted(before.keys() - names):
         # A pod that ended had arrivals after its last scrape that are in no counter: those of half a cycle on average.
         found.arrived += 0.5 * elapsed * before[name].rate
     found.pods = tuple(told)
-    found.moved = before.keys() != {pod.name for pod in told}
+    found.moved = first or before.keys() != {pod.name for pod in told}
     return found
 
 
