@@ -147,7 +147,7 @@ def in_progress(namespaces: Sequence[str]) -> Query:
     No query matches ``__name__`` by a pattern, which would be shorter here: some stores allow one exact name only.
     """
     matchers, by_model = namespace_matcher(namespaces), "by (namespace, model_name)"
-    gauges = {
+    gauges: dict[str, str] = {
         EngineSignal.RUNNING: f"sum {by_model} (vllm:num_requests_running{matchers})",
         EngineSignal.WAITING: f"sum {by_model} (vllm:num_requests_waiting{matchers})",
     }
