@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from itertools import pairwise
 
 import pytest
 
@@ -22,14 +23,23 @@ def sample(replica, name):
 
 
 async def test_tokens_grow_until_the_answer_is_whole(running):
-    """The first token comes alone, the rest in pieces, and only the last piece is marked as finished."""
+    """Every token comes alone, with its step; only the last one is marked as finished."""
     told = await collect(running, 16, 40)
-    tokens = [count for count, _ in told]
-    assert tokens[0] == 1
-    assert tokens == sorted(set(tokens))
-    assert told[-1] == (40, True)
-    assert not any(finished for _, finished in told[:-1])
-    assert len(told) > 3
+    assert told == [*((count, False) for count in range(1, 40)), (40, True)]
+
+
+async def test_each_token_comes_with_its_step(running, clock):
+    """The gaps between tokens are the steps of 10 ms, up to the shortest pause of the loop."""
+    async with aclosing(running.answer(16, 40)) as progress:
+        times = [clock.seconds async for _ in progress]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert len(gaps) == 39
+    assert 0.008 <= min(gaps) <= max(gaps) <= 0.012
+
+
+async def test_who_wants_the_whole_answer_hears_of_its_end_only(running):
+    """The engine then wakes with its events, not with every step."""
+    assert await collect(running, 16, 40, each=False) == [(40, True)]
 
 
 async def test_time_is_that_of_the_engine(running, clock):

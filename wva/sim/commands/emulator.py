@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the server and of its engine."""
     parser.description = (
-        "Serve /v1/models, /v1/chat/completions, /v1/completions and vLLM's /metrics with the physics of the simulated "
+        "Serve the API and the /metrics of vLLM with the physics of the simulated "
         "fleet, in real time. Answers are words without meaning; a token is taken for four characters."
     )
     add = parser.add_argument

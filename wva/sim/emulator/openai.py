@@ -1,97 +1,187 @@
-"""Bodies of requests and answers: the part of vLLM's OpenAI API that load generators and gateways use.
+"""Bodies of requests: the part of vLLM's API that load generators and gateways use.
 
-Unknown fields are ignored, as vLLM does. What an emulator cannot do is refused in words.
+They are read as vLLM reads them: unknown fields are ignored, and a number may come as text or as 3.0.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final, Self, TypeVar
 
 import msgspec
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 CHARACTERS_PER_TOKEN: Final = 4
 """The emulator has no tokenizer. Four characters count as a token, which is about right for English text."""
+_ROLE_TOKENS: Final = 4
+_MOST_ANSWERS: Final = 128
+"""Answers and prompts of one request: a bound of the emulator, which keeps one request from filling the engine."""
+
+BodyT = TypeVar("BodyT", bound=BaseModel)
+Limit = Annotated[int, Field(ge=1)]
 
 
 class UnservedRequestError(Exception):
     """A refused request. ``status`` is the HTTP code, and the message is for the user."""
 
-    def __init__(self, status: int, message: str, *, code: str) -> None:
-        """Keep the error for the answer; ``code`` is OpenAI's ``type`` of the error."""
+    def __init__(self, status: int, message: str, *, code: str = "BadRequestError", field: str | None = None) -> None:
+        """Keep the error for the answer; ``code`` is OpenAI's ``type`` of the error, ``field`` the wrong parameter."""
         super().__init__(message)
         self.status = status
         self.code = code
+        self.field = field
 
     def body(self) -> bytes:
         """Return the body of the answer, in the form that OpenAI's clients read."""
-        error = {"message": str(self), "type": self.code, "param": None, "code": self.status}
+        error = {"message": str(self), "type": self.code, "param": self.field, "code": self.status}
         return msgspec.json.encode({"error": error})
 
 
-class StreamOptions(msgspec.Struct):
+class StreamOptions(BaseModel):
     """``stream_options``."""
 
     include_usage: bool = False
+    continuous_usage_stats: bool = False
 
 
-class Message(msgspec.Struct):
+class Message(BaseModel):
     """One message of a conversation; the content of several parts counts with the text in it."""
 
     role: str = "user"
     content: str | list[dict[str, Any]] | None = None
 
     @property
-    def characters(self) -> int:
-        """The length of its text."""
-        if isinstance(self.content, str):
-            return len(self.content)
-        return sum(len(str(part.get("text", ""))) for part in self.content or ())
+    def tokens(self) -> int:
+        """The length of its text, and what its role costs."""
+        content = self.content
+        if isinstance(content, str):
+            return tokens(len(content)) + _ROLE_TOKENS
+        return tokens(sum(len(str(part.get("text", ""))) for part in content or ())) + _ROLE_TOKENS
 
 
-class Completion(msgspec.Struct):
+class GenerationRequest(BaseModel):
+    """What all requests for text have in common. Lengths are tokens."""
+
+    model: str | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    ignore_eos: bool = False
+    n: Annotated[int, Field(ge=1, le=_MOST_ANSWERS)] = 1
+    temperature: Annotated[float, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _streams_if_it_says_how(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("Stream options can only be defined when `stream=True`.")
+        return self
+
+    @property
+    def options(self) -> StreamOptions:
+        """How to stream."""
+        return self.stream_options or StreamOptions()
+
+    @property
+    def prompts(self) -> list[int]:
+        """The length of each prompt."""
+        raise NotImplementedError
+
+    @property
+    def limit(self) -> int | None:
+        """The longest answer; None if the model decides."""
+        raise NotImplementedError
+
+
+class Completion(GenerationRequest):
     """The body of ``/v1/completions``."""
 
-    model: str = ""
-    prompt: str | list[Any] = ""
-    max_tokens: int | None = 16
-    stream: bool = False
-    stream_options: StreamOptions | None = None
-    ignore_eos: bool = False
-    n: int = 1
+    prompt: str | list[int] | Annotated[list[str | list[int]], Field(max_length=_MOST_ANSWERS)]
+    max_tokens: Limit | None = 16
 
     @property
-    def prompt_tokens(self) -> int:
-        """The length of the prompt, text or token ids, in tokens. Raises RefusedError for several in one request."""
+    def prompts(self) -> list[int]:
+        """The length of each prompt, text or token ids."""
         prompt = self.prompt
-        if isinstance(prompt, list) and any(not isinstance(token, int) for token in prompt):
-            if len(prompt) != 1 or not isinstance(prompt[0], str | list):
-                raise UnservedRequestError(400, "expected one prompt in a request", code="BadRequestError")
-            prompt = prompt[0]
-        return tokens(len(prompt)) if isinstance(prompt, str) else max(1, len(prompt))
+        several = isinstance(prompt, list) and prompt and not isinstance(prompt[0], int)
+        return [_length(each) for each in (prompt if several else [prompt])]
+
+    @property
+    def limit(self) -> int | None:
+        """The longest answer."""
+        return self.max_tokens
 
 
-class ChatCompletion(msgspec.Struct):
+class ChatCompletion(GenerationRequest):
     """The body of ``/v1/chat/completions``."""
 
-    model: str = ""
-    messages: list[Message] = []
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    stream: bool = False
-    stream_options: StreamOptions | None = None
-    ignore_eos: bool = False
-    n: int = 1
+    messages: list[Message]
+    max_tokens: Limit | None = None
+    max_completion_tokens: Limit | None = None
 
     @property
-    def prompt_tokens(self) -> int:
-        """The length of the conversation in tokens; each message costs some for its role."""
-        return sum(tokens(message.characters) + _ROLE_TOKENS for message in self.messages) or 1
+    def prompts(self) -> list[int]:
+        """The length of the conversation; each message costs some for its role."""
+        return [sum(message.tokens for message in self.messages) or 1]
+
+    @property
+    def limit(self) -> int | None:
+        """The longest answer: the newer name counts."""
+        return self.max_completion_tokens or self.max_tokens
 
 
-_ROLE_TOKENS: Final = 4
-_WORD: Final = "word "
-_completions = msgspec.json.Decoder(Completion)
-_chats = msgspec.json.Decoder(ChatCompletion)
+class AnthropicMessages(GenerationRequest):
+    """The body of ``/v1/messages``, Anthropic's API."""
+
+    messages: list[Message]
+    max_tokens: Limit
+    system: str | list[dict[str, Any]] | None = None
+
+    @property
+    def prompts(self) -> list[int]:
+        """The length of the conversation, the system's message included."""
+        system = [] if self.system is None else [Message(role="system", content=self.system)]
+        return [sum(message.tokens for message in (*system, *self.messages)) or 1]
+
+    @property
+    def limit(self) -> int | None:
+        """The longest answer."""
+        return self.max_tokens
+
+
+class ResponsesInput(GenerationRequest):
+    """The body of ``/v1/responses``."""
+
+    input: str | list[Message]
+    max_output_tokens: Limit | None = None
+
+    @property
+    def prompts(self) -> list[int]:
+        """The length of the conversation; a text is one message."""
+        messages = [Message(content=self.input)] if isinstance(self.input, str) else self.input
+        return [sum(message.tokens for message in messages) or 1]
+
+    @property
+    def limit(self) -> int | None:
+        """The longest answer."""
+        return self.max_output_tokens
+
+
+class TokenizedText(BaseModel):
+    """The body of ``/tokenize``: a text or a conversation."""
+
+    prompt: str | None = None
+    messages: list[Message] | None = None
+
+    @model_validator(mode="after")
+    def _has_text(self) -> Self:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("expected either prompt or messages")
+        return self
+
+    @property
+    def count(self) -> int:
+        """Its tokens."""
+        if self.prompt is not None:
+            return tokens(len(self.prompt))
+        return sum(message.tokens for message in self.messages or ()) or 1
 
 
 def tokens(characters: int) -> int:
@@ -99,78 +189,16 @@ def tokens(characters: int) -> int:
     return max(1, -(-characters // CHARACTERS_PER_TOKEN))
 
 
-def read(data: bytes, *, chat: bool) -> Completion | ChatCompletion:
-    """Decode a body. Raises RefusedError."""
+def read(kind: type[BodyT], data: bytes) -> BodyT:
+    """Decode a body. Raises UnservedRequestError, which names the field that is wrong."""
     try:
-        body = (_chats if chat else _completions).decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnservedRequestError(400, f"the body does not fit: {error}", code="BadRequestError") from error
-    if body.n != 1:
-        raise UnservedRequestError(400, f"n={body.n}: expected 1", code="BadRequestError")
-    if wanted_tokens(body) is not None and (wanted_tokens(body) or 0) < 1:
-        raise UnservedRequestError(
-            400, f"max_tokens={wanted_tokens(body)}: expected at least 1", code="BadRequestError"
-        )
-    return body
+        return kind.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        field = ".".join(map(str, first["loc"])) or None
+        got = "" if first["type"] == "missing" else f", got {str(first['input'])[:100]!r}"
+        raise UnservedRequestError(400, f"{field or 'the body'}: {first['msg']}{got}", field=field) from error
 
 
-def wanted_tokens(body: Completion | ChatCompletion) -> int | None:
-    """Return the longest requested answer; None if the model decides."""
-    if isinstance(body, ChatCompletion) and body.max_completion_tokens is not None:
-        return body.max_completion_tokens
-    return body.max_tokens
-
-
-def words(count: int) -> str:
-    """Return an answer of ``count`` tokens."""
-    return _WORD * count
-
-
-class ResponseBodies:
-    """Makes the bodies of the answers to one request."""
-
-    def __init__(self, body: Completion | ChatCompletion, *, identity: str, created: int, prompt_tokens: int) -> None:
-        """Take the common fields of all answers to the request; ``created`` is in seconds since the epoch."""
-        self._chat = isinstance(body, ChatCompletion)
-        self._usage_wanted = body.stream_options is not None and body.stream_options.include_usage
-        self._prompt_tokens = prompt_tokens
-        self._head = {
-            "id": f"{'chatcmpl' if self._chat else 'cmpl'}-{identity}",
-            "created": created,
-            "model": body.model,
-        }
-
-    def whole(self, count: int, *, reason: str) -> bytes:
-        """Return the answer in one piece."""
-        choice: dict[str, Any] = {"index": 0, "finish_reason": reason}
-        if self._chat:
-            choice["message"] = {"role": "assistant", "content": words(count)}
-        else:
-            choice["text"] = words(count)
-        kind = "chat.completion" if self._chat else "text_completion"
-        return msgspec.json.encode({**self._head, "object": kind, "choices": [choice], "usage": self._usage(count)})
-
-    def piece(self, count: int, *, reason: str | None = None, first: bool = False) -> bytes:
-        """Return one event of a stream with ``count`` tokens. The last one has the finish reason."""
-        choice: dict[str, Any] = {"index": 0, "finish_reason": reason}
-        if self._chat:
-            choice["delta"] = {**({"role": "assistant"} if first else {}), "content": words(count)}
-        else:
-            choice["text"] = words(count)
-        return self._event({**self._stream_head(), "choices": [choice]})
-
-    def end(self, count: int) -> bytes:
-        """Return the end of a stream: the usage if it is requested, and the end mark."""
-        usage = {**self._stream_head(), "choices": [], "usage": self._usage(count)}
-        return (self._event(usage) if self._usage_wanted else b"") + b"data: [DONE]\n\n"
-
-    def _stream_head(self) -> dict[str, Any]:
-        return {**self._head, "object": "chat.completion.chunk" if self._chat else "text_completion"}
-
-    def _usage(self, count: int) -> dict[str, int]:
-        prompt = self._prompt_tokens
-        return {"prompt_tokens": prompt, "completion_tokens": count, "total_tokens": prompt + count}
-
-    @staticmethod
-    def _event(body: dict[str, Any]) -> bytes:
-        return b"data: " + msgspec.json.encode(body) + b"\n\n"
+def _length(prompt: Any) -> int:
+    return tokens(len(prompt)) if isinstance(prompt, str) else max(1, len(prompt))

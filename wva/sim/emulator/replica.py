@@ -1,8 +1,8 @@
 """The fleet's engine tied to a clock: requests in, growing numbers of tokens out.
 
 The engine computes in jumps from event to event; this keeps it at the clock's time, wakes when it has something to
-tell, and tells each request how many tokens it has. Between events tokens are told at most every ``TICK_SECONDS``, all
-that have come since in one piece: thousands of streams would otherwise cost more than the engine.
+tell, and tells each request how many tokens it has. While somebody wants to see each token it wakes with every step of
+the engine, otherwise with its events alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.replica import PodKey, PoolKey
 from wva.sim.fleet.requests import UserRequest
 
-TICK_SECONDS: Final = 0.05
 _SHORTEST_TICK_SECONDS: Final = 0.001
 _SPREAD: Final = (0.5, 1.5)
 
@@ -28,10 +27,11 @@ _SPREAD: Final = (0.5, 1.5)
 class TokenStream:
     """One request in the replica, with its number of tokens and whether it is finished."""
 
-    __slots__ = ("changed", "finished", "number", "output_tokens", "tokens")
+    __slots__ = ("changed", "each", "finished", "number", "output_tokens", "tokens")
 
-    def __init__(self, number: int, output_tokens: int) -> None:
-        """Begin without a token."""
+    def __init__(self, number: int, output_tokens: int, *, each: bool) -> None:
+        """Begin without a token; ``each`` wants to hear of every one, not only of the end."""
+        self.each = each
         self.number = number
         self.output_tokens = output_tokens
         self.tokens = 0
@@ -40,7 +40,7 @@ class TokenStream:
 
     def tell(self, tokens: int, *, finished: bool) -> None:
         """Set the present number of tokens."""
-        if tokens > self.tokens or finished:
+        if (tokens > self.tokens and self.each) or finished:
             self.tokens = max(tokens, self.tokens)
             self.finished = finished
             self.changed.set()
@@ -77,9 +77,9 @@ class EmulatedReplica:
         return min(most, drawn), drawn >= most
 
     async def answer(
-        self, prompt_tokens: int, output_tokens: int, *, limited: bool = False
+        self, prompt_tokens: int, output_tokens: int, *, limited: bool = False, each: bool = True
     ) -> AsyncGenerator[TokenStream]:
-        """Compute an answer; yields the stream whenever it has more tokens, last when it is finished.
+        """Compute an answer; yields the stream when it is finished, and with ``each`` whenever it has more tokens.
 
         Closing the iterator early takes the request out of the engine, as vLLM does when a client goes away.
         Raises ValueError when the prompt does not fit.
@@ -90,7 +90,7 @@ class EmulatedReplica:
         now = self._engine.now_seconds
         request = UserRequest(number, now, prompt_tokens, output_tokens, limited=limited)
         self._engine.submit(request, at_seconds=now)
-        stream = self._streams[number] = TokenStream(number, output_tokens)
+        stream = self._streams[number] = TokenStream(number, output_tokens, each=each)
         self._woken.set()
         try:
             while not stream.finished:
@@ -126,11 +126,10 @@ class EmulatedReplica:
             await self._clock.wait(self._woken, self._pause_seconds())
 
     def _pause_seconds(self) -> float | None:
-        next_event = self._engine.next_event_seconds
-        if next_event == inf:
-            return None
-        left = next_event - self._engine.now_seconds
-        return min(TICK_SECONDS, max(left, 0.0) + _SHORTEST_TICK_SECONDS)
+        engine = self._engine
+        told = any(stream.each for stream in self._streams.values())
+        wake = engine.next_step_seconds if told else engine.next_event_seconds
+        return None if wake == inf else max(wake - engine.now_seconds, 0.0) + _SHORTEST_TICK_SECONDS
 
     def _catch_up(self) -> None:
         engine = self._engine
@@ -141,6 +140,6 @@ class EmulatedReplica:
             if stream is not None:
                 stream.tell(done.output_tokens, finished=True)
         for number, stream in self._streams.items():
-            tokens = None if stream.finished else engine.generated(number)
+            tokens = engine.generated(number) if stream.each and not stream.finished else None
             if tokens is not None:
                 stream.tell(tokens, finished=False)

@@ -1,4 +1,4 @@
-"""vLLM's routes: the OpenAI API, ``/health`` and ``/metrics``.
+"""vLLM's routes: the APIs for text, ``/health`` and ``/metrics``.
 
 While it starts (``startup_seconds``, the time a model takes to load) everything but ``/ping`` answers 503, so that the
 readiness probe of a vLLM Deployment works as it does with a real one.
@@ -8,24 +8,48 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
 from aiohttp import web
 
 from wva.clock import Clock
-from wva.sim.emulator import openai
-from wva.sim.emulator.openai import ChatCompletion, Completion, ResponseBodies, UnservedRequestError
+from wva.sim.emulator.answers import (
+    AnswerBodies,
+    ChatBodies,
+    CompletionBodies,
+    MessageBodies,
+    PlannedAnswer,
+    ResponseBodies,
+)
+from wva.sim.emulator.openai import (
+    AnthropicMessages,
+    ChatCompletion,
+    Completion,
+    GenerationRequest,
+    ResponsesInput,
+    TokenizedText,
+    UnservedRequestError,
+    read,
+)
 from wva.sim.emulator.process_metrics import ProcessMetrics
-from wva.sim.emulator.replica import EmulatedReplica, TokenStream
+from wva.sim.emulator.replica import EmulatedReplica
 from wva.sim.fleet.metrics import CONTENT_TYPE
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 _VERSION: Final = "0.32.0"
 """The version of vLLM whose metric names and API the emulator has."""
 _EVENT_STREAM: Final = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+_FORMS: Final[Mapping[str, tuple[type[GenerationRequest], type[AnswerBodies]]]] = {
+    "/v1/completions": (Completion, CompletionBodies),
+    "/v1/chat/completions": (ChatCompletion, ChatBodies),
+    "/v1/responses": (ResponsesInput, ResponseBodies),
+    "/v1/messages": (AnthropicMessages, MessageBodies),
+}
+"""The bodies of requests and answers, by path."""
 
 
 class EmulatorServer:
@@ -38,6 +62,7 @@ class EmulatorServer:
         self._loaded_at = clock.monotonic() + startup_seconds
         self._created = int(clock.now())
         self._process = ProcessMetrics()
+        self._answering = 0
 
     def application(self) -> web.Application:
         """Return the routes."""
@@ -45,12 +70,14 @@ class EmulatorServer:
         application.add_routes(
             [
                 web.get("/ping", self._ping),
+                web.post("/ping", self._ping),
                 web.get("/health", self._ping),
                 web.get("/version", self._version),
                 web.get("/metrics", self._metrics),
                 web.get("/v1/models", self._models),
-                web.post("/v1/completions", self._complete),
-                web.post("/v1/chat/completions", self._complete),
+                web.get("/load", self._load),
+                web.post("/tokenize", self._tokenize),
+                *(web.post(path, self._complete) for path in _FORMS),
             ]
         )
         return application
@@ -91,34 +118,95 @@ class EmulatorServer:
         }
         return _json({"object": "list", "data": [model]})
 
-    async def _complete(self, request: web.Request) -> web.StreamResponse:
-        body = openai.read(await request.read(), chat=request.path.startswith("/v1/chat/"))
-        prompt_tokens = self._prompt_tokens(body)
-        count, cut = self._replica.length(openai.wanted_tokens(body), prompt_tokens, ignore_eos=body.ignore_eos)
-        created = int(self._clock.now())
-        answer = ResponseBodies(body, identity=uuid.uuid4().hex, created=created, prompt_tokens=prompt_tokens)
-        reason = "length" if cut else "stop"
-        async with aclosing(self._replica.answer(prompt_tokens, count, limited=cut)) as progress:
-            if body.stream:
-                return await _stream(request, progress, answer, reason)
-            async for stream in progress:
-                if stream.finished:
-                    return web.Response(
-                        body=answer.whole(stream.tokens, reason=reason), content_type="application/json"
-                    )
-        raise web.HTTPServiceUnavailable(text="the engine stopped\n")
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        count = read(TokenizedText, await request.read()).count
+        return _json(
+            {
+                "count": count,
+                "max_model_len": self._replica.parameters.max_model_len,
+                "tokens": list(range(count)),
+                "token_strs": None,
+            }
+        )
 
-    def _prompt_tokens(self, body: Completion | ChatCompletion) -> int:
-        """Return the length of the prompt. Raises RefusedError when it cannot be served."""
-        replica = self._replica
-        if body.model != replica.model:
-            raise UnservedRequestError(404, f"The model `{body.model}` does not exist.", code="NotFoundError")
-        prompt_tokens = body.prompt_tokens
-        if prompt_tokens >= replica.parameters.max_model_len:
-            most = replica.parameters.max_model_len
-            message = f"the prompt has {prompt_tokens} tokens: expected fewer than max_model_len={most}"
-            raise UnservedRequestError(400, message, code="BadRequestError")
-        return prompt_tokens
+    async def _load(self, _: web.Request) -> web.Response:
+        return _json({"server_load": self._answering})
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        form, bodies = _FORMS[request.path]
+        wanted = read(form, await request.read())
+        self._check_model(wanted.model)
+        answers = [self._planned(prompt, wanted) for prompt in wanted.prompts for _ in range(wanted.n)]
+        body = bodies(
+            wanted,
+            answers,
+            model=wanted.model or self._replica.model,
+            identity=uuid.uuid4().hex,
+            created=int(self._clock.now()),
+        )
+        self._answering += 1
+        try:
+            return await self._answer(request, answers, body, stream=wanted.stream)
+        finally:
+            self._answering -= 1
+
+    async def _answer(
+        self, request: web.Request, answers: Sequence[PlannedAnswer], body: AnswerBodies, *, stream: bool
+    ) -> web.StreamResponse:
+        """Compute the answers at the same time, and send them whole or token by token."""
+        told: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
+        tasks = [
+            asyncio.create_task(self._tell(told, index, answer, each=stream)) for index, answer in enumerate(answers)
+        ]
+        try:
+            if not stream:
+                await asyncio.gather(*tasks)
+                return web.Response(body=body.whole(), content_type="application/json")
+            response = web.StreamResponse(headers=_EVENT_STREAM)
+            await response.prepare(request)
+            before = body.begin()
+            for _ in range(sum(answer.output_tokens for answer in answers)):
+                index, count = await told.get()
+                await response.write(before + body.token(index, count))
+                before = b""
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await response.write(body.end())
+        await response.write_eof()
+        return response
+
+    async def _tell(
+        self, told: asyncio.Queue[tuple[int, int]], index: int, answer: PlannedAnswer, *, each: bool
+    ) -> None:
+        """Put each token of an answer into the queue: the number of the answer and how many tokens it has by then."""
+        count = 0
+        progress = self._replica.answer(answer.prompt_tokens, answer.output_tokens, limited=answer.cut, each=each)
+        async with aclosing(progress):
+            async for stream in progress:
+                while count < stream.tokens:
+                    count += 1
+                    told.put_nowait((index, count))
+
+    def _planned(self, prompt_tokens: int, wanted: GenerationRequest) -> PlannedAnswer:
+        """Return what the answer to a prompt will be. Raises UnservedRequestError if it does not fit into the model."""
+        most, limit = self._replica.parameters.max_model_len, wanted.limit
+        if prompt_tokens + (limit or 1) > most:
+            field = "prompt" if prompt_tokens >= most else "max_tokens"
+            raise UnservedRequestError(
+                400,
+                f"This model's maximum context length is {most} tokens. However, you requested {limit or 1} output "
+                f"tokens and your prompt contains {prompt_tokens} input tokens.",
+                field=field,
+            )
+        count, cut = self._replica.length(limit, prompt_tokens, ignore_eos=wanted.ignore_eos)
+        return PlannedAnswer(prompt_tokens, count, cut)
+
+    def _check_model(self, model: str | None) -> None:
+        """Accept no model, or the one that is served."""
+        if model and model != self._replica.model:
+            raise UnservedRequestError(404, f"The model `{model}` does not exist.", code="NotFoundError", field="model")
 
     @web.middleware
     async def _count(
@@ -148,27 +236,18 @@ class EmulatorServer:
     async def _explain(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        if request.path != "/ping" and self._clock.monotonic() < self._loaded_at:
-            raise web.HTTPServiceUnavailable(text="the model is being loaded\n")
         try:
+            if request.path != "/ping" and self._clock.monotonic() < self._loaded_at:
+                raise UnservedRequestError(503, "the model is being loaded", code="ServiceUnavailableError")
             return await handler(request)
         except UnservedRequestError as refused:
-            return web.Response(status=refused.status, body=refused.body(), content_type="application/json")
-
-
-async def _stream(
-    request: web.Request, progress: AsyncIterator[TokenStream], answer: ResponseBodies, reason: str
-) -> web.StreamResponse:
-    response = web.StreamResponse(headers=_EVENT_STREAM)
-    await response.prepare(request)
-    told = 0
-    async for stream in progress:
-        end = reason if stream.finished else None
-        await response.write(answer.piece(stream.tokens - told, reason=end, first=not told))
-        told = stream.tokens
-    await response.write(answer.end(told))
-    await response.write_eof()
-    return response
+            error = refused
+        except web.HTTPException as answer:
+            if answer.status < HTTPStatus.BAD_REQUEST:
+                raise
+            code = "NotFoundError" if answer.status == HTTPStatus.NOT_FOUND else answer.reason
+            error = UnservedRequestError(answer.status, answer.reason, code=code)
+        return web.Response(status=error.status, body=error.body(), content_type="application/json")
 
 
 def _json(body: object) -> web.Response:

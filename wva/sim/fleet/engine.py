@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
+from math import inf
 from typing import Any
 
 from wva.sim.fleet import observed, steps
@@ -166,6 +167,15 @@ class DrivenEngine:
     def next_event_seconds(self) -> float:
         """When something changes next; infinite when idle."""
         return float(self._columns.next_event[0])
+
+    @property
+    def next_step_seconds(self) -> float:
+        """When the step in progress ends; infinite when idle."""
+        c = self._columns
+        if self.next_event_seconds == inf:
+            return inf
+        step = observed.steps_done(self._handle, 0) + 1
+        return float(c.segment_start[0] + observed.duration(float(c.step_seconds[0]), float(c.step_growth[0]), step))
 
     @property
     def running(self) -> int:
