@@ -134,8 +134,8 @@ class Instruments:
         )
         self.prometheus_credentials_usable = gauge(
             "wva_prometheus_credentials_usable",
-            "By kind (token, tls): 1 while the files of the connection to Prometheus can be used, 0 while they cannot "
-            "and the last good ones, if there were any, are in force; absent without files.",
+            "By kind (token, tls, headers, parameters): 1 while the files of the connection to Prometheus can be used, "
+            "0 while they cannot and the last good ones, if there were any, are in force; absent without files.",
             ["kind"],
         )
         self.samples = counter(

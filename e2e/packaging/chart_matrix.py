@@ -240,6 +240,12 @@ CASES = {
     "token-in-a-secret": Case(
         values=_keys(wva__prometheus__token__source="secret", wva__prometheus__token__secretName="prometheus")
     ),
+    "headers-and-parameters": Case(
+        values=_keys(
+            wva__prometheus__headers={"secretName": "prometheus", "secretKey": "tenant"},
+            wva__prometheus__parameters__secretName="prometheus",
+        )
+    ),
     "token-for-an-audience": Case(values=_keys(wva__prometheus__token__audience="prometheus")),
     "no-token": Case(values=_keys(wva__prometheus__token__source="none", wva__epp__tokenSource="none")),
     "picker-token-in-a-secret": Case(values=_keys(wva__epp__tokenSource="secret", wva__epp__secretName="epp")),

@@ -19,7 +19,10 @@ SPECIAL = {
     "target_kinds": tuple((kind, kind) for kind in TARGET_KINDS),
     "pool_group": tuple((group, group) for group in POOL_GROUPS),
     "epp_bearer_token": (("Bearer one", SecretStr("one")), ("two", SecretStr("two"))),
-    "prometheus_bearer_token": (("one", SecretStr("one")), ("two", SecretStr("two"))),
+    **dict.fromkeys(
+        ("prometheus_bearer_token", "prometheus_headers", "prometheus_parameters"),
+        (("one", SecretStr("one")), ("two", SecretStr("two"))),
+    ),
     # Each text keeps fresh below unavailable while the other setting has its default.
     "fresh_threshold": (("11s", 11.0), ("0.5m", 30.0)),
     "stale_threshold": (("90s", 90.0), ("4m", 240.0)),

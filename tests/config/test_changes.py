@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from tests.config.samples import FIELDS, samples
 from wva.config.load import NOT_SET, static_changes, summary
@@ -23,7 +24,7 @@ def key(name):
 def test_every_static_setting_is_watched_over(name):
     """WVA notices when a static setting is set, changed or removed. It reports both values, and masks secrets."""
     (first, _), (second, _) = samples(name)
-    secret = name.endswith("bearer_token")
+    secret = isinstance(samples(name)[0][1], SecretStr)
     for before, now in (({}, first), (first, second), (first, None)):
         old = {} if before == {} else {key(name): before}
         new = {} if now is None else {key(name): now}

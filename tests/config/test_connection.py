@@ -1,4 +1,4 @@
-"""All settings of the connection to Prometheus come from one source, and WVA shows its token nowhere."""
+"""All settings of the connection to Prometheus come from one source, and WVA shows its secrets nowhere."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.config.samples import FIELDS, loaded, samples
+from wva.config.load import describe
+from wva.prometheus.settings import PrometheusSettings
 
 CONNECTION = [name for name in FIELDS if name.startswith("prometheus_")]
 URL = "PROMETHEUS_BASE_URL"
@@ -65,11 +67,15 @@ def test_a_problem_of_a_shut_out_value_is_not_told():
     assert result.problems == ()
 
 
-def test_the_token_is_nowhere_in_print():
-    """The text of the settings and of the loaded result does not contain the token."""
-    result = loaded(environment={URL: "https://env", "PROMETHEUS_BEARER_TOKEN": TOKEN})
-    assert result.settings.prometheus_bearer_token.get_secret_value() == TOKEN
-    for text in (repr(result), str(result), repr(result.settings), str(result.settings)):
+@pytest.mark.parametrize("name", ["bearer_token", "headers", "parameters"])
+def test_a_secret_is_nowhere_in_print(name):
+    """The text of the settings, of the loaded result and of what ``wva config`` shows does not contain it."""
+    result = loaded(environment={URL: "https://env", f"PROMETHEUS_{name.upper()}": f"X-Scope-OrgID: {TOKEN}"})
+    assert TOKEN in getattr(result.settings, f"prometheus_{name}").get_secret_value()
+    connection = PrometheusSettings.of(result.settings)
+    assert TOKEN in getattr(connection, name)
+    for shown in (result, result.settings, connection, describe(result)):
+        text = f"{shown!r} {shown}"
         assert TOKEN not in text
 
 
@@ -85,4 +91,8 @@ def test_the_connection_settings_are_the_known_ones():
         "PROMETHEUS_SERVER_NAME",
         "PROMETHEUS_BEARER_TOKEN",
         "PROMETHEUS_TOKEN_PATH",
+        "PROMETHEUS_HEADERS",
+        "PROMETHEUS_HEADERS_PATH",
+        "PROMETHEUS_PARAMETERS",
+        "PROMETHEUS_PARAMETERS_PATH",
     }

@@ -67,6 +67,7 @@ class PrometheusServer:
         self._transports[peer] = request.transport
         form = dict(await request.post())
         self.requests.append({"path": request.path, "method": request.method, "headers": request.headers, "form": form})
+        self.requests[-1]["parameters"] = list(request.query.items())
         step = self.plan.pop(0) if len(self.plan) > 1 else self.plan[0]
         if callable(step):
             return await step(request)

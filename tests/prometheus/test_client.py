@@ -124,7 +124,6 @@ async def test_a_query_that_finds_too_much_is_told_apart(client, server, clock, 
     ("code", "kind"),
     [
         (404, ErrorKind.REFUSED),
-        (405, ErrorKind.REFUSED),
         (429, ErrorKind.REFUSED),
         (408, ErrorKind.SERVER),
         (500, ErrorKind.SERVER),
@@ -304,3 +303,55 @@ async def test_a_vector_is_no_answer_to_a_range(client, server):
     with pytest.raises(PrometheusError, match="answered vector instead of a matrix") as caught:
         await client.query_range("up", name="history", start=NOW, end=NOW, step_seconds=30, timeout_seconds=5)
     assert caught.value.kind is ErrorKind.MALFORMED
+
+
+def _takes(*methods, code=405):
+    """Return a planned answer of a server that takes these methods only."""
+
+    async def answer(request):
+        taken = request.method in methods
+        return web.Response(status=200 if taken else code, text=vector() if taken else "no", content_type="text/plain")
+
+    return answer
+
+
+@pytest.mark.parametrize("code", [405, 501])
+async def test_a_server_that_takes_no_post_gets_get(client, server, output, code):
+    """The client remembers it, so that each further query is one request."""
+    server.plan = [_takes("GET", code=code)]
+    for _ in range(2):
+        await client.query('sum(x{a="b|c"}) + 1', name="kv_cache_usage", at=1234.5)
+    assert [request["method"] for request in server.requests] == ["POST", "GET", "GET"]
+    assert server.requests[-1]["parameters"] == [("query", 'sum(x{a="b|c"}) + 1'), ("time", "1234.500")]
+    assert server.requests[-1]["form"] == {}
+    (line,) = [line for line in output() if line["event"] == "query_method_changed"]
+    assert (line["method"], line["refused"]) == ("GET", "POST")
+
+
+async def test_a_server_that_takes_no_get_any_more_gets_post(client, server):
+    """A proxy in front of the server may be replaced."""
+    for taken, asked in (("GET", ["POST", "GET"]), ("POST", ["GET", "POST"]), ("POST", ["POST"])):
+        server.plan, server.requests = [_takes(taken)], []
+        await _ask(client)
+        assert [request["method"] for request in server.requests] == asked
+
+
+async def test_a_server_that_takes_neither_method_is_asked_again_later(client, server):
+    """The path may be wrong, or the proxy not ready: this is no answer about the query."""
+    server.plan = [_takes()]
+    failure = await _failure(client)
+    assert (failure.kind, failure.message) == (ErrorKind.REFUSED, f"{server.url}/ answered 405: no")
+    assert [request["method"] for request in server.requests] == ["POST", "GET"] * 4
+
+
+async def test_a_query_that_is_too_long_for_get_is_told_apart(client, server):
+    """The URL is bounded. A query about fewer namespaces may be short enough, so the kind is that of too much."""
+    server.plan = [_takes("GET")]
+    await client.query("up", name="up", at=NOW)
+    with pytest.raises(PrometheusError, match=r"too long for GET: its URL would have 90,0\d\d characters") as caught:
+        await client.query("x" * 90_000, name="up", at=NOW)
+    assert caught.value.kind is ErrorKind.EXECUTION
+    assert [request["method"] for request in server.requests] == ["POST", "GET", "POST"]
+    server.plan = [_takes("POST", "GET")]
+    await client.query("x" * 90_000, name="up", at=NOW)
+    assert server.requests[-1]["method"] == "POST"

@@ -157,6 +157,18 @@ class Settings(BaseSettings):
         SecretStr(""), "Bearer token; wins over PROMETHEUS_TOKEN_PATH."
     )
     prometheus_token_path: str = connection("", "File with the bearer token; WVA reads it again when it changes.")
+    prometheus_headers: Annotated[SecretStr, declare.SECRET] = connection(
+        SecretStr(""),
+        "Further headers of every query, such as `X-Scope-OrgID: team-a`, one in each line; wins over "
+        "PROMETHEUS_HEADERS_PATH.",
+    )
+    prometheus_headers_path: str = connection("", "File with such headers; WVA reads it again when it changes.")
+    prometheus_parameters: Annotated[SecretStr, declare.SECRET] = connection(
+        SecretStr(""),
+        "Further parameters of the URL of every query, such as `namespace=models`, one in each line; wins over "
+        "PROMETHEUS_PARAMETERS_PATH.",
+    )
+    prometheus_parameters_path: str = connection("", "File with such parameters; WVA reads it again when it changes.")
 
     # --- how long an answer of Prometheus counts ---
 

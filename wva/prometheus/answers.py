@@ -6,9 +6,11 @@ Only this module reads JSON: the other modules see instant vectors and ``Prometh
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -29,6 +31,10 @@ _PART_BYTES: Final = 512 * 1024
 _MAX_WARNINGS: Final = 3
 _MAX_WARNING_BYTES: Final = 64 * 1024
 _SHOWN_CHARACTERS: Final = 300
+_SHORT_SECRET: Final = 8
+
+Secrets: TypeAlias = Sequence[str]
+"""Texts that no message may have."""
 
 
 class ErrorKind(StrEnum):
@@ -49,7 +55,7 @@ class ErrorKind(StrEnum):
 
 
 class PrometheusError(Exception):
-    """A query without an answer. The message is for people and contains no token."""
+    """A query without an answer. The message is for people and contains no secret."""
 
     def __init__(self, kind: ErrorKind, message: str) -> None:
         """Keep the kind for code and the message for people."""
@@ -132,8 +138,8 @@ class _Answer(msgspec.Struct, rename="camel"):
     error: str = ""
     warnings: msgspec.Raw = msgspec.Raw(b"[]")
 
-    def reason(self, secret: str) -> str:
-        return shorten(f"{self.error_type}: {self.error}" if self.error_type else self.error, secret=secret)
+    def reason(self, secrets: Secrets) -> str:
+        return shorten(f"{self.error_type}: {self.error}" if self.error_type else self.error, secrets=secrets)
 
 
 _answer_decoder: Final = msgspec.json.Decoder(_Answer)
@@ -142,13 +148,13 @@ _matrix_decoder: Final = msgspec.json.Decoder(tuple[RangeSeries, ...])
 _warnings_decoder: Final = msgspec.json.Decoder(list[str] | None)
 
 
-def decode_vector(body: bytes, *, secret: str = "") -> Steps[InstantVector]:
-    """Decode the body of a 200 answer; ``secret`` is masked in every text for people.
+def decode_vector(body: bytes, *, secrets: Secrets = ()) -> Steps[InstantVector]:
+    """Decode the body of a 200 answer; ``secrets`` are masked in every text for people.
 
     Raises PrometheusError: MALFORMED when it is not an instant vector, SERVER when it is an error answer.
     """
     try:
-        answer, data = _answer(body, "vector", secret)
+        answer, data = _answer(body, "vector", secrets)
         result = bytes(data)
         series: list[InstantSeries] = []
         # Decode the list of series in parts. If its form is unknown, the parts are longer, or there is only one.
@@ -164,54 +170,59 @@ def decode_vector(body: bytes, *, secret: str = "") -> Steps[InstantVector]:
         warnings: tuple[str, ...] = ("more warnings than can be read",)
         if len(memoryview(answer.warnings)) <= _MAX_WARNING_BYTES:
             found = wire.decode(_warnings_decoder, answer.warnings) or []
-            warnings = tuple(shorten(warning, secret=secret) for warning in found[:_MAX_WARNINGS])
+            warnings = tuple(shorten(warning, secrets=secrets) for warning in found[:_MAX_WARNINGS])
         return InstantVector(tuple(series), warnings)
     except msgspec.DecodeError as error:
-        raise _malformed(error, secret) from error
+        raise _malformed(error, secrets) from error
 
 
-def decode_matrix(body: bytes, *, secret: str = "") -> Steps[tuple[RangeSeries, ...]]:
+def decode_matrix(body: bytes, *, secrets: Secrets = ()) -> Steps[tuple[RangeSeries, ...]]:
     """Decode the body of a 200 answer to a range query; raises as ``decode_vector`` does."""
     try:
-        _, data = _answer(body, "matrix", secret)
+        _, data = _answer(body, "matrix", secrets)
         yield
         return wire.decode(_matrix_decoder, data)
     except msgspec.DecodeError as error:
-        raise _malformed(error, secret) from error
+        raise _malformed(error, secrets) from error
 
 
-def _answer(body: bytes, kind: str, secret: str) -> tuple[_Answer, msgspec.Raw]:
+def _answer(body: bytes, kind: str, secrets: Secrets) -> tuple[_Answer, msgspec.Raw]:
     """Return an answer and its result, which is of this kind. Raises PrometheusError and msgspec.DecodeError."""
     answer = wire.decode(_answer_decoder, body)
     if body.count(b'"metric"') > MAX_SERIES:
         raise PrometheusError(ErrorKind.MALFORMED, f"the answer has more than {MAX_SERIES} series")
     if answer.status != "success":
-        raise PrometheusError(ErrorKind.SERVER, f"Prometheus answered an error: {answer.reason(secret)}")
+        raise PrometheusError(ErrorKind.SERVER, f"Prometheus answered an error: {answer.reason(secrets)}")
     if answer.data is None or answer.data.result_type != kind:
-        found = "no data" if answer.data is None else shorten(answer.data.result_type, secret=secret)
+        found = "no data" if answer.data is None else shorten(answer.data.result_type, secrets=secrets)
         expected = "an instant vector" if kind == "vector" else f"a {kind}"
         raise PrometheusError(ErrorKind.MALFORMED, f"Prometheus answered {found} instead of {expected}")
     return answer, answer.data.result
 
 
-def _malformed(error: Exception, secret: str) -> PrometheusError:
-    message = f"the answer is not Prometheus JSON: {shorten(str(error), secret=secret)}"
+def _malformed(error: Exception, secrets: Secrets) -> PrometheusError:
+    message = f"the answer is not Prometheus JSON: {shorten(str(error), secrets=secrets)}"
     return PrometheusError(ErrorKind.MALFORMED, message)
 
 
-def error_reason(body: bytes, *, secret: str = "") -> str:
-    """Return the text of an error answer, shortened and without the secret; empty when it has no readable text."""
+def error_reason(body: bytes, *, secrets: Secrets = ()) -> str:
+    """Return the text of an error answer, shortened and without secrets; empty when it has no readable text."""
     try:
-        return wire.decode(_answer_decoder, body).reason(secret)
+        return wire.decode(_answer_decoder, body).reason(secrets)
     except msgspec.DecodeError:
-        return shorten(body.decode("utf-8", errors="replace").strip(), secret=secret)
+        return shorten(body.decode("utf-8", errors="replace").strip(), secrets=secrets)
 
 
-def shorten(text: str, *, secret: str = "") -> str:
+def shorten(text: str, *, secrets: Secrets = ()) -> str:
     """Return text cut to the length of a message, in one printable line.
 
-    The secret is masked before the cut: a cut might leave a part of the secret, which would not be masked.
+    Secrets are masked before the cut: a cut might leave a part of one, which would not be masked. A short one, such as
+    the number of a tenant, is masked only where it is a word of its own.
     """
-    text = text.replace(secret, "***") if secret else text
+    # No more of a long text is looked at than is shown, however many secrets stand in it.
+    text = text[: (_SHOWN_CHARACTERS + 1) * max([1, *map(len, secrets)])]
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        pattern = re.escape(secret)
+        text = re.sub(rf"(?<!\w){pattern}(?!\w)" if len(secret) < _SHORT_SECRET else pattern, "***", text)
     cut = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
     return "".join(character if character.isprintable() else " " for character in cut)

@@ -1,4 +1,4 @@
-"""How WVA proves to Prometheus who it is (bearer token, client certificate), and which CAs it trusts.
+"""How WVA proves to Prometheus who it is (bearer token, client certificate, additions), and which CAs it trusts.
 
 Kubernetes replaces mounted secrets and projected tokens under a running process: it swaps a symbolic link, or writes
 one file after the other. So WVA reads the files for every query and compares their content, since time stamps, inodes
@@ -15,39 +15,56 @@ from __future__ import annotations
 import hashlib
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeVar
 
 from wva import log
 from wva.command_error import CommandError
 from wva.config import Given, load
 from wva.config.declare import is_header_safe, strip_token
 from wva.instruments import Instruments
-from wva.prometheus.answers import ErrorKind, PrometheusError
+from wva.prometheus.additions import EXPECTED_HEADERS, EXPECTED_PARAMETERS, Additions, read_headers, read_parameters
+from wva.prometheus.answers import ErrorKind, PrometheusError, Secrets
 from wva.prometheus.settings import PrometheusSettings
 
 CA_KEY: Final = "PROMETHEUS_CA_CERT_PATH"
 CERTIFICATE_KEY: Final = "PROMETHEUS_CLIENT_CERT_PATH"
 PRIVATE_KEY_KEY: Final = "PROMETHEUS_CLIENT_KEY_PATH"
 TOKEN_KEY: Final = "PROMETHEUS_TOKEN_PATH"  # noqa: S105 - the name of a setting
+HEADERS_KEY: Final = "PROMETHEUS_HEADERS_PATH"
+PARAMETERS_KEY: Final = "PROMETHEUS_PARAMETERS_PATH"
 
 _EXPECTED: Final = {
     CA_KEY: "a file with CA certificates in PEM",
     CERTIFICATE_KEY: "a file with a certificate in PEM",
     PRIVATE_KEY_KEY: "a file with the private key of the certificate in PEM, not encrypted",
     TOKEN_KEY: "a file with one line of printable ASCII",
+    HEADERS_KEY: EXPECTED_HEADERS,
+    PARAMETERS_KEY: EXPECTED_PARAMETERS,
 }
 _MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """A bundle of every public CA has a quarter of a MiB."""
 
-Credentials: TypeAlias = tuple[str, ssl.SSLContext | None]
-"""Token (empty: none) and TLS context (None: plain HTTP)."""
-
 T = TypeVar("T")
 
 _log = log.get("collect.prometheus")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryCredentials:
+    """What a query is sent with: token (empty: none), additions, and TLS context (None: plain HTTP)."""
+
+    token: str = field(repr=False)
+    headers: Additions = field(repr=False)
+    parameters: Additions = field(repr=False)
+    tls: ssl.SSLContext | None
+
+    @property
+    def secrets(self) -> Secrets:
+        """What no message may show."""
+        return (self.token, *(value for _, value in (*self.headers, *self.parameters)))
 
 
 class UnusableFileError(Exception):
@@ -55,19 +72,13 @@ class UnusableFileError(Exception):
 
 
 class Authentication:
-    """The token and the TLS context in force."""
+    """The token, the additions and the TLS context in force."""
 
     def __init__(self, settings: PrometheusSettings, *, instruments: Instruments) -> None:
-        """Note the files; nothing is read yet. A token in the settings wins over a token file."""
-        direct, path = strip_token(settings.bearer_token), settings.token_path
-        from_file = bool(path) and not direct
-        self._token = _Followed(
-            what="bearer token",
-            paths={TOKEN_KEY: path} if from_file else {},
-            make=(lambda: read_token(path)) if from_file else (lambda: direct),
-            kind=ErrorKind.UNAUTHORIZED,
-            usable=lambda yes: instruments.prometheus_credentials_usable.labels("token").set(yes),
-        )
+        """Note the files; nothing is read yet. What the settings have themselves wins over a file."""
+        self._token = _followed_text(_TOKEN, strip_token(settings.bearer_token), settings.token_path, instruments)
+        self._headers = _followed_text(_HEADERS, settings.headers, settings.headers_path, instruments)
+        self._parameters = _followed_text(_PARAMETERS, settings.parameters, settings.parameters_path, instruments)
         self._tls = _Followed(
             what="TLS files",
             paths=_tls_paths(settings),
@@ -77,12 +88,17 @@ class Authentication:
         )
         self._plain = settings.base_url.startswith("http://")
 
-    def current(self) -> Credentials:
-        """Return token and TLS context; the same context object until the content of a file changes.
+    def current(self) -> QueryCredentials:
+        """Return what the next query is sent with; the same TLS context object until the content of a file changes.
 
         Raises PrometheusError when a file cannot be used and never could.
         """
-        return self._token.current(), None if self._plain else self._tls.current()
+        return QueryCredentials(
+            self._token.current(),
+            self._headers.current(),
+            self._parameters.current(),
+            None if self._plain else self._tls.current(),
+        )
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -145,12 +161,50 @@ def read_file(key: str, path: str) -> bytes:
     return content
 
 
-def read_token(path: str) -> str:
-    """Return the bearer token in a file. Raises UnusableFileError."""
-    token = strip_token(read_file(TOKEN_KEY, path).decode("utf-8", errors="replace"))
+def _token_in(text: str) -> str:
+    """Return the bearer token in a text. Raises ValueError."""
+    token = strip_token(text)
     if not token or not is_header_safe(token):
-        raise _unusable(TOKEN_KEY, path, "contains no token")
+        raise ValueError("contains no token")
     return token
+
+
+@dataclass(frozen=True, slots=True)
+class _TextKind(Generic[T]):
+    """What a text of the connection is: the setting that names its file, its words in the log, its label in the gauge.
+
+    ``read`` returns what a text means or raises ValueError, which shows no secret. ``nothing`` is no text.
+    """
+
+    key: str
+    what: str
+    label: str
+    read: Callable[[str], T]
+    nothing: T
+
+    def in_file(self, path: str) -> T:
+        """Return what the text of a file means. Raises UnusableFileError."""
+        try:
+            return self.read(read_file(self.key, path).decode("utf-8", errors="replace"))
+        except ValueError as error:
+            raise _unusable(self.key, path, str(error)) from error
+
+
+_TOKEN: Final = _TextKind(TOKEN_KEY, "bearer token", "token", _token_in, "")
+_HEADERS: Final[_TextKind[Additions]] = _TextKind(HEADERS_KEY, "headers", "headers", read_headers, ())
+_PARAMETERS: Final[_TextKind[Additions]] = _TextKind(PARAMETERS_KEY, "parameters", "parameters", read_parameters, ())
+
+
+def _followed_text(kind: _TextKind[T], text: str, path: str, instruments: Instruments) -> _Followed[T]:
+    """Follow a file, unless the settings have the text themselves or name no file."""
+    from_file = bool(path) and not text
+    return _Followed(
+        what=kind.what,
+        paths={kind.key: path} if from_file else {},
+        make=(lambda: kind.in_file(path)) if from_file else (lambda: kind.read(text) if text else kind.nothing),
+        kind=ErrorKind.UNAUTHORIZED,
+        usable=lambda yes: instruments.prometheus_credentials_usable.labels(kind.label).set(yes),
+    )
 
 
 def build_context(settings: PrometheusSettings) -> ssl.SSLContext:
@@ -214,7 +268,11 @@ def connection_problems(settings: PrometheusSettings) -> list[str]:
         return True
 
     if settings.token_path and not strip_token(settings.bearer_token):
-        check(lambda: read_token(settings.token_path))
+        check(lambda: _TOKEN.in_file(settings.token_path))
+    if settings.headers_path and not settings.headers:
+        check(lambda: _HEADERS.in_file(settings.headers_path))
+    if settings.parameters_path and not settings.parameters:
+        check(lambda: _PARAMETERS.in_file(settings.parameters_path))
     if settings.insecure_skip_verify or settings.base_url.startswith("http://"):
         return found  # without TLS, its files do not matter
     # Read each file on its own first: the errors of a TLS library do not name the file.

@@ -3,7 +3,8 @@
 Each query takes at most ten seconds, retries included, which bounds what a slow Prometheus costs a cycle. The client
 does not retry what a retry cannot mend (a bad query, a refused token, an answer that is no vector). It reads token and
 TLS files for every query, because both may change while the process runs. It follows no redirects and reads no proxy
-variables, so the token goes to the configured host only.
+variables, so the token goes to the configured host only. Queries are posted, because they may be longer than a URL can
+be; a server that takes no POST gets GET.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from random import Random
 from typing import Final, Self, TypeVar
 
 import aiohttp
+from yarl import URL
 
+from wva import log
 from wva.clock import Clock
 from wva.instruments import Instruments
 from wva.prometheus.answers import (
@@ -31,12 +34,14 @@ from wva.prometheus.answers import (
     error_reason,
     shorten,
 )
-from wva.prometheus.authentication import Authentication, Credentials
+from wva.prometheus.authentication import Authentication, QueryCredentials
 from wva.prometheus.settings import PrometheusSettings
 from wva.slices import Steps, in_slices
 
 QUERY_TIMEOUT_SECONDS: Final = 10.0
 _CONNECT_TIMEOUT_SECONDS: Final = 4.0
+MAX_URL_CHARACTERS: Final = 60_000
+"""Envoy takes 60 KiB of request line and headers, Prometheus itself 1 MiB, and nginx 8 KiB unless it is told more."""
 _MAX_ERROR_BYTES: Final = 64 * 1024
 _CHUNK_BYTES: Final = 64 * 1024
 _RETRY_PAUSES_SECONDS: Final = (0.5, 1.0, 2.0)
@@ -44,19 +49,22 @@ _JITTER: Final = 0.1
 _RETRIED: Final = frozenset({ErrorKind.UNREACHABLE, ErrorKind.SERVER, ErrorKind.REFUSED})
 
 _OK: Final = 200
+_METHOD_REFUSED: Final = frozenset({405, 501})
 _REDIRECTS: Final = range(300, 400)
 _CLIENT_ERRORS: Final = range(400, 500)
 _KINDS: Final = {
     **dict.fromkeys((401, 403), ErrorKind.UNAUTHORIZED),
     # These say nothing about the query: wrong path, proxy, rate limit.
-    **dict.fromkeys((404, 405, 429), ErrorKind.REFUSED),
+    **dict.fromkeys((404, 405, 429, 501), ErrorKind.REFUSED),
     408: ErrorKind.SERVER,
-    # Too many samples, or samples that cannot be matched.
-    **dict.fromkeys((413, 422), ErrorKind.EXECUTION),
+    # Too many samples, or samples that cannot be matched; too many namespaces for a URL.
+    **dict.fromkeys((413, 414, 422), ErrorKind.EXECUTION),
 }
 """Kinds of errors by status. Any other 4xx means a bad query, and any other status an error of the server."""
 
 A = TypeVar("A")
+
+_log = log.get("collect.prometheus")
 
 
 class PrometheusClient:
@@ -77,6 +85,7 @@ class PrometheusClient:
         self._instruments = instruments
         self._random = random or Random()  # noqa: S311 - spreads load, guards no secret
         self._attempts = self._pauses = 0
+        self._method = "POST"
         self._authentication = Authentication(settings, instruments=instruments)
         self._entered = False
         self._tls: ssl.SSLContext | None = None
@@ -99,6 +108,13 @@ class PrometheusClient:
     def paused(self) -> bool:
         """Whether queries are open and all of them wait for the clock before they are sent again."""
         return self._pauses > 0 and self._attempts == 0
+
+    @property
+    def source(self) -> str:
+        """What answers, as one text: the URL, and the additions that choose a tenant. So it is secret."""
+        credentials = self._authentication.current()
+        additions = credentials.headers + credentials.parameters
+        return repr((self._settings.base_url, additions)) if additions else self._settings.base_url
 
     async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
         """Answer an instant query at a time (seconds since the epoch); ``name`` is what metrics call it.
@@ -164,36 +180,67 @@ class PrometheusClient:
                 if credentials == former:
                     raise
                 body = await self._send(path, form, credentials)
-            return await in_slices(decode(body, secret=credentials[0]))
+            return await in_slices(decode(body, secrets=credentials.secrets))
         finally:
             self._attempts -= 1
 
-    async def _send(self, path: str, form: Mapping[str, str], credentials: Credentials) -> bytes:
-        """Return the body of an answer that is a result. Raises PrometheusError for any other."""
+    async def _send(self, path: str, form: Mapping[str, str], credentials: QueryCredentials) -> bytes:
+        """Return the body of an answer that is a result. Raises PrometheusError for any other.
+
+        The method that the server took last is used. A query that is too long for a URL is always sent by POST.
+        """
+        base_url = self._settings.base_url
+        url = URL(f"{base_url.rstrip('/')}/api/v1/{path}").with_query(credentials.parameters)
+        long_url = url.extend_query(form)
+        characters = len(str(long_url))
+        requests = {"POST": (url, dict(form)), "GET": (long_url, None)}
+        method = "POST" if characters > MAX_URL_CHARACTERS else self._method
+        status, body = await self._exchange(method, *requests[method], credentials)
+        if status in _METHOD_REFUSED:
+            refused, method = method, "GET" if method == "POST" else "POST"
+            if characters > MAX_URL_CHARACTERS:
+                message = (
+                    f"{base_url} answered {status} to {refused}, and the query is too long for {method}: its URL would "
+                    f"have {characters:,} characters, at most {MAX_URL_CHARACTERS:,} are sent"
+                )
+                raise PrometheusError(ErrorKind.EXECUTION, message)
+            status, body = await self._exchange(method, *requests[method], credentials)
+            if status == _OK and self._method != method:
+                self._method = method
+                _log.info("query_method_changed", method=method, refused=refused)
+        if status in _REDIRECTS:
+            message = f"{base_url} redirects ({status}): the base URL must be the final address"
+            raise PrometheusError(ErrorKind.BAD_QUERY, message)
+        if status != _OK:
+            reason = error_reason(body, secrets=credentials.secrets)
+            kind = _KINDS.get(status, ErrorKind.BAD_QUERY if status in _CLIENT_ERRORS else ErrorKind.SERVER)
+            raise PrometheusError(kind, f"{base_url} answered {status}" + (f": {reason}" if reason else ""))
+        return body
+
+    async def _exchange(
+        self, method: str, url: URL, data: Mapping[str, str] | None, credentials: QueryCredentials
+    ) -> tuple[int, bytes]:
+        """Return the status of an answer and its body: at most 64 KiB of an error. Raises PrometheusError."""
         if not self._entered:
             raise RuntimeError("PrometheusClient is used outside of its context")
-        (token, tls), base_url = credentials, self._settings.base_url
-        headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        token, tls, base_url = credentials.token, credentials.tls, self._settings.base_url
+        headers = {**dict(credentials.headers), "Accept": "application/json"}
+        headers |= {"Authorization": f"Bearer {token}"} if token else {}
         try:
             async with (
                 self._using(tls) as session,
-                session.post(
-                    f"{base_url.rstrip('/')}/api/v1/{path}",
-                    data=dict(form),
+                session.request(
+                    method,
+                    url,
+                    data=data,
                     headers=headers,
                     ssl=True if tls is None else tls,
                     server_hostname=self._settings.server_name or None,
                     allow_redirects=False,
                 ) as response,
             ):
-                status = response.status
-                if status in _REDIRECTS:
-                    message = f"{base_url} redirects ({status}): the base URL must be the final address"
-                    raise PrometheusError(ErrorKind.BAD_QUERY, message)
-                if status != _OK:
-                    reason = error_reason(await response.content.read(_MAX_ERROR_BYTES), secret=token)
-                    kind = _KINDS.get(status, ErrorKind.BAD_QUERY if status in _CLIENT_ERRORS else ErrorKind.SERVER)
-                    raise PrometheusError(kind, f"{base_url} answered {status}" + (f": {reason}" if reason else ""))
+                if response.status != _OK:
+                    return response.status, await response.content.read(_MAX_ERROR_BYTES)
                 body = bytearray()
                 async for piece in response.content.iter_chunked(_CHUNK_BYTES):
                     body += piece
@@ -201,10 +248,10 @@ class PrometheusClient:
                         response.close()
                         message = f"the answer is larger than {MAX_ANSWER_BYTES // 1024 // 1024} MiB"
                         raise PrometheusError(ErrorKind.MALFORMED, message)
-                return bytes(body)
+                return response.status, bytes(body)
         except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
             # A TimeoutError of asyncio.timeout is not caught here: it arrives as CancelledError.
-            cause = shorten(str(error) or type(error).__name__, secret=token)
+            cause = shorten(str(error) or type(error).__name__, secrets=credentials.secrets)
             raise PrometheusError(ErrorKind.UNREACHABLE, f"{base_url} cannot be reached: {cause}") from error
 
     @asynccontextmanager

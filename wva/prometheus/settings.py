@@ -7,14 +7,16 @@ from urllib.parse import urlsplit
 
 from wva.config.declare import is_header_safe
 from wva.config.keys import Settings
+from wva.prometheus.additions import EXPECTED_HEADERS, EXPECTED_PARAMETERS, read_headers, read_parameters
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSettings:
     """Settings of the connection to Prometheus: ``PROMETHEUS_*``.
 
-    ``bearer_token`` wins over ``token_path``. Paths are of files in PEM; empty means not set. ``server_name`` is the
-    name that the certificate must carry when it differs from the host of the URL.
+    ``bearer_token``, ``headers`` and ``parameters`` win over the files of their paths. The other paths are of files in
+    PEM; empty means not set. ``server_name`` is the name that the certificate must carry when it differs from the host
+    of the URL.
     """
 
     base_url: str
@@ -26,6 +28,10 @@ class PrometheusSettings:
     insecure_skip_verify: bool = False
     bearer_token: str = field(default="", repr=False)
     token_path: str = ""
+    headers: str = field(default="", repr=False)
+    headers_path: str = ""
+    parameters: str = field(default="", repr=False)
+    parameters_path: str = ""
 
     @staticmethod
     def of(settings: Settings) -> PrometheusSettings:
@@ -40,6 +46,10 @@ class PrometheusSettings:
             insecure_skip_verify=settings.prometheus_tls_insecure_skip_verify,
             bearer_token=settings.prometheus_bearer_token.get_secret_value(),
             token_path=settings.prometheus_token_path,
+            headers=settings.prometheus_headers.get_secret_value(),
+            headers_path=settings.prometheus_headers_path,
+            parameters=settings.prometheus_parameters.get_secret_value(),
+            parameters_path=settings.prometheus_parameters_path,
         )
 
     def problems(self) -> list[str]:
@@ -52,6 +62,14 @@ class PrometheusSettings:
             problems.append(f"{key} is set without {other}: a client certificate needs both")
         if not is_header_safe(self.bearer_token):
             problems.append("PROMETHEUS_BEARER_TOKEN (hidden) has spaces, line ends or characters outside ASCII inside")
+        for key, text, read, expected in (
+            ("PROMETHEUS_HEADERS", self.headers, read_headers, EXPECTED_HEADERS),
+            ("PROMETHEUS_PARAMETERS", self.parameters, read_parameters, EXPECTED_PARAMETERS),
+        ):
+            try:
+                read(text) if text else ()
+            except ValueError as error:
+                problems.append(f"{key} (hidden) {error}: expected {expected}")
         return problems
 
     def _url_problems(self) -> list[str]:

@@ -80,6 +80,12 @@ PROMETHEUS_SERVER_NAME: {{ . | quote }}
 {{- if ne .token.source "none" }}
 PROMETHEUS_TOKEN_PATH: {{ .token.path | quote }}
 {{- end }}
+{{- if .headers.secretName }}
+PROMETHEUS_HEADERS_PATH: /etc/wva/prometheus-headers/headers
+{{- end }}
+{{- if .parameters.secretName }}
+PROMETHEUS_PARAMETERS_PATH: /etc/wva/prometheus-parameters/parameters
+{{- end }}
 {{- end }}
 {{- end }}
 

@@ -76,9 +76,9 @@ def words():
 
 def check(data):
     """WVA reads a vector or raises PrometheusError; each value is possible for its signal; no text has the secret."""
-    told = [error_reason(data, secret=SECRET)]
+    told = [error_reason(data, secrets=(SECRET,))]
     try:
-        vector = at_once(decode_vector(data, secret=SECRET))
+        vector = at_once(decode_vector(data, secrets=(SECRET,)))
     except PrometheusError as error:
         told.append(error.message)
         vector = InstantVector()

@@ -238,8 +238,7 @@ def _history(arguments: argparse.Namespace, folder: Path) -> RecordedHistory:
                     raise CommandError(f"several models report: choose one with --namespace and --model: {told}")
                 ((namespace, model),) = fitting
             span = ModelSpan(namespace, model, start, end, step)
-            address = settings.base_url
-            parts = await fetch(client, span, folder, clock=clock, address=address, progress=_show_parts)
+            parts = await fetch(client, span, folder, clock=clock, address=client.source, progress=_show_parts)
             return history(span, parts)
 
     try:
