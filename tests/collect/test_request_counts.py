@@ -25,9 +25,11 @@ MODEL = ModelKey("ns", "m")
 OTHER = ModelKey("ns", "n")
 
 
-def series(signal, value, *, model="m", namespace="ns", target=None):
+def series(signal, value, *, model="m", namespace="ns", target=None, pod=None):
     """Return one series of an answer."""
     labels = {"namespace": namespace, "model_name": model, "signal": signal}
+    if pod is not None:
+        labels["pod"] = pod
     if target is not None:
         labels["target_model_name"] = target
     return InstantSeries(Labels(**labels), (NOW, value))
@@ -58,9 +60,10 @@ class FixedPrometheus:
             raise self._error
         return InstantVector(tuple(self._found), tuple(self._warnings))
 
-    async def count(self, models=None):
+    async def count(self, models=None, ours=lambda *_: True):
         """Return the counts by model."""
-        made = await count_requests(models or {MODEL: 600.0}, asking(self, seconds=0.05 if self._hangs else 30.0))
+        ask = asking(self, seconds=0.05 if self._hangs else 30.0)
+        made = await count_requests(models or {MODEL: 600.0}, ask, ours=ours)
         return {counts.model: counts for counts in made}
 
 
@@ -100,6 +103,24 @@ async def test_what_runs_waits_and_queues_is_in_progress():
     ]
     counts = (await FixedPrometheus(*found).count())[MODEL]
     assert (counts.finished, counts.in_progress) == (2.5, 10.0)
+
+
+async def test_what_runs_in_a_foreign_pod_does_not_count():
+    """A proxy may repeat the page of an engine; its pod belongs to no variant, and would keep the model for ever."""
+    found = [one for one in idle() if one.metric.signal not in {"running", "waiting"}]
+    found += [series(signal, "0", pod="chat-0") for signal in ("running", "waiting")]
+    found += [series(signal, "5", pod="proxy") for signal in ("running", "waiting")]
+    counts = (await FixedPrometheus(*found).count(ours=lambda _, pod: pod == "chat-0"))[MODEL]
+    assert (counts.finished, counts.in_progress, counts.detail) == (0.0, 0.0, "")
+
+
+async def test_pods_of_nobody_alone_do_not_make_a_model_idle():
+    """If no pod of the model reports, nothing is known about it."""
+    found = [one for one in idle() if one.metric.signal not in {"running", "waiting"}]
+    found += [series(signal, "0", pod="proxy") for signal in ("running", "waiting")]
+    counts = (await FixedPrometheus(*found).count(ours=lambda *_: False))[MODEL]
+    assert (counts.finished, counts.in_progress) == (None, None)
+    assert counts.detail == "no samples of requests that are running, waiting"
 
 
 @pytest.mark.parametrize("gone", ["finished", "running", "waiting"])

@@ -182,7 +182,7 @@ def engine_signals(namespaces: Sequence[str], pods: str = "") -> Query:
         EngineSignal.INPUT_TOKENS: average("vllm:request_prompt_tokens", window="5m"),
         EngineSignal.OUTPUT_TOKENS: average("vllm:request_generation_tokens", window="5m"),
         EngineSignal.PREFIX_HIT_RATE: ratio((f"{hits}_total", hits), (f"{queries}_total", queries), "5m"),
-        EngineSignal.SUCCESS_RATE: _per_engine(
+        EngineSignal.SUCCESS_RATE: per_engine(
             "sum", f"(rate({success}[1m]) and {success} offset 1m) or irate({success}[1m])", "finished_reason"
         ),
         EngineSignal.TIME_TO_FIRST_TOKEN: average("vllm:time_to_first_token_seconds", window="1m"),
@@ -204,10 +204,10 @@ def engine_counters(namespaces: Sequence[str], pods: str = "") -> Query:
     matchers = _matchers(namespaces, pods)
 
     def total(*metrics: str) -> str:
-        return " or ".join(_per_engine("sum", f"{metric}{matchers}") for metric in metrics)
+        return " or ".join(per_engine("sum", f"{metric}{matchers}") for metric in metrics)
 
     def finished(more: str) -> str:
-        return _per_engine("sum", f"vllm:request_success_total{matchers[:-1]}{more}}}", "finished_reason")
+        return per_engine("sum", f"vllm:request_success_total{matchers[:-1]}{more}}}", "finished_reason")
 
     answers, gaps = "vllm:request_generation_tokens", "vllm:inter_token_latency_seconds"
     gaps_before, hits = "vllm:time_per_output_token_seconds", "vllm:prefix_cache_hits"
@@ -216,7 +216,7 @@ def engine_counters(namespaces: Sequence[str], pods: str = "") -> Query:
         **_gauges(matchers),
         CounterSignal.FINISHED: finished(""),
         CounterSignal.ABORTED: finished(',finished_reason="abort"'),
-        CounterSignal.REFUSED: _per_engine("sum", f"vllm:admission_rejections_total{matchers}", "reason"),
+        CounterSignal.REFUSED: per_engine("sum", f"vllm:admission_rejections_total{matchers}", "reason"),
         CounterSignal.PROMPT_TOKENS: total("vllm:prompt_tokens_total"),
         CounterSignal.CACHED_TOKENS: total("vllm:prompt_tokens_cached_total", f"{hits}_total", hits),
         CounterSignal.PROMPTS: total("vllm:time_to_first_token_seconds_count"),
@@ -291,7 +291,7 @@ def _matchers(namespaces: Sequence[str], pods: str) -> str:
     return f"{found[:-1]},{pods}}}" if pods else found
 
 
-def _per_engine(aggregation: str, metric: str, *more_labels: str) -> str:
+def per_engine(aggregation: str, metric: str, *more_labels: str) -> str:
     """Return an aggregate for each pod over its engines; an engine that is scraped twice counts once."""
     engines = ", ".join(("namespace", "model_name", "pod", "engine", *more_labels))
     return f"{aggregation} {_BY_POD} (max by ({engines}) ({metric}))"
@@ -302,9 +302,9 @@ def _gauges(matchers: str) -> dict[str, str]:
     labels = "namespace, model_name, pod, engine, num_gpu_blocks, block_size"
     return {
         EngineSignal.CACHE_CONFIG: f"max by ({labels}) (vllm:cache_config_info{matchers})",
-        EngineSignal.KV_USAGE: _per_engine("avg", f"vllm:kv_cache_usage_perc{matchers}"),
-        EngineSignal.WAITING: _per_engine("sum", f"vllm:num_requests_waiting{matchers}"),
-        EngineSignal.RUNNING: _per_engine("sum", f"vllm:num_requests_running{matchers}"),
+        EngineSignal.KV_USAGE: per_engine("avg", f"vllm:kv_cache_usage_perc{matchers}"),
+        EngineSignal.WAITING: per_engine("sum", f"vllm:num_requests_waiting{matchers}"),
+        EngineSignal.RUNNING: per_engine("sum", f"vllm:num_requests_running{matchers}"),
     }
 
 

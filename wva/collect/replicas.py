@@ -96,6 +96,10 @@ class ReplicaJoin:
                 self._pods[name] = _GatheredPod(pod, key, model, model.model_id, engines)
             self._unready.update((pod.metadata.namespace, pod.metadata.name) for pod in accepted.unready)
 
+    def knows(self, namespace: str, pod: str) -> bool:
+        """Tell whether a pod is one of a variant, Ready or not."""
+        return (namespace, pod) in self._pods or (namespace, pod) in self._unready
+
     def fail(self, query: str, namespaces: Iterable[str], message: str) -> None:
         """Note why a query about some namespaces that only some models need has no answer."""
         self._failures.update({(query, namespace): message for namespace in namespaces})

@@ -5,6 +5,8 @@ may go to zero.
 
 v0.5.1 asked for finished requests alone, so it took a model that was busy with its first long request for idle. This
 query also asks for the requests that run or wait, in the engines and at the gateway. A missing count stays unknown.
+What runs or waits is asked for by pod: a pod of nobody, such as a proxy that repeats the page of an engine, would
+otherwise keep a model for ever.
 
 ``increase`` is also 0 where Prometheus has few samples: after two scrapes by a new server, or of a pod that served long
 before its first scrape. So the query also returns how much of the window has samples of the model, from any of its
@@ -20,7 +22,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from enum import StrEnum
 from typing import Final
 
-from wva.collect.queries import Query, chunks, joined, namespace_matcher, picker_gauge
+from wva.collect.queries import Query, chunks, joined, namespace_matcher, per_engine, picker_gauge
 from wva.collect.retention import LONGEST_SECONDS, Window, window_of
 from wva.collect.samples import COUNTED
 from wva.collect.shared_queries import Make, Settled
@@ -32,10 +34,10 @@ from wva.prometheus.answers import InstantSeries, InstantVector
 
 REQUEST_COUNTS: Final = "request_counts"
 _BY_MODEL: Final = "by (namespace, model_name)"
-_ENGINES: Final = "max by (namespace, model_name, pod, engine)"
 
 Ask = Callable[[Hashable, Make, Sequence[str]], Awaitable[Settled]]
 """Asks a query about namespaces; by the first argument the callee remembers those that spoil answers."""
+Ours = Callable[[str, str], bool]
 
 
 class RequestSignal(StrEnum):
@@ -61,8 +63,8 @@ def request_query(namespaces: Iterable[str], window: Window) -> Query:
             f"sum {_BY_MODEL} (max by (namespace, model_name, pod, engine, finished_reason)"
             f" ((max_over_time({success}[{span}]) unless {success} offset {span}) or increase({success}[{span}])))"
         ),
-        RequestSignal.RUNNING: f"sum {_BY_MODEL} ({_ENGINES} (vllm:num_requests_running{matchers}))",
-        RequestSignal.WAITING: f"sum {_BY_MODEL} ({_ENGINES} (vllm:num_requests_waiting{matchers}))",
+        RequestSignal.RUNNING: per_engine("sum", f"vllm:num_requests_running{matchers}"),
+        RequestSignal.WAITING: per_engine("sum", f"vllm:num_requests_waiting{matchers}"),
         RequestSignal.QUEUED: (
             f"sum by (namespace, model_name, target_model_name) ({picker_gauge('flow_control_queue_size', matchers)})"
         ),
@@ -71,10 +73,13 @@ def request_query(namespaces: Iterable[str], window: Window) -> Query:
     return Query(REQUEST_COUNTS, joined(expressions), essential=False)
 
 
-async def count_requests(models: Mapping[ModelKey, float], ask: Ask) -> tuple[RequestCounts, ...]:
+async def count_requests(
+    models: Mapping[ModelKey, float], ask: Ask, *, ours: Ours = lambda *_: True
+) -> tuple[RequestCounts, ...]:
     """Return the requests of models, sorted; ``models`` has their retention in seconds. The queries run side by side.
 
-    Without an answer the counts are unknown, and the detail says why.
+    ``ours`` tells whether a pod, by namespace and name, is one of a variant: what runs or waits in any other pod does
+    not count. Without an answer the counts are unknown, and the detail says why.
     """
     by_window: dict[Window, list[ModelKey]] = {}
     counts: list[RequestCounts] = []
@@ -87,7 +92,7 @@ async def count_requests(models: Mapping[ModelKey, float], ask: Ask) -> tuple[Re
             by_window.setdefault(window, []).append(model)
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(_ask(window, [model for model in known if model.namespace in namespaces], ask))
+            group.create_task(_ask(window, [model for model in known if model.namespace in namespaces], ask, ours))
             for window, known in by_window.items()
             for namespaces in chunks(model.namespace for model in known)
         ]
@@ -95,7 +100,7 @@ async def count_requests(models: Mapping[ModelKey, float], ask: Ask) -> tuple[Re
     return tuple(sorted(counts, key=lambda each: each.model))
 
 
-async def _ask(window: Window, models: Sequence[ModelKey], ask: Ask) -> list[RequestCounts]:
+async def _ask(window: Window, models: Sequence[ModelKey], ask: Ask, ours: Ours) -> list[RequestCounts]:
     """Return what one query tells about the models of one window."""
     namespaces = sorted({model.namespace for model in models})
     settled = await ask((REQUEST_COUNTS, window.seconds), lambda some: request_query(some, window), namespaces)
@@ -106,7 +111,7 @@ async def _ask(window: Window, models: Sequence[ModelKey], ask: Ask) -> list[Req
     for series in answer.series:
         labels = series.metric
         model = ModelKey(labels.namespace or "", labels.target_model_name or labels.model_name or "")
-        if model in found:
+        if model in found and (labels.pod is None or ours(model.namespace, labels.pod)):
             found[model].append(series)
     counts = []
     for model, some in found.items():

@@ -111,6 +111,7 @@ class Collector:
                 count_requests(
                     {model: retention for model, retention in retentions.items() if retention is not None},
                     lambda topic, make, asked: self._shared.settle(topic, {REQUEST_COUNTS: make}, asked, round_),
+                    ours=join.knows,
                 )
             )
             failures = list(refused.values())

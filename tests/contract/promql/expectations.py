@@ -293,8 +293,8 @@ SENT_QUERIES = [
         {
             # a-0 has finished 285 since its restart; a-1 began within the window, so its whole counter counts.
             **_signals(RequestSignal.FINISHED, (_LLAMA, 285 + 1060), (_QWEN, 0)),
-            **_signals(RequestSignal.RUNNING, (_LLAMA, 5 + 3 + 4)),
-            **_signals(RequestSignal.WAITING, (_LLAMA, math.nan), (_QWEN, 2)),
+            **_signals(RequestSignal.RUNNING, (_A0_ONLY, 5), (_A1_ONLY, 3 + 4)),
+            **_signals(RequestSignal.WAITING, (_A0_ONLY, math.nan), (_B0_ONLY, 2)),
             **_signals(RequestSignal.QUEUED, (_MISTRAL, 4 + 4 + 2 + 3), (_ALIAS, 1)),
             # The window has ten parts, and the part before it also counts.
             **_signals(RequestSignal.COVERED, (_LLAMA, 11), (_QWEN, 11)),
