@@ -75,10 +75,13 @@ class CachedCluster:
             self.stores.variant_autoscalings, VariantAutoscaling, {"metadata": metadata, "spec": wire_spec, **rest}
         )
 
-    def deployment(self, name="d", *, namespace="ns", replicas=1, ready=None, resources=None, **metadata):
+    def deployment(self, name="d", *, namespace="ns", replicas=1, ready=None, resources=None, labels=None, **metadata):
         """Put a Deployment with its one ReplicaSet ``<name>-rs``."""
         status = {"replicas": replicas, "readyReplicas": replicas if ready is None else ready}
-        template = {"spec": {"containers": [{"name": "vllm", "resources": resources or {}}]}}
+        template = {
+            "metadata": {"labels": labels or {}},
+            "spec": {"containers": [{"name": "vllm", "resources": resources or {}}]},
+        }
         made = self._put(
             self.deployments,
             Deployment,

@@ -26,6 +26,7 @@ LIMIT = (Step("enforce", "9 is above the maximum 3", 9, 3, "HPA va", 6),)
 AROUND = {
     TroubleReason.GATEWAY_UNREADABLE: "gateway",
     TroubleReason.SELECTOR_EMPTY: "gateway",
+    TroubleReason.NAMES_UNKNOWN: "gateway",
     TroubleReason.ACCELERATOR_UNKNOWN: "inventory",
     TroubleReason.QUEUE_MISSING: "gateway",
     TroubleReason.LABELS_DISAGREE: "inventory",

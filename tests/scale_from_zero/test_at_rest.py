@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.collect.cluster import CachedCluster, accepted_variants
 from tests.collect.test_pools import current
 from wva.api.meta import Key
-from wva.collect.pools import PoolStores
+from wva.collect.pools import Pool, PoolStores
 from wva.collect.variants import Claims
 from wva.kube.cache import Store
 from wva.model.variant import ModelKey, VariantKey
@@ -160,3 +160,18 @@ def test_a_variant_that_leaves_shadow_mode_is_looked_at():
     assert scene.at_rest.take_marked() == set()
     scene.cluster.va("a", target="a", metadata=metadata, status={"conditions": [{**told, "status": "False"}]})
     assert scene.at_rest.take_marked() == {ModelKey("ns", "m")}
+
+
+def test_the_models_behind_a_pool_run_or_rest():
+    """Two models behind a pool are two, also while one of them runs. A pool that is gone has none behind it."""
+    scene = AtRestScene()
+    for name, model, replicas in (("a", "m", 0), ("b", "n", 3)):
+        scene.cluster.deployment(name, replicas=replicas, uid=f"uid-{name}", labels={"app": name})
+        scene.cluster.va(name, target=name, model_id=model)
+        current(scene.pools, name, labels={"app": name})
+    pool = scene.pools.pools_of("ns", {"app": "b"})[0]
+    assert scene.at_rest.models_behind(pool) == {"n"}
+    scene.cluster.va("c", target="b", model_id="o")
+    assert scene.at_rest.models_behind(pool) == {"n", "o"}
+    assert scene.at_rest.models_behind(Pool("ns", "gone", "epp")) == frozenset()
+    assert scene.at_rest.models_behind(Pool("other", pool.name, "epp")) == frozenset()

@@ -72,6 +72,9 @@ class WakingScene:
             take_marked=self.marked,
             variants_of=self.look,
             pools_of=lambda made: self.pools.get(made.key.name, []),
+            models_behind=lambda pool: frozenset(
+                made.model.model_id for made in self.variants if pool in self.pools.get(made.key.name, [])
+            ),
         )
         self.loop = ScaleFromZero(
             at_rest=self.at_rest,
@@ -234,11 +237,46 @@ async def test_a_waiting_request_starts_the_cheapest_once(scene):
 
 
 async def test_a_queue_of_another_model_starts_nobody(scene):
-    """WVA compares the names of models exactly."""
-    scene.waiting["p"] = {"M": 2.0, "m2": 1.0}
+    """WVA compares the names of models exactly. A pool in front of several models says which names it does not know."""
+    scene.variants.append(variant("b", model="n"))
+    scene.pools["b"] = scene.pools["a"]
+    scene.waiting["p"] = {"M": 2.0, "other": 1.0, "n": 3.0, "m2": 0.0}
     async with scene.running():
         await scene.advance(1.0)
+        assert scene.failures == {"p": "requests wait for M, other"}
+        scene.waiting["p"] = {"n": 3.0}
+        await scene.advance(1.0)
+        assert scene.failures == {}
+        scene.waiting["p"] = {"x" * 1000 + "\n": 1.0, **{f"y{number}": 1.0 for number in range(9)}}
+        await scene.advance(1.0)
+        assert scene.failures["p"].endswith("..., y0, y1 and 7 more")
+        assert len(scene.failures["p"]) < 300
     assert scene.scaled == []
+
+
+@pytest.mark.parametrize("name", ["my-lora-adapter", "chat-latest", "other", ""])
+async def test_whatever_waits_in_front_of_one_model_is_for_that_model(scene, name):
+    """Clients ask for an adapter or an alias by its own name."""
+    scene.variants.append(asleep("b", cost=90))
+    scene.pools["b"] = scene.pools["a"]
+    scene.waiting["p"] = {name: 2.0, "m": 0.0}
+    async with scene.running():
+        await scene.advance(1.0)
+    assert scene.scaled == [("a", 1)]
+    assert scene.failures == {}
+
+
+async def test_a_second_model_behind_a_pool_is_noticed(scene):
+    """From then on an unknown name may be for either, and starts nothing."""
+    scene.variants.append(variant("b", model="n"))
+    scene.pools["b"] = []
+    async with scene.running():
+        await scene.advance(1.0)
+        scene.pools["b"] = scene.pools["a"]
+        scene.waiting["p"] = {"adapter": 2.0}
+        await scene.advance(1.0)
+    assert scene.scaled == []
+    assert scene.failures == {"p": "requests wait for adapter"}
 
 
 async def test_a_start_that_was_taken_back_is_made_again(scene):

@@ -44,6 +44,12 @@ class PoolStores:
         found = (pool for pool in self._of(namespace) if selects(pool.match_labels, labels))
         return sorted({Pool(namespace, pool.metadata.name, pool.picker) for pool in found})
 
+    def in_front(self, pool: Pool, labels: Mapping[str, str]) -> bool:
+        """Tell whether a pool selects a pod of its namespace with these labels."""
+        key = Key(pool.namespace, pool.name)
+        both: tuple[InferencePool | InferencePoolAlpha | None, ...] = (self.pools.get(key), self.pools_alpha.get(key))
+        return any(one is not None and not one.metadata.deleting and selects(one.match_labels, labels) for one in both)
+
     def without_selector(self, namespace: str) -> list[str]:
         """Return ``namespace/name`` of the pools of a namespace that select nothing, sorted."""
         return sorted({str(pool.metadata.key) for pool in self._of(namespace) if not pool.match_labels})

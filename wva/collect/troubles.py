@@ -29,6 +29,9 @@ _GATEWAY: Final = {
     TroubleReason.GATEWAY_UNREADABLE: "in force: requests that wait there start nothing until it is read",
     TroubleReason.QUEUE_MISSING: "expected one of them: switch on flow control, a feature gate of the picker's "
     "configuration, from GAIE 1.3 on; in force: a request that the picker refuses starts the model, and is lost",
+    TroubleReason.NAMES_UNKNOWN: "expected spec.modelID of a variant behind the pool, since several models are: an "
+    "adapter, an alias, or `other` of a picker with too many names may be for any of them; in force: these requests "
+    "start nothing",
     QUEUE_UNKNOWN: "whether flow control is on is not known before the first request, which starts the "
     "model in any case",
 }

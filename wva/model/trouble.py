@@ -23,6 +23,7 @@ class TroubleReason(StrEnum):
     GATEWAY_UNREADABLE = "GatewayUnreadable"
     QUEUE_MISSING = "QueueMissing"
     SELECTOR_EMPTY = "PoolSelectorEmpty"
+    NAMES_UNKNOWN = "NamesUnknown"
     ACCELERATOR_UNKNOWN = "AcceleratorUnknown"
     LABELS_DISAGREE = "NodeLabelsDisagree"
     INVENTORY_UNKNOWN = "InventoryUnknown"

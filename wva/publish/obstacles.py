@@ -107,6 +107,8 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
             "shows no queue, so it holds none. A request that it refuses starts the model, and is lost.",
             TroubleReason.SELECTOR_EMPTY: "An InferencePool of the namespace has an empty selector, and no other pool "
             "stands in front of the variant.",
+            TroubleReason.NAMES_UNKNOWN: "Requests wait in an InferencePool in front of the variant under "
+            "names that none of the models behind it has, so they start nothing.",
         },
     ),
     (

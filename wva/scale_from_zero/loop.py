@@ -32,6 +32,7 @@ from wva.collect.pools import Pool, PoolStores
 from wva.collect.resolution import RIVALS_LOOKED_AT, TARGET_INDEX, CollectStores
 from wva.collect.troubles import Troubles
 from wva.collect.variants import Claims, Faults, accepted_in_slices
+from wva.config.declare import printable
 from wva.decide.start import Budget, Refusal, activate
 from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
@@ -42,6 +43,7 @@ from wva.model.variant import ModelKey, Variant, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.obstacles import FAILED_EVENT, REFUSED_EVENT
 from wva.scale_from_zero.gateway import GatewayError, GatewayQueues
+from wva.scale_from_zero.page import MAX_WAITING
 from wva.scale_from_zero.starts import ACTIVATION_SECONDS, Activations, Starter
 from wva.slices import Slices
 from wva.targets import ScaleTarget, target_key
@@ -60,6 +62,10 @@ _PAUSE_PER_LOOK: Final = 4
 _POOLS_PER_NAMESPACE: Final = 8
 """How many pools of a namespace are read at the same time at most. If there are more, each is read less often."""
 
+_BEHIND_SECONDS: Final = 5.0
+"""How long WVA remembers which models are behind a pool in which an unknown name waits."""
+
+_TOLD_NAMES: Final = 3
 _TOLD_SECONDS: Final = 60.0
 """How long the obstacle of a variant at zero is reported at least, even if the queue is empty for a moment."""
 
@@ -146,6 +152,15 @@ class AtRest:
         target = None if va is None else self._stores.targets.named(va)
         return [] if target is None else self._pools.pools_of(variant.key.namespace, target.pod_labels)
 
+    def models_behind(self, pool: Pool) -> frozenset[str]:
+        """Return the ids of the models with a variant behind a pool, at rest or not, of any controller."""
+        found = set()
+        for va in self._stores.variant_autoscalings.list(pool.namespace):
+            target = self._stores.targets.named(va)
+            if target is not None and self._pools.in_front(pool, target.pod_labels):
+                found.add(va.spec.model_id)
+        return frozenset(found)
+
     def _on_va(self, old: VariantAutoscaling | None, new: VariantAutoscaling | None) -> None:
         if old is not None and new is not None and _essence(old) == _essence(new):
             return
@@ -194,6 +209,9 @@ class _PoolState:
     """When its picker was asked (monotonic seconds); None once it has answered, or has failed."""
     waiting: Mapping[str, float] = field(default_factory=dict)
     """How many requests wait, by model id, in the last answer. Empty after an error."""
+    behind: frozenset[str] = frozenset()
+    """The ids of all models behind the pool, until the time (monotonic seconds) when they are looked for again."""
+    behind_until: float = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +358,8 @@ class ScaleFromZero:
         try:
             try:
                 found = await self._queues.waiting(pool)
-                self._take(state, found.waiting)
+                waiting, unnamed = self._named(pool, state, found.waiting)
+                self._take(state, waiting)
             except Exception as error:  # noqa: BLE001 - any error is a failure of this pool
                 self._failed(pool, state, error)
             else:
@@ -348,7 +367,7 @@ class ScaleFromZero:
                 if state.error:
                     self._logger.info("gateway_answers_again", pool=str(pool))
                 state.error = ""
-                self._troubles.report(pool, found.trouble)
+                self._troubles.report(pool, unnamed or found.trouble)
                 state.due = self._clock.monotonic() + found.pause_seconds
             started = await self._start(pool, state)
             if not state.error and started:
@@ -359,6 +378,29 @@ class ScaleFromZero:
             self._failed(pool, state, error)
         finally:
             state.running = False
+
+    def _named(
+        self, pool: Pool, state: _PoolState, waiting: Mapping[str, float]
+    ) -> tuple[Mapping[str, float], Trouble]:
+        """Return what waits by model id, and whether some of it has a name that no model behind the pool has.
+
+        An adapter or an alias has a name of its own, and a picker calls the names beyond its first thousand ``other``.
+        If a pool stands in front of one model, whatever waits there is for that model.
+        """
+        names = {name for name, count in waiting.items() if count > 0}
+        strangers = names.difference(model.model_id for model in state.models)
+        if not strangers:
+            return waiting, UNTROUBLED
+        now = self._clock.monotonic()
+        if now >= state.behind_until:
+            state.behind, state.behind_until = self._at_rest.models_behind(pool), now + _BEHIND_SECONDS
+        if len(state.behind) == 1:
+            (model_id,) = state.behind
+            return {model_id: min(sum(waiting[name] for name in names), MAX_WAITING)}, UNTROUBLED
+        told = [printable(name) or "no model" for name in sorted(strangers - state.behind)]
+        more = f" and {len(told) - _TOLD_NAMES} more" if len(told) > _TOLD_NAMES else ""
+        message = f"requests wait for {', '.join(told[:_TOLD_NAMES])}{more}"
+        return waiting, Trouble(TroubleReason.NAMES_UNKNOWN, message) if told else UNTROUBLED
 
     def _take(self, state: _PoolState, waiting: Mapping[str, float]) -> None:
         """Take what a pool has answered: how many requests wait, by model id."""
