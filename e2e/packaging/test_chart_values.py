@@ -69,6 +69,7 @@ OTHERS: dict[str, Any] = {
     "wva.capacityScaling.default.optimizerName": "one-step",
     "wva.capacityScaling.default.transitionDeadline": "20m",
     "wva.capacityScaling.default.keepWarm": "30m",
+    "wva.capacityScaling.default.surgeFactor": 1.25,
     "wva.capacityScaling.default.compatibility": "v0.5",
     "wva.capacityScaling.overrides": {"a": {**ENTRY, "kvSpareTrigger": 0}},
     "wva.modelScaleToZero.default": {"enabled": True},

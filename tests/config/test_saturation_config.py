@@ -197,6 +197,9 @@ def test_an_error_is_a_sentence_with_what_is_in_force():
         ("keepWarm", "on"),
         ("keepWarm", "always"),
         ("keepWarm", "[auto]"),
+        ("surgeFactor", "0.9"),
+        ("surgeFactor", "16.1"),
+        ("surgeFactor", "25%"),
     ],
 )
 def test_a_value_outside_its_field_is_rejected(field, value):
@@ -225,6 +228,9 @@ def test_a_value_outside_its_field_is_rejected(field, value):
         ("keepWarm: 'off'", SaturationPolicy(keep_warm=0.0)),
         ("keepWarm: false", SaturationPolicy(keep_warm=0.0)),
         ("keepWarm: 90m", SaturationPolicy(keep_warm=5400.0)),
+        ("surgeFactor: 1.25", SaturationPolicy(surge_factor=1.25)),
+        ("surgeFactor: 1", SaturationPolicy(surge_factor=1.0)),
+        ("surgeFactor: 3", BUILT_IN),
         ("analyzerName: ''", percentage()),
         ("analyzerName: percentage", percentage()),
         ("analyzerName: demand\nkvSpareTrigger: 0.2", SaturationPolicy(kv_spare_trigger=0.2)),

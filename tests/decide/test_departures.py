@@ -5,10 +5,16 @@ Each test gives the same inputs to both modes and expects different numbers.
 
 from __future__ import annotations
 
-from tests.builders import policy, replica, standing, variant
-from tests.decide.story import BUSY, FULL, HOT, IDLE, SILENT, Story, numbers
+from tests.builders import NOW, policy, replica, standing, variant
+from tests.decide.story import BUSY, FULL, HOT, IDLE, SILENT, Story, numbers, snapshot
+from tests.decide.test_replacements import MEASURED, POLICY, A, SteadyAnalyzer
+from wva.decide.measure import ANALYZERS
+from wva.decide.measure.need import Capacity
+from wva.decide.pipeline import decide
 from wva.decide.v05 import analyze, targets
 from wva.model.inventory import AcceleratorPool, Inventory
+from wva.model.memory import Memory
+from wva.model.optimizers import Analyzer
 from wva.model.policy import (
     Compatibility,
     Policy,
@@ -155,3 +161,13 @@ def test_row_23_all_saturated_with_triggers_of_zero():
     """With triggers of zero no mean is below them, but the model has no room either."""
     zero = {"kv_spare_trigger": 0.0, "queue_spare_trigger": 0.0}
     assert both(variant(replicas=2, desired=2), settings=zero, a=[FULL] * 2) == ({"a": 2}, {"a": 4})
+
+
+def test_row_24_a_variant_with_pending_replicas(monkeypatch):
+    """One of two replicas is pending and at least four are needed: the original waits for it, WVA orders more."""
+    pending = variant("a", replicas=2, ready_replicas=1, desired=2)
+    old = Story(policy(compatibility=Compatibility.V0_5)).cycle(pending, a=[FULL])
+    monkeypatch.setitem(ANALYZERS, Analyzer.DEMAND, SteadyAnalyzer(12.0, {A: Capacity(3.0, MEASURED)}))
+    (ours,), _ = decide(snapshot(pending, a=[BUSY]), Memory(), POLICY, NOW)
+    assert old["a"].desired == 2
+    assert ours.desired >= 4

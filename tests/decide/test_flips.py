@@ -309,8 +309,10 @@ def test_settings_are_named_as_in_the_configmap():
 
 
 def test_no_setting_is_tried_beyond_what_a_configmap_allows():
-    """Replicas are kept warm for 24 hours at most, so nothing longer is tried."""
-    asked = situation(rules=policy(analyzer_name=Analyzer.DEMAND))
+    """Replicas are kept warm for 24 hours at most, so nothing longer is tried, and no surge factor below 1."""
+    asked = situation(rules=policy(analyzer_name=Analyzer.DEMAND, surge_factor=1.25))
+    factors = [change.words for ladder in ladders(asked, A) for change in ladder if change.of == "surge_factor"]
+    assert factors[-1] == "surgeFactor 1.25 -> 1"
     steps = [change for ladder in ladders(asked, A) for change in ladder if change.of == "keep_warm"]
     assert {change.words for change in steps} >= {"keepWarm 86400s -> 43200s", "keepWarm 86400s -> 21600s"}
     assert all(change.amount < 0 for change in steps)

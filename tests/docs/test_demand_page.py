@@ -14,7 +14,7 @@ from wva.decide.measure.demand_arrivals import change, spread
 from wva.decide.measure.demand_engine import BETWEEN_TOKENS, FIRST_TOKEN, EngineModel
 from wva.model.memory import PodMemory
 from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sample, SampleState
-from wva.model.policy import MAX_KEEP_WARM_SECONDS
+from wva.model.policy import MAX_KEEP_WARM_SECONDS, SaturationPolicy
 from wva.model.variant import VariantKey
 
 PAGE = (DOCS / "demand-analyzer.md").read_text(encoding="utf-8")
@@ -100,6 +100,7 @@ def test_the_limits_and_targets_are_those_of_the_code():
     assert float(marked("between")) == BETWEEN_TOKENS
     assert float(marked("first")) == FIRST_TOKEN
     assert float(marked("times")) == MOST_TIMES
+    assert {row[0]: row[1] for row in rows("Parameter")}["`surgeFactor`"] == f"{SaturationPolicy().surge_factor:g}"
 
 
 def test_the_config_map_of_the_page_is_valid():

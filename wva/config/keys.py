@@ -19,7 +19,7 @@ from wva.godurations import EXPECTED_DURATION, parse_positive_duration
 from wva.kube.leader_times import Durations
 from wva.model.inventory import UnknownInventory
 from wva.model.optimizers import ANALYZERS_BY_NAME, Analyzer, BestEffort, Optimizer
-from wva.model.policy import DEFAULT_SLO_MULTIPLIER, MAX_KEEP_WARM_SECONDS, Compatibility
+from wva.model.policy import DEFAULT_SLO_MULTIPLIER, MAX_KEEP_WARM_SECONDS, MAX_SURGE_FACTOR, Compatibility
 from wva.model.service import MAX_BATCH_SIZE
 from wva.numbers import Real, Whole
 
@@ -329,6 +329,7 @@ OPTIMIZER: Final = replace(
     expected=", ".join(each.value or '""' for each in Optimizer),
     show=lambda optimizer: f'"{optimizer}"',
 )
+SURGE_FACTOR: Final = declare.number(Real(1, MAX_SURGE_FACTOR))
 SLO_MULTIPLIER: Final = replace(
     REQUESTS,
     read=only(lambda text: REQUESTS.read(text) or DEFAULT_SLO_MULTIPLIER, lambda multiplier: multiplier > 1),
@@ -429,6 +430,11 @@ class SaturationFields(ModelFields):
         "With the [demand analyzer](demand-analyzer.md): how long replicas are kept for demand that has gone and is "
         "known to come back. `auto` lets the analyzer decide from how often, and after how long, it came back. `off` "
         "keeps none. A duration such as `30m`, at most `24h`, is `auto` with a limit.",
+    )
+    surge_factor: Annotated[float | None, SURGE_FACTOR] = field(
+        "surgeFactor",
+        "With the [demand analyzer](demand-analyzer.md): for requests that wait, replicas for at most this many times "
+        "the demand are ordered; 1 to 16. Less leaves fewer replicas idle after a jump, and requests wait for longer.",
     )
 
 

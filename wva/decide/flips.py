@@ -11,6 +11,7 @@ model, its Ready replicas, GPUs and quotas where WVA counts GPUs, thresholds and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,6 +27,7 @@ from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sam
 from wva.model.optimizers import Analyzer
 from wva.model.policy import (
     MAX_KEEP_WARM_SECONDS,
+    MAX_SURGE_FACTOR,
     NamespacePolicy,
     Policy,
     QueueingOverride,
@@ -68,7 +70,7 @@ _SETTINGS: Final = {
     ),
     Analyzer.TOKENS: ("kv_cache_threshold", "queue_length_threshold", "scale_up_threshold", "scale_down_boundary"),
     Analyzer.QUEUEING: ("slo_multiplier", "target_ttft_milliseconds", "target_itl_milliseconds"),
-    Analyzer.DEMAND: ("keep_warm",),
+    Analyzer.DEMAND: ("keep_warm", "surge_factor"),
 }
 """The numbers of the entries that each analyzer reads, as ``SaturationPolicy`` and ``QueueingPolicy`` name them."""
 _LARGEST: Final = {
@@ -77,8 +79,11 @@ _LARGEST: Final = {
     "scale_up_threshold": 1.0,
     "scale_down_boundary": 1.0,
     "keep_warm": MAX_KEEP_WARM_SECONDS,
+    "surge_factor": MAX_SURGE_FACTOR,
 }
 """The largest values that ConfigMaps allow, where people choose values near them."""
+_SMALLEST: Final = {"surge_factor": 1.0}
+"""And the smallest ones, where that is not 0."""
 KEYS: Final = {
     "kv_cache_threshold": ("kvCacheThreshold", ""),
     "queue_length_threshold": ("queueLengthThreshold", ""),
@@ -90,6 +95,7 @@ KEYS: Final = {
     "target_ttft_milliseconds": ("targetTTFT", ""),
     "target_itl_milliseconds": ("targetITL", ""),
     "keep_warm": ("keepWarm", "s"),
+    "surge_factor": ("surgeFactor", ""),
 }
 """How people write these numbers in a ConfigMap: the key, and the unit of the value."""
 
@@ -226,8 +232,8 @@ def ladders(situation: Situation, key: VariantKey) -> list[tuple[Change, ...]]:
     for field in _SETTINGS[policy.analyzer_for(model)]:
         value = _setting(policy, model, field)
         if value > 0.0:
-            largest = _LARGEST.get(field)
-            found += [_relative(Input.SETTING, field, shares, value, largest) for shares in (_FEW_UP, _FEW_DOWN)]
+            allowed = _SMALLEST.get(field, 0.0), _LARGEST.get(field, math.inf)
+            found += [_relative(Input.SETTING, field, shares, value, *allowed) for shares in (_FEW_UP, _FEW_DOWN)]
     for limit, bound in ((Input.MINIMUM, own.bounds.minimum), (Input.MAXIMUM, own.bounds.maximum)):
         if bound is not None:
             for numbers in (range(bound + 1, bound + _MOST_REPLICAS + 1), range(bound - 1, -1, -1)[:_MOST_REPLICAS]):
@@ -285,9 +291,14 @@ def _restricted(situation: Situation, model: ModelKey) -> Situation:
 
 
 def _relative(
-    input_: Input, of: str, shares: Sequence[float], value: float | None = None, most: float | None = None
+    input_: Input,
+    of: str,
+    shares: Sequence[float],
+    value: float | None = None,
+    least: float = 0.0,
+    most: float = math.inf,
 ) -> tuple[Change, ...]:
-    """Return steps that are shares of the present value, up to ``most``."""
+    """Return steps that are shares of the present value, from ``least`` to ``most``."""
     if value is None:
         return tuple([Change(input_, of, share, f"{input_} {share:+.0%}") for share in shares])
     what, unit = (f"cost of {of}", "") if input_ is Input.COST else KEYS[of]
@@ -295,7 +306,7 @@ def _relative(
         [
             Change(input_, of, share, f"{what} {value:g}{unit} -> {value * (1.0 + share):g}{unit}")
             for share in shares
-            if most is None or value * (1.0 + share) <= most
+            if least <= value * (1.0 + share) <= most
         ]
     )
 

@@ -13,7 +13,8 @@ level of step 2 below.
    usually ends before the lead time is over does not count.
 3. Reserve (``warm``): more for rises that often came unforeseen, and for levels that are likely to come back now.
 4. Backlog: the requests that wait now and those that will wait by then, drained within a share of the lead time. In a
-   short cycle these are also the requests in progress beyond what replicas carry, if these are nearly full.
+   short cycle these are also the requests in progress beyond what replicas carry, if these are nearly full. What drains
+   a backlog is idle soon after, so for it no more is ordered than ``surge_factor`` times the demand that is sure.
 5. Hold: no replica goes before demand has been lower for the longest of a start, a reaction, and two cycles. Of what a
    short cycle has shown, one standard error less is held.
 """
@@ -33,7 +34,7 @@ from wva.decide.measure.need import Need
 from wva.decide.trust import ModelReadings
 from wva.model.memory import Foresight, Memory, Slot
 from wva.model.metrics import ReplicaMetrics
-from wva.model.policy import MAX_KEEP_WARM_SECONDS, Policy
+from wva.model.policy import MAX_KEEP_WARM_SECONDS, MAX_SURGE_FACTOR, Policy
 from wva.model.records import replace
 from wva.model.variant import Variant, VariantKey
 
@@ -98,6 +99,7 @@ def foresee(
                 now=now,
                 keep_warm=inf if keep_warm >= MAX_KEEP_WARM_SECONDS else keep_warm,
                 deadline=model.policy.transition_deadline_seconds,
+                surge_factor=policy.saturation_for(model.key).surge_factor,
             )
             kept.append(entry)
             parts[rates[0]] = ahead
@@ -118,11 +120,13 @@ def foreseen(
     now: float,
     keep_warm: float = inf,
     deadline: float = inf,
+    surge_factor: float = MAX_SURGE_FACTOR,
 ) -> tuple[Need, Foresight]:
     """Return the need for the time after the lead time, and what to remember.
 
     ``keep_warm``: for how many seconds unneeded replicas may stay; infinite: for as long as it pays. ``deadline``:
-    after how many seconds a pod that is not Ready no longer counts.
+    after how many seconds a pod that is not Ready no longer counts. ``surge_factor``: how many times the demand may be
+    ordered for a backlog, and for the part of a jump that does not show yet.
     """
     if memory.at is not None and now < memory.at:
         # The clock was set back: forget everything that has a time.
@@ -198,7 +202,8 @@ def foreseen(
         early = lately.rate + (lately.error if whole < len(former) else 0.0)
         likely = max(0.0, lately.rate - lately.error)
         if shows and waits and lately.jump and whole == len(former):
-            early += _JUMP_SHARE * lately.jump if seconds > _BRIEF_SECONDS else 0.0
+            hidden = _JUMP_SHARE * lately.jump if seconds > _BRIEF_SECONDS else 0.0
+            early = min(early + hidden, max(lately.rate, surge_factor * likely))
             slots, left = (*former, replace(slot, early=False, partial=True)), None
     lead = _REACTION_SECONDS + start
     certain = max(0.0, level.rate - level.error)
@@ -241,7 +246,7 @@ def foreseen(
         # what is too much has piled up, whatever the rate of these few seconds says.
         over = need.in_progress - need.ceiling
         present = max(present, serving + over / drain) if over > 0 else present
-    required = max(reserved, present)
+    required = max(reserved, min(present, surge_factor * max(likely, foreseen - level.error)))
     required = min(required, MOST_TIMES * need.carried({key: max(1, count) for key, count in ready.items()}))
     # 5 Hold
     cycle = 0.0 if memory.at is None else now - memory.at

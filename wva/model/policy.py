@@ -24,6 +24,7 @@ DEFAULT_RETENTION_SECONDS: Final = 600.0
 DEFAULT_SLO_MULTIPLIER: Final = 3.0
 MAX_KEEP_WARM_SECONDS: Final = 86_400.0
 """A day: WVA keeps no replicas for demand that comes back later than that."""
+MAX_SURGE_FACTOR: Final = 16.0
 DEFAULT_ANALYZER: Final = Analyzer.DEMAND
 _THRESHOLDS: Final = {"kv_cache_threshold", "queue_length_threshold", "kv_spare_trigger", "queue_spare_trigger"}
 """The settings of the percentage analyzer. The demand analyzer reads them only while it knows nothing."""
@@ -59,7 +60,8 @@ class SaturationPolicy(Merged):
     as on its way. ``analyzer_name`` and ``optimizer_name`` are those that the entry or its default asks for. The token
     analyzer grows above the utilization ``scale_up_threshold`` and may shrink below ``scale_down_boundary``.
     ``keep_warm`` is the longest time in seconds that the demand analyzer keeps replicas for demand that has gone and
-    is known to come back: 0 is never, a day is as long as it finds right.
+    is known to come back: 0 is never, a day is as long as it finds right. For a backlog it orders at most
+    ``surge_factor`` times the demand.
     """
 
     kv_cache_threshold: float = 0.80
@@ -72,6 +74,7 @@ class SaturationPolicy(Merged):
     scale_down_boundary: float = 0.70
     optimizer_name: Optimizer = Optimizer.BY_ANALYZER
     keep_warm: float = MAX_KEEP_WARM_SECONDS
+    surge_factor: float = 3.0
 
     def contradiction(self) -> tuple[str, str] | None:
         """Return the first field that does not fit: with a trigger above its threshold no replica could be spare."""
