@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from wva.sim.prometheus.exposition import ExpositionError, lines, parse_series
+from wva.sim.prometheus.exposition import ExpositionError, SampleLine, lines, lines_since, parse_series
 
 
 def _parsed(page: str) -> list[tuple[dict[str, str], float, int | None]]:
@@ -84,3 +84,19 @@ def test_agrees_with_the_library(rows: list[tuple[str, str, float]]):
         for sample in family.samples
     ]
     assert repr([(labels, value) for labels, value, _ in _parsed(page)]) == repr(reference)
+
+
+def test_what_a_page_says_again_is_not_parsed_again():
+    """A line of the page before is the same object; a new or changed one is parsed; one that is gone does not come."""
+    before = dict(lines_since('a{x="1"} 1\nb 2\ngone 3\n', {}))
+    after = dict(lines_since('# TYPE a counter\na{x="1"} 1\n b 4\nc 5\n\n', before))
+    assert [tuple(line) for line in after.values()] == [('a{x="1"}', 1.0, None), ("b", 4.0, None), ("c", 5.0, None)]
+    assert after['a{x="1"} 1'] is before['a{x="1"} 1']
+    assert all(isinstance(line, SampleLine) for line in after.values())
+
+
+def test_a_malformed_line_is_refused_also_beside_known_ones():
+    """What the page before had does not save a page."""
+    before = dict(lines_since("a 1\n", {}))
+    with pytest.raises(ExpositionError):
+        list(lines_since("a 1\nb x\n", before))

@@ -12,7 +12,7 @@ that a query can see and are skipped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from wva.sim.prometheus.tsdb import NAME
@@ -38,10 +38,22 @@ class SampleLine(NamedTuple):
 
 def lines(page: str) -> Iterator[SampleLine]:
     """Yield the sample lines of a page; ExpositionError at the first malformed one."""
+    return (line for _, line in lines_since(page, {}))
+
+
+def lines_since(page: str, before: Mapping[str, SampleLine]) -> Iterator[tuple[str, SampleLine]]:
+    """Yield the sample lines of a page with their texts; a text that ``before`` has is not parsed again.
+
+    Most series of a page say the same as at the last scrape. Raises ExpositionError at the first malformed line.
+    """
     for raw in page.split("\n"):
-        text = raw.strip()
-        if text and text[0] != "#":
-            yield _line(text)
+        known = before.get(raw)
+        if known is not None:
+            yield raw, known
+        elif raw and raw[0] != "#":
+            text = raw.strip()
+            if text and text[0] != "#":
+                yield raw, _line(text)
 
 
 def _line(text: str) -> SampleLine:

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from wva.sim.prometheus.exposition import ExpositionError, SampleLine, lines, parse_series
+from wva.sim.prometheus.exposition import ExpositionError, SampleLine, lines_since, parse_series
 from wva.sim.prometheus.fetch import FetchedPage, Fetcher, ScrapeError
 from wva.sim.prometheus.tsdb import NAME, StoredSeries, Tsdb, milliseconds
 
@@ -79,6 +79,7 @@ class _TargetState:
         self._target = target
         self._tsdb = tsdb
         self._known: dict[str, StoredSeries] = {}
+        self._parsed: dict[str, SampleLine] = {}
         self._alive: set[StoredSeries] = set()
         self._reports: dict[str, StoredSeries] = {}
         self.error: str | None = None
@@ -102,10 +103,12 @@ class _TargetState:
             self._fail(page, now_ms=now_ms, duration_seconds=0.0)
             return
         try:
-            samples = [(self._series(line.series), line) for line in lines(page.text)]
+            parsed = list(lines_since(page.text, self._parsed))
+            samples = [(self._series(line.series), line) for _, line in parsed]
         except ExpositionError as e:
             self._fail(str(e), now_ms=now_ms, duration_seconds=page.duration_seconds)
             return
+        self._parsed = dict(parsed)
         added = self._append(samples, now_ms=now_ms)
         self.error = None
         report = _Report(up=True, duration_seconds=page.duration_seconds, samples=len(samples), added=added)
