@@ -195,3 +195,98 @@ async def test_refused_requests_have_arrived(cluster, world):
         memory, need = seen.after, seen.need
     assert need.demand == pytest.approx(39.8, rel=0.1)
     assert need.refused == pytest.approx(812 / sent_for)
+
+
+def relabelled(page, *, dropped="", changed=()):
+    """Return a page without the lines that match, and with other text."""
+    lines = [line for line in vllm_page(page).splitlines() if not (dropped and re.match(dropped, line))]
+    text = "\n".join(lines) + "\n"
+    for before, after in changed:
+        assert before in text
+        text = text.replace(before, after)
+    return text
+
+
+async def one_replica(cluster, world, text, **labels):
+    """Scrape a text as the page of the one pod, and return its replica."""
+    prometheus, collect = world
+    cluster.variant(model_id=MODEL)
+    found = {"namespace": "ns", "pod": "va-0"} | labels
+    prometheus.scraper.add(ScrapeTarget(InProcess(lambda: text), {key: value for key, value in found.items() if value}))
+    await prometheus.scraper.scrape(AT)
+    return (await collect()).replicas[0]
+
+
+@pytest.mark.parametrize("state", ["weights_offloaded", "discard_all"])
+async def test_an_engine_that_sleeps_makes_its_pod_dormant(cluster, world, state):
+    """Whatever it has released; an engine that is awake, or too old to tell, is none."""
+    text = relabelled("pod1-at-15rps", changed=[('sleep_state="awake"} 1.0', 'sleep_state="awake"} 0.0')])
+    text = text.replace(f'sleep_state="{state}"}} 0.0', f'sleep_state="{state}"}} 1.0')
+    assert (await one_replica(cluster, world, text)).dormant
+
+
+@pytest.mark.parametrize("dropped", ["", "vllm:engine_sleep_state"])
+async def test_an_engine_that_does_not_sleep_is_not_dormant(cluster, world, dropped):
+    """An old vLLM does not tell; two engines of which one is awake serve."""
+    text = relabelled("pod1-at-15rps", dropped=dropped)
+    if not dropped:
+        second = 'vllm:engine_sleep_state{engine="1",model_name="tiny/llama",sleep_state="awake"} 0.0\n'
+        text += second
+    assert not (await one_replica(cluster, world, text)).dormant
+
+
+HISTOGRAMS = (
+    "vllm:time_to_first_token_seconds_count",
+    "vllm:request_generation_tokens_sum",
+    "vllm:request_generation_tokens_count",
+    "vllm:inter_token_latency_seconds_sum",
+    "vllm:inter_token_latency_seconds_count",
+)
+
+
+@pytest.mark.parametrize(
+    ("dropped", "missing"),
+    [
+        (r".*(_bucket|_sum|_count)\{", HISTOGRAMS),
+        ("vllm:request_success", ["vllm:request_success_total"]),
+        ("vllm:num_requests_running", ["vllm:num_requests_running"]),
+    ],
+    ids=["histograms", "successes", "a gauge"],
+)
+async def test_the_series_that_are_dropped_are_named(cluster, world, dropped, missing):
+    """An allow list or native histograms leave no classic series; the detail names all that are missing."""
+    replica = await one_replica(cluster, world, relabelled("pod1-at-15rps", dropped=dropped))
+    assert (replica.counters, replica.counters_detail) == (None, f"no series {', '.join(missing)}")
+
+
+async def test_the_tokens_of_the_cache_are_preferred_over_its_blocks(cluster, world):
+    """The blocks of a hybrid model are not all of one size, and may not be known."""
+    changed = [
+        ('kv_cache_size_tokens="8192"', 'kv_cache_size_tokens="9000"'),
+        ('num_gpu_blocks="64"', 'num_gpu_blocks="None"'),
+    ]
+    replica = await one_replica(cluster, world, relabelled("idle", changed=changed))
+    assert replica.engine.kv_capacity_tokens.fresh_value == 9000
+
+
+async def test_without_the_tokens_of_the_cache_its_blocks_count(cluster, world):
+    """Older versions of vLLM have no kv_cache_size_tokens, and one that cannot tell says None."""
+    changed = [
+        ('kv_cache_size_tokens="8192"', 'kv_cache_size_tokens="None"'),
+        ('num_gpu_blocks="64"', 'num_gpu_blocks="32"'),
+    ]
+    replica = await one_replica(cluster, world, relabelled("idle", changed=changed))
+    assert replica.engine.kv_capacity_tokens.fresh_value == 32 * 128
+
+
+async def test_series_under_another_label_than_pod_are_told(cluster, world):
+    """A scrape configuration of one's own may name the pod otherwise."""
+    replica = await one_replica(cluster, world, vllm_page("idle"), pod="", kubernetes_pod_name="va-0")
+    assert replica.kv_usage.detail == replica.queue_length.detail == "series of its model have no label pod"
+
+
+async def test_series_without_a_model_are_told(cluster, world):
+    """A relabelling may drop the name of the model."""
+    text = relabelled("idle", changed=[(',model_name="tiny/llama"', "")])
+    replica = await one_replica(cluster, world, text)
+    assert replica.kv_usage.detail == "its series have no label model_name"

@@ -105,14 +105,6 @@ def test_a_series_without_identity_is_malformed(cluster, prometheus, replicas, m
     assert metric("wva_samples_ignored_total", cause="malformed") == 3
 
 
-def test_the_label_pod_name_stands_in_for_pod(cluster, prometheus, replicas):
-    """Some scrape configurations use ``pod_name``; ``pod`` counts if both are there."""
-    cluster.variant(pods=2)
-    prometheus.put_replica(pod="", pod_name="va-0")
-    prometheus.put_replica(pod="va-1", pod_name="va-0")
-    assert all(replica.complete for replica in replicas().values())
-
-
 def test_duplicate_series_make_the_sample_invalid(cluster, prometheus, replicas, metric):
     """WVA does not choose between two values of one signal."""
     cluster.variant(pods=1)

@@ -15,7 +15,7 @@ from tests.scale_from_zero.test_loop import WakingScene
 from wva.api.variantautoscaling import TargetReason, VariantAutoscalingStatus
 from wva.decide.start import Budget
 from wva.kube.errors import Forbidden
-from wva.model.decision import HOLD_REASONS, Reason, Source, Step
+from wva.model.decision import HOLD_REASONS, MetricsVerdict, Reason, Source, Step
 from wva.model.inventory import Inventory
 from wva.model.trouble import Trouble, TroubleReason
 from wva.publish.announce import announcements
@@ -51,6 +51,10 @@ DECISIONS = {
     Reason.NO_CANDIDATE: decision(reason=Reason.NO_CANDIDATE),
     Reason.BOUNDED: decision(reason=Reason.BOUNDED, steps=LIMIT),
     PARTLY_LIMITED: decision(reason=Reason.SCALE_UP, steps=LIMIT),
+    **{
+        reason: decision(engines=MetricsVerdict(available=False, reason=reason.value, message="in words"))
+        for reason in (TroubleReason.ENGINE_SERIES_UNUSABLE, TroubleReason.ENGINES_DORMANT)
+    },
     **{
         reason: held(reason=reason, source=Source.PREVIOUS_DESIRED)
         for reason in HOLD_REASONS

@@ -103,8 +103,7 @@ class AnswerCache:
                 each
                 for name in ESSENTIAL_QUERIES.keys() & answers.keys()
                 for each in answers[name].series
-                if each.metric.signal == SampleSignal.TIMESTAMP
-                and (each.metric.namespace, each.metric.pod or each.metric.pod_name) in pods
+                if each.metric.signal == SampleSignal.TIMESTAMP and (each.metric.namespace, each.metric.pod) in pods
             ]
             queues = answers.get(SCHEDULER_QUEUE, InstantVector()).series
             series += [each for each in queues if each.metric.signal == QueueSignal.TIMESTAMP]

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Final
@@ -49,11 +49,17 @@ _QUEUE_SERIES: Final = "by (namespace, pod, inference_pool, fairness_id, priorit
 """All labels of the picker's series, so that a picker that is scraped twice counts once."""
 
 
+_KV_USAGE_SERIES: Final = "vllm:kv_cache_usage_perc"
+_WAITING_SERIES: Final = "vllm:num_requests_waiting"
+
+
 class SampleSignal(StrEnum):
     """What the essential queries say of each pod: the values of the label ``signal``."""
 
     VALUE = "value"
     TIMESTAMP = "timestamp"
+    DORMANT = "dormant"
+    """Only with the KV usage, and only of a pod whose engines all sleep."""
 
 
 class EngineSignal(StrEnum):
@@ -89,6 +95,29 @@ class CounterSignal(StrEnum):
     ANSWERS = "answers"
     GAP_SECONDS = "gap_seconds"
     GAPS = "gaps"
+
+
+_GAPS: Final = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
+_TOTALS: Final[Mapping[CounterSignal, tuple[str, ...]]] = {
+    CounterSignal.PROMPT_TOKENS: ("vllm:prompt_tokens_total",),
+    CounterSignal.CACHED_TOKENS: (
+        "vllm:prompt_tokens_cached_total",
+        "vllm:prefix_cache_hits_total",
+        "vllm:prefix_cache_hits",
+    ),
+    CounterSignal.PROMPTS: ("vllm:time_to_first_token_seconds_count",),
+    CounterSignal.ANSWER_TOKENS: ("vllm:request_generation_tokens_sum",),
+    CounterSignal.ANSWERS: ("vllm:request_generation_tokens_count",),
+    CounterSignal.GAP_SECONDS: tuple(f"{name}_sum" for name in _GAPS),
+    CounterSignal.GAPS: tuple(f"{name}_count" for name in _GAPS),
+}
+"""Counters that are sums over the engines of a pod, by the names that they have; the first name is the present one."""
+SERIES_OF: Final[Mapping[str, str]] = {
+    CounterSignal.RUNNING: "vllm:num_requests_running",
+    CounterSignal.FINISHED: "vllm:request_success_total",
+    **{signal: names[0] for signal, names in _TOTALS.items()},
+}
+"""The series behind the signals without which a pod has no counters, in the words of the engine's page."""
 
 
 class QueueSignal(StrEnum):
@@ -133,9 +162,16 @@ def _essential(name: str, metric: str, namespaces: Sequence[str]) -> Query:
     return Query(name, joined(expressions))
 
 
+def _kv_cache_usage(namespaces: Sequence[str]) -> Query:
+    query = _essential(KV_CACHE_USAGE, _KV_USAGE_SERIES, namespaces)
+    awake = f'{namespace_matcher(namespaces)[:-1]},sleep_state="awake"}}'
+    dormant = {SampleSignal.DORMANT.value: f"max {_BY_POD} (vllm:engine_sleep_state{awake}) == 0"}
+    return replace(query, text=f"{query.text} or {joined(dormant)}")
+
+
 ESSENTIAL_QUERIES: Final[Mapping[str, Callable[[Sequence[str]], Query]]] = {
-    KV_CACHE_USAGE: partial(_essential, KV_CACHE_USAGE, "vllm:kv_cache_usage_perc"),
-    QUEUE_LENGTH: partial(_essential, QUEUE_LENGTH, "vllm:num_requests_waiting"),
+    KV_CACHE_USAGE: _kv_cache_usage,
+    QUEUE_LENGTH: partial(_essential, QUEUE_LENGTH, _WAITING_SERIES),
 }
 """By name, the queries that every decision needs: functions of namespaces. They and all others raise ValueError without
 a namespace, or for one that is impossible."""
@@ -203,27 +239,19 @@ def engine_counters(namespaces: Sequence[str], pods: str = "") -> Query:
     """
     matchers = _matchers(namespaces, pods)
 
-    def total(*metrics: str) -> str:
-        return " or ".join(per_engine("sum", f"{metric}{matchers}") for metric in metrics)
-
     def finished(more: str) -> str:
         return per_engine("sum", f"vllm:request_success_total{matchers[:-1]}{more}}}", "finished_reason")
 
-    answers, gaps = "vllm:request_generation_tokens", "vllm:inter_token_latency_seconds"
-    gaps_before, hits = "vllm:time_per_output_token_seconds", "vllm:prefix_cache_hits"
-    expressions = {
+    expressions: dict[str, str] = {
         CounterSignal.TIME: f"max {_BY_POD} (timestamp(vllm:num_requests_running{matchers}))",
         **_gauges(matchers),
         CounterSignal.FINISHED: finished(""),
         CounterSignal.ABORTED: finished(',finished_reason="abort"'),
         CounterSignal.REFUSED: per_engine("sum", f"vllm:admission_rejections_total{matchers}", "reason"),
-        CounterSignal.PROMPT_TOKENS: total("vllm:prompt_tokens_total"),
-        CounterSignal.CACHED_TOKENS: total("vllm:prompt_tokens_cached_total", f"{hits}_total", hits),
-        CounterSignal.PROMPTS: total("vllm:time_to_first_token_seconds_count"),
-        CounterSignal.ANSWER_TOKENS: total(f"{answers}_sum"),
-        CounterSignal.ANSWERS: total(f"{answers}_count"),
-        CounterSignal.GAP_SECONDS: total(f"{gaps}_sum", f"{gaps_before}_sum"),
-        CounterSignal.GAPS: total(f"{gaps}_count", f"{gaps_before}_count"),
+        **{
+            signal: " or ".join(per_engine("sum", f"{metric}{matchers}") for metric in metrics)
+            for signal, metrics in _TOTALS.items()
+        },
     }
     return Query(ENGINE_COUNTERS, joined(expressions), essential=False)
 
@@ -299,11 +327,11 @@ def per_engine(aggregation: str, metric: str, *more_labels: str) -> str:
 
 def _gauges(matchers: str) -> dict[str, str]:
     """Return the expressions of the gauges of an engine, as of the last scrape."""
-    labels = "namespace, model_name, pod, engine, num_gpu_blocks, block_size"
+    labels = "namespace, model_name, pod, engine, kv_cache_size_tokens, num_gpu_blocks, block_size"
     return {
         EngineSignal.CACHE_CONFIG: f"max by ({labels}) (vllm:cache_config_info{matchers})",
-        EngineSignal.KV_USAGE: per_engine("avg", f"vllm:kv_cache_usage_perc{matchers}"),
-        EngineSignal.WAITING: per_engine("sum", f"vllm:num_requests_waiting{matchers}"),
+        EngineSignal.KV_USAGE: per_engine("avg", f"{_KV_USAGE_SERIES}{matchers}"),
+        EngineSignal.WAITING: per_engine("sum", f"{_WAITING_SERIES}{matchers}"),
         EngineSignal.RUNNING: per_engine("sum", f"vllm:num_requests_running{matchers}"),
     }
 

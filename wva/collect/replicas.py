@@ -57,7 +57,7 @@ class _GatheredPod:
     model_id: str
     engines: dict[str, dict[str, list[InstantSeries]]]
     series: dict[tuple[str, str], list[InstantSeries]] = field(default_factory=dict)
-    other_model: str | None = None
+    hint: str | None = None  # why it may have no samples
 
     def texts(self, query: str, signal: queries.SampleSignal) -> samples.Texts:
         """Return what the answer to an essential query says of one signal."""
@@ -84,12 +84,16 @@ class ReplicaJoin:
         self._failures: dict[tuple[str, str], str] = {}
         self._pods: dict[tuple[str, str], _GatheredPod] = {}
         self._unready: set[tuple[str, str]] = set()
+        self._models: set[ModelKey] = set()
+        self._nameless: set[ModelKey] = set()
+        """Models with series that have no label ``pod``."""
         self._queues: dict[ModelKey, dict[str, list[InstantSeries]]] = {}
         for accepted in variants:
             key, model = accepted.variant.key, accepted.variant.model
             wants = wanted.get(model, frozenset())
             if queries.SCHEDULER_QUEUE in wants and accepted.variant.active:
                 self._queues[model] = {}
+            self._models.add(model)
             for pod in accepted.ready:
                 engines: dict[str, dict[str, list[InstantSeries]]] = {query: {} for query in wants & queries.BY_PODS}
                 name = pod.metadata.namespace, pod.metadata.name
@@ -118,7 +122,7 @@ class ReplicaJoin:
             pods = self._pods
             for series in vector.series:
                 labels = series.metric
-                pod = pods.get((labels.namespace or "", labels.pod or labels.pod_name or ""))
+                pod = pods.get((labels.namespace or "", labels.pod or ""))
                 # The size of the cache comes without a model: it belongs to the engine, with all the names it serves.
                 if pod is not None and (labels.model_name is None or labels.model_name == pod.model_id):
                     row = pod.engines.get(query)
@@ -129,11 +133,11 @@ class ReplicaJoin:
         for series in vector.series:
             try:
                 cause = self._place(query, series)
-                if series.metric.signal != queries.SampleSignal.TIMESTAMP:  # a sample and its time count once
+                if series.metric.signal == queries.SampleSignal.VALUE:  # a sample and its time count once
                     ignored[cause] += 1
             except Exception as error:  # noqa: BLE001 - the other series are still read
                 ignored[IgnoredCause.MALFORMED] += 1
-                name = series.metric.pod or series.metric.pod_name or ""
+                name = series.metric.pod or ""
                 pod = self._pods.get((series.metric.namespace or "", name))
                 if pod is not None:
                     self._faults.note(pod.model, f"reading the samples of pod {name}", error)
@@ -143,8 +147,13 @@ class ReplicaJoin:
     def _place(self, query: str, series: InstantSeries) -> IgnoredCause | None:
         """Hand the series to its pod, or say why not."""
         labels = series.metric
-        namespace, pod_name, model_name = labels.namespace, labels.pod or labels.pod_name, labels.model_name
+        namespace, pod_name, model_name = labels.namespace, labels.pod, labels.model_name
         if not namespace or not pod_name or model_name is None:
+            model = ModelKey(namespace or "", model_name or "")
+            if not pod_name and model in self._models:
+                self._nameless.add(model)
+            elif (unnamed := self._pods.get((namespace or "", pod_name or ""))) is not None:
+                unnamed.hint = unnamed.hint or "its series have no label model_name"
             return IgnoredCause.MALFORMED
         pod = self._pods.get((namespace, pod_name))
         if pod is None:
@@ -154,7 +163,8 @@ class ReplicaJoin:
             shown = "".join(character if character.isprintable() else "?" for character in cut)
             shown += "..." if len(model_name) > _SHOWN_MODEL_CHARACTERS else ""
             # The smallest of several: the hint must not depend on the order of an answer.
-            pod.other_model = shown if pod.other_model is None else min(pod.other_model, shown)
+            hint = f'its pods report model_name "{shown}"'
+            pod.hint = hint if pod.hint is None else min(pod.hint, hint)
             return IgnoredCause.OTHER_MODEL
         pod.series.setdefault((query, labels.signal or ""), []).append(series)
         return None
@@ -181,6 +191,8 @@ class ReplicaJoin:
 
     def _replica(self, pod: _GatheredPod, classifier: samples.Classifier, intervals: ScrapeIntervals) -> ReplicaMetrics:
         meta = pod.pod.metadata
+        if pod.hint is None and pod.model in self._nameless:
+            pod.hint = "series of its model have no label pod"
         counted = pod.engines.get(queries.ENGINE_COUNTERS)
         time = pod.texts(queries.KV_CACHE_USAGE, queries.SampleSignal.TIMESTAMP)
         queue_time = pod.texts(queries.QUEUE_LENGTH, queries.SampleSignal.TIMESTAMP)
@@ -209,6 +221,7 @@ class ReplicaJoin:
             ready_since=pod.pod.ready_since,
             counters=counters,
             counters_detail=detail,
+            dormant=(queries.KV_CACHE_USAGE, queries.SampleSignal.DORMANT) in pod.series,
             created=created,
             scrape_seconds=between,
         )
@@ -254,6 +267,6 @@ class ReplicaJoin:
 def _sample(kind: samples.SignalRange, query: str, pod: _GatheredPod, scrape: samples.ScrapeTime) -> Sample:
     texts = pod.texts(query, queries.SampleSignal.VALUE)
     sample = scrape.sample(kind, texts)
-    if sample.state is SampleState.MISSING and not texts and pod.other_model is not None:
-        return Sample(SampleState.MISSING, detail=f'its pods report model_name "{pod.other_model}"')
+    if sample.state is SampleState.MISSING and not texts and pod.hint is not None:
+        return Sample(SampleState.MISSING, detail=pod.hint)
     return sample

@@ -17,12 +17,12 @@ of their scrape. WVA needs all counters of a pod to compute arrivals, so a pod h
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from wva.collect.queries import CounterSignal, EngineSignal
+from wva.collect.queries import SERIES_OF, CounterSignal, EngineSignal
 from wva.model.metrics import MISSING, EngineCounters, EngineSignals, Freshness, Sample, SampleState
 from wva.numbers import FINITE, Real, Whole, shown
 from wva.prometheus.answers import InstantSeries
@@ -137,6 +137,8 @@ _NEVER_COUNTED: Final = frozenset({CounterSignal.ABORTED, CounterSignal.CACHED_T
 prefix cache, and that of refused requests, which vLLM has since it can refuse any."""
 _COUNT: Final = Whole(1, 999_999_999)
 """The number of blocks, and of tokens in a block."""
+_TOKENS: Final = Whole(1, 999_999_999_999)
+"""The tokens in a KV cache."""
 _MAX_ENGINES: Final = 1_000
 """No pod has more engines."""
 
@@ -161,13 +163,13 @@ def engine_counters(series: PodSeries, scrape: ScrapeTime, gauges: EngineSignals
     """
     at = gauges.running.timestamp
     if gauges.running.value is None or at is None:
-        return None, gauges.running.detail or "no counters"
+        return None, gauges.running.detail or _missing({CounterSignal.RUNNING, *_COUNTERS} - series.keys())
     values: dict[str, float] = {}
     for signal in _COUNTERS:
         found = series.get(signal)
         if found is None:
             if signal not in _NEVER_COUNTED:
-                return None, f"no counter {signal}"
+                return None, _missing(set(_COUNTERS) - series.keys())
             values[signal] = 0.0
             continue
         value = found[0].value if len(found) == 1 else None
@@ -179,14 +181,22 @@ def engine_counters(series: PodSeries, scrape: ScrapeTime, gauges: EngineSignals
     return EngineCounters(at=at, **values), ""
 
 
+def _missing(signals: Collection[str]) -> str:
+    """Return in words which series a page lacks; histograms that the engine or a scrape drops have none."""
+    names = [name for signal, name in SERIES_OF.items() if signal in signals]
+    return f"no series {', '.join(names)}"
+
+
 def _cache_tokens(sizes: list[InstantSeries], scrape: ScrapeTime) -> Sample:
     """Return the KV cache of all engines in tokens; each must have one size, made of whole blocks."""
     if len(sizes) > _MAX_ENGINES:
         return Sample(SampleState.INVALID, detail=f"more than {_MAX_ENGINES} sizes of the KV cache")
     engines: dict[str, int] = {}
     for found in sizes:
+        # The first one is that of vLLM 0.32; the blocks of a hybrid model are not all of one size.
+        told = found.metric.kv_cache_size_tokens or ""
         blocks, block = found.metric.num_gpu_blocks or "", found.metric.block_size or ""
-        tokens = _tokens(blocks, block)
+        tokens = _TOKENS.find(told) or _tokens(blocks, block)
         if tokens is None:
             words = f"num_gpu_blocks {shown(blocks)} and block_size {shown(block)} are not counts"
             return Sample(SampleState.INVALID, detail=words)

@@ -10,8 +10,20 @@ from wva.decide.measure.need import REPLICAS, Need
 from wva.decide.progress import Progress
 from wva.decide.settle import Course, Rule, Terms, Verdict, blocked, bounded, lowest
 from wva.decide.trust import ModelReadings, VariantReadings
-from wva.model.decision import HOLD_REASONS, NO_LIMIT, Decision, Limit, Reason, Source, Step
+from wva.model.decision import (
+    ENGINES_READABLE,
+    HOLD_REASONS,
+    NO_LIMIT,
+    Decision,
+    Limit,
+    MetricsVerdict,
+    Reason,
+    Source,
+    Step,
+)
+from wva.model.trouble import TroubleReason
 
+_SHOWN_PODS: Final = 3
 _CHEAPEST: Final = "the cheapest numbers have {} of"  # the dearest variant need not be among those that shrink
 
 
@@ -70,9 +82,23 @@ def explain(
                 each.coverage,
                 tuple(steps),
                 each.spare_kv or 0.0,
+                engines=_engines(need, each),
             )
         )
     return decisions
+
+
+def _engines(need: Need, each: VariantReadings) -> MetricsVerdict:
+    """Return what is wrong with the engines of a variant: series that its analyzer lacks, or pods that sleep."""
+    missing = f"the percentage analyzer decides instead: {need.unusable}" if need.unusable else ""
+    names, count = [pod.pod for pod in each.dormant[:_SHOWN_PODS]], len(each.dormant)
+    more = f" and {count - _SHOWN_PODS} more" if count > _SHOWN_PODS else ""
+    pods = f"{count} Ready {'pod sleeps and counts' if count == 1 else 'pods sleep and count'} as no replica"
+    dormant = f"{pods}: {', '.join(names)}{more}" if count else ""
+    if not missing and not dormant:
+        return ENGINES_READABLE
+    reason = TroubleReason.ENGINE_SERIES_UNUSABLE if missing else TroubleReason.ENGINES_DORMANT
+    return MetricsVerdict(available=False, reason=reason.value, message=_joined(missing, dormant))
 
 
 def _shared(model: ModelReadings, need: Need, found: Terms, verdicts: Sequence[Verdict]) -> str:

@@ -46,6 +46,7 @@ class Progress(Struct, frozen=True, gc=False):
     ready: int  # Ready pods
     silent: int  # Ready pods of an unfinished change that report nothing yet
     serving: int  # the other Ready pods
+    dormant: int  # Ready pods whose engines sleep; they are in no other number of Ready pods
     waiting: int  # replicas that are asked for or exist, but are not Ready; surplus Ready pods do not count
     # Replicas that count as supply although they do not serve yet: none past the deadline, and none whose pod finds no
     # node. Only the age of the oldest pod is known, so at most one counts as late.
@@ -66,12 +67,22 @@ class Progress(Struct, frozen=True, gc=False):
 
 
 def progress_of(
-    variant: Variant, *, replicas: Sequence[ReplicaMetrics], entry: VariantMemory | None, moment: Moment
+    variant: Variant,
+    *,
+    replicas: Sequence[ReplicaMetrics],
+    entry: VariantMemory | None,
+    moment: Moment,
+    dormant: int = 0,
 ) -> Progress:
-    """Return where a variant stands, from its Ready pods and its memory (None: it has none)."""
+    """Return where a variant stands, from its Ready pods and its memory (None: it has none).
+
+    ``replicas`` are the Ready pods that are awake; beside them so many are ``dormant``. These are neither supply nor
+    under way: nobody knows when they wake. So whatever a variant needs, it needs beside them.
+    """
     now, deadline = moment.now, moment.deadline_seconds
     previous = previous_of(variant, entry)
     current, ready = variant.current_replicas, len(replicas)
+    there = ready + dormant
     floor = 1 if variant.active else 0
     base = variant.bounds.clamp(max(floor, current) if previous is None else previous)
     # The start of the running clock, None if none runs. One in the future counts as now, or the clock would never end.
@@ -91,15 +102,15 @@ def progress_of(
             if replica.ready_since is None or now - replica.ready_since < _NEW_SECONDS:
                 missing = SampleState.MISSING
                 silent += replica.kv_usage.state is missing and replica.queue_length.state is missing
-    unsettled = base != current or current > ready or silent > 0
+    unsettled = base != current or current > there or silent > 0
     since = (now if started is None else started) if unsettled else None
     age = 0.0 if since is None else now - since
     overdue = since is not None and age >= deadline
     level = max(base, current)
-    waiting = level - min(ready, current)
+    waiting = level - min(there, current)
     # The clock starts again with every new number. The age of a pod does not.
     oldest = now if variant.oldest_unready_since is None else variant.oldest_unready_since
-    late = current > ready and now - oldest >= deadline
+    late = current > there and now - oldest >= deadline
     return Progress(
         variant,
         previous,
@@ -110,11 +121,12 @@ def progress_of(
         ready,
         silent,
         ready - silent,
+        dormant,
         waiting,
         0 if overdue else max(0, waiting - max(int(late), variant.unschedulable_pods)) + silent,
         max(0, current - base),
         level,
-        ready == current or (overdue and ready < current),
+        there == current or (overdue and there < current),
         overdue,
         late,
         ready if entry is None or entry.settling_since is None else max(entry.ready_replicas, ready),
@@ -129,7 +141,7 @@ def clocked(decision: Decision, progress: Progress, *, now: float) -> tuple[Deci
     If the number goes back to the replicas that exist, the clock goes on: their pods have been missing all the time.
     """
     current, since = progress.current, progress.since
-    if decision.desired == current and current <= progress.ready and not progress.silent:
+    if decision.desired == current and current <= progress.ready + progress.dormant and not progress.silent:
         since = None
     elif decision.desired not in {progress.base, current} or since is None:
         since = now

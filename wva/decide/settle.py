@@ -196,11 +196,11 @@ def terms(model: ModelReadings, need: Need, prices: Mapping[VariantKey, float]) 
 
 def _left(variants: Sequence[VariantReadings], need: Need, least: float) -> dict[str, float]:
     """Return the variants that can shrink by a step and leave at least ``least``: names, and the capacity left."""
-    counts = {each.key: each.progress.base for each in variants}
+    counts = {each.key: max(0, each.progress.base - each.progress.dormant) for each in variants}
     left = {}
     for each in variants:
         if _may_shrink(each.progress):
-            carried = need.carried(counts | {each.key: counts[each.key] - each.progress.step})
+            carried = need.carried(counts | {each.key: max(0, counts[each.key] - each.progress.step)})
             if carried >= least * (1 - _ROUNDING):
                 left[each.key.name] = carried
     return left

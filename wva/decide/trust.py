@@ -47,12 +47,13 @@ class VariantReadings(Struct, frozen=True, gc=False):
 
     key: VariantKey
     progress: Progress
-    replicas: tuple[ReplicaMetrics, ...]  # its Ready pods, sorted by name
+    replicas: tuple[ReplicaMetrics, ...]  # its Ready pods that are awake, sorted by name
     coverage: Coverage = Coverage(0, 0)  # how many of them report KV usage and queue length freshly
     verdict: MetricsVerdict = _NOTHING_READ  # whether there are metrics to decide on, in words
     kv: Sequence[float | None] = ()  # the KV usage of each pod, None if it is not fresh
     queue: Sequence[float | None] = ()  # the queue length of each pod, None if it is not fresh
     thresholds: SaturationPolicy = SaturationPolicy()  # those of the model
+    dormant: tuple[ReplicaMetrics, ...] = ()  # its Ready pods whose engines sleep, sorted by name
 
     @property
     def spare_kv(self) -> float | None:
@@ -121,15 +122,18 @@ def believe(
         asleep: list[VariantReadings] = []
         ready, complete = 0, True
         for variant in models[key]:
-            replicas = tuple(sorted(pods.get(variant.key, ()), key=attrgetter("pod")))
+            ready_pods = sorted(pods.get(variant.key, ()), key=attrgetter("pod"))
+            replicas = tuple([pod for pod in ready_pods if not pod.dormant])
+            dormant = tuple([pod for pod in ready_pods if pod.dormant])
             kv = [sample.value if (sample := pod.kv_usage).state is fresh else None for pod in replicas]
             length = [sample.value if (sample := pod.queue_length).state is fresh else None for pod in replicas]
-            progress = progress_of(variant, replicas=replicas, entry=entries.get(variant.key), moment=moment)
+            entry = entries.get(variant.key)
+            progress = progress_of(variant, replicas=replicas, entry=entry, moment=moment, dormant=len(dormant))
             if failure is None and replicas and None not in kv and None not in length and not _seldom(replicas):
                 covered, words = _all_report(len(replicas))
             else:
                 covered, words = reported(replicas, failure)
-            each = VariantReadings(variant.key, progress, replicas, covered, words, kv, length, thresholds)
+            each = VariantReadings(variant.key, progress, replicas, covered, words, kv, length, thresholds, dormant)
             if variant.active or variant.bounds.minimum == 0:
                 taking_part.append(each)
                 ready += progress.ready

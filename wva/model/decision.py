@@ -130,12 +130,16 @@ class MetricsVerdict(Struct, frozen=True, gc=False):
     message: str
 
 
+ENGINES_READABLE: Final = MetricsVerdict(True, "EnginesRead", "nothing is known to be wrong with its engines")
+
+
 class Decision(Struct, frozen=True, gc=False):
     """The number of replicas a variant should have.
 
     ``desired`` is published, ``current`` exists, ``previous`` was published before (None: nothing was).
     ``spare_capacity`` is the mean spare KV share of the variant. ``settling_since`` is since when current and desired
-    differ or replicas are pending, in seconds since the epoch; None when settled.
+    differ or replicas are pending, in seconds since the epoch; None when settled. ``engines`` says whether its engines
+    are awake and tell what its analyzer asks for.
     """
 
     key: VariantKey
@@ -153,6 +157,7 @@ class Decision(Struct, frozen=True, gc=False):
     steps: tuple[Step, ...] = ()
     spare_capacity: float = 0.0
     settling_since: float | None = None
+    engines: MetricsVerdict = ENGINES_READABLE
 
     @property
     def action(self) -> Action:

@@ -135,6 +135,7 @@ class ReplicaMetrics(Struct, frozen=True, gc=False):
     are None when no analyzer of its model asks for them, and when they cannot be believed: ``counters_detail`` says
     why. With them come ``created``, when the pod was created, and of ``engine`` at least the KV cache and what runs and
     waits, of the same scrape. ``scrape_seconds`` is the time between two scrapes of the pod, as far as it was seen.
+    ``dormant``: all its engines sleep (vllm:engine_sleep_state), so it serves nothing.
     """
 
     pod: str
@@ -147,6 +148,7 @@ class ReplicaMetrics(Struct, frozen=True, gc=False):
     created: float | None = None
     counters_detail: str = ""
     scrape_seconds: float | None = None
+    dormant: bool = False
 
     @property
     def tokens_in_use(self) -> Sample:

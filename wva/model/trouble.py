@@ -29,6 +29,8 @@ class TroubleReason(StrEnum):
     INVENTORY_UNKNOWN = "InventoryUnknown"
     START_REFUSED = "ScaleFromZeroRefused"
     START_FAILED = "ScaleFromZeroFailed"
+    ENGINE_SERIES_UNUSABLE = "EngineSeriesUnusable"
+    ENGINES_DORMANT = "EnginesDormant"
     ACTUATION_SCALER = "ScalerPresent"
     ACTUATION_OWNED = "ReplicasOwned"
     ACTUATION_FORBIDDEN = "ActuationForbidden"

@@ -70,11 +70,11 @@ class Labels(msgspec.Struct, frozen=True, gc=False):
     namespace: str | None = None
     job: str | None = None
     pod: str | None = None
-    pod_name: str | None = None
     model_name: str | None = None
     target_model_name: str | None = None
     engine: str | None = None
     signal: str | None = None
+    kv_cache_size_tokens: str | None = None
     num_gpu_blocks: str | None = None
     block_size: str | None = None
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from wva import log
 from wva.api.meta import Condition
 from wva.api.variantautoscaling import CLAIM_REASON, ConditionType, TargetReason, VariantAutoscaling
-from wva.model.decision import Decision, MetricsVerdict
+from wva.model.decision import ENGINES_READABLE, Decision, MetricsVerdict
 from wva.model.trouble import UNTROUBLED, Trouble
 from wva.publish.obstacles import limitation
 from wva.publish.shadow import would_have
@@ -26,6 +26,7 @@ _TARGET_CHARACTERS: Final = 40
 """Room for the words about the target after a reason that had to be cut."""
 
 _ACCEPTED: Final = Trouble("ConfigurationAccepted", "all configuration for this variant is in force")
+_ENGINES: Final = Trouble(ENGINES_READABLE.reason, ENGINES_READABLE.message)
 _READ: Final = Trouble("GatewayRead", "nothing is known to be wrong with the gateways in front of this variant")
 _WRITTEN: Final = Trouble("NumberWritten", "nothing keeps the number from being written to the target")
 _CONSISTENT: Final = Trouble("InventoryRead", "the nodes agree with what this variant says of its accelerator")
@@ -122,8 +123,11 @@ def conditions_of(
 
     # The status gets these conditions when a problem appears, and keeps them after it is solved.
     invalid = Trouble("InvalidConfiguration", configuration.message) if configuration.message else UNTROUBLED
+    told = ENGINES_READABLE if decision is None else decision.engines
+    engines = UNTROUBLED if told.available else Trouble(told.reason, told.message)
     for type_, trouble, after in (
         (ConditionType.CONFIGURATION_VALID, invalid, _ACCEPTED),
+        (ConditionType.ENGINES_READABLE, engines, _ENGINES),
         (ConditionType.GATEWAY_READABLE, configuration.gateway, _READ),
         (ConditionType.INVENTORY_CONSISTENT, configuration.inventory, _CONSISTENT),
         (ConditionType.ACTUATED, configuration.actuation, _WRITTEN),

@@ -98,6 +98,16 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
         },
     ),
     (
+        ConditionType.ENGINES_READABLE,
+        "",
+        {
+            TroubleReason.ENGINE_SERIES_UNUSABLE: "Series that the default analyzer needs are missing or unusable, so "
+            "the percentage analyzer decides. The message names them.",
+            TroubleReason.ENGINES_DORMANT: "Engines sleep (`vllm:engine_sleep_state`), so their pods count as "
+            "no replicas.",
+        },
+    ),
+    (
         ConditionType.GATEWAY_READABLE,
         "",
         {

@@ -31,6 +31,7 @@ _TOLD_AT_ONCE: Final = frozenset(
     {
         ConditionType.CLAIMED,
         ConditionType.CONFIGURATION_VALID,
+        ConditionType.ENGINES_READABLE,
         ConditionType.GATEWAY_READABLE,
         ConditionType.INVENTORY_CONSISTENT,
     }

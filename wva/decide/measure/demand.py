@@ -122,7 +122,12 @@ def measure(
         found, memory = percentage.measure([models[place] for place in unknown], memory, policy, now, seen)
         for (place, why), instead in zip(unknown.items(), found, strict=True):
             words = f"{instead.summary}; demand is not known: {why}".removeprefix("; ")
-            needs[place] = replace(instead, summary=words, objection=instead.objection or needs[place].objection)
+            needs[place] = replace(
+                instead,
+                summary=words,
+                objection=instead.objection or needs[place].objection,
+                unusable=needs[place].unusable,
+            )
     return needs, memory
 
 
@@ -155,7 +160,8 @@ def need_of(model: ModelReadings, seen: ModelObservation) -> tuple[Need, DemandM
     kinds = {variant.key: engine for variant, engine in zip(variants, engines, strict=True) if engine is not None}
     if not min(after.prompt.many, after.answer.many, after.held.many) or not kinds:
         why = Absence(Reason.METRICS_MISSING, "nothing is known yet of what its replicas carry")
-        return replace(need, hold=why, objection=""), after
+        unusable = "" if any(found.kv_tokens for found in seen.changes) else _cache_unknown(model)
+        return replace(need, hold=why, objection="", unusable=unusable), after
     # Until loads are measured, WVA assumes that they are in proportion to the sequences that fit into a replica.
     loads = {entry.key: entry.load for entry in after.variants}
     usual = [loads[key] / engine.most for key, engine in kinds.items() if loads[key]]
@@ -195,7 +201,7 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
     known = {entry.key: entry for entry in memory.variants}
     entries = [known.get(each.key) or VariantDemand(each.key) for each in model.variants]
     before = [{pod.name: pod for pod in entry.pods} for entry in entries]
-    replicas = [each.replicas for each in model.variants]
+    replicas = [(*each.replicas, *each.dormant) for each in model.variants]
     parts = spread(list(zip(replicas, before, strict=True)), last, now)
     changes = [
         change(own, pods, expected, kv_tokens(own), last, now)
@@ -205,7 +211,8 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
     if pods and not any(found.told for found in changes):
         causes = [f" ({pod.pod}: {pod.counters_detail})" for pod in pods if pod.counters_detail]
         why = f"no Ready pod tells anything{min(causes, default='')}"
-        return ModelObservation(_nothing(model.key, why), memory, memory)
+        nothing = replace(_nothing(model.key, why), unusable=min(causes, default="").strip(" ()"))
+        return ModelObservation(nothing, memory, memory)
     prompt, answer, held = memory.prompt, memory.answer, memory.held
     arrived = refused = backlog = 0.0
     complete, moved = True, False
@@ -276,6 +283,12 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         summary=f"{demand:.3g} requests/s of {prompt.usual:.0f} + {answer.usual:.0f} tokens",
     )
     return ModelObservation(need, memory, after, changes)
+
+
+def _cache_unknown(model: ModelReadings) -> str:
+    """Return in words why the size of the KV cache of no replica is known."""
+    sizes = [(pod.pod, pod.engine.kv_capacity_tokens) for each in model.variants for pod in each.replicas if pod.engine]
+    return next((f"{pod}: {size.detail or 'no series vllm:cache_config_info'}" for pod, size in sizes), "")
 
 
 def _nothing(key: ModelKey, why: str, objection: str = "") -> Need:

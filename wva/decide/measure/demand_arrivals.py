@@ -246,7 +246,7 @@ def change(
             first = first or old is None or old.untold
             new, came = found.add(new, old, since, last, now)
             told.append(new if part is None else found.shown(new, came, part, own, elapsed))
-        if since is None or now - since > _SETTLED_SECONDS:
+        if not replica.dormant and (since is None or now - since > _SETTLED_SECONDS):
             found.loads.append(new.running + new.waiting)
     # A rate that is far from those of the pods that report may be false, above all if the counters went back.
     usual = sum([pod.rate for pod in told]) / len(told) if told else LARGEST

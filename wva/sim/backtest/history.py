@@ -23,6 +23,7 @@ _VALUE: Final = Real(0.0, 1e15)
 _REPLICAS: Final = Real(0.0, 10_000.0)
 _INTERVAL: Final = Real(1.0, 3600.0)
 _BLOCKS: Final = Real(1.0, 1e9)
+_TOKENS: Final = Real(1.0, 1e12)
 _HASHES: Final = 2
 """Parts at the end of a pod's name that a Deployment adds: the hash of the ReplicaSet, and that of the pod."""
 
@@ -165,8 +166,11 @@ class _Table:
         """Return the tokens that the KV cache of each pod holds."""
         found = {}
         for series in self._series(CACHE):
+            told = _TOKENS.find(series.metric.get("kv_cache_size_tokens", ""))
             blocks, size = (_BLOCKS.find(series.metric.get(name, "")) for name in ("num_gpu_blocks", "block_size"))
-            if blocks is not None and size is not None:
+            if told is not None:
+                found[series.metric.get("pod", "")] = told
+            elif blocks is not None and size is not None:
                 found[series.metric.get("pod", "")] = blocks * size
         return found
 

@@ -78,7 +78,10 @@ def queries(namespace: str, model_id: str, *, window_seconds: float) -> dict[str
         **{signal: rates(names) for signal, names in _RATES.items()},
         **{signal: f"sum by (le) (rate({name}{{{model}}}{window}))" for signal, name in _BUCKETS.items()},
         **{signal: of_variants(name) for signal, name in _OF_VARIANTS.items()},
-        CACHE: f"max by (pod, num_gpu_blocks, block_size) (vllm:cache_config_info{{namespace={space}}})",
+        CACHE: (
+            "max by (pod, kv_cache_size_tokens, num_gpu_blocks, block_size)"
+            f" (vllm:cache_config_info{{namespace={space}}})"
+        ),
         QUEUE: f"sum ({picker_gauge('flow_control_queue_size', f'{{{model}}}')})",
         INTERVAL: "max (wva_cycle_interval_seconds)",
     }
