@@ -1,10 +1,10 @@
 """Recorded collections of the original: the same pods map to the same variants with the same values.
 
 The recording answers one query per model and signal; an adapter turns those answers into answers to WVA's grouped
-queries by adding the labels ``namespace`` and ``model_name`` and a recent time. Recorded pods have no readiness: the
-adapter makes them Ready. The tests compare values as the original read them: a missing or invalid signal counts as 0,
-and a pod without any signal is no replica. A KV usage above 1, which the original accepted, must be invalid. The tests
-compare the signals of the engines in the same way.
+queries by adding the labels ``namespace`` and ``model_name`` and a recent time. It names every pod by the
+label ``pod``. Recorded pods have no readiness: the adapter makes them Ready. The tests compare values as the original
+read them: a missing or invalid signal counts as 0, and a pod without any signal is no replica. A KV usage above 1,
+which the original accepted, must be invalid. The tests compare the signals of the engines in the same way.
 """
 
 from __future__ import annotations
@@ -96,17 +96,29 @@ def _prometheus(case):
         if answer.get("error"):
             prometheus.fail(name, ErrorKind.SERVER, "recorded error")
         for series in answer["result"] or []:
-            labels = {"namespace": case["namespace"], "model_name": case["model"], "pod": "", **series["metric"]}
+            labels = {
+                "namespace": case["namespace"],
+                "model_name": case["model"],
+                "pod": "",
+                **_named(series["metric"]),
+            }
             prometheus.put(name, series["value"], **labels)
             prometheus.put(f"{name}_timestamp", str(NOW - 5), **labels)
     return prometheus
+
+
+def _named(metric):
+    """Return labels in which the pod is ``pod``: the original also read ``pod_name``, which no query returns."""
+    labels = dict(metric)
+    name = labels.pop("pod_name", "")
+    return labels | {"pod": labels.get("pod") or name}
 
 
 def _put_engines(prometheus, case, answer):
     signal = next(signal for metric, signal in ENGINES.items() if metric in answer["query"])
     named = {} if signal is EngineSignal.CACHE_CONFIG else {"model_name": case["model"]}
     for series in answer["result"] or []:
-        labels = {"namespace": case["namespace"], "signal": signal.value, **named, **series["metric"]}
+        labels = {"namespace": case["namespace"], "signal": signal.value, **named, **_named(series["metric"])}
         found = series_of(labels, series["value"])
         prometheus.series.setdefault("engine_signals", []).append(found)
 
