@@ -36,7 +36,7 @@ from pathlib import Path
 MODULES = Path(__file__).parent / "modules"
 _STRIP = "-s -w"
 _FETCH_TIMEOUT_SECONDS = 900
-_BUILD_TIMEOUT_SECONDS = 1800
+_BUILD_TIMEOUT_SECONDS = 3600
 _AT_ONCE = 2  # modules: while one waits for the registry or for its linker, the other one compiles
 _REFUSED_EXIT = 3
 # What go says of a module that the registry does not give: "PATH@VERSION: reading URL: 403 Forbidden", for example.

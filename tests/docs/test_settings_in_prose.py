@@ -15,8 +15,8 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 KEYS = {key for field in declarations(Settings).values() for key in field.keys}
 FLAGS = {f"--{flag}" for field in declarations(Settings).values() for flag in field.flags}
 PREFIXES = ("PROMETHEUS_", "WVA_", "LEADER_", "METRICS_", "WEBHOOK_", "GLOBAL_", "EPP_", "EXPERIMENTAL_", "LOG_")
-NOT_OURS = {"WVA_VECTORS"}
-"""Variables of the tests. Those of the end-to-end tests start with WVA_E2E."""
+NOT_OURS = {"WVA_VECTORS", "PROMETHEUS_DISABLE_CREATED_SERIES"}
+"""Variables of the tests, and one of vLLM. Those of the end-to-end tests start with WVA_E2E."""
 INSTALL_SCRIPT = set(
     re.findall(
         r"^([A-Z][A-Z0-9_]+) ", (ROOT / "deploy" / "lib" / "settings.sh").read_text(encoding="utf-8"), re.MULTILINE

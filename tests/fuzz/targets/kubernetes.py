@@ -125,7 +125,7 @@ def _target(target):
     _variant(VariantAutoscaling(), kept)
     assert 1 <= target.pods_per_replica <= MAX_REPLICAS
     assert len(target.pod_labels) >= len(target.template.metadata.labels)
-    for number in (target.spec_replicas, target.current_replicas, target.ready_replicas):
+    for number in (target.spec_replicas, target.current_replicas, target.ready_replicas(())):
         assert 0 <= number <= MAX_REPLICAS
 
 
