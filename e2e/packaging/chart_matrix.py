@@ -248,6 +248,7 @@ CASES = {
     ),
     "token-for-an-audience": Case(values=_keys(wva__prometheus__token__audience="prometheus")),
     "no-token": Case(values=_keys(wva__prometheus__token__source="none", wva__epp__tokenSource="none")),
+    "pickers-over-https": Case(values=_keys(wva__epp__caConfigMap="picker-ca")),
     "picker-token-in-a-secret": Case(values=_keys(wva__epp__tokenSource="secret", wva__epp__secretName="epp")),
     "plain-prometheus": Case(
         values=_keys(

@@ -129,6 +129,8 @@ CONTEXT: dict[str, chart.Body] = {
     "wva.prometheus.token.secretName": nested("wva.prometheus.token", {"source": "secret", "secretName": "a"}),
     "wva.prometheus.token.secretKey": nested("wva.prometheus.token", {"source": "secret", "secretName": "a"}),
     "wva.epp.secretName": nested("wva.epp", {"tokenSource": "secret", "secretName": "a"}),
+    "wva.prometheus.headers.secretKey": nested("wva.prometheus.headers", {"secretName": "a"}),
+    "wva.prometheus.parameters.secretKey": nested("wva.prometheus.parameters", {"secretName": "a"}),
     "wva.epp.secretKey": nested("wva.epp", {"tokenSource": "secret", "secretName": "a"}),
     "wva.metrics.namespace": nested("actuator", "keda"),
     "wva.console.port": nested("wva.console.enabled", True),
