@@ -44,11 +44,11 @@ class PoolStores:
         found = (pool for pool in self._of(namespace) if selects(pool.match_labels, labels))
         return sorted({Pool(namespace, pool.metadata.name, pool.picker) for pool in found})
 
-    def in_front(self, pool: Pool, labels: Mapping[str, str]) -> bool:
-        """Tell whether a pool selects a pod of its namespace with these labels."""
+    def selectors(self, pool: Pool) -> list[Mapping[str, str]]:
+        """Return the labels that a pool selects pods by, one or none for each API group."""
         key = Key(pool.namespace, pool.name)
         both: tuple[InferencePool | InferencePoolAlpha | None, ...] = (self.pools.get(key), self.pools_alpha.get(key))
-        return any(one is not None and not one.metadata.deleting and selects(one.match_labels, labels) for one in both)
+        return [one.match_labels for one in both if one is not None and not one.metadata.deleting]
 
     def without_selector(self, namespace: str) -> list[str]:
         """Return ``namespace/name`` of the pools of a namespace that select nothing, sorted."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,7 +28,7 @@ from wva.api.core import InferencePool, InferencePoolAlpha
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ConditionType, VariantAutoscaling
 from wva.clock import Clock
-from wva.collect.pools import Pool, PoolStores
+from wva.collect.pools import Pool, PoolStores, selects
 from wva.collect.resolution import RIVALS_LOOKED_AT, TARGET_INDEX, CollectStores
 from wva.collect.troubles import Troubles
 from wva.collect.variants import Claims, Faults, accepted_in_slices
@@ -98,6 +98,7 @@ class AtRest:
         self._stores = stores
         self._pools = pools
         self._claims = claims
+        self._kept: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
         self._activations = activations
         self._throttle = log.Throttle()
         self.changed = asyncio.Event()
@@ -154,14 +155,23 @@ class AtRest:
 
     def models_behind(self, pool: Pool) -> frozenset[str]:
         """Return the ids of the models with a variant behind a pool, at rest or not, of any controller."""
-        found = set()
-        for va in self._stores.variant_autoscalings.list(pool.namespace):
-            target = self._stores.targets.named(va)
-            if target is not None and self._pools.in_front(pool, target.pod_labels):
-                found.add(va.spec.model_id)
-        return frozenset(found)
+        wanted = self._pools.selectors(pool)
+        labelled = self._labelled(pool.namespace) if wanted else ()
+        return frozenset([model for model, labels in labelled if any(selects(each, labels) for each in wanted)])
+
+    def _labelled(self, namespace: str) -> Sequence[tuple[str, Mapping[str, str]]]:
+        """Return the model of each variant of a namespace with the labels of its pods.
+
+        All pools of a namespace ask for them. They are kept until a variant or a target changes.
+        """
+        if namespace not in self._kept:
+            vas = self._stores.variant_autoscalings.list(namespace)
+            pairs = [(va.spec.model_id, self._stores.targets.named(va)) for va in vas]
+            self._kept[namespace] = [(model, target.pod_labels) for model, target in pairs if target is not None]
+        return self._kept[namespace]
 
     def _on_va(self, old: VariantAutoscaling | None, new: VariantAutoscaling | None) -> None:
+        self._kept.clear()
         if old is not None and new is not None and _essence(old) == _essence(new):
             return
         vas = self._stores.variant_autoscalings
@@ -172,6 +182,7 @@ class AtRest:
                 self._mark(_model_of(va) for va in (entry, *rivals) if va is not None)
 
     def _on_target(self, old: ScaleTarget | None, new: ScaleTarget | None) -> None:
+        self._kept.clear()
         changed = new or old
         if changed is None or (old is not None and new is not None and _rest_of(old) == _rest_of(new)):
             return
