@@ -97,6 +97,7 @@ async def test_text_of_a_tenant_stays_text_everywhere(stage, prometheus, output,
         for found in selectors(promql_parser.parse(query)):
             assert found.pop("namespace") == "ns"
             assert found.pop("finished_reason", "abort") == "abort"  # WVA's own query contains this matcher
+            assert found.pop("sleep_state", "awake") == "awake"  # and this one
             assert set(found.values()) <= {"", model}
     _assert_page(page, attack)
     _assert_lines(output())

@@ -131,21 +131,25 @@ def test_every_query_parses_and_is_restricted_to_its_namespaces(namespaces):
     for make in ESSENTIAL_QUERIES.values():
         query = make(namespaces)
         found = _matchers(promql_parser.parse(query.text))
-        assert [(name, value.split("|")) for name, _, value in found] == [("namespace", namespaces)] * 2
-        assert query.text.count("max by (namespace, model_name, pod) (") == 2
+        parts = query.text.count("max by (namespace, model_name, pod) (")
+        assert parts == (3 if query.name == "kv_cache_usage" else 2)  # it also asks which engines are awake
+        asked = [(name, value.split("|")) for name, _, value in found if name != "sleep_state"]
+        assert asked == [("namespace", namespaces)] * parts
 
 
 def test_the_essential_texts():
     """A stub of Prometheus or a dashboard may depend on the exact texts."""
     kv, queue = "vllm:kv_cache_usage_perc", "vllm:num_requests_waiting"
     group, where = "max by (namespace, model_name, pod)", '{namespace=~"a|b-1"}'
+    awake = f'vllm:engine_sleep_state{where[:-1]},sleep_state="awake"}}'
+    dormant = f'label_replace({group} ({awake}) == 0, "signal", "dormant", "", "")'
     assert tuple(make(["a", "b-1"]) for make in ESSENTIAL_QUERIES.values()) == tuple(
         Query(
             name,
             f'label_replace({group} (max_over_time({metric}{where}[1m])), "signal", "value", "", "") or '
-            f'label_replace({group} (timestamp({metric}{where})), "signal", "timestamp", "", "")',
+            f'label_replace({group} (timestamp({metric}{where})), "signal", "timestamp", "", "")' + more,
         )
-        for name, metric in {"kv_cache_usage": kv, "queue_length": queue}.items()
+        for name, metric, more in (("kv_cache_usage", kv, f" or {dormant}"), ("queue_length", queue, ""))
     )
 
 
