@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,7 +28,7 @@ class PlannedAnswer:
         return "length" if self.cut else "stop"
 
 
-class AnswerBodies:
+class AnswerBodies(ABC):
     """The bodies for one request; subclasses are the APIs."""
 
     def __init__(
@@ -41,21 +42,21 @@ class AnswerBodies:
         self._identity = identity
         self._created = created
 
+    @abstractmethod
     def whole(self) -> bytes:
         """Return the answer in one piece."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self) -> bytes:
         """Return the events before the first token."""
-        raise NotImplementedError
 
+    @abstractmethod
     def token(self, index: int, count: int) -> bytes:
         """Return the event of a token: the one with number ``count``, from 1, of the answer ``index``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self) -> bytes:
         """Return the events after the last token."""
-        raise NotImplementedError
 
     def _reason(self, index: int, count: int) -> str | None:
         answer = self._answers[index]
