@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from wva.api.core import InferencePool, InferencePoolAlpha
+from wva.api.meta import Key
 from wva.collect.pools import Pool, PoolStores
 from wva.kube.cache import Store
 
@@ -72,3 +73,25 @@ def test_a_pool_without_a_picker_is_found_as_one(stores, put):
     """WVA keeps such a pool, so that it can say that the pool names no picker."""
     put(stores, labels={"app": "vllm"}, picker="")
     assert stores.pools_of("ns", {"app": "vllm"}) == [Pool("ns", "pool", "")]
+
+
+def test_what_is_asked_often_is_as_new_as_the_caches(stores):
+    """Pools that come, change and go are seen at once, also where nothing selected before."""
+    assert stores.pools_of("ns", {"app": "vllm"}) == []
+    current(stores, labels={"app": "vllm"})
+    assert stores.pools_of("ns", {"app": "vllm"}) == [Pool("ns", "pool", "epp")]
+    current(stores, labels={"app": "other"}, picker="b")
+    assert stores.pools_of("ns", {"app": "vllm"}) == []
+    assert stores.pools_of("ns", {"app": "other"}) == [Pool("ns", "pool", "b")]
+    stores.pools.delete(Key("ns", "pool"))
+    assert stores.pools_of("ns", {"app": "other"}) == []
+
+
+def test_whoever_hears_of_a_change_finds_it(stores):
+    """A subscriber that asks inside its handler gets the pools after the change."""
+    found = []
+    assert stores.pools_of("ns", {"app": "vllm"}) == []
+    stores.pools.subscribe(lambda _old, _new: found.append(stores.pools_of("ns", {"app": "vllm"})))
+    current(stores, labels={"app": "vllm"})
+    current(stores, labels={"app": "vllm"}, picker="b")
+    assert found == [[Pool("ns", "pool", "epp")], [Pool("ns", "pool", "b")]]

@@ -6,11 +6,11 @@ are compared. A pool without a selector selects no workload here; otherwise it w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wva.api.core import InferencePool, InferencePoolAlpha
-from wva.api.meta import Key
+from wva.api.meta import Key, KubeObject
 from wva.kube.cache import Store
 
 
@@ -32,17 +32,26 @@ class Pool:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
 class PoolStores:
-    """The caches of both groups; one that the cluster does not serve is empty."""
+    """The caches of both groups; one that the cluster does not serve is empty.
 
-    pools: Store[InferencePool]
-    pools_alpha: Store[InferencePoolAlpha]
+    Every status and every look at a model at zero asks for the pools in front of a workload, and a namespace may have
+    hundreds. So the pools of a namespace are kept in order, with what they select, until one of them changes.
+    """
+
+    def __init__(self, pools: Store[InferencePool], pools_alpha: Store[InferencePoolAlpha]) -> None:
+        """Follow the caches."""
+        self.pools = pools
+        self.pools_alpha = pools_alpha
+        self._kept: dict[str, list[tuple[Pool, frozenset[tuple[str, str]]]]] = {}
+        # Whoever subscribes later, and asks in its handler, finds the change.
+        pools.subscribe(self._on_change)
+        pools_alpha.subscribe(self._on_change)
 
     def pools_of(self, namespace: str, labels: Mapping[str, str]) -> list[Pool]:
         """Return the pools of a namespace that select a pod with these labels, sorted, without repetition."""
-        found = (pool for pool in self._of(namespace) if selects(pool.match_labels, labels))
-        return sorted({Pool(namespace, pool.metadata.name, pool.picker) for pool in found})
+        has = labels.items()
+        return list(dict.fromkeys([pool for pool, wanted in self._of(namespace) if wanted and wanted <= has]))
 
     def selectors(self, pool: Pool) -> list[Mapping[str, str]]:
         """Return the labels that a pool selects pods by, one or none for each API group."""
@@ -52,14 +61,31 @@ class PoolStores:
 
     def without_selector(self, namespace: str) -> list[str]:
         """Return ``namespace/name`` of the pools of a namespace that select nothing, sorted."""
-        return sorted({str(pool.metadata.key) for pool in self._of(namespace) if not pool.match_labels})
+        return list(dict.fromkeys([str(pool) for pool, wanted in self._of(namespace) if not wanted]))
 
-    def _of(self, namespace: str) -> Iterator[InferencePool | InferencePoolAlpha]:
+    def _of(self, namespace: str) -> list[tuple[Pool, frozenset[tuple[str, str]]]]:
+        """Return the pools of a namespace, each with the labels that it selects by, sorted by the pool."""
+        kept = self._kept.get(namespace)
+        if kept is not None:
+            return kept
         both: list[InferencePool | InferencePoolAlpha] = [
             *self.pools.list(namespace),
             *self.pools_alpha.list(namespace),
         ]
-        return (pool for pool in both if not pool.metadata.deleting)
+        found = [
+            (Pool(namespace, pool.metadata.name, pool.picker), frozenset(pool.match_labels.items()))
+            for pool in both
+            if not pool.metadata.deleting
+        ]
+        found.sort(key=lambda each: each[0])
+        if found:
+            self._kept[namespace] = found
+        return found
+
+    def _on_change(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        for pool in (old, new):
+            if pool is not None:
+                self._kept.pop(pool.metadata.namespace, None)
 
 
 def selects(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:

@@ -347,7 +347,9 @@ class ScaleFromZero:
                 for pool in before.pools - resting.pools:
                     self._pools[pool].models.discard(model)
                 for pool in sorted(resting.pools - before.pools):
-                    self._pools.setdefault(pool, _PoolState()).models.add(model)
+                    if pool not in self._pools:
+                        self._pools[pool] = _PoolState()
+                    self._pools[pool].models.add(model)
                 await slices.rest()
         except BaseException:
             self._unsettled |= marked  # the loop is started again, and begins with them
