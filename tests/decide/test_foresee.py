@@ -332,6 +332,7 @@ def test_a_short_cycle_orders_what_waits_and_no_forecast_of_it() -> None:
     [
         (4.0, 11.4, {}, 60.0),
         (12.0, 11.4, {}, 60.0),
+        (4.0, 11.4, {"answers": lambda _: 30.0}, 60.0),  # that they would get through more late is no reason to wait
         (15.0, 11.4, {}, 0.0),  # it began in time, so nothing has made it begin
         (4.0, 6.0, {}, 0.0),  # the replicas are half full by their rate, so they seem to carry more at once
         (4.0, 11.4, {"backlog": 0.0}, 0.0),  # all are served

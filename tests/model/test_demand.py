@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from wva.model.memory import Mean
+from wva.model.means import Mean
 
 
 def seen(sizes: list[float], mean: Mean | None = None, together: int = 20) -> list[Mean]:

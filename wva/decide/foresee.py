@@ -157,7 +157,7 @@ def foreseen(
     start = min(max(starts, default=_USUAL_START_SECONDS), deadline)
     through = need.answers or need.carried
     ready = {variant.key: len(replicas.get(variant.key, ())) for variant in variants}
-    serving = through(ready)
+    serving, bearing = through(ready), need.carried(ready)
     # 1 Series. A gateway sends many requests to a new pod, and the last scrapes of the other pods are older than that.
     # So demand seems to be more in one cycle, and less in the next. While pods come and go, demand above the usual
     # level is kept as the ``rest`` and counts when this has evened out.
@@ -241,11 +241,11 @@ def foreseen(
         present, waiting = foreseen, 0.0
     moving = cut or need.unsettled or unready or coming > serving
     began_early = memory.at is not None and seconds < _EARLY_SECONDS
-    if began_early and need.backlog and not moving and level.rate + level.error > _FULL * serving:
+    if began_early and need.backlog and not moving and level.rate + level.error > _FULL * bearing:
         # This cycle began because more is in progress than replicas carry. They are nearly full by their rate, too. So
         # what is too much has piled up, whatever the rate of these few seconds says.
         over = need.in_progress - need.ceiling
-        present = max(present, serving + over / drain) if over > 0 else present
+        present = max(present, bearing + over / drain) if over > 0 else present
     required = max(reserved, min(present, surge_factor * max(likely, foreseen - level.error)))
     required = min(required, MOST_TIMES * need.carried({key: max(1, count) for key, count in ready.items()}))
     # 5 Hold

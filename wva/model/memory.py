@@ -11,11 +11,11 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from math import sqrt
 from typing import Final
 
 from msgspec import Struct
 
+from wva.model.means import Mean
 from wva.model.metrics import EngineCounters
 from wva.model.variant import ModelKey, Variant, VariantKey
 from wva.model.vllm_parameters import VllmParameters
@@ -26,16 +26,6 @@ HISTORY_SECONDS: Final = 24 * 3600.0
 
 LEVEL_STEP: Final = 1.2
 """Levels of demand are powers of this number."""
-
-LONGEST_TOKENS: Final = 1e8
-"""No request has more tokens."""
-_USUAL, _RECENT = 1500.0, 60.0
-"""Sizes are means over about so many requests, and a shift of sizes shows in about so many."""
-_SHIFT, _CHANCE = 1.3, 4.0
-"""A recent mean replaces the usual one if it differs by this factor and by so many standard errors."""
-_SAMPLES: Final = 30.0
-_MOST_VARIED: Final = 5.0
-_SMALLEST: Final = 1e-9
 
 
 class CapacityBasis(StrEnum):
@@ -165,31 +155,6 @@ class PodMemory(Struct, frozen=True, gc=False):
     derived: bool = False
     age: float = 0.0
     untold: bool = False
-
-
-class Mean(Struct, frozen=True, gc=False):
-    """Means over many requests and over the last few, with their numbers; ``varied`` is the squared variation."""
-
-    usual: float = 0.0
-    many: float = 0.0
-    recent: float = 0.0
-    few: float = 0.0
-    varied: float = 1.0
-
-    def with_more(self, total: float, count: float) -> Mean:
-        """Return the mean with ``count`` more such requests; it begins anew when the last few differ much."""
-        if count <= 0.0 or not 0.0 < total <= LONGEST_TOKENS * count:
-            return self
-        few, many = min(self.few, max(0.0, _RECENT - count)), min(self.many, max(0.0, _USUAL - count))
-        recent = (self.recent * few + total) / (few + count)
-        usual = (self.usual * many + total) / (many + count)
-        few, many = few + count, many + count
-        chance = _CHANCE * sqrt(self.varied / few) * max(usual, recent)
-        if few >= _RECENT / 2.0 and not usual / _SHIFT < recent < usual * _SHIFT and abs(recent - usual) > chance:
-            return Mean(recent, few, recent, few, self.varied)
-        gap = total / count / max(usual, _SMALLEST) - 1.0
-        surprise = min(_MOST_VARIED, count * gap * gap)
-        return Mean(usual, many, recent, few, self.varied + (surprise - self.varied) / _SAMPLES)
 
 
 class Fit(Struct, frozen=True, gc=False):

@@ -106,6 +106,70 @@ def test_a_steady_rate_is_measured() -> None:
     assert need.foreseeable
 
 
+@pytest.mark.parametrize("ready_since", [NOW - 3600.0, None])
+def test_what_a_pod_counted_before_weighs_like_thirty_requests(ready_since: float | None) -> None:
+    """The prompts of other times do not hide those that come now."""
+    model = PodsOfModel([ReportingPod("a-0")])
+    _, memory = served(model, 2.0, 2)
+    old = ReportingPod("a-1", ready_since, replace(NONE, at=NOW - 3600.0), prompt=10.0 * PROMPT)
+    old.serve(0.2, 3600.0 + model.now - NOW)
+    old.prompt = PROMPT
+    model.pods.append(old)
+    model.serve(2.0)
+    _, memory = looked(model, memory)
+    count = model.pods[0].counters.prompts + 30.0
+    assert (memory.prompt.many, memory.answer.many) == (pytest.approx(count), pytest.approx(count))
+    assert memory.prompt.usual > 2.0 * PROMPT
+    assert memory.answer.usual == pytest.approx(ANSWER)
+    _, memory = served(model, 4.0, 6, memory)
+    assert memory.prompt.usual < 1.2 * PROMPT
+
+
+def test_a_first_reading_of_old_pods_weighs_little() -> None:
+    """After a start of the controller, the means are soon those of what comes now."""
+    model = PodsOfModel([ReportingPod(name, NOW - 3600.0, prompt=10.0 * PROMPT) for name in ("a-0", "a-1")])
+    for pod in model.pods:
+        pod.counters = replace(NONE, at=NOW - 3600.0)
+        pod.serve(0.2, 3600.0)
+        pod.prompt = PROMPT
+    model.serve(1.0)
+    _, memory = looked(model, NOTHING_REMEMBERED)
+    assert (memory.prompt.many, memory.answer.many) == (60.0, 60.0)
+    _, memory = served(model, 4.0, 3, memory)
+    assert memory.prompt.usual == pytest.approx(PROMPT)
+
+
+def test_what_few_requests_show_is_not_sure_to_pile_up() -> None:
+    """Until several hundred requests have the present sizes, only what replicas cannot get through at all piles up."""
+    model = PodsOfModel()
+    _, memory = served(model, 4.0, 5)
+    numbers = {A: 2}
+    model.serve(4.0)
+    need, memory = looked(model, memory, targets=USUAL)
+    assert need.answers is not None
+    assert need.answers(numbers) > 1.05 * need.carried(numbers)
+    assert need.answers({}) == 0.0
+    need, memory = served(model, 4.0, 10, memory)
+    assert memory.prompt.many > 550.0
+    assert need.answers is None  # what replicas carry within the targets counts
+    for pod in model.pods:
+        pod.prompt = 4.0 * PROMPT
+    need, memory = served(model, 4.0, 3, memory)
+    assert memory.prompt.many < 550.0
+    assert need.answers is not None
+
+
+def test_all_requests_of_a_pod_that_has_just_become_ready_count() -> None:
+    """They are of now."""
+    model = PodsOfModel()
+    _, memory = served(model, 4.0, 2)
+    model.pods.append(ReportingPod("a-2", model.now, replace(NONE, at=model.now)))
+    model.serve(12.0)
+    _, memory = looked(model, memory)
+    assert model.pods[2].counters.prompts > 30.0
+    assert memory.prompt.many == pytest.approx(sum(pod.counters.prompts for pod in model.pods))
+
+
 def test_requests_at_the_gateway_have_arrived() -> None:
     """They count as demand and as backlog; a queue that is not reported keeps its last length."""
     model = PodsOfModel()

@@ -37,6 +37,7 @@ _UNEVENNESS_MEMORY: Final = 0.03
 _SEEN_PART: Final = 0.3
 """A request is in progress for several cycles, so each cycle that sees it counts this part of a request."""
 _FEW_WAIT: Final = 0.05
+_FEW_REQUESTS: Final = 550.0  # at 4 per second so many come while pods start
 _PAIRS: Final = 300.0  # the variation of prompt lengths is a mean over about so many readings of a pod
 _MOST_VARIED: Final = 1.0
 _OWED_SECONDS: Final = 60.0
@@ -90,6 +91,10 @@ class FleetCapacity:
         carried = [count * engine.rate(min(engine.most, load * weight)) for count, engine, weight, _ in rated]
         found = self.sums[asked] = sum(carried, 0.0)
         return found
+
+    def answers(self, counts: Mapping[VariantKey, int]) -> float:
+        """Return the requests per second that replicas get through with all their places taken."""
+        return sum([counts.get(key, 0) * engine.rate(engine.most) for key, engine in self.engines.items()], 0.0)
 
 
 class ModelObservation(Struct, frozen=True, gc=False):
@@ -181,7 +186,10 @@ def need_of(model: ModelReadings, seen: ModelObservation) -> tuple[Need, DemandM
         basis, limit = (CapacityBasis.BORROWED, "") if engine is None else (CapacityBasis.OBSERVED, engine.limit)
         capacities[variant.key] = Capacity(fleet.alone(variant.key, present), basis, limit)
     ceiling = sum([fleet.batch(each.key, present) * each.progress.serving for each in model.variants])
-    return replace(need, capacities=capacities, carries=fleet.carries, ceiling=ceiling), after
+    # The capacity for sizes that few requests have shown is uncertain. So what it is short of is not sure to pile up:
+    # after a change of sizes, nothing is ordered to drain what the replicas can get through late.
+    answers = fleet.answers if min(after.prompt.many, after.answer.many) < _FEW_REQUESTS else None
+    return replace(need, capacities=capacities, carries=fleet.carries, answers=answers, ceiling=ceiling), after
 
 
 def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObservation:
@@ -213,7 +221,6 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         why = f"no Ready pod tells anything{min(causes, default='')}"
         nothing = replace(_nothing(model.key, why), unusable=min(causes, default="").strip(" ()"))
         return ModelObservation(nothing, memory, memory)
-    prompt, answer, held = memory.prompt, memory.answer, memory.held
     arrived = refused = backlog = 0.0
     complete, moved = True, False
     for found in changes:
@@ -221,9 +228,15 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         refused += found.refused
         backlog += found.waiting
         complete, moved = complete and found.complete, moved or found.moved
-        prompt = prompt.with_more(found.prompt_tokens, found.prompts)
-        answer = answer.with_more(found.answer_tokens, found.answers)
-        held = held.with_more(found.held * _SEEN_PART, found.running * _SEEN_PART)
+    prompt = memory.prompt.with_more(
+        sum([each.prompt_tokens for each in changes]), sum([each.prompts for each in changes])
+    )
+    answer = memory.answer.with_more(
+        sum([each.answer_tokens for each in changes]), sum([each.answers for each in changes])
+    )
+    held = memory.held.with_more(
+        _SEEN_PART * sum([each.held for each in changes]), _SEEN_PART * sum([each.running for each in changes])
+    )
     # What replicas of each variant have in progress, relative to those of other variants
     loads, means = [entry.load for entry in entries], [sum(each.loads) / max(1, len(each.loads)) for each in changes]
     both = [mean for mean in means if mean > 0.0]

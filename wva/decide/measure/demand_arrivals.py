@@ -45,6 +45,8 @@ _AT_ONCE_SECONDS: Final = 15.0
 _FIRST_SECONDS: Final = 60.0  # the requests that a gateway sends to a new pod at first are those of so many seconds
 _MOST_SHARED: Final = 4.0  # in its own time a pod had at most so many times its present part, and at least the inverse
 _UNEVEN: Final = 2.0  # a pod gets at most so many times the requests of other pods of its variant
+_PAST_REQUESTS: Final = 30.0
+"""The sizes of requests that a pod counted before WVA saw it first count like those of so many requests."""
 _numbers: Final = attrgetter(*EngineCounters.__struct_fields__)
 _EMPTY: Final = EngineCounters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
@@ -115,11 +117,14 @@ class VariantChange:
         counted = (now - last) / seconds if unseen else 1.0
         self.arrived += came * counted if old is None else 0.0
         self.refused += refused * counted
-        self.prompts += prompts
-        self.lengths.append((prompts, prompt_tokens))
-        self.prompt_tokens += prompt_tokens
-        self.answers += after.answers - base.answers
-        self.answer_tokens += after.answer_tokens - base.answer_tokens
+        answers, answer_tokens = after.answers - base.answers, after.answer_tokens - base.answer_tokens
+        # What a pod counted before WVA looked may be of other times: its means weigh little.
+        most = _PAST_REQUESTS if old is None and (ready_since is None or ready_since < last) else LARGEST
+        self.prompts += min(prompts, most)
+        self.lengths.append((min(prompts, most), _of(prompts, prompt_tokens, most)))
+        self.prompt_tokens += self.lengths[-1][1]
+        self.answers += min(answers, most)
+        self.answer_tokens += _of(answers, answer_tokens, most)
         gaps, gap_seconds = after.gaps - base.gaps, after.gap_seconds - base.gap_seconds
         if gaps > 0.0 and gap_seconds > 0.0:
             self.gaps += gaps
@@ -265,6 +270,11 @@ def change(
     found.pods = tuple(told)
     found.moved = first or before.keys() != {pod.name for pod in told}
     return found
+
+
+def _of(count: float, total: float, most: float) -> float:
+    """Return the tokens of requests, of which at most so many count."""
+    return total if count <= most else total * most / count
 
 
 def _told(replica: ReplicaMetrics, old: PodMemory | None, now: float) -> PodMemory | None:

@@ -17,7 +17,8 @@ from typing import Final
 from msgspec import Struct
 
 from wva.decide.measure.demand_arrivals import VariantChange
-from wva.model.memory import LONGEST_TOKENS, Fit
+from wva.model.means import LONGEST_TOKENS
+from wva.model.memory import Fit
 from wva.model.records import replace
 from wva.model.vllm_parameters import VllmParameters
 
