@@ -62,6 +62,10 @@ class UnavailableError(BuildError):
     """The module registry does not give a module; the text names module, version and the registry's word."""
 
 
+class TooSlowError(BuildError):
+    """A step took longer than it may; the text says which."""
+
+
 class NotBuiltError(BuildError):
     """A binary or folder that was asked for has not been built."""
 
@@ -302,9 +306,9 @@ def _fetch(module: Module, packages: Sequence[str]) -> None:
     arguments = ["list", "-deps", *packages] if packages else ["mod", "download", module.path]
     try:
         _go(module, *arguments, timeout_seconds=_FETCH_TIMEOUT_SECONDS)
-    except subprocess.TimeoutExpired as expired:
+    except TooSlowError as error:
         word = f"no answer within {_FETCH_TIMEOUT_SECONDS} s"
-        raise UnavailableError(_cannot_be_had(module.name, module.path, f"v{module.version}", word)) from expired
+        raise UnavailableError(_cannot_be_had(module.name, module.path, f"v{module.version}", word)) from error
     except BuildError as error:
         found = _REFUSAL.search(str(error))
         if found is None or any(ours in str(error) for ours in _OURS):
@@ -357,7 +361,8 @@ def _copy(module: Module, name: str, target: Path) -> None:
         shutil.copyfile(file, target / file.name)  # contents only: files of the module cache are read-only
 
 
-def _go(module: Module, *arguments: str, timeout_seconds: float = _BUILD_TIMEOUT_SECONDS) -> str:
+def _go(module: Module, *arguments: str, timeout_seconds: float | None = None) -> str:
+    limit_seconds = _BUILD_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
     go = shutil.which("go")
     if go is None:
         raise BuildError(
@@ -367,15 +372,19 @@ def _go(module: Module, *arguments: str, timeout_seconds: float = _BUILD_TIMEOUT
         )
     # The compilers are short-lived and memory is plenty: fewer collections of garbage, less time.
     environment = {"GOGC": "400", **os.environ, "CGO_ENABLED": "0"}
-    process = subprocess.run(
-        [go, *arguments],
-        cwd=module.source,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=timeout_seconds,
-    )
+    try:
+        process = subprocess.run(
+            [go, *arguments],
+            cwd=module.source,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_seconds,
+        )
+    except subprocess.TimeoutExpired as error:
+        words = f"did not end within {limit_seconds:g} s, and was stopped"
+        raise TooSlowError(f"go {arguments[0]} for {module.name} in {module.source} {words}") from error
     if process.returncode != 0:
         raise BuildError(f"go {arguments[0]} failed for {module.name} in {module.source}:\n{process.stderr.strip()}")
     return process.stdout

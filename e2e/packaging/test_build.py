@@ -91,6 +91,17 @@ def test_what_does_not_compile_is_another_error(tmp_path, monkeypatch, capsys):
     assert f"module {_LIBRARY} v1.2.3" in said
 
 
+def test_what_takes_too_long_is_told_in_one_line(tmp_path, monkeypatch, capsys):
+    """The exit code is that of what does not compile. The line says what took how long."""
+    monkeypatch.setattr(build, "ALL", (_good(tmp_path),))
+    monkeypatch.setattr(build, "_BUILD_TIMEOUT_SECONDS", 0.01)
+
+    assert build.main() == 1
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"go build for good in {tmp_path / 'good'} did not end within 0.01 s, and was stopped"
+
+
 def test_unreachable_registry_counts_as_refusal(tmp_path, monkeypatch, capsys):
     """The builder treats a registry that does not answer like one that refuses a module."""
     monkeypatch.setenv("GOPROXY", "http://127.0.0.1:1")
