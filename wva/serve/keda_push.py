@@ -24,7 +24,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final, NoReturn, Self
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from grpclib.config import Configuration
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.encoding.proto import ProtoCodec
@@ -45,6 +44,7 @@ from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
 from wva.serve.http import Address, TlsSource
+from wva.serve.messages import FLAG, REAL, TEXT, WHOLE, message_types
 
 METRIC: Final = "wva_desired_replicas"
 
@@ -69,46 +69,24 @@ _SERVER: Final = "keda-push"
 _log = log.get("keda_push")
 
 
-def _messages() -> Callable[[str], type[Any]]:
-    """Return the message types of KEDA's ``externalscaler.proto`` by name."""
-    field = descriptor_pb2.FieldDescriptorProto
-    text, flag, whole, real = field.TYPE_STRING, field.TYPE_BOOL, field.TYPE_INT64, field.TYPE_DOUBLE
-    kinds: dict[str, list[tuple[str, int | str]]] = {
-        "ScaledObjectRef.ScalerMetadataEntry": [("key", text), ("value", text)],
-        "ScaledObjectRef": [
-            ("name", text),
-            ("namespace", text),
-            ("scalerMetadata", "[ScaledObjectRef.ScalerMetadataEntry"),
-        ],
-        "IsActiveResponse": [("result", flag)],
-        "MetricSpec": [("metricName", text), ("targetSize", whole), ("targetSizeFloat", real)],
-        "GetMetricSpecResponse": [("metricSpecs", "[MetricSpec")],
-        "GetMetricsRequest": [("scaledObjectRef", "ScaledObjectRef"), ("metricName", text)],
-        "MetricValue": [("metricName", text), ("metricValue", whole), ("metricValueFloat", real)],
-        "GetMetricsResponse": [("metricValues", "[MetricValue")],
-    }
-    package = "externalscaler"
-    file = descriptor_pb2.FileDescriptorProto(name="externalscaler.proto", package=package, syntax="proto3")
-    made = {name: descriptor_pb2.DescriptorProto(name=name.rpartition(".")[2]) for name in kinds}
-    for name, fields in kinds.items():
-        for number, (called, kind) in enumerate(fields, start=1):
-            entry = made[name].field.add(name=called, number=number, label=field.LABEL_OPTIONAL)
-            if isinstance(kind, int):
-                entry.type = kind
-                continue
-            entry.type, entry.type_name = field.TYPE_MESSAGE, f".{package}.{kind.removeprefix('[')}"
-            if kind.startswith("["):
-                entry.label = field.LABEL_REPEATED
-    entries = made.pop("ScaledObjectRef.ScalerMetadataEntry")
-    entries.options.map_entry = True
-    made["ScaledObjectRef"].nested_type.append(entries)
-    file.message_type.extend(made.values())
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return lambda name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
-
-
-_message = _messages()
+_message = message_types(
+    "externalscaler",
+    {
+        "ScaledObjectRef.ScalerMetadataEntry": {1: ("key", TEXT), 2: ("value", TEXT)},
+        "ScaledObjectRef": {
+            1: ("name", TEXT),
+            2: ("namespace", TEXT),
+            3: ("scalerMetadata", "[ScaledObjectRef.ScalerMetadataEntry"),
+        },
+        "IsActiveResponse": {1: ("result", FLAG)},
+        "MetricSpec": {1: ("metricName", TEXT), 2: ("targetSize", WHOLE), 3: ("targetSizeFloat", REAL)},
+        "GetMetricSpecResponse": {1: ("metricSpecs", "[MetricSpec")},
+        "GetMetricsRequest": {1: ("scaledObjectRef", "ScaledObjectRef"), 2: ("metricName", TEXT)},
+        "MetricValue": {1: ("metricName", TEXT), 2: ("metricValue", WHOLE), 3: ("metricValueFloat", REAL)},
+        "GetMetricsResponse": {1: ("metricValues", "[MetricValue")},
+    },
+)
+"""Returns the message types of KEDA's ``externalscaler.proto`` by name."""
 ScaledObjectRef: Final = _message("ScaledObjectRef")
 IsActiveResponse: Final = _message("IsActiveResponse")
 GetMetricSpecResponse: Final = _message("GetMetricSpecResponse")
