@@ -1,95 +1,131 @@
-"""An inference pool in front of a variant: the pool, its endpoint picker's Service and pod, and the picker's metrics.
+"""An inference pool in front of a variant, and its endpoint picker: the real one, as a plain process.
 
-The picker's pod has an address on loopback, at which the test answers.
+The pool, the picker's Service and its pod are objects of the API server, with the definitions of the picker's own
+module. The pod has an address on loopback, where the process listens. The test is the gateway: it hands requests to the
+picker over ext-proc. The picker asks the API server who may read its metrics, as by default.
 """
 
 from __future__ import annotations
 
 import contextlib
+import http.client
+import socket
 from collections.abc import Iterator
+from http import HTTPStatus
 
+import yaml
+
+from e2e.controlplane.api import Body
+from e2e.controlplane.build import PICKER_1_3, Module
 from e2e.controlplane.kubelet import LOADING, POD_IP
-from e2e.manifests import MODEL, ManifestedVariant
+from e2e.controlplane.layout import LOOPBACK
+from e2e.controlplane.ports import free_ports
+from e2e.ext_proc import ExtProcClient, ext_proc
+from e2e.manifests import ManifestedVariant
 from e2e.scene import Scene
-from e2e.scrape_target import ServedPage, scrape_target
 
 GROUP = "inference.networking.k8s.io"
-QUEUE = "inference_extension_flow_control_queue_size"
-_SCHEMA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
-DEFINITION = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": f"inferencepools.{GROUP}",
-        "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"},
-    },
-    "spec": {
-        "group": GROUP,
-        "scope": "Namespaced",
-        "names": {
-            "plural": "inferencepools",
-            "singular": "inferencepool",
-            "kind": "InferencePool",
-            "listKind": "InferencePoolList",
-        },
-        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": _SCHEMA}}],
-    },
-}
-
-
-class PickerProcess:
-    """The requests that wait at the gateway, as its picker reports them."""
-
-    def __init__(self, target: ServedPage) -> None:
-        """Report that no request waits."""
-        self._target = target
-        self.hold(0)
-
-    def hold(self, requests: int, *, model: str = MODEL) -> None:
-        """Report this number of waiting requests from now on."""
-        self._target.text = f'{QUEUE}{{inference_pool="pool",target_model_name="{model}"}} {requests}\n'
+OLDER_GROUP = "inference.networking.x-k8s.io"
+_NAME = "epp"
+_POOL = "pool"
+_VLLM_PORT = 8000
 
 
 @contextlib.contextmanager
-def gateway(scene: Scene, variant: ManifestedVariant) -> Iterator[PickerProcess]:
-    """Put a pool in front of a variant; its definition is installed when it is not there yet."""
-    scene.api.apply(DEFINITION)
-    with scrape_target() as target:
-        host, _, port = target.address.partition(":")
-        labels = {"app": "epp"}
-        namespace = scene.namespace
-        scene.api.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {"name": "epp", "namespace": namespace},
-                "spec": {
-                    "selector": labels,
-                    "ports": [{"name": "http-metrics", "port": int(port), "targetPort": int(port)}],
-                },
-            }
-        )
-        scene.api.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {
-                    "name": "epp",
-                    "namespace": namespace,
-                    "labels": labels,
-                    "annotations": {POD_IP: host, LOADING: "100ms"},
-                },
-                "spec": {"containers": [{"name": "epp", "image": "epp"}]},
-            }
-        )
-        scene.api.resource("InferencePool")
-        scene.api.apply(
-            {
-                "apiVersion": f"{GROUP}/v1",
-                "kind": "InferencePool",
-                "metadata": {"name": "pool", "namespace": namespace},
-                "spec": {"selector": {"matchLabels": {"app": variant.name}}, "endpointPickerRef": {"name": "epp"}},
-            }
-        )
-        yield PickerProcess(target)
+def gateway(
+    scene: Scene,
+    variant: ManifestedVariant,
+    *,
+    picker: Module = PICKER_1_3,
+    flow_control: bool = True,
+    port: int = _VLLM_PORT,
+) -> Iterator[ExtProcClient]:
+    """Put a pool with a picker in front of a variant whose pods serve at ``port``, and give the gateway's client.
+
+    With ``flow_control`` a picker holds requests, if it can. The kinds of a pool are those of the picker's module.
+    NotBuiltError when the picker is not built.
+    """
+    for definition in sorted(picker.binary("crds").glob("*.yaml")):
+        scene.api.apply_yaml(definition.read_text(encoding="utf-8"))
+    for group in (GROUP, OLDER_GROUP):
+        scene.api.resource(f"InferencePool.{group}")
+    ports = free_ports(("ext-proc", "health", "metrics"))
+    scene.api.apply(_pool(variant, namespace=scene.namespace, picker_port=ports["ext-proc"], port=port))
+    _start(scene, picker, ports, flow_control=flow_control)
+    for item in (_service(scene.namespace, ports["metrics"]), _pod(scene.namespace)):
+        scene.api.apply(item)
+    with ext_proc(LOOPBACK, ports["ext-proc"]) as client:
+        yield client
+
+
+def _start(scene: Scene, picker: Module, ports: dict[str, int], *, flow_control: bool) -> None:
+    configuration = {
+        "apiVersion": f"{OLDER_GROUP}/v1alpha1",
+        "kind": "EndpointPickerConfig",
+        "featureGates": ["flowControl"] if flow_control else [],
+    }
+    argv = [
+        picker.binary(picker.name),
+        f"--pool-name={_POOL}",
+        f"--pool-namespace={scene.namespace}",
+        f"--grpc-port={ports['ext-proc']}",
+        f"--grpc-health-port={ports['health']}",
+        f"--metrics-port={ports['metrics']}",
+        f"--config-text={yaml.safe_dump(configuration)}",
+        "--secure-serving=false",
+        "--tracing=false",
+        "--enable-pprof=false",
+    ]
+    process = scene.launch(picker.name, argv, environment={"KUBECONFIG": str(scene.plane.layout.kubeconfig("admin"))})
+    process.wait_ready(lambda: _asks_for_a_token(ports["metrics"]) and _listens(ports["ext-proc"]))
+
+
+def _asks_for_a_token(port: int) -> bool:
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=1)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        return connection.getresponse().status == HTTPStatus.UNAUTHORIZED
+
+
+def _listens(port: int) -> bool:
+    with socket.create_connection((LOOPBACK, port), timeout=1):
+        return True
+
+
+def _pool(variant: ManifestedVariant, *, namespace: str, picker_port: int, port: int) -> Body:
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "InferencePool",
+        "metadata": {"name": _POOL, "namespace": namespace},
+        "spec": {
+            "selector": {"matchLabels": {"app": variant.name}},
+            "targetPorts": [{"number": port}],
+            "endpointPickerRef": {"name": _NAME, "port": {"number": picker_port}},
+        },
+    }
+
+
+def _service(namespace: str, metrics_port: int) -> Body:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": _NAME, "namespace": namespace},
+        "spec": {
+            "selector": {"app": _NAME},
+            "ports": [{"name": "http-metrics", "port": metrics_port, "targetPort": metrics_port}],
+        },
+    }
+
+
+def _pod(namespace: str) -> Body:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": _NAME,
+            "namespace": namespace,
+            "labels": {"app": _NAME},
+            "annotations": {POD_IP: LOOPBACK, LOADING: "100ms"},
+        },
+        "spec": {"containers": [{"name": _NAME, "image": _NAME}]},
+    }

@@ -100,6 +100,11 @@ class FixedMetrics:
         self._pods: PodsByVariant = {}
         self._lock = threading.Lock()
 
+    @property
+    def port(self) -> int:
+        """Return the port of loopback at which the page is."""
+        return int(self._target.address.rpartition(":")[2])
+
     def set(self, variant: str, reading: PodReport, *, model: str = MODEL) -> None:
         """Let the pods of a variant report this from now on."""
         with self._lock:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from e2e.controlplane.api import Body
-from e2e.controlplane.kubelet import LOADING
+from e2e.controlplane.kubelet import LOADING, POD_IP
 from e2e.controlplane.nodes import GPU, POOL
 from wva.collect.queries import TargetLabels
 
@@ -44,7 +44,8 @@ class ManifestedVariant:
 
     ``kind`` is that of the target; a replica of a LeaderWorkerSet has ``size`` pods. ``loading`` is how long a pod
     loads its model, as its annotation says it (``never`` is possible). ``minimum`` and ``maximum`` are the bounds of
-    the ScaledObject, ``gpus`` what each pod takes.
+    the ScaledObject, ``gpus`` what each pod takes. ``address`` is that of all pods, in 127.0.0.0/8, where one must be
+    reached.
     """
 
     name: str
@@ -58,6 +59,7 @@ class ManifestedVariant:
     gpus: int = 1
     kind: str = "Deployment"
     size: int = 1
+    address: str = ""
 
     @property
     def reference(self) -> dict[str, str]:
@@ -146,7 +148,7 @@ def target(variant: ManifestedVariant, *, namespace: str, pool: str = "") -> Bod
     if pool:
         spec["nodeSelector"] = {POOL: pool}
         spec["tolerations"] = [{"key": POOL, "value": pool, "effect": "NoSchedule"}]
-    annotations = {LOADING: variant.loading}
+    annotations = {LOADING: variant.loading} | ({POD_IP: variant.address} if variant.address else {})
     template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}
     wanted: dict[str, Any] = {"replicas": variant.replicas, "selector": {"matchLabels": labels}, "template": template}
     if variant.kind == "StatefulSet":

@@ -73,7 +73,7 @@ class Scene:
         self.target = TargetLabels(namespace, JOB)
         self._pools: dict[str, str] = {}
         self._kinds: dict[str, str] = {}
-        self._launch = launch
+        self.launch = launch
         self._stack = stack
 
     @property
@@ -171,7 +171,7 @@ class Scene:
         port = FleetProcess.free_port()
         # A fleet draws its requests by the namespace it knows. Prometheus puts the scene's own in place of it.
         fleet = FleetProcess(
-            self._launch("fleet", FleetProcess.command(port)), port, namespace=arrivals or self.namespace
+            self.launch("fleet", FleetProcess.command(port)), port, namespace=arrivals or self.namespace
         )
         fleet.wait_ready()
         self._stack.enter_context(following(self.api, self.namespace, take=fleet.take))
@@ -196,10 +196,12 @@ class Scene:
         """
         ports = free_ports(("metrics", "probes"))
         addresses = Addresses(f"127.0.0.1:{ports['metrics']}", f"127.0.0.1:{ports['probes']}")
+        token = self.plane.service_account_token(self.namespace, manifests.SCRAPER)
         settings = {
             "KUBECONFIG": str(kubeconfig or self.identity()),
             "POD_NAMESPACE": self.namespace,
             "WVA_METRICS_JOB": self.target.job,
+            "EPP_METRIC_READER_BEARER_TOKEN": token,
             "PROMETHEUS_BASE_URL": self.plane.prometheus_api.url,
             "PROMETHEUS_CA_CERT_PATH": str(self.plane.layout.authority),
             **addresses.environment(),
@@ -207,9 +209,8 @@ class Scene:
         }
         watched = "" if cluster_wide else self.namespace
         argv = [sys.executable, "-m", "wva", "run", f"--watch-namespace={watched}", *flags]
-        token = self.plane.service_account_token(self.namespace, manifests.SCRAPER)
         controller = ControllerProcess(
-            self._launch(name, argv, environment=settings), addresses, token=token, secure=secure
+            self.launch(name, argv, environment=settings), addresses, token=token, secure=secure
         )
         self.controllers.append(controller)
         controller.wait_serving()

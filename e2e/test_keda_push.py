@@ -13,7 +13,7 @@ from e2e import manifests
 from e2e.controlplane.ports import free_ports
 from e2e.gateway import gateway
 from e2e.load import FixedMetrics, PodReport
-from e2e.manifests import MAIN_CONFIG_MAP, SATURATION_CONFIG_MAP, ManifestedVariant
+from e2e.manifests import MAIN_CONFIG_MAP, MODEL, SATURATION_CONFIG_MAP, ManifestedVariant
 from e2e.scene import Scene
 from e2e.test_from_zero import SCALE_TO_ZERO_CONFIG_MAP, STAYS_SECONDS
 from e2e.test_leadership import CRASH_SECONDS, ELECTION
@@ -118,9 +118,9 @@ def test_a_start_from_zero_waits_for_no_poll_and_is_not_taken_back(scene: Scene,
     push = Push(scene, tmp_path)
     scene.start_controller(*push.flags())
     declare(scene, push, variant)
-    with gateway(scene, variant) as queue:
+    with gateway(scene, variant) as client:
         scene.wait(lambda: scene.replicas("chat") == 0, timeout_seconds=120, what="scale to zero")
-        queue.hold(2)
+        client.send(2, model=MODEL)
         asked = time.monotonic()
         scene.wait(lambda: scene.replicas("chat") == 1, timeout_seconds=20, what="the start")
         print("seconds from the first request to the replica:", round(time.monotonic() - asked, 2))

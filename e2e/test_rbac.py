@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 
-from e2e import gateway as gateways
 from e2e.controlplane.api import Body, KubernetesApi
 from e2e.controlplane.audit import accesses, logs_in
 from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.polling import eventually
-from e2e.gateway import gateway
+from e2e.gateway import GROUP, OLDER_GROUP, gateway
 from e2e.kustomize import DEPLOY
 from e2e.load import PodReport
-from e2e.manifests import MAIN_CONFIG_MAP, SERVICE_ACCOUNT, ManifestedVariant
+from e2e.manifests import MAIN_CONFIG_MAP, MODEL, SERVICE_ACCOUNT, ManifestedVariant
 from e2e.rights import Right
 from e2e.scene import Scene
 
 ASLEEP = ManifestedVariant(name="asleep", replicas=0)
-OLDER_GROUP = "inference.networking.x-k8s.io"
 
 
 def test_a_model_is_woken_and_troubles_are_told_again(scene: Scene):
     """The controller watches pools of both groups, reads a Service, writes a scale and counts an event up."""
-    scene.api.apply(_older_definition())
     metrics = scene.fixed_metrics()
     metrics.set(ASLEEP.name, PodReport(kv_usage=0.1))
-    with gateway(scene, ASLEEP) as queue:
+    with gateway(scene, ASLEEP) as client:
         scene.deploy(ASLEEP)
         scene.declare(ASLEEP)
         scene.start_controller()
         scene.wait(lambda: scene.desired(ASLEEP.name) == 0, timeout_seconds=60, what="a number of zero")
-        queue.hold(2)
+        client.send(2, model=MODEL)
         scene.wait(lambda: scene.replicas(ASLEEP.name) >= 1, timeout_seconds=60, what="the first replica")
     for value in ("soon", "later", "soon"):  # the third change counts up the event of the first one
         scene.configure(MAIN_CONFIG_MAP, {"GLOBAL_OPT_INTERVAL": value})
@@ -41,7 +36,7 @@ def test_a_model_is_woken_and_troubles_are_told_again(scene: Scene):
         Right("", "services", "get"),
         Right("apps", "deployments/scale", "patch"),
         Right("", "events", "patch"),
-        Right(gateways.GROUP, "inferencepools", "watch"),
+        Right(GROUP, "inferencepools", "watch"),
         Right(OLDER_GROUP, "inferencepools", "watch"),
     }
     scene.wait(lambda: expected <= _made(scene), timeout_seconds=60, what=f"requests {expected}")
@@ -92,14 +87,6 @@ def _may(api: KubernetesApi, person: str, verb: str, *, namespace: str) -> bool:
         "spec": {"user": person, "resourceAttributes": what},
     }
     return bool(api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"])
-
-
-def _older_definition() -> Body:
-    definition = copy.deepcopy(gateways.DEFINITION)
-    definition["metadata"]["name"] = f"inferencepools.{OLDER_GROUP}"
-    definition["spec"]["group"] = OLDER_GROUP
-    definition["spec"]["versions"][0]["name"] = "v1alpha2"
-    return definition
 
 
 def _told(scene: Scene, value: str) -> bool:

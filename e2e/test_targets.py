@@ -8,7 +8,7 @@ import pytest
 
 from e2e.gateway import gateway
 from e2e.load import PodReport
-from e2e.manifests import SATURATION_CONFIG_MAP, ManifestedVariant
+from e2e.manifests import MODEL, SATURATION_CONFIG_MAP, ManifestedVariant
 from e2e.scene import Scene
 from wva.config.declare import TARGET_KINDS
 
@@ -68,12 +68,12 @@ def test_a_variant_starts_from_zero(scene: Scene, kind: str):
     asleep = ManifestedVariant(name="asleep", replicas=0, kind=kind, size=SIZE[kind])
     metrics = scene.fixed_metrics()
     metrics.set(asleep.name, CALM)
-    with gateway(scene, asleep) as queue:
+    with gateway(scene, asleep) as client:
         scene.deploy(asleep)
         scene.declare(asleep)
         scene.start_controller(environment={"WVA_TARGET_KINDS": kind})
         scene.wait(lambda: scene.desired(asleep.name) == 0, timeout_seconds=60, what="a number of zero")
-        queue.hold(2)
+        client.send(2, model=MODEL)
         scene.wait(lambda: scene.ready_replicas(asleep.name) >= 1, timeout_seconds=60, what="the first replica")
 
 

@@ -177,6 +177,17 @@ LEADER_WORKER_SET = Module(
     packages={"lws-controller": "sigs.k8s.io/lws/cmd"},
     folders={"crds": "config/crd/bases", "webhook": "config/webhook"},
 )
+_PICKER = "sigs.k8s.io/gateway-api-inference-extension"
+# Two versions of the endpoint picker (EPP): the newer one holds requests, the older one can only refuse them.
+PICKER_1_3 = Module(
+    name="picker-1.3",
+    path=_PICKER,
+    packages={"picker-1.3": f"{_PICKER}/cmd/epp"},
+    folders={"crds": "config/crd/bases"},
+)
+PICKER_1_2 = Module(
+    name="picker-1.2", path=_PICKER, packages={"picker-1.2": f"{_PICKER}/cmd/epp"}, folders=PICKER_1_3.folders
+)
 KUBECTL = Module(
     name="kubectl",
     origin=KUBERNETES.name,
@@ -226,8 +237,15 @@ SERVERS = (ETCD, KUBERNETES, PROMETHEUS, KEDA)
 TOOLS = (HELM, KUBECTL, KUSTOMIZE_OLDEST, KUSTOMIZE_NEWEST, PROMTOOL)
 SCHEMAS = (KEDA_API, PROMETHEUS_OPERATOR)
 CONTROLLERS = (LEADER_WORKER_SET,)  # only the tests of what they control need them
-ALL = (*SERVERS, *CONTROLLERS, *TOOLS, *SCHEMAS)  # what is built where no part is named
-PARTS = {"servers": SERVERS, "controllers": CONTROLLERS, "tools": (*TOOLS, *SCHEMAS), "adapter": (PROMETHEUS_ADAPTER,)}
+PICKERS = (PICKER_1_3, PICKER_1_2)  # only the tests of starts from zero need them, most of them the newer one
+ALL = (*SERVERS, *CONTROLLERS, PICKER_1_3, *TOOLS, *SCHEMAS)  # what is built where no part is named
+PARTS = {
+    "servers": SERVERS,
+    "controllers": CONTROLLERS,
+    "pickers": PICKERS,
+    "tools": (*TOOLS, *SCHEMAS),
+    "adapter": (PROMETHEUS_ADAPTER,),
+}
 
 
 def own_binaries() -> Path | None:
@@ -400,7 +418,7 @@ def _locked(module: Module) -> Iterator[None]:
 
 def reported_version(module: Module, name: str) -> str:
     """Ask the binary for its version; some cannot tell, so it is the pinned one."""
-    if module in (KEDA, PROMETHEUS_ADAPTER, LEADER_WORKER_SET):
+    if module in (KEDA, PROMETHEUS_ADAPTER, *CONTROLLERS, *PICKERS):
         return f"{module.version} (pinned)"
     ask = _VERSION_ARGUMENTS.get(module.name, ("--version",))
     output = subprocess.run([module.binary(name), *ask], capture_output=True, text=True, check=True, timeout=30).stdout
