@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -67,9 +67,10 @@ class ExtProcClient:
         self._channel = channel
         self._sent: list[Future[PickerAnswer]] = []
 
-    def send(self, requests: int, *, model: str) -> list[Future[PickerAnswer]]:
-        """Send this many requests at the same time; wait for no answer."""
-        made = [asyncio.run_coroutine_threadsafe(self._ask(model), self._loop) for _ in range(requests)]
+    def send(self, requests: int, *, model: str, **headers: str) -> list[Future[PickerAnswer]]:
+        """Send this many requests at the same time, with headers (``_`` for ``-``); wait for no answer."""
+        own = {name.replace("_", "-"): value for name, value in headers.items()}
+        made = [asyncio.run_coroutine_threadsafe(self._ask(model, own), self._loop) for _ in range(requests)]
         self._sent += made
         return made
 
@@ -79,11 +80,11 @@ class ExtProcClient:
             request.cancel()
         self._sent.clear()
 
-    async def _ask(self, model: str) -> PickerAnswer:
+    async def _ask(self, model: str, own: Mapping[str, str]) -> PickerAnswer:
         method = StreamStreamMethod[Any, Any](self._channel, _METHOD, _Request, _Response)
         body = json.dumps({"model": model, "prompt": "Say hello."}).encode()
-        headers = {":method": b"POST", ":path": b"/v1/completions", "content-type": b"application/json"}
-        entries = [{"key": key, "raw_value": value} for key, value in headers.items()]
+        headers = {":method": "POST", ":path": "/v1/completions", "content-type": "application/json", **own}
+        entries = [{"key": key, "raw_value": value.encode()} for key, value in headers.items()]
         async with method.open() as stream:
             await stream.send_message(_Request(request_headers={"headers": {"headers": entries}}))
             await stream.send_message(_Request(request_body={"body": body, "end_of_stream": True}), end=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from dataclasses import dataclass
 
 import pytest
@@ -14,7 +15,7 @@ from e2e.controlplane.polling import eventually
 from e2e.ext_proc import ExtProcClient
 from e2e.gateway import gateway
 from e2e.load import PodReport
-from e2e.manifests import MAIN_CONFIG_MAP, MODEL, ManifestedVariant
+from e2e.manifests import MAIN_CONFIG_MAP, MODEL, SCRAPER, ManifestedVariant
 from e2e.scene import Scene
 
 WAKING = ManifestedVariant(name="model", minimum=0, loading="500ms")
@@ -30,6 +31,11 @@ SCALE_TO_ZERO_CONFIG_MAP = "wva-model-scale-to-zero-config"
 POWERLESS = "default"
 """A ServiceAccount of each namespace, without rights."""
 FEW = 2
+FLOWS = 300
+REPLICAS_FOR_FLOWS = 2
+"""A replica takes 256 requests where its target does not say otherwise."""
+QUEUE_SERIES = b"\ninference_extension_flow_control_queue_size{"
+LONG_PAGE_BYTES = 1024 * 1024
 IDLE = PodReport(kv_usage=0.0)
 
 
@@ -81,6 +87,21 @@ def test_a_request_that_the_picker_refuses_starts_the_only_model_of_its_pool(
         eventually(lambda: _served(client), timeout_seconds=30, what="a pod for the next try")
 
 
+def test_what_clients_choose_hides_no_request(scene: Scene):
+    """Names of flows that clients choose make a page long, and an adapter has a name of its own: all requests count."""
+    with gateway(scene, ASLEEP) as client:
+        _send_flows(client)
+        scene.wait(lambda: _page(scene).count(QUEUE_SERIES) == FLOWS, timeout_seconds=20, what="a queue for each flow")
+        client.hang_up()
+        scene.wait(lambda: len(_page(scene)) > LONG_PAGE_BYTES, timeout_seconds=20, what="a long page")
+        _send_flows(client)
+        scene.deploy(ASLEEP)
+        scene.declare(ASLEEP)
+        scene.start_controller()
+        scene.wait(lambda: scene.replicas(ASLEEP.name) > 0, timeout_seconds=60, what="a replica")
+        assert scene.replicas(ASLEEP.name) == REPLICAS_FOR_FLOWS
+
+
 @pytest.mark.parametrize(
     ("token", "status", "words"),
     [
@@ -117,6 +138,11 @@ def _declare_asleep(scene: Scene, *, reason: str) -> None:
     scene.wait(lambda: _gateway_reason(scene) == reason, timeout_seconds=30, what=reason)
 
 
+def _send_flows(client: ExtProcClient) -> None:
+    for flow in range(FLOWS):
+        client.send(1, model="an-adapter", x_gateway_inference_fairness_id=f"flow-{flow}")
+
+
 def _refuse(client: ExtProcClient) -> None:
     (request,) = client.send(1, model=MODEL)
     refusal = request.result(timeout=10)
@@ -125,6 +151,16 @@ def _refuse(client: ExtProcClient) -> None:
 
 def _gateway_reason(scene: Scene) -> str:
     return scene.condition(ASLEEP.name, "GatewayReadable").reason
+
+
+def _page(scene: Scene) -> bytes:
+    """Return what the picker serves to the account whose token the controller has."""
+    port = scene.api.get("Service", "epp", namespace=scene.namespace)["spec"]["ports"][0]["port"]
+    token = scene.plane.service_account_token(scene.namespace, SCRAPER)
+    request = urllib.request.Request(f"http://{LOOPBACK}:{port}/metrics", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=10) as response:
+        content: bytes = response.read()
+    return content
 
 
 def _reads(controller: ControllerProcess) -> float:

@@ -129,7 +129,8 @@ class Module:
         path = self.place(name)
         if not path.exists():
             part = next((part for part, modules in PARTS.items() if self in modules), "servers")
-            raise NotBuiltError(f"not built yet: {name}; run: python -m e2e.controlplane.build {part}")
+            what = name if name in self.packages else f"{name} of {self.name}"
+            raise NotBuiltError(f"not built yet: {what}; run: python -m e2e.controlplane.build {part}")
         return path
 
     def needs(self, name: str) -> list[str]:
