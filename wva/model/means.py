@@ -19,7 +19,7 @@ from msgspec import Struct
 
 LONGEST_TOKENS: Final = 1e8
 """No request has more tokens."""
-_MOST: Final = 6000.0
+_MOST: Final = 4200.0
 """A mean is of so many requests at most."""
 _SHORTEST: Final = 8.0  # requests in a part, if one reading does not have more
 _JOINED: Final = 0.5  # two parts are joined if the requests after them are so many times fewer
