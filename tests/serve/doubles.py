@@ -17,8 +17,9 @@ from wva.api.core import (
 )
 from wva.api.kinds import TOKEN_REVIEWS
 from wva.instruments import Instruments
+from wva.serve.addresses import Address
 from wva.serve.gate import Gate
-from wva.serve.http import Address, Server
+from wva.serve.http import Server
 from wva.serve.reviews import Reviews
 from wva.sim.world.clock import VirtualClock
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.serve.doubles import serving
 from wva.numbers import shown
-from wva.serve.http import Address, AddressError
+from wva.serve.addresses import Address, AddressError
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ from wva.instruments import Instruments
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
 from wva.serve import keda_push
+from wva.serve.addresses import Address
 from wva.serve.certs import ReloadingCertificate
-from wva.serve.http import Address
 from wva.serve.keda_push import (
     METRIC,
     GetMetricSpecResponse,

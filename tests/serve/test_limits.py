@@ -425,7 +425,7 @@ async def test_running_out_of_file_descriptors_is_waited_out(monkeypatch):
             return await genuine(listening)
 
         monkeypatch.setattr(loop, "sock_accept", accept)
-        monkeypatch.setattr("wva.serve.http._ACCEPT_PAUSE_SECONDS", 0.01)
+        monkeypatch.setattr("wva.serve.listener._ACCEPT_PAUSE_SECONDS", 0.01)
         with capture_logs() as lines:
             assert await guest.is_up()
             assert await guest.is_up()

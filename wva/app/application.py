@@ -71,9 +71,9 @@ from wva.publish.timeline import Timeline
 from wva.scale_from_zero.gateway import GatewayQueues
 from wva.scale_from_zero.loop import AtRest, ScaleFromZero
 from wva.scale_from_zero.starts import Activations, Starter
+from wva.serve.addresses import Address
 from wva.serve.console import ConsolePages
 from wva.serve.decisions import DecisionPages
-from wva.serve.http import Address
 from wva.serve.pages import CONFIG_PAGE
 from wva.targets import ScaleTarget, scaled_key
 

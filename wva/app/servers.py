@@ -17,6 +17,7 @@ from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.numbers import shown
 from wva.publish.metrics import SeriesText
+from wva.serve.addresses import Address, AddressError
 from wva.serve.certs import (
     CertificateError,
     CertificateFiles,
@@ -25,7 +26,8 @@ from wva.serve.certs import (
     ServingCertificate,
 )
 from wva.serve.gate import Gate, Loopback
-from wva.serve.http import Address, AddressError, Server, TlsSource
+from wva.serve.http import Server
+from wva.serve.listener import TlsSource
 from wva.serve.pages import JsonPage, ProbeCheck, Router, metrics_handler, probes_handler, routed_handler
 from wva.serve.reviews import Reviews
 

@@ -32,8 +32,8 @@ from wva.kube.errors import ApiError, ConfigurationError, Forbidden, NotFound
 from wva.model.records import replace
 from wva.prometheus.authentication import connection_problems
 from wva.prometheus.settings import PrometheusSettings
+from wva.serve.addresses import Address, AddressError
 from wva.serve.certs import CertificateError
-from wva.serve.http import Address, AddressError
 from wva.slices import searched_afterwards, young_only
 
 _READ_SECONDS: Final = 5.0

@@ -1,21 +1,16 @@
 """A listening server that no client can block: HTTP/1.1 behind limits on time, bytes and connections.
 
-aiohttp reads the requests. This module adds the limits that aiohttp does not have: on the number of connections; on the
-time of a handshake, a request and an answer; and on the bytes before a request is complete. When all connections are
-taken, a new one replaces one that waits for a request. Connections that never had a request go first, so a client that
-only holds connections open cannot keep the scraper out.
+aiohttp reads the requests. The listener limits connections and handshakes. This module adds the limits that aiohttp
+does not have: on the time of a request and an answer, and on the bytes before a request is complete. A connection whose
+request is being answered keeps its place.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
-import socket
-import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Self, TypeAlias, cast
@@ -23,17 +18,13 @@ from typing import Final, Self, TypeAlias, cast
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from wva import log
 from wva.instruments import Instruments
-from wva.numbers import Whole, shown
+from wva.serve.addresses import Address
+from wva.serve.listener import Listener, ListenerLimits, ServedConnection, TlsSource
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-TlsSource: TypeAlias = Callable[[], ssl.SSLContext]
 
 _SHUTDOWN_SECONDS: Final = 1.0
-_ACCEPT_PAUSE_SECONDS: Final = 1.0
-_NO_IPV6: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
-_PORT: Final = Whole(0, 65535)
 _HEADERS: Final = {"Server": "wva", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 """On every answer: it names no version, no cache keeps it, and no browser guesses its type."""
 _NO_LOG: Final = logging.Logger("aiohttp", level=logging.CRITICAL + 1)  # noqa: LOG001 - no configuration switches it on
@@ -41,7 +32,7 @@ _NO_LOG: Final = logging.Logger("aiohttp", level=logging.CRITICAL + 1)  # noqa: 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(ListenerLimits):
     """The limits for the clients of a server. ``request_seconds`` and ``idle_seconds`` are those of the Go controller.
 
     A request may take ``request_seconds`` and ``request_bytes``, from the first byte, or from the opening, until it is
@@ -49,9 +40,6 @@ class Limits:
     one header, and ``headers`` their number.
     """
 
-    connections: int = 128
-    handshake_seconds: float = 10.0
-    goodbye_seconds: float = 1.0
     request_seconds: float = 32.0
     request_bytes: int = 64 * 1024
     idle_seconds: float = 90.0
@@ -72,70 +60,7 @@ class EventStream(web.StreamResponse):
         self.events = events
 
 
-class AddressError(Exception):
-    """A bind address that cannot be used. The message names it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen; ``host`` None means every interface."""
-
-    host: str | None
-    port: int
-
-    @staticmethod
-    def parse(text: str, *, setting: str) -> Address | None:
-        """Return the address of ``host:port`` or ``:port``; None for ``0`` or empty, which mean no server.
-
-        Raises AddressError, which names ``setting``.
-        """
-        if text in {"", "0"}:
-            return None
-        host, separator, port = text.rpartition(":")
-        number = _PORT.find(port) if separator and port.isdecimal() else None
-        if number is None:
-            raise AddressError(f"{setting}={shown(text)}: expected host:port, :port, or 0 to switch it off")
-        return Address(host.strip("[]") or None, number)
-
-    async def bind(self, name: str, *, backlog: int) -> list[socket.socket]:
-        """Return listening sockets, one for each address of the host, all with the same port.
-
-        Raises AddressError, which names the server by ``name``.
-        """
-        sockets: list[socket.socket] = []
-        try:
-            if self.host is None:
-                if socket.has_dualstack_ipv6():  # then one socket serves both families
-                    try:
-                        return [_listening(("", self.port), socket.AF_INET6, backlog, dual=True)]
-                    except OSError as error:
-                        if error.errno not in _NO_IPV6:  # the kernel knows IPv6, but the machine has no such address
-                            raise
-                return [_listening(("", self.port), socket.AF_INET, backlog)]
-            loop = asyncio.get_running_loop()
-            found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-            port = self.port
-            for family, *_, place in dict.fromkeys(found):
-                sockets.append(_listening((str(place[0]), port), family, backlog))
-                port = int(sockets[0].getsockname()[1])
-        except (OSError, UnicodeError) as error:
-            for listening in sockets:
-                listening.close()
-            if isinstance(error, OSError) and error.errno is not None and not isinstance(error, socket.gaierror):
-                reason = os.strerror(error.errno)  # asyncio adds the address to its text, which is in the message below
-            else:
-                reason = str(getattr(error, "strerror", None) or error)
-            raise AddressError(f"cannot listen on {self.host or ''}:{self.port} for {name}: {reason}") from error
-        return sockets
-
-
-def _listening(place: tuple[str, int], family: int, backlog: int, *, dual: bool = False) -> socket.socket:
-    listening = socket.create_server(place, family=family, backlog=backlog, dualstack_ipv6=dual)
-    listening.setblocking(False)
-    return listening
-
-
-class Connection(web.RequestHandler):
+class Connection(web.RequestHandler, ServedConnection):
     """A connection with its limits. aiohttp's class reads the requests and writes the answers."""
 
     def __init__(
@@ -158,8 +83,6 @@ class Connection(web.RequestHandler):
             logger=_NO_LOG,
         )
         self.ended = asyncio.Event()
-        self.busy = False
-        self.useful = False
         self.streaming: asyncio.Timeout | None = None
         self.last_used_at = self._loop.time()
         self._limits = limits
@@ -179,6 +102,10 @@ class Connection(web.RequestHandler):
             self.busy = False
             self.last_used_at = self._loop.time()
             self._received_bytes = 0
+
+    async def hold(self) -> None:
+        """Return when the connection has ended."""
+        await self.ended.wait()
 
     def abort(self, cause: str = "") -> None:
         """Close at once. What was not sent yet is lost."""
@@ -235,7 +162,7 @@ class Connection(web.RequestHandler):
             self._timer = None
 
 
-class Server:
+class Server(Listener[Connection]):
     """One listening server; use as ``async with``."""
 
     def __init__(
@@ -249,99 +176,26 @@ class Server:
         limits: Limits | None = None,
     ) -> None:
         """Prepare; nothing listens before ``__aenter__``. ``tls`` is called for each connection."""
+        limits = limits or Limits()
+        super().__init__(self._connection, address, name=name, instruments=instruments, tls=tls, limits=limits)
         self._handler = handler
-        self._address = address
-        self._name = name
-        self._instruments = instruments
-        self._tls = tls
-        self._limits = limits or Limits()
-        self._logger = log.get("serve")
-        self._connections: dict[Connection, asyncio.Task[None]] = {}
-        self._stack = AsyncExitStack()
-        self.port = address.port
-        instruments.endpoint_connections.labels(server=name).set_function(lambda: len(self._connections))
+        self._answers = instruments.endpoint_requests
+        self._allowed = limits
 
     async def __aenter__(self) -> Self:
         """Listen. Raises AddressError when the address is taken or not ours."""
-        sockets = await self._address.bind(self._name, backlog=self._limits.connections)
-        async with AsyncExitStack() as stack:
-            for listening in sockets:
-                stack.callback(listening.close)
-            group = await stack.enter_async_context(asyncio.TaskGroup())
-            requests = web.Server(self._answer)
-            accepting = [group.create_task(self._accept(listening, group, requests)) for listening in sockets]
-            stack.push_async_callback(self._stop, accepting, requests)
-            self._stack = stack.pop_all()
-        self.port = int(sockets[0].getsockname()[1])
-        self._logger.info("server_started", server=self._name, port=self.port, tls=self._tls is not None)
-        return self
+        self._requests = web.Server(self._answer)
+        return await super().__aenter__()
 
     async def __aexit__(self, *_: object) -> None:
         """Stop accepting, let running requests end, close."""
-        await self._stack.aclose()
+        self.stop()
+        self._requests.pre_shutdown()
+        await self._requests.shutdown(_SHUTDOWN_SECONDS)
+        await super().__aexit__()
 
-    @property
-    def open_connections(self) -> int:
-        """How many connections there are, with those in their handshake."""
-        return len(self._connections)
-
-    async def _stop(self, accepting: list[asyncio.Task[None]], requests: web.Server) -> None:
-        for task in accepting:
-            task.cancel()
-        requests.pre_shutdown()
-        await requests.shutdown(_SHUTDOWN_SECONDS)
-        for task in list(self._connections.values()):
-            task.cancel()
-
-    async def _accept(self, listening: socket.socket, group: asyncio.TaskGroup, requests: web.Server) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, _ = await loop.sock_accept(listening)
-            except ConnectionAbortedError:  # the client has gone before it was accepted
-                continue
-            except OSError as error:  # no file descriptors are left; clients wait in the kernel
-                self._logger.warning("accept_failed", server=self._name, error=error.strerror)
-                await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
-                continue
-            if len(self._connections) >= self._limits.connections:
-                # The connection that is missed least makes room. One with a running request stays.
-                waiting = [connection for connection in self._connections if not connection.busy]
-                if not waiting:
-                    self._closed("refused")
-                    accepted.close()
-                    continue
-                self._closed("evicted")
-                victim = min(waiting, key=lambda connection: (connection.useful, connection.last_used_at))
-                self._connections.pop(victim).cancel()
-            connection = Connection(requests, self._limits, closed=self._closed, refused=self._count)
-            self._connections[connection] = group.create_task(self._serve(connection, accepted))
-
-    async def _serve(self, connection: Connection, accepted: socket.socket) -> None:
-        """Hold one connection from its handshake to its end."""
-        limits = self._limits
-        seconds = {"ssl_handshake_timeout": limits.handshake_seconds, "ssl_shutdown_timeout": limits.goodbye_seconds}
-        try:
-            try:
-                await asyncio.get_running_loop().connect_accepted_socket(
-                    lambda: connection,
-                    accepted,
-                    ssl=self._tls() if self._tls else None,
-                    **(seconds if self._tls else {}),
-                )
-            except OSError:  # anything that a client sends instead of TLS
-                self._closed("handshake")
-                return
-            await connection.ended.wait()
-        except Exception:
-            self._logger.exception("connection_failed", server=self._name)  # only this connection ends
-        finally:
-            connection.abort()
-            accepted.close()
-            self._connections.pop(connection, None)
-
-    def _closed(self, cause: str) -> None:
-        self._instruments.endpoint_connections_closed.labels(server=self._name, cause=cause).inc()
+    def _connection(self) -> Connection:
+        return Connection(self._requests, self._allowed, closed=self.closed, refused=self._count)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast("Connection", request.protocol)
@@ -349,7 +203,7 @@ class Server:
             raise ConnectionResetError
         with connection.request():
             try:
-                async with asyncio.timeout(self._limits.answer_seconds):
+                async with asyncio.timeout(self._allowed.answer_seconds):
                     response = await self._handler(request)
             except TimeoutError:
                 response = web.Response(status=HTTPStatus.GATEWAY_TIMEOUT, text="no answer in time\n")
@@ -359,11 +213,11 @@ class Server:
             response.headers.update(_HEADERS)
             self._count(response.status)
             try:
-                async with asyncio.timeout(self._limits.write_seconds):
+                async with asyncio.timeout(self._allowed.write_seconds):
                     await response.prepare(request)
                 if isinstance(response, EventStream) and request.method != "HEAD":
                     await self._send_events(response, connection)
-                async with asyncio.timeout(self._limits.write_seconds):
+                async with asyncio.timeout(self._allowed.write_seconds):
                     await response.write_eof()
             except TimeoutError:
                 connection.abort("slow")
@@ -378,9 +232,9 @@ class Server:
         """
         async with aclosing(response.events) as events:
             try:
-                async with asyncio.timeout(self._limits.stream_seconds) as connection.streaming:
+                async with asyncio.timeout(self._allowed.stream_seconds) as connection.streaming:
                     async for event in events:
-                        async with asyncio.timeout(self._limits.write_seconds):
+                        async with asyncio.timeout(self._allowed.write_seconds):
                             await response.write(event)
             except TimeoutError:
                 if connection.streaming is None or not connection.streaming.expired():
@@ -389,4 +243,4 @@ class Server:
                 connection.streaming = None
 
     def _count(self, status: int) -> None:
-        self._instruments.endpoint_requests.labels(server=self._name, code=str(int(status))).inc()
+        self._answers.labels(server=self._name, code=str(int(status))).inc()

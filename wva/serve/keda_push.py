@@ -43,7 +43,8 @@ from wva.model.decision import Decision
 from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
-from wva.serve.http import Address, TlsSource
+from wva.serve.addresses import Address
+from wva.serve.listener import TlsSource
 from wva.serve.messages import FLAG, REAL, TEXT, WHOLE, message_types
 
 METRIC: Final = "wva_desired_replicas"

@@ -22,8 +22,8 @@ from wva.godurations import format_promql_duration, parse_bool, parse_duration, 
 from wva.kube.cache import Store
 from wva.model.inventory import normalize_accelerator
 from wva.numbers import FINITE, MAX_REPLICAS
+from wva.serve.addresses import Address, AddressError
 from wva.serve.gate import ALLOWED_SECONDS, accepted_seconds, bearer_token
-from wva.serve.http import Address, AddressError
 
 LONGEST_DURATION_SECONDS = 293 * 366 * 86_400
 HIGHEST_PORT = 65535

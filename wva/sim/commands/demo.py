@@ -27,8 +27,8 @@ from wva.godurations import parse_duration
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.numbers import Real
+from wva.serve.addresses import Address, AddressError
 from wva.serve.gate import Loopback
-from wva.serve.http import Address, AddressError
 
 if TYPE_CHECKING:
     from wva.sim.prometheus import Tsdb
