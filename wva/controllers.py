@@ -82,6 +82,7 @@ class VariantAutoscalingController:
         claims: Claims,
         troubles: Troubles,
         actuation: Callable[[Key], Trouble] = lambda _key: UNTROUBLED,
+        queries: Callable[[str], Trouble] = lambda _namespace: UNTROUBLED,
         direct: bool = False,
         push: bool = False,
         shadow: Callable[[VariantKey], bool] = lambda _key: False,
@@ -91,11 +92,12 @@ class VariantAutoscalingController:
     ) -> None:
         """Prepare the queue; nothing is subscribed before ``watch``.
 
-        ``actuation`` tells what keeps a number from being written, ``direct`` whether the process writes numbers,
-        and ``push`` whether it listens for KEDA.
+        ``actuation`` tells what keeps a number from being written, ``queries`` which queries about a namespace have no
+        answer, ``direct`` whether the process writes numbers, and ``push`` whether it listens for KEDA.
         ``announce`` records an event on a variant: type, reason, message.
         """
         self._actuation = actuation
+        self._queries = queries
         self._direct = direct
         self._push = push
         self._shadow = shadow
@@ -267,6 +269,7 @@ class VariantAutoscalingController:
         namespace, labels = va.metadata.namespace, target.pod_labels
         return replace(
             view,
+            queries=self._queries(namespace),
             gateway=self._trouble(va, lambda: troubles.gateway(namespace, labels)),
             inventory=self._trouble(va, lambda: troubles.inventory(accelerator, pods_of(target, stores.targets))),
             start=self._trouble(va, lambda: troubles.start(VariantKey(*va.metadata.key))),

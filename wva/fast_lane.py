@@ -4,7 +4,7 @@ A cycle asks Prometheus for all that a decision needs. The fast lane sends one q
 for two gauges. It compares the sum of each model with what its replicas carry, as the last cycle has computed it. When
 a model has more, or soon will at the pace of its rise, the next cycle begins at once. A rise counts if it is more than
 chance. So growth does not wait for the end of the interval, and the steady cost is that one query. A query that fails
-wakes nothing: the cycle finds out what is wrong.
+wakes nothing, and is noted for a condition.
 
 There is no look while a cycle runs, or in the second before one, because the cycle reads the same gauges. The looks
 are spread evenly between two cycles, so no time without one is longer than ``seconds()``. When the fast lane has woken
@@ -15,7 +15,7 @@ and the cycle may have seen only its beginning.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf, isfinite, sqrt
 from typing import Final, NoReturn, Protocol
@@ -68,6 +68,8 @@ class FastLane:
     optimizer: Wakes
     seconds: Callable[[], float]
     clock: Clock
+    note: Callable[[str, Iterable[str], Mapping[str, str]], None] = lambda *_: None
+    """Notes what came of a query (``QueryFailures.note``)."""
     busy: bool = field(default=False, init=False)
     """Whether a look is under way."""
     _calm: dict[ModelKey, tuple[float, float]] = field(default_factory=dict, init=False)
@@ -113,6 +115,7 @@ class FastLane:
         """Ask once, wake a cycle if it is needed, and return the models that need it."""
         ceilings = self.optimizer.ceilings
         found: dict[ModelKey, float] = {}
+        chunk: tuple[str, ...] = ()
         try:
             async with asyncio.timeout(_QUERY_SECONDS):
                 for chunk in queries.chunks(model.namespace for model in ceilings):
@@ -123,7 +126,11 @@ class FastLane:
                         namespace, name = series.metric.namespace, series.metric.model_name
                         if value is not None and namespace and name:
                             found[ModelKey(namespace, name)] = value
-        except (PrometheusError, TimeoutError):
+                    self.note(queries.IN_PROGRESS, chunk, {})
+        except (PrometheusError, TimeoutError) as error:
+            late = f"Prometheus did not answer within {_QUERY_SECONDS:g} s"
+            reason = error.message if isinstance(error, PrometheusError) else late
+            self.note(queries.IN_PROGRESS, chunk, dict.fromkeys(chunk, f"query {queries.IN_PROGRESS}: {reason}"))
             return []
         now = self.clock.monotonic()
         over: list[ModelKey] = []

@@ -13,6 +13,7 @@ UNREADABLE = MetricsVerdict(available=False, reason="EngineSeriesUnusable", mess
 TROUBLED = ConfigurationView(
     "ConfigMap s/c: default: not read",
     claim="the controller wva/controller decides",
+    queries=Trouble("QueryFailed", "query in_progress: HTTP 422"),
     gateway=Trouble("GatewayUnreadable", "no endpoint picker answers"),
     inventory=Trouble("InventoryUnknown", "the nodes cannot be read"),
     actuation=Trouble("ScalerPresent", "an HPA scales the target"),

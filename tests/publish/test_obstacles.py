@@ -24,6 +24,7 @@ from wva.publish.obstacles import OBSTACLES, PARTLY_LIMITED, begun
 
 LIMIT = (Step("enforce", "9 is above the maximum 3", 9, 3, "HPA va", 6),)
 AROUND = {
+    TroubleReason.QUERY_FAILED: "queries",
     TroubleReason.GATEWAY_UNREADABLE: "gateway",
     TroubleReason.SELECTOR_EMPTY: "gateway",
     TroubleReason.NAMES_UNKNOWN: "gateway",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import promql_parser
 import pytest
@@ -108,6 +109,19 @@ async def test_it_gives_up_after_a_while(script):
     assert not seen
     assert seconds == pytest.approx(VISIBLE_SECONDS, abs=0.03)
     assert 5 <= prometheus.asked <= 20
+
+
+async def test_a_store_that_does_not_answer_is_noted():
+    """The start goes on, and a condition tells that it did not wait for autoscalers."""
+    clock = VirtualClock()
+    noted = []
+    prometheus = LatePrometheus(clock, since=0.0, error=PrometheusError(ErrorKind.SERVER, "HTTP 503"))
+    asking = replace(starter(prometheus, clock), note=lambda *what: noted.append(what))
+    assert await asking._ask("ns", "up", seconds=1.0) is None
+    prometheus._error = None
+    assert await asking._ask("ns", "up", seconds=1.0) is not None
+    failed = {"ns": "query published_number: HTTP 503"}
+    assert noted == [("published_number", ("ns",), failed), ("published_number", ("ns",), {})]
 
 
 def test_the_query_names_one_variant_and_one_target():

@@ -36,6 +36,7 @@ class ConditionType(StrEnum):
     READY = "Ready"
     CONFIGURATION_VALID = "ConfigurationValid"
     CLAIMED = "Claimed"
+    QUERIES_ANSWERED = "QueriesAnswered"
     ENGINES_READABLE = "EnginesReadable"
     GATEWAY_READABLE = "GatewayReadable"
     INVENTORY_CONSISTENT = "InventoryConsistent"

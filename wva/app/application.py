@@ -38,6 +38,7 @@ from wva.clock import Clock, SystemClock
 from wva.collect.answer_cache import BackgroundFetch
 from wva.collect.inventory import read_inventory
 from wva.collect.queries import TargetLabels
+from wva.collect.query_failures import QueryFailures
 from wva.collect.resolution import TARGET_INDEX
 from wva.collect.snapshot import Collector
 from wva.collect.troubles import Troubles
@@ -157,6 +158,10 @@ class Application:
             unknown=self._unknown_inventory,
             revisit=lambda namespace: self.variants.enqueue_all(namespace),  # noqa: PLW0108 - built below
         )
+        self._query_failures = QueryFailures(
+            clock,
+            revisit=lambda namespace: self.variants.enqueue_all(namespace),  # noqa: PLW0108 - built below
+        )
         self.variants = VariantAutoscalingController(
             client=leadership.client,
             stores=informers.stores,
@@ -165,6 +170,7 @@ class Application:
             claims=self._claims,
             troubles=self._troubles,
             actuation=self._actuation_trouble,
+            queries=self._query_failures.of,
             direct=settings.direct_actuation,
             push=push is not None,
             shadow=self.shadow,
@@ -228,6 +234,7 @@ class Application:
             counters_of=lambda model: configuration.policy.asks_counters(model),  # noqa: PLW0108 - see above
             retention_of=self._retention_of,
             inventory=lambda: read_inventory(informers.inventory) if configuration.policy.counts_gpus else None,
+            note=self._query_failures.note,
             cache=lambda: configuration.settings.current,
         )
         self._background = BackgroundFetch(
@@ -268,6 +275,7 @@ class Application:
             optimizer=self._optimizer,
             seconds=lambda: configuration.settings.current.fast_lane_interval,
             clock=clock,
+            note=self._query_failures.note,
         )
 
     def _actuation_trouble(self, key: Key) -> Trouble:
@@ -422,6 +430,7 @@ class Application:
                         prometheus=self._prometheus,
                         labels=TargetLabels(settings.pod_namespace, settings.metrics_job),
                         clock=clock,
+                        note=self._query_failures.note,
                     ),
                     activations=self._activations,
                     troubles=self._troubles,

@@ -37,6 +37,7 @@ IN_PROGRESS: Final = "in_progress"
 ENGINE_SIGNALS: Final = "engine_signals"
 ENGINE_COUNTERS: Final = "engine_counters"
 SCHEDULER_QUEUE: Final = "scheduler_queue"
+PUBLISHED_NUMBER: Final = "published_number"
 
 _RE2_SPECIAL: Final = re.compile(r"([\\.+*?()|\[\]{}^$])")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")

@@ -11,7 +11,7 @@ Only cancellation raises an exception. A cycle with failures still has variants;
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
@@ -33,7 +33,7 @@ from wva.model.records import replace
 from wva.model.snapshot import CollectionFailure, Snapshot
 from wva.model.trouble import cause_of
 from wva.model.variant import ModelKey, Variant
-from wva.prometheus.answers import Querier
+from wva.prometheus.answers import InstantVector, Querier
 from wva.slices import beside
 
 _log = log.get("collect")
@@ -60,6 +60,7 @@ class Collector:
     two signals of its replicas, ``counters_of`` whether it wants what the engines have counted. ``retention_of``
     returns the seconds without a request after which a model may go to zero, None for one that may not. ``inventory``
     returns the GPUs of the cluster, or None and why they are not known; None instead of both when no model needs them.
+    ``note`` takes what came of each query that is not essential (``QueryFailures.note``).
     """
 
     stores: CollectStores
@@ -75,6 +76,7 @@ class Collector:
     counters_of: Callable[[ModelKey], bool] = lambda _: False
     retention_of: Callable[[ModelKey], float | None] = lambda _: None
     inventory: Callable[[], tuple[Inventory | None, str] | None] = lambda: None
+    note: Callable[[str, Iterable[str], Mapping[str, str]], None] = lambda *_: None
 
     def __post_init__(self) -> None:
         """Begin without answers."""
@@ -105,12 +107,12 @@ class Collector:
             for model in sorted({entry.variant.model for entry in accepted if entry.variant.active})
             if model.namespace not in refused
         }
-        round_ = Round(now, self.deadline_seconds)
+        round_, counted = Round(now, self.deadline_seconds), _CountedRequests(self._shared)
         async with asyncio.TaskGroup() as group:
             counting = group.create_task(
                 count_requests(
                     {model: retention for model, retention in retentions.items() if retention is not None},
-                    lambda topic, make, asked: self._shared.settle(topic, {REQUEST_COUNTS: make}, asked, round_),
+                    partial(counted.ask, round_),
                     ours=join.knows,
                 )
             )
@@ -119,6 +121,7 @@ class Collector:
                 series = sum(len(vector.series) for vector in _answers(found).values())
                 await beside(series // _SERIES_PER_VARIANT, partial(_take, join, chunk, found))
                 failures += _failures(found)
+        self.note(REQUEST_COUNTS, counted.asked, counted.failed)
         freshness = self.freshness()
         replicas, queues = await beside(
             size,
@@ -237,9 +240,31 @@ class Collector:
         found: dict[str, Settled] = {}
         for name, task in tasks:
             found.setdefault(name, Settled()).take(task.result())
+        failed = _failed(chunk, found)
+        for name, about in {name: namespaces for name, _, namespaces in chunk.more}.items():
+            self.note(name, about, failed.get(name, {}))
         if not any(settled.failed for settled in found.values()):
             self._cache.keep(chunk, chunk.pods, _answers(found), now=round_.now)
         return found
+
+
+@dataclass(slots=True)
+class _CountedRequests:
+    """Asks for the requests of models; notes the namespaces, and of those without an answer the reason in words."""
+
+    shared: SharedQueries
+    asked: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    async def ask(self, round_: Round, topic: Hashable, make: Make, namespaces: Sequence[str]) -> Settled:
+        """Ask about namespaces."""
+        settled = await self.shared.settle(topic, {REQUEST_COUNTS: make}, namespaces, round_)
+        self.asked.update(namespaces)
+        answer = settled.answers.get(REQUEST_COUNTS)
+        if answer is not None and answer.warnings:  # then no count is sure
+            self.failed |= dict.fromkeys(namespaces, f"query {REQUEST_COUNTS}: {answer.warnings[0]}")
+        self.failed |= {namespace: failure.message for namespace, failure in settled.failed.items()}
+        return settled
 
 
 class _AnalyzerQuery(NamedTuple):
@@ -291,14 +316,28 @@ def _chunks(accepted: list[AcceptedVariant], wanted: Wanted, suspected: frozense
 
 def _take(join: ReplicaJoin, chunk: _Chunk, found: ChunkAnswers) -> None:
     """Give the answers about a chunk to the join; an empty one with a warning is a failure."""
+    failed = _failed(chunk, found)
+    for name, reasons in failed.items():
+        for namespace, reason in reasons.items():
+            join.fail(name, [namespace], reason)
     for name, answer in _answers(found).items():
-        if name in queries.ANALYZER_QUERIES and answer.warnings and not answer.series:
-            join.fail(name, chunk.namespaces, f"query {name}: {answer.warnings[0]}")
-        else:
+        if not _refused_with_warning(name, answer):
             join.add(name, answer)
+
+
+def _refused_with_warning(name: str, answer: InstantVector) -> bool:
+    return name in queries.ANALYZER_QUERIES and bool(answer.warnings) and not answer.series
+
+
+def _failed(chunk: _Chunk, found: ChunkAnswers) -> dict[str, dict[str, str]]:
+    """Return by query the namespaces of a chunk without an answer, each with the reason in words."""
+    failed: dict[str, dict[str, str]] = {}
+    for name, answer in _answers(found).items():
+        if _refused_with_warning(name, answer):
+            failed[name] = dict.fromkeys(chunk.namespaces, f"query {name}: {answer.warnings[0]}")
     for name, settled in found.items():
-        for namespace, failure in settled.failed.items():
-            join.fail(name, [namespace], failure.message)
+        failed.setdefault(name, {}).update({each: failure.message for each, failure in settled.failed.items()})
+    return failed
 
 
 def _refused(accepted: list[AcceptedVariant]) -> dict[str, CollectionFailure]:

@@ -30,6 +30,7 @@ _LINKS: Final[Mapping[ConditionType, Link]] = {
     ConditionType.READY: Link.TARGET,
     ConditionType.OPTIMIZATION_READY: Link.METRICS,
     ConditionType.LIMITED: Link.REPLICAS,
+    ConditionType.QUERIES_ANSWERED: Link.METRICS,
     ConditionType.ENGINES_READABLE: Link.METRICS,
     ConditionType.GATEWAY_READABLE: Link.DECISION,
     ConditionType.INVENTORY_CONSISTENT: Link.DECISION,
@@ -164,6 +165,7 @@ def condition_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
         "MetricsInvalid": "look at the values that the message names in Prometheus",
         "MetricsIncomplete": "look at the scrapes of the pods that the message names",
         "PrometheusError": "check PROMETHEUS_BASE_URL, its token and its certificate; the log has the error",
+        "QueryFailed": "look at what the message says of Prometheus, or of the store behind its API",
         "EngineSeriesUnusable": "keep the series that the message names in the scrape of these pods, as classic "
         "histograms and with vLLM's labels",
         "EnginesDormant": "wake these engines (POST /wake_up), or delete their pods",

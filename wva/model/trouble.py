@@ -29,6 +29,7 @@ class TroubleReason(StrEnum):
     INVENTORY_UNKNOWN = "InventoryUnknown"
     START_REFUSED = "ScaleFromZeroRefused"
     START_FAILED = "ScaleFromZeroFailed"
+    QUERY_FAILED = "QueryFailed"
     ENGINE_SERIES_UNUSABLE = "EngineSeriesUnusable"
     ENGINES_DORMANT = "EnginesDormant"
     ACTUATION_SCALER = "ScalerPresent"

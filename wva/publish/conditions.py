@@ -27,6 +27,7 @@ _TARGET_CHARACTERS: Final = 40
 
 _ACCEPTED: Final = Trouble("ConfigurationAccepted", "all configuration for this variant is in force")
 _ENGINES: Final = Trouble(ENGINES_READABLE.reason, ENGINES_READABLE.message)
+_ANSWERED: Final = Trouble("QueriesAnswered", "every query about the namespace has an answer")
 _READ: Final = Trouble("GatewayRead", "nothing is known to be wrong with the gateways in front of this variant")
 _WRITTEN: Final = Trouble("NumberWritten", "nothing keeps the number from being written to the target")
 _CONSISTENT: Final = Trouble("InventoryRead", "the nodes agree with what this variant says of its accelerator")
@@ -49,13 +50,15 @@ class ConfigurationView:
     """The problems around a variant that its conditions report.
 
     ``message`` says why some of its configuration is not in force; it is empty when all of it is. ``claim`` names the
-    controller that decides on the variant; without it there is no Claimed condition. ``gateway`` and ``inventory`` are
-    the troubles of its gateways and of its GPUs. ``start`` says why WVA cannot start it from zero, and ``actuation``
-    why it cannot write its number. ``shadow``: its number is not for its target.
+    controller that decides on the variant; without it there is no Claimed condition. ``queries``, ``gateway`` and
+    ``inventory`` are the troubles of the queries about its namespace, of its gateways and of its GPUs. ``start`` says
+    why WVA cannot start it from zero, and ``actuation`` why it cannot write its number. ``shadow``: its number is not
+    for its target.
     """
 
     message: str = ""
     claim: str = ""
+    queries: Trouble = UNTROUBLED
     gateway: Trouble = UNTROUBLED
     inventory: Trouble = UNTROUBLED
     start: Trouble = UNTROUBLED
@@ -127,6 +130,7 @@ def conditions_of(
     engines = UNTROUBLED if told.available else Trouble(told.reason, told.message)
     for type_, trouble, after in (
         (ConditionType.CONFIGURATION_VALID, invalid, _ACCEPTED),
+        (ConditionType.QUERIES_ANSWERED, configuration.queries, _ANSWERED),
         (ConditionType.ENGINES_READABLE, engines, _ENGINES),
         (ConditionType.GATEWAY_READABLE, configuration.gateway, _READ),
         (ConditionType.INVENTORY_CONSISTENT, configuration.inventory, _CONSISTENT),

@@ -98,6 +98,14 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
         },
     ),
     (
+        ConditionType.QUERIES_ANSWERED,
+        "",
+        {
+            TroubleReason.QUERY_FAILED: "Prometheus does not answer a query about the namespace, and WVA decides "
+            "without what it tells. The message names the query, the error and what is in force.",
+        },
+    ),
+    (
         ConditionType.ENGINES_READABLE,
         "",
         {

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +25,7 @@ from wva import log
 from wva.actuation import START_MANAGER
 from wva.api.meta import Key
 from wva.clock import Clock
-from wva.collect.queries import TargetLabels, quote
+from wva.collect.queries import PUBLISHED_NUMBER, TargetLabels, quote
 from wva.collect.resolution import CollectStores
 from wva.config.declare import printable
 from wva.kube.client import KubeClient
@@ -45,7 +46,6 @@ DIAGNOSIS_SECONDS: Final = 0.3
 _POLL_SECONDS: Final = 0.2
 _AFTER_THE_SECOND: Final = 0.005
 _PUBLISHED: Final = Real(0, MAX_REPLICAS)
-_NAME: Final = "published_number"
 _TOLD_TARGETS: Final = 3
 
 _log = log.get("collect.visibility")
@@ -82,6 +82,8 @@ class Starter:
     prometheus: Querier
     labels: TargetLabels
     clock: Clock
+    note: Callable[[str, Iterable[str], Mapping[str, str]], None] = lambda *_: None
+    """Notes what came of a query (``QueryFailures.note``)."""
 
     async def wait_visible(self, key: VariantKey, desired: int) -> bool:
         """Wait until no autoscaler acts on a number below ``desired`` for a variant; tell whether that is so.
@@ -93,7 +95,7 @@ class Starter:
         limit = self.clock.monotonic() + VISIBLE_SECONDS
         absent = False
         while (left := limit - (asked := self.clock.monotonic())) > 0:
-            answer = await self._ask(text, seconds=left)
+            answer = await self._ask(key.namespace, text, seconds=left)
             if answer is not None:
                 absent = not answer.series
                 numbers = (_PUBLISHED.find(one.value[1]) for one in answer.series if one.value is not None)
@@ -105,7 +107,7 @@ class Starter:
             await self.clock.sleep(max(0.0, min(_POLL_SECONDS, to_next_second, limit - self.clock.monotonic())))
         if not absent:
             return False
-        answer = await self._ask(unpinned_query(key), seconds=DIAGNOSIS_SECONDS)
+        answer = await self._ask(key.namespace, unpinned_query(key), seconds=DIAGNOSIS_SECONDS)
         names = {
             f"job={printable(one.metric.get('job', ''))} namespace={printable(one.metric.get('namespace', ''))}"
             for one in (() if answer is None else answer.series)
@@ -121,13 +123,18 @@ class Starter:
             )
         return False
 
-    async def _ask(self, text: str, *, seconds: float) -> InstantVector | None:
+    async def _ask(self, namespace: str, text: str, *, seconds: float) -> InstantVector | None:
         """Return the answer for the last whole second; None when there is none in time."""
+        answer, failed = None, {}
         try:
             async with asyncio.timeout(seconds):
-                return await self.prometheus.query(text, name=_NAME, at=math.floor(self.clock.now()))
-        except (PrometheusError, TimeoutError):
-            return None
+                answer = await self.prometheus.query(text, name=PUBLISHED_NUMBER, at=math.floor(self.clock.now()))
+        except (PrometheusError, TimeoutError) as error:
+            late = f"Prometheus did not answer within {seconds:.2g} s"
+            reason = error.message if isinstance(error, PrometheusError) else late
+            failed = {namespace: f"query {PUBLISHED_NUMBER}: {reason}"}
+        self.note(PUBLISHED_NUMBER, (namespace,), failed)
+        return answer
 
     async def scale(self, key: VariantKey, desired: int) -> None:
         """Write the scale subresource. Raises ApiError: NotFound, or Conflict when the target has moved on."""

@@ -8,7 +8,7 @@ const MOST_DECISIONS = 200;
 const SHORTEST_SECONDS = 60;
 const SPANS = [["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["All", 0]];
 const GOOD_WHEN_TRUE = new Set(["TargetResolved", "MetricsAvailable", "OptimizationReady", "Ready", "ConfigurationValid",
-  "EnginesReadable", "GatewayReadable", "InventoryConsistent", "Actuated"]);
+  "QueriesAnswered", "EnginesReadable", "GatewayReadable", "InventoryConsistent", "Actuated"]);
 
 const state = {
   token: "", namespace: "", turn: 0, stop: null, overview: null, chosen: null, lines: null,

@@ -1,0 +1,79 @@
+"""Which queries fail, by namespace: one place for all whose failure no decision tells.
+
+A failed essential query holds the number, and the condition OptimizationReady says why. What is missing when another
+query fails is easily overlooked, since decisions go on without it. So whoever sends such a query notes here what came
+of it, and the condition QueriesAnswered names the query, the error and what is in force meanwhile. A query that fails
+once is no news: it is told from the second time in a row on, until it is answered, or is not sent for ten minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from wva.clock import Clock
+from wva.collect.queries import ENGINE_COUNTERS, ENGINE_SIGNALS, IN_PROGRESS, PUBLISHED_NUMBER, SCHEDULER_QUEUE
+from wva.collect.request_counts import REQUEST_COUNTS
+from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
+
+_TOLD_FROM: Final = 2
+_FORGOTTEN_SECONDS: Final = 600.0
+IN_FORCE: Final[Mapping[str, str]] = {
+    ENGINE_COUNTERS: "pods without counters count as silent, and the percentage analyzer decides if no pod has any",
+    ENGINE_SIGNALS: "analyzers that need what engines tell hold the number, or decide without it",
+    SCHEDULER_QUEUE: "nothing new is known of the requests that wait at gateways",
+    REQUEST_COUNTS: "no model goes to zero",
+    IN_PROGRESS: "a load that rises between two cycles waits for the next one",
+    PUBLISHED_NUMBER: "a start from zero waits a few seconds, and does not know whether autoscalers see its number",
+}
+"""What the failure of a query means; each query that is not essential has an entry."""
+
+
+class _Failing(NamedTuple):
+    """How often a query has failed in a row, when last (seconds of a monotonic clock), and in which words at first."""
+
+    times: int
+    at: float
+    message: str
+
+
+class QueryFailures:
+    """What the last answers to queries said, for the conditions of the variants of each namespace."""
+
+    def __init__(self, clock: Clock, *, revisit: Callable[[str], None]) -> None:
+        """Know nothing; ``revisit`` has the reconciler look at the variants of a namespace."""
+        self._clock = clock
+        self._revisit = revisit
+        self._failing: dict[str, dict[str, _Failing]] = {}
+
+    def note(self, query: str, asked: Iterable[str], failed: Mapping[str, str]) -> None:
+        """Note about which namespaces a query was asked, and of those without an answer the reason in words."""
+        now = self._clock.monotonic()
+        for namespace in asked:
+            before = self._told(namespace, now)
+            reason, known = failed.get(namespace), self._failing.get(namespace, {})
+            if reason is not None:
+                old = known.get(query)
+                if old is None or now - old.at > _FORGOTTEN_SECONDS:
+                    old = _Failing(0, now, reason)
+                self._failing.setdefault(namespace, {})[query] = old._replace(times=old.times + 1, at=now)
+            elif query in known:
+                del known[query]
+                if not known:
+                    del self._failing[namespace]
+            if self._told(namespace, now) != before:
+                self._revisit(namespace)
+
+    def of(self, namespace: str) -> Trouble:
+        """Return which queries about a namespace have no answer."""
+        told = self._told(namespace, self._clock.monotonic())
+        words = [f"{reason}; in force: {IN_FORCE[query]}" for query, reason in told.items()]
+        return Trouble(TroubleReason.QUERY_FAILED, "; ".join(words)) if words else UNTROUBLED
+
+    def _told(self, namespace: str, now: float) -> dict[str, str]:
+        """Return the messages of the queries that fail, by query."""
+        return {
+            query: failing.message
+            for query, failing in sorted(self._failing.get(namespace, {}).items())
+            if failing.times >= _TOLD_FROM and now - failing.at <= _FORGOTTEN_SECONDS
+        }
