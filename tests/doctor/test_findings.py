@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import wva.doctor
+from tests.builders import replica
 from wva.api.meta import Key
+from wva.decide.trust import reported
 from wva.doctor.diagnosis import MEANINGS, Link
 from wva.doctor.examination import CHECKS, Examination, _of_controller
 from wva.doctor.installation import pod_trouble
@@ -23,6 +25,7 @@ from wva.doctor.variants import (
     replica_links,
     sample_links,
 )
+from wva.model.records import replace
 from wva.publish.obstacles import OBSTACLES
 
 NOW = 1_800_000_000.0
@@ -174,6 +177,16 @@ def test_samples_that_were_not_believed_are_named_once_for_all_pods(state):
     (found,) = list(sample_links(view))
     assert found.name == f"samples-{state}"
     assert "p0, p1, p2 are" in found.finding.problem
+
+
+@pytest.mark.parametrize(("interval", "told_"), [(60.0, []), (90.0, [("metrics", "scraped-seldom", "should")])])
+def test_a_long_scrape_interval_is_a_finding(interval, told_):
+    """The condition has the interval that was seen, and stays True."""
+    _, verdict = reported([replace(replica(kv=0.5, queue=0), scrape_seconds=interval)], None)
+    said = condition("MetricsAvailable", "True", verdict.reason, verdict.message)
+    found = list(condition_links(ExaminedVariant(variant(said))))
+    assert told(found) == told_
+    assert all("every 90 s" in each.finding.problem for each in found)
 
 
 def test_a_number_that_is_not_published_or_not_followed_is_named():

@@ -38,6 +38,8 @@ _HOLDS: Final = {
 
 _SELDOM_SECONDS: Final = 60.5
 """The condition names a scrape interval that is longer than a minute (seconds)."""
+SCRAPED_SELDOM: Final = "Prometheus scrapes them every"
+"""How the words about such an interval begin."""
 
 _NOTHING_READ: Final = MetricsVerdict(available=False, reason="MetricsUnavailable", message="no ready replica")
 
@@ -209,7 +211,7 @@ def _seldom(replicas: Sequence[ReplicaMetrics]) -> str:
     longest = max([replica.scrape_seconds or 0.0 for replica in replicas], default=0.0)
     if longest <= _SELDOM_SECONDS:
         return ""
-    return f"; Prometheus scrapes them every {longest:.0f} s, so changes of load are seen late"
+    return f"; {SCRAPED_SELDOM} {longest:.0f} s, so changes of load are seen late"
 
 
 def _samples(replicas: Iterable[ReplicaMetrics]) -> Iterable[tuple[str, str, Sample]]:

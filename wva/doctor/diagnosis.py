@@ -80,6 +80,7 @@ MEANINGS: Final[Mapping[Link, Mapping[str, str]]] = {
         "samples-missing": "Pods are Ready, and Prometheus has no samples of them.",
         "samples-stale": "The last samples are too old.",
         "samples-invalid": "Samples have impossible values.",
+        "scraped-seldom": "Prometheus scrapes the pods less often than once a minute.",
     },
     Link.DECISION: {"status-old": "The status was last written long ago: nothing decides on the variant."},
     Link.PUBLICATION: {

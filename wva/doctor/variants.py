@@ -12,6 +12,7 @@ from wva.api.core import EXCLUDE_ANNOTATION
 from wva.api.meta import Condition, Key, parse_time
 from wva.api.scalers import PAUSED_REPLICAS_ANNOTATION
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, ConditionType, TargetReason
+from wva.decide.trust import SCRAPED_SELDOM
 from wva.doctor.cluster import Cluster, Item, condition, key_of, path_of
 from wva.doctor.diagnosis import Diagnosis, Link
 from wva.doctor.installation import pod_trouble
@@ -184,6 +185,9 @@ def condition_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
         if each.type == ConditionType.CONFIGURATION_VALID and each.status == "False":
             change = "mend the ConfigMap, annotation or scaler that the message names"
             yield Diagnosis(Link.CONFIGURATION, "configuration-invalid", subject.must(each.message, change))
+        if each.type == ConditionType.METRICS_AVAILABLE and SCRAPED_SELDOM in each.message:
+            change = "scrape the pods of engines every 15 s: interval of the ServiceMonitor or PodMonitor"
+            yield Diagnosis(Link.METRICS, "scraped-seldom", subject.should(each.message, change))
 
 
 def pod_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
