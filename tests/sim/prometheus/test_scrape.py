@@ -6,7 +6,7 @@ import pytest
 import trustme
 from aiohttp import web
 
-from wva.sim.prometheus import HttpEndpoint, InProcess, ScrapeError, Scraper, ScrapeTarget, Tsdb
+from wva.sim.prometheus import HttpEndpoint, InProcess, ScrapeError, Scraper, ScrapeSchedule, ScrapeTarget, Tsdb
 from wva.sim.prometheus.scrape import target_labels
 
 BASE = {"job": "vllm", "instance": "10.0.0.1:8000"}
@@ -220,3 +220,36 @@ async def test_endpoint_that_refuses_is_a_failed_scrape(endpoint: str, options: 
     """The error of a failed scrape has the reason from TLS or HTTP."""
     with pytest.raises(ScrapeError, match=reason):
         await HttpEndpoint(endpoint, **options).fetch()
+
+
+async def test_each_target_is_scraped_at_its_own_phase():
+    """All are scraped at zero, and then each once per interval, at an offset that its labels decide."""
+    tsdb, schedule = Tsdb(), ScrapeSchedule(15.0)
+    scraper = Scraper(tsdb)
+    for name in "abcdef":
+        scraper.add(ScrapeTarget(InProcess(lambda: "x 1\n"), {"instance": name}))
+    while (at := schedule.next(scraper.targets())) <= 120.0:
+        await scraper.scrape(at, due=schedule.take(at))
+    phases = set()
+    for name in "abcdef":
+        (up,) = [series for series in tsdb.of_name("up") if series.labels["instance"] == name]
+        first, second, *rest = (time / 1000 for time in up.times)
+        phases.add(second % 15.0)
+        assert first == 0.0 < second <= 15.0
+        assert rest == [second + 15.0 * number for number in range(1, len(rest) + 1)]
+        assert rest[-1] > 105.0
+    assert len(phases) > 3
+
+
+async def test_a_target_that_is_not_due_keeps_its_series():
+    """A target that is gone ends at any scrape; one that is not due does not."""
+    tsdb = Tsdb()
+    scraper = Scraper(tsdb)
+    stays, goes = (ScrapeTarget(InProcess(lambda: "x 1\n"), {"instance": name}) for name in ("stays", "goes"))
+    scraper.add(stays)
+    scraper.add(goes)
+    await scraper.scrape(0.0)
+    scraper.remove(goes)
+    await scraper.scrape(1.0, due=lambda _target: False)
+    found = {series.labels["instance"]: list(series.values) for series in tsdb.of_name("x")}
+    assert found == {"stays": [1.0], "goes": [1.0, None]}

@@ -56,9 +56,9 @@ async def test_a_scrape_that_takes_long_changes_no_decision(monkeypatch: pytest.
     world = EmbeddedWorld(CLIMB, seed=1)
     scrape = world.prometheus.scrape
 
-    async def slow() -> None:
+    async def slow(**due: Any) -> None:
         await asyncio.sleep(0.05)
-        await scrape()
+        await scrape(**due)
 
     monkeypatch.setattr(world.prometheus, "scrape", slow)
     assert await _run(world) == quick

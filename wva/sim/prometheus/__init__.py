@@ -16,7 +16,7 @@ from __future__ import annotations
 from wva.sim.prometheus.faults import PrometheusFaults
 from wva.sim.prometheus.fetch import FetchedPage, HttpEndpoint, InProcess, ScrapeError
 from wva.sim.prometheus.requests import QueryLog, QueryRequest
-from wva.sim.prometheus.scrape import Scraper, ScrapeTarget
+from wva.sim.prometheus.scrape import Scraper, ScrapeSchedule, ScrapeTarget
 from wva.sim.prometheus.server import EmbeddedPrometheus
 from wva.sim.prometheus.tsdb import StoredSeries, Tsdb
 
@@ -29,6 +29,7 @@ __all__ = [
     "QueryLog",
     "QueryRequest",
     "ScrapeError",
+    "ScrapeSchedule",
     "ScrapeTarget",
     "Scraper",
     "StoredSeries",

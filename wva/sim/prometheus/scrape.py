@@ -6,12 +6,14 @@
   that fails, cannot be parsed, or is gone. Series that bring their own timestamps are left alone.
 - Each scrape of a target adds ``up`` and the ``scrape_*`` series, also a failed one. A target that is gone ends them.
 
-Nothing here decides when to scrape: the world calls ``scrape(now)``.
+Nothing here decides when to scrape: the world calls ``scrape(now)``, with a ``ScrapeSchedule`` if it wants one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -37,6 +39,35 @@ class ScrapeTarget:
     def key(self) -> tuple[tuple[str, str], ...]:
         """Identity across scrapes."""
         return tuple(sorted(self.labels.items()))
+
+
+class ScrapeSchedule:
+    """The times when targets are scraped: all at zero, and then every interval, each at an offset of its own.
+
+    As in Prometheus the offset follows from the labels of the target. It has whole seconds here, so that a world with
+    many pods has few moments.
+    """
+
+    def __init__(self, interval_seconds: float) -> None:
+        """Plan for an interval of some seconds; nothing has been scraped yet."""
+        self._interval = interval_seconds
+        self._last = -math.inf
+
+    def next(self, targets: Iterable[ScrapeTarget]) -> float:
+        """Return the first time, in seconds, at which one of the targets is due; infinity without a target."""
+        if self._last < 0:
+            return 0.0
+        return min((self._after(target) for target in targets), default=math.inf)
+
+    def take(self, at_seconds: float) -> Callable[[ScrapeTarget], bool]:
+        """Return what tells whether a target is due by a time, and count it as scraped from then on."""
+        since, self._last = self._last, at_seconds
+        return lambda target: since < 0 or self._after(target, since) <= at_seconds
+
+    def _after(self, target: ScrapeTarget, since: float | None = None) -> float:
+        last = self._last if since is None else since
+        offset = zlib.crc32(repr(target.key).encode()) % max(1, int(self._interval))
+        return offset + self._interval * (math.floor((last - offset) / self._interval) + 1)
 
 
 def target_labels(exposed: Mapping[str, str], target: Mapping[str, str], *, honor_labels: bool) -> dict[str, str]:
@@ -76,7 +107,7 @@ class _TargetState:
     """The state of a target between scrapes: its series by literal text, and its current series."""
 
     def __init__(self, target: ScrapeTarget, tsdb: Tsdb) -> None:
-        self._target = target
+        self.target = target
         self._tsdb = tsdb
         self._known: dict[str, StoredSeries] = {}
         self._parsed: dict[str, SampleLine] = {}
@@ -86,14 +117,14 @@ class _TargetState:
 
     def adopt(self, target: ScrapeTarget) -> None:
         """Take over a new fetcher for the same labels; other label rules make all known series unknown."""
-        if target.honor_labels != self._target.honor_labels:
+        if target.honor_labels != self.target.honor_labels:
             self._known.clear()
-        self._target = target
+        self.target = target
 
     async def fetch(self) -> FetchedPage | str:
         """Return the page, or the reason of the failure."""
         try:
-            return await self._target.fetcher.fetch()
+            return await self.target.fetcher.fetch()
         except ScrapeError as e:
             return str(e)
 
@@ -128,13 +159,13 @@ class _TargetState:
     def _series(self, text: str) -> StoredSeries:
         series = self._known.get(text)
         if series is None or series.dropped:
-            labels = target_labels(parse_series(text), self._target.labels, honor_labels=self._target.honor_labels)
+            labels = target_labels(parse_series(text), self.target.labels, honor_labels=self.target.honor_labels)
             series = self._known[text] = self._tsdb.series(labels)
         return series
 
     def _append(self, samples: Iterable[tuple[StoredSeries, SampleLine]], *, now_ms: int) -> int:
         seen: set[StoredSeries] = set()
-        honor_timestamps = self._target.honor_timestamps
+        honor_timestamps = self.target.honor_timestamps
         added = 0
         for series, (_, value, timestamp_ms) in samples:
             if timestamp_ms is not None and honor_timestamps:
@@ -159,7 +190,7 @@ class _TargetState:
         for name, value in report.items():
             series = self._reports.get(name)
             if series is None or series.dropped:
-                labels = target_labels({NAME: name}, self._target.labels, honor_labels=False)
+                labels = target_labels({NAME: name}, self.target.labels, honor_labels=False)
                 series = self._reports[name] = self._tsdb.series(labels)
             series.append(now_ms, value)
 
@@ -190,19 +221,28 @@ class Scraper:
         """Return why the last scrape failed, by target, for those that failed."""
         return {key: state.error for key, state in self._states.items() if state.error is not None}
 
-    async def scrape(self, now_seconds: float) -> None:
-        """Scrape every target once, at once, and store all samples under the one time ``now_seconds``."""
-        states = self._refresh(now_ms := milliseconds(now_seconds))
+    async def scrape(self, now_seconds: float, *, due: Callable[[ScrapeTarget], bool] = lambda _target: True) -> None:
+        """Scrape every target that is ``due`` once, at once, and store all samples under the one time ``now_seconds``.
+
+        The series of targets that are gone end, whoever is due.
+        """
+        now_ms = milliseconds(now_seconds)
+        states = [state for state in self._refresh(now_ms) if due(state.target)]
         async with asyncio.TaskGroup() as group:
             fetches = [group.create_task(state.fetch()) for state in states]
         for state, fetch in zip(states, fetches, strict=True):
             state.store(fetch.result(), now_ms=now_ms)
         self._tsdb.truncate(now_ms)
 
-    def _refresh(self, now_ms: int) -> list[_TargetState]:
+    def targets(self) -> list[ScrapeTarget]:
+        """Return the targets that there are now."""
         targets = dict(self._fixed)
         for discovery in self._discoveries:
             targets.update((target.key, target) for target in discovery())
+        return list(targets.values())
+
+    def _refresh(self, now_ms: int) -> list[_TargetState]:
+        targets = {target.key: target for target in self.targets()}
         for key in self._states.keys() - targets.keys():
             self._states.pop(key).end(now_ms=now_ms)
         for key, target in targets.items():

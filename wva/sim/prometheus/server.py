@@ -13,7 +13,7 @@ from aiohttp import web
 from wva.sim.prometheus.api import QueryApi
 from wva.sim.prometheus.faults import PrometheusFaults
 from wva.sim.prometheus.requests import QueryLog
-from wva.sim.prometheus.scrape import Scraper
+from wva.sim.prometheus.scrape import Scraper, ScrapeTarget
 from wva.sim.prometheus.tsdb import RETENTION_SECONDS, Tsdb
 
 _HOST = "127.0.0.1"
@@ -72,9 +72,9 @@ class EmbeddedPrometheus:
         """The base address; the port stays the same through ``unreachable``."""
         return f"{'https' if self._tls is not None else 'http'}://{_HOST}:{self._port}"
 
-    async def scrape(self) -> None:
-        """Scrape all targets once, as of the world's time."""
-        await self.scraper.scrape(self._now())
+    async def scrape(self, *, due: Callable[[ScrapeTarget], bool] = lambda _target: True) -> None:
+        """Scrape all targets that are ``due`` once, as of the world's time."""
+        await self.scraper.scrape(self._now(), due=due)
 
     async def __aenter__(self) -> Self:
         """Start to listen."""

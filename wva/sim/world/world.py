@@ -31,7 +31,7 @@ from wva.sim.fleet.fleet import Fleet, FleetSettings, PodFault, ReadyPod
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.replica import PodKey, PoolKey, PoolVariant
 from wva.sim.fleet.summary import ModelSummary
-from wva.sim.prometheus import EmbeddedPrometheus, HttpEndpoint, InProcess, ScrapeError, ScrapeTarget
+from wva.sim.prometheus import EmbeddedPrometheus, HttpEndpoint, InProcess, ScrapeError, ScrapeSchedule, ScrapeTarget
 from wva.sim.world import objects
 from wva.sim.world.clock import EPOCH_SECONDS, VirtualClock
 from wva.sim.world.scaler import Scaler
@@ -156,17 +156,18 @@ class EmbeddedWorld:
         controller.ledger.subscribe(self.timeline.decided)
 
     async def run(self, duration_seconds: float, *, tick: Callable[[], Awaitable[None]]) -> None:
-        """Let the world run for ``duration_seconds`` of virtual time; ``tick`` is called after every scrape."""
+        """Let the world run for ``duration_seconds`` of virtual time; ``tick`` is called once per scrape interval."""
         await self._settle()
         end = self.clock.elapsed_seconds + duration_seconds
-        scrape = _Periodic(self.scenario.scrape_seconds)
+        scrapes = ScrapeSchedule(self.scenario.scrape_seconds)
+        look = _Periodic(self.scenario.scrape_seconds)
         scaler = _Periodic(self.scenario.scaler_seconds)
-        while (at := self._next(end, scrape, scaler)) < end:
+        while (at := self._next(end, scrapes, look, scaler)) < end:
             self._advance(at)
             await self._apply_incidents()
             self._sync_workloads()
-            if scrape.due(at):
-                await self.prometheus.scrape()
+            if scrapes.next(self.prometheus.scraper.targets()) <= at:
+                await self.prometheus.scrape(due=scrapes.take(at))
             await self._caught_up()
             self.clock.fire_due()
             await self._settle()
@@ -174,14 +175,14 @@ class EmbeddedWorld:
                 self._scaler.sync()
                 self._sync_workloads()
                 await self._settle()
-            if scrape.last == at:
+            if look.due(at):
                 self._observe()
                 await tick()
         self._advance(end)
         self._observe()
 
-    def _next(self, end: float, *periodic: _Periodic) -> float:
-        due = [end, *(entry.next for entry in periodic)]
+    def _next(self, end: float, scrapes: ScrapeSchedule, *periodic: _Periodic) -> float:
+        due = [end, scrapes.next(self.prometheus.scraper.targets()), *(entry.next for entry in periodic)]
         due += [time for time in (self.clock.next_due_seconds, self._workloads.next_due_seconds) if time is not None]
         due += [self._incidents[0].at_seconds] if self._incidents else []
         return max(self.clock.elapsed_seconds, min(due))
@@ -337,13 +338,12 @@ class _Periodic:
     def __init__(self, period_seconds: float) -> None:
         self._period = period_seconds
         self.next = 0.0
-        self.last = -1.0
 
     def due(self, at: float) -> bool:
         """Return whether the event is due, and plan the next one."""
         if at < self.next:
             return False
-        self.last, self.next = at, self.next + self._period
+        self.next += self._period
         return True
 
 
