@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from datetime import UTC, datetime
-
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.collect.cluster import CachedCluster
 from tests.kube.clocks import ManualClock
+from tests.live_target import FakeLiveTarget, owner
 from tests.publish.decisions import decision, held
 from wva.actuation import (
     MANAGER,
@@ -57,16 +55,15 @@ def va(**annotations):
     return VariantAutoscaling(ObjectMeta(name="a", namespace="ns", annotations=named))
 
 
-class FakeScaleClient:
-    """Records what is written, or raises ``error``. ``owners`` are those of the field, as the API server lists them."""
+class FakeScaleClient(FakeLiveTarget):
+    """Records what is written, or raises ``error``."""
 
     def __init__(self):
         """Accept everything."""
+        super().__init__()
         self.written = []
         self.error = None
-        self.owners = []
         self.version = "7"
-        self.exists, self.hangs = True, False
 
     async def scale(self, resource, key, replicas, *, version, manager):
         """Record."""
@@ -76,22 +73,7 @@ class FakeScaleClient:
         if version != self.version:
             raise Conflict(409, "Conflict", "the object has been modified")
         self.written.append((resource.plural, key, replicas))
-
-    async def request_json(self, method, path):
-        """Return the target with its owners."""
-        if self.hangs:
-            await asyncio.Event().wait()
-        assert (method, path) == ("GET", "/apis/apps/v1/namespaces/ns/deployments?fieldSelector=metadata.name%3Dx")
-        meta = {"name": "x", "resourceVersion": "7", "managedFields": self.owners}
-        return msgspec.json.encode({"items": [{"metadata": meta}] if self.exists else []})
-
-
-def owner(manager, *, operation="Update", subresource="scale", seconds_ago=3600.0, field="f:replicas"):
-    """Return an entry of ``managedFields``."""
-    at = datetime.fromtimestamp(ManualClock().now() - seconds_ago, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    fields = {"f:spec": {field: {}}, "f:metadata": {".": {}}}
-    named = {"manager": manager, "operation": operation, "time": at, "fieldsType": "FieldsV1", "fieldsV1": fields}
-    return named | ({"subresource": subresource} if subresource else {})
+        self.replicas = replicas
 
 
 class ActuationScene:
@@ -212,6 +194,17 @@ async def test_growth_is_written_at_once(scene):
     assert scene.client.written == [("deployments", Key("ns", "x"), 5)]
 
 
+async def test_the_last_write_counts_although_the_cache_does_not_have_it_yet(scene):
+    """Ten were written, the cache still has two: a number of four is a shrink, and waits for its window."""
+    scene.declare({**DIRECT, "wva.llmd.ai/scale-down-window": "300s"})
+    scene.decide(10)
+    await scene.reconcile()
+    assert scene.numbers == [10]
+    scene.decide(4)
+    assert await scene.reconcile() == After(300.0)
+    assert scene.numbers == [10]
+
+
 async def test_a_decision_wakes_the_actuator_for_its_variants_alone(scene):
     """A variant with a scaler is not touched."""
     scene.decide(5)
@@ -282,6 +275,28 @@ async def test_replicas_that_nobody_owns_any_more_are_taken_over(scene, owners):
     assert await scene.reconcile() == Done()
     assert scene.numbers == [5]
     assert scene.actuator.trouble(KEY) == UNTROUBLED
+
+
+@pytest.mark.parametrize("ahead", [0.0, 61.0, 7200.0])
+async def test_only_the_times_of_the_api_server_are_compared(scene, ahead):
+    """A ``kubectl scale`` of five seconds ago stands, however far ahead our own clock is."""
+    await scene.clock.advance(ahead)
+    scene.client.owners = [owner("kubectl", seconds_ago=5.0)]
+    scene.decide(5)
+    assert isinstance(await scene.reconcile(), After)
+    assert scene.numbers == []
+    assert "kubectl owns" in scene.actuator.trouble(KEY).message
+
+
+@pytest.mark.parametrize(("seconds_ago", "numbers"), [(59.0, []), (61.0, [5])])
+async def test_without_a_clock_of_the_api_server_its_newest_write_is_its_time(scene, seconds_ago, numbers):
+    """A proxy may take the header away. The status of a target is written now and then."""
+    scene.client.answered_at = None
+    status = owner("kube-controller-manager", subresource="status", seconds_ago=0.0, field="f:other")
+    scene.client.owners = [owner("kubectl", seconds_ago=seconds_ago), status]
+    scene.decide(5)
+    await scene.reconcile()
+    assert scene.numbers == numbers
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.builders import variant
 from tests.collect.cluster import CachedCluster
 from tests.kube.clocks import ManualClock
+from tests.live_target import FakeLiveTarget, owner
 from tests.publish.decisions import decision
-from tests.test_actuation import owner
 from wva.api.meta import Key
 from wva.instruments import Instruments
 from wva.kube.controller import After, Done
@@ -23,27 +22,12 @@ from wva.publish.ledger import Ledger
 KEY, VARIANT = Key("ns", "a"), VariantKey("ns", "a")
 
 
-class FakeOwners:
-    """An API server that tells the managers of the target."""
-
-    def __init__(self):
-        """Start without managers."""
-        self.entries = []
-        self.exists = True
-
-    async def request_json(self, method, path):
-        """Return the list with the target."""
-        assert (method, path) == ("GET", "/apis/apps/v1/namespaces/ns/deployments?fieldSelector=metadata.name%3Dx")
-        meta = {"name": "x", "resourceVersion": "7", "managedFields": self.entries}
-        return msgspec.json.encode({"items": [{"metadata": meta}] if self.exists else []})
-
-
 class WritersScene:
     """A variant whose target has the replicas that its number asks for: three."""
 
     def __init__(self):
         """Follow the caches."""
-        self.cluster, self.client, self.ledger = CachedCluster(), FakeOwners(), Ledger()
+        self.cluster, self.client, self.ledger = CachedCluster(), FakeLiveTarget(), Ledger()
         self.clock, self.revisited, self.shadows = ManualClock(), [], set()
         self.writers = OtherWriters(
             client=self.client,
@@ -128,7 +112,7 @@ async def test_the_number_of_a_shadow_is_for_nobody(scene):
 
 async def test_the_second_write_is_told_with_the_manager(scene):
     """A single write may be that of a person. The scaler that set the number again is not the writer."""
-    scene.client.entries = [
+    scene.client.owners = [
         owner("argocd-controller", subresource="", seconds_ago=1.0),
         owner("kubectl-client-side-apply", subresource="", seconds_ago=9e5),
         owner("kube-controller-manager", seconds_ago=0.0),
@@ -148,14 +132,14 @@ async def test_the_second_write_is_told_with_the_manager(scene):
 @pytest.mark.parametrize("entries", [[], [{"manager": "kube-controller-manager", "operation": "Update"}]])
 async def test_without_a_manager_it_is_another_writer(scene, entries):
     """The API server notes no managers for the scale of custom resources."""
-    scene.client.entries = entries
+    scene.client.owners = entries
     await scene.put_back(2)
     assert scene.writers.trouble(KEY).message.startswith("another writer has put")
 
 
 async def test_a_managers_name_is_cut_and_printable(scene):
     """It is text of somebody else."""
-    scene.client.entries = [owner("evil\x1b[31m" * 99, subresource="")]
+    scene.client.owners = [owner("evil\x1b[31m" * 99, subresource="")]
     await scene.put_back(2)
     message = scene.writers.trouble(KEY).message
     assert message.isprintable()

@@ -21,6 +21,7 @@ that exist for the number of the time before, so that a take-over makes no jump.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -101,13 +102,27 @@ class _OwnedMeta(msgspec.Struct, frozen=True, rename="camel"):
     managed_fields: tuple[FieldOwner, ...] = ()
 
 
+class _OwnedSpec(msgspec.Struct, frozen=True):
+    replicas: int = 1
+
+
 class OwnedTarget(msgspec.Struct, frozen=True):
-    """A scale target, with its owners only."""
+    """A scale target as the API server has it now: its replicas and their owners only.
+
+    ``read_at`` is the time of the answer by the clock of the API server (epoch seconds), None if it did not say.
+    """
 
     metadata: _OwnedMeta = _OwnedMeta()
+    spec: _OwnedSpec = _OwnedSpec()
+    read_at: float | None = None
 
-    def owners(self, now: float) -> list[str]:
-        """Return who else owns the replicas at ``now`` (seconds since the epoch), by the names of the managers."""
+    def owners(self) -> list[str]:
+        """Return who else owns the replicas, by the names of the managers.
+
+        The times of their writes are compared with the clock of the API server alone, which wrote them.
+        """
+        times = [parse_time(each.time) or -math.inf for each in self.metadata.managed_fields]
+        now = max(times, default=-math.inf) if self.read_at is None else self.read_at
         owners = []
         for each in self.others:
             # A manager that wrote the field through ``scale``, and not of late, has left it.
@@ -130,14 +145,14 @@ class _OwnedList(msgspec.Struct, frozen=True):
 
 
 async def owned_target(client: KubeClient, resource: Resource[Any], key: Key) -> OwnedTarget:
-    """Return the owners of a target's fields. Raises NotFound, and other errors of the client."""
+    """Return the replicas of a target and their owners. Raises NotFound, and other errors of the client."""
     # A list of one object, because the controller may list targets anyway.
     query = urlencode({"fieldSelector": f"metadata.name={key.name}"})
-    answer = await client.request_json("GET", f"{resource.path(key.namespace)}?{query}")
+    answer, read_at = await client.request_dated_json("GET", f"{resource.path(key.namespace)}?{query}")
     found = msgspec.json.decode(answer, type=_OwnedList).items
     if not found:
         raise NotFound(404, "NotFound", "the target is gone", attempted=f"read {key}")
-    return found[0]
+    return msgspec.structs.replace(found[0], read_at=read_at)
 
 
 class Mode(StrEnum):
@@ -274,6 +289,20 @@ class ScaleHistory:
         self.changes.append((now, change))
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The number that a decision asks for at a time (monotonic seconds), and how fast its target may follow."""
+
+    history: ScaleHistory
+    desired: int
+    pace: ScalePace
+    now: float
+
+    def allowed(self, current: int) -> tuple[int, float | None]:
+        """Return the number to write on so many replicas, and after how many seconds another one may be allowed."""
+        return self.history.allowed(self.desired, current, self.pace, self.now)
+
+
 class DirectActuator:
     """Reconciles the targets of the variants that ask for direct actuation."""
 
@@ -352,58 +381,65 @@ class DirectActuator:
             words = f"{' and '.join(owners)} scales the target: delete it, or set {ACTUATION_ANNOTATION}=scaler"
             self._settle(key, Trouble(TroubleReason.ACTUATION_SCALER.value, words))
             return After(_REFUSED_SECONDS)
-        now, current = self._clock.monotonic(), target.spec_replicas
         history = self._histories.setdefault(key, ScaleHistory())
-        number, again = history.allowed(decision.desired, current, pace_of(va), now)
-        if number != current:
+        wanted = _Wanted(history, decision.desired, pace_of(va), self._clock.monotonic())
+        number, again = wanted.allowed(target.spec_replicas)
+        if number != target.spec_replicas:
             try:
-                trouble = await self._write(key, target, number)
+                trouble, again = await self._write(key, target, wanted)
             except NotFound:
                 return Done()  # it was deleted meanwhile
             if trouble:
                 self._settle(key, trouble)
                 return After(_REFUSED_SECONDS)
-            history.wrote(number - current, now)
-            _log.info("scaled", variant=str(key), before=current, replicas=number, desired=decision.desired)
         self._settle(key, UNTROUBLED)
         return Done() if again is None else After(again)
 
-    async def _write(self, key: Key, target: ScaleTarget, number: int) -> Trouble:
-        """Write the replicas of the target of a VA. With a trouble nothing was written, and nothing will be for now.
+    async def _write(self, key: Key, target: ScaleTarget, wanted: _Wanted) -> tuple[Trouble, float | None]:
+        """Write the replicas of the target of a VA, and return after how many seconds more may be written.
 
-        Raises NotFound, WriteRefused, and every other error after it was told, to be tried again.
+        With a trouble nothing was written, and nothing will be for now. Raises NotFound, WriteRefused, and every other
+        error after it was told, to be tried again.
         """
-        resource = self._stores.targets.kind_of(target).resource
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
-                owners = await self._write_unless_owned(resource, target.metadata.key, number)
+                owners, again = await self._write_unless_owned(key, target, wanted)
         except (NotFound, WriteRefused):  # it was deleted meanwhile; this process does not lead
             raise
         except Forbidden as error:
-            return Trouble(TroubleReason.ACTUATION_FORBIDDEN.value, log.printable(str(error)))
+            return Trouble(TroubleReason.ACTUATION_FORBIDDEN.value, log.printable(str(error))), None
         except Exception as error:
             if not isinstance(error, Conflict) or self.queue.retries(key) >= _LOST_RACES:
                 words = log.printable(str(error)) if isinstance(error, ApiError) else cause_of(error)
                 self._settle(key, Trouble(TroubleReason.ACTUATION_FAILED.value, words))
             raise
         if not owners:
-            return UNTROUBLED
+            return UNTROUBLED, again
         some = ", ".join(log.printable(each[:_SHOWN_CHARACTERS]) for each in owners[:_NAMED_OWNERS])
         more = f" and {len(owners) - _NAMED_OWNERS} more" if len(owners) > _NAMED_OWNERS else ""
         words = f"{some}{more} owns spec.replicas: leave the replicas out of what it applies"
-        return Trouble(TroubleReason.ACTUATION_OWNED.value, words)
+        return Trouble(TroubleReason.ACTUATION_OWNED.value, words), None
 
-    async def _write_unless_owned(self, resource: Resource[Any], key: Key, number: int) -> list[str]:
-        """Write the replicas of a target, and return the managers that own them: with any, nothing was written.
+    async def _write_unless_owned(
+        self, key: Key, target: ScaleTarget, wanted: _Wanted
+    ) -> tuple[list[str], float | None]:
+        """Write the replicas of a target unless others own them; return those, and when more may be written.
 
-        Raises NotFound, Forbidden, Conflict when the target has changed meanwhile, and other errors of the client.
+        The cache may not have our own last write yet, so the replicas are those that the API server has now. Raises
+        NotFound, Forbidden, Conflict when the target has changed meanwhile, and other errors of the client.
         """
-        target = await owned_target(self._client, resource, key)
-        owners = target.owners(self._clock.now())
-        if not owners:
-            version = target.metadata.resource_version
-            await self._client.scale(resource, key, number, version=version, manager=MANAGER)
-        return owners
+        resource = self._stores.targets.kind_of(target).resource
+        live = await owned_target(self._client, resource, target.metadata.key)
+        owners = live.owners()
+        if owners:
+            return owners, None
+        before, version = max(0, live.spec.replicas), live.metadata.resource_version
+        number, again = wanted.allowed(before)
+        if number != before:
+            await self._client.scale(resource, target.metadata.key, number, version=version, manager=MANAGER)
+            wanted.history.wrote(number - before, wanted.now)
+            _log.info("scaled", variant=str(key), before=before, replicas=number, desired=wanted.desired)
+        return [], again
 
     def _settle(self, key: Key, trouble: Trouble) -> None:
         """Note a trouble or its end, and have the status say it."""

@@ -111,6 +111,15 @@ async def test_raw_request_returns_the_body(server: Any, client: KubeClient) -> 
     assert server.last.query == {"limit": "1"}
 
 
+async def test_a_dated_answer_has_the_clock_of_the_server(server: Any, client: KubeClient) -> None:
+    """Times that the server wrote are compared with this one, whatever our clock says."""
+    server.say(b"{}", headers={"Date": "Thu, 01 Jan 2026 00:00:30 GMT"})
+    assert await client.request_dated_json("GET", "/version") == (b"{}", 1_767_225_630.0)
+    for unusable in ("yesterday", "Thu, 99 Jan 2026 00:00:30 GMT", "9" * 1_000):
+        server.say(b"{}", headers={"Date": unusable})
+        assert await client.request_dated_json("GET", "/version") == (b"{}", None)
+
+
 async def test_server_behind_a_path(server: Any, kubeconfig: Any, connect: Any) -> None:
     """The path of the server URL (for example of a management proxy) is kept."""
     kubeconfig(f"{server.url}/k8s/clusters/c-1/")

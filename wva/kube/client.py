@@ -238,9 +238,18 @@ class KubeClient:
 
         ``path`` may carry a query. Not subject to the write guard.
         """
+        return (await self.request_dated_json(method, path, body))[0]
+
+    async def request_dated_json(
+        self, method: str, path: str, body: Mapping[str, object] | None = None
+    ) -> tuple[bytes, float | None]:
+        """Return what ``request_json`` does, and when the server answered by its own clock (epoch seconds).
+
+        The time is None where the answer has none. Compare times that the server wrote with this one alone.
+        """
         encoded = None if body is None else msgspec.json.encode(body)
         call = Call(verb=method.lower(), method=method, resource="raw", path=path, body=encoded)
-        return await self._transport.exchange(call)
+        return await self._transport.exchange(call), call.answered_at
 
     async def _write(
         self,

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Final, TypeAlias
@@ -33,6 +34,7 @@ MAX_REFUSAL_BYTES: Final = 64 * 1024
 READ_BUFFER_BYTES: Final = 256 * 1024
 _CONNECT_SECONDS: Final = 10.0
 _OK: Final = range(200, 300)
+_LONGEST_DATE: Final = 64
 RETRY_AFTER_SECONDS: Final = Whole(0, 3600)
 """If a server asks for more, WVA ignores it and uses the usual backoff."""
 
@@ -52,6 +54,8 @@ class Call:
     content_type: str = JSON
     guard: Guard | None = None
     refused: errors.WriteRefused | None = field(default=None, init=False)
+    answered_at: float | None = field(default=None, init=False)
+    """When the answer was given by the clock of the server (epoch seconds); None without a usable header ``Date``."""
 
     def ask(self) -> None:
         """Raise WriteRefused if the guard forbids the write; called at several steps on the way to the socket."""
@@ -120,6 +124,7 @@ class Transport:
         As soon as the body is known to be too long, this raises TooLarge and closes the connection.
         """
         async with _within(self.timeout_seconds, call), await self.send(call) as response:
+            call.answered_at = _time_of(response.headers.get("Date", ""))
             if response.status not in _OK:
                 raise await self._refusal(call, response)
             body = bytearray()
@@ -217,6 +222,13 @@ class Transport:
             attempted=call.attempted,
             retry_after_seconds=None if retry_after is None else RETRY_AFTER_SECONDS.find(retry_after.strip()),
         )
+
+
+def _time_of(date: str) -> float | None:
+    try:
+        return parsedate_to_datetime(date[:_LONGEST_DATE]).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def guarding() -> aiohttp.TraceConfig:

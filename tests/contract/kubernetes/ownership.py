@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from tests.contract.kubernetes.client import APPLY, STRATEGIC, ClientAnswer, ContractClient
@@ -263,3 +265,14 @@ async def ownership_is_tracked_from_the_first_apply(client: ContractClient, name
     assert "managedFields" not in created["metadata"]
     body = (await apply(client, path, config_map("a", {"new": "1"}), "one")).ok()
     assert {entry["manager"] for entry in body["metadata"]["managedFields"]} == {"before-first-apply", "one"}
+
+
+@expectation
+async def an_answer_has_the_time_of_the_server(client: ContractClient, namespace: str) -> None:
+    """The header ``Date`` is the clock by which the server stamps objects."""
+    created = await client.post(deployments(namespace), deployment("d"))
+    stamped = created.ok()["metadata"]["creationTimestamp"]
+    read = await client.get(deployments(namespace), fieldSelector="metadata.name=d")
+    moments = [parsedate_to_datetime(each.headers["Date"]) for each in (created, read)]
+    for moment in moments:
+        assert abs((moment - datetime.fromisoformat(stamped)).total_seconds()) <= 5.0

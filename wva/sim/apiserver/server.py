@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -62,6 +63,7 @@ class EmbeddedApiServer:
     ) -> None:
         """Serve the built-in kinds and ``kinds``; ``now`` stamps the objects, in seconds since the epoch."""
         self.options = options or ServerOptions()
+        self._now = now
         self.store = ObjectStore(kinds, now=now, options=self.options.store)
         self.access = Access(now)
         self._reviews = ReviewAnswers(self.access, self.store)
@@ -85,6 +87,7 @@ class EmbeddedApiServer:
         """Start to listen."""
         app = web.Application(client_max_size=_BODY_LIMIT_BYTES)
         app.router.add_route("*", "/{path:.*}", self._handle)
+        app.on_response_prepare.append(self._date)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
         await runner.setup()
         site = web.TCPSite(runner, _HOST, self.options.port)
@@ -130,6 +133,10 @@ class EmbeddedApiServer:
             return await self._route(info, request, user)
         except ServedError as error:
             return _refusal(error)
+
+    async def _date(self, _: web.Request, response: web.StreamResponse) -> None:
+        """Give an answer the time of this server, by which it stamps the objects."""
+        response.headers["Date"] = formatdate(self._now(), usegmt=True)
 
     async def _route(self, info: RequestInfo, request: web.Request, user: User) -> web.StreamResponse:
         if not info.resource:
