@@ -69,7 +69,8 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
             Reason.METRICS_MISSING: "Replicas are Ready, but Prometheus has no samples.",
             Reason.METRICS_STALE: "The samples are older than `PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD`.",
             Reason.METRICS_INVALID: "The samples have impossible values.",
-            Reason.METRICS_INCOMPLETE: "Only some replicas report. The number may rise, but it does not fall.",
+            Reason.METRICS_INCOMPLETE: "Only some replicas report, or what they report does not suffice yet. "
+            "The number does not fall.",
             Reason.PROMETHEUS_ERROR: "Prometheus did not answer.",
             Reason.NO_READY_REPLICAS: "No replica of the model is Ready.",
             Reason.ANALYSIS_FAILED: "The cycle ended with an error; see the log line `cycle_failed`.",

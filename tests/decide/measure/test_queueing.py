@@ -126,7 +126,7 @@ def test_a_pod_without_engine_signals_is_not_judged():
     [
         ([pod()], "no answer", Reason.PROMETHEUS_ERROR, "no answer"),
         ([], None, Reason.NO_READY_REPLICAS, "no ready replica"),
-        ([pod(success_rate=None)], None, Reason.METRICS_MISSING, "no Ready pod tells anything"),
+        ([pod(success_rate=None)], None, Reason.METRICS_INCOMPLETE, "no Ready pod tells anything"),
         ([pod(input_tokens=None)], None, Reason.METRICS_INCOMPLETE, "the size of the requests is not known yet"),
         ([pod(output_tokens=0)], None, Reason.METRICS_INCOMPLETE, "the size of the requests is not known yet"),
         (

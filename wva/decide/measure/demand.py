@@ -164,7 +164,7 @@ def need_of(model: ModelReadings, seen: ModelObservation) -> tuple[Need, DemandM
         return need, after
     kinds = {variant.key: engine for variant, engine in zip(variants, engines, strict=True) if engine is not None}
     if not min(after.prompt.many, after.answer.many, after.held.many) or not kinds:
-        why = Absence(Reason.METRICS_MISSING, "nothing is known yet of what its replicas carry")
+        why = Absence(Reason.METRICS_INCOMPLETE, "nothing is known yet of what its replicas carry")
         unusable = "" if any(found.kv_tokens for found in seen.changes) else _cache_unknown(model)
         return replace(need, hold=why, objection="", unusable=unusable), after
     # Until loads are measured, WVA assumes that they are in proportion to the sequences that fit into a replica.
@@ -306,7 +306,7 @@ def _cache_unknown(model: ModelReadings) -> str:
 
 def _nothing(key: ModelKey, why: str, objection: str = "") -> Need:
     """Return a need that says why there is no answer."""
-    return Need(key, UNIT, 0.0, 0.0, 0.0, {}, hold=Absence(Reason.METRICS_MISSING, why), objection=objection)
+    return Need(key, UNIT, 0.0, 0.0, 0.0, {}, hold=Absence(Reason.METRICS_INCOMPLETE, why), objection=objection)
 
 
 def kv_tokens(replicas: Sequence[ReplicaMetrics]) -> float:
