@@ -40,12 +40,13 @@ class FakeLoads:
         """Have no requests."""
         self.requests = {}
         self.error = None
+        self.spoils = ""
         self.asked = []
 
     async def query(self, text, *, name, at):
         """Answer."""
         self.asked.append((name, text, at))
-        if self.error:
+        if self.error and self.spoils in text:
             raise self.error
         return InstantVector(
             tuple(
@@ -146,6 +147,29 @@ async def test_impossible_numbers_wake_nothing(scene, value):
 async def test_a_failing_query_wakes_nothing(scene):
     """The cycle finds out what is wrong with Prometheus."""
     scene.prometheus.error = PrometheusError(ErrorKind.UNREACHABLE, "away")
+    assert await scene.lane.look() == []
+
+
+async def test_a_namespace_that_spoils_the_answer_is_asked_about_alone(scene):
+    """The others are looked at in the same look, and from the next one on by one query."""
+    scene.optimizer.ceilings = {CHAT: 10.0, CODE: 10.0, ModelKey("other", "m"): 10.0}
+    scene.prometheus.error, scene.prometheus.spoils = PrometheusError(ErrorKind.MALFORMED, "18 MiB"), "other"
+    scene.prometheus.requests = {CODE: 20.0}
+    assert await scene.lane.look() == [CODE]
+    scene.prometheus.asked.clear()
+    scene.prometheus.requests = {CODE: 30.0}
+    assert await scene.lane.look() == [CODE]
+    healthy = [text for _, text, _ in scene.prometheus.asked if "other" not in text]
+    assert len(healthy) == 1
+
+
+async def test_what_is_not_known_is_no_calm(scene):
+    """A model whose namespace has no answer is neither at rest nor woken again when it comes back."""
+    scene.prometheus.requests = {CHAT: 20.0}
+    assert await scene.lane.look() == [CHAT]
+    scene.prometheus.error = PrometheusError(ErrorKind.UNREACHABLE, "away")
+    assert await scene.lane.look() == []
+    scene.prometheus.error = None
     assert await scene.lane.look() == []
 
 

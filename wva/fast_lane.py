@@ -3,8 +3,8 @@
 A cycle asks Prometheus for all that a decision needs. The fast lane sends one query (one for every hundred namespaces)
 for two gauges. It compares the sum of each model with what its replicas carry, as the last cycle has computed it. When
 a model has more, or soon will at the pace of its rise, the next cycle begins at once. A rise counts if it is more than
-chance. So growth does not wait for the end of the interval, and the steady cost is that one query. A query that fails
-wakes nothing, and is noted for a condition.
+chance. So growth does not wait for the end of the interval, and the steady cost is that one query. A namespace that
+spoils the answer is asked about alone, as in a cycle. A query that fails wakes nothing, and is noted for a condition.
 
 There is no look while a cycle runs, or in the second before one, because the cycle reads the same gauges. The looks
 are spread evenly between two cycles, so no time without one is longer than ``seconds()``. When the fast lane has woken
@@ -23,9 +23,10 @@ from typing import Final, NoReturn, Protocol
 from wva import log
 from wva.clock import Clock
 from wva.collect import queries
+from wva.collect.shared_queries import Round, SharedQueries
 from wva.model.variant import ModelKey
 from wva.numbers import Real
-from wva.prometheus.answers import PrometheusError, Querier
+from wva.prometheus.answers import InstantVector, Querier
 
 MORE: Final = 1.1
 """A model above its ceiling wakes a cycle again only with so many times the requests that woke the last one."""
@@ -80,6 +81,11 @@ class FastLane:
     """Until when looks come more often, because a cycle has been woken (monotonic seconds)."""
     _told: dict[ModelKey, float] = field(default_factory=dict, init=False)
     """The requests in progress with which each model has woken a cycle, until it is below its ceiling again."""
+    _shared: SharedQueries = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Suspect no namespace yet."""
+        self._shared = SharedQueries(self.prometheus)
 
     async def run(self) -> NoReturn:
         """Look until cancelled."""
@@ -114,27 +120,26 @@ class FastLane:
     async def look(self) -> list[ModelKey]:
         """Ask once, wake a cycle if it is needed, and return the models that need it."""
         ceilings = self.optimizer.ceilings
+        round_ = Round(self.clock.now(), _QUERY_SECONDS)
+        round_.others_begin.set()  # there is no essential query to wait for
+        makes = {queries.IN_PROGRESS: queries.in_progress}
+        chunks = queries.chunks(model.namespace for model in ceilings)
+        asked = [self._shared.settle(queries.IN_PROGRESS, makes, chunk, round_) for chunk in chunks]
         found: dict[ModelKey, float] = {}
-        chunk: tuple[str, ...] = ()
-        try:
-            async with asyncio.timeout(_QUERY_SECONDS):
-                for chunk in queries.chunks(model.namespace for model in ceilings):
-                    query = queries.in_progress(chunk)
-                    answer = await self.prometheus.query(query.text, name=query.name, at=self.clock.now())
-                    for series in answer.series:
-                        value = None if series.value is None else _REQUESTS.find(series.value[1])
-                        namespace, name = series.metric.namespace, series.metric.model_name
-                        if value is not None and namespace and name:
-                            found[ModelKey(namespace, name)] = value
-                    self.note(queries.IN_PROGRESS, chunk, {})
-        except (PrometheusError, TimeoutError) as error:
-            late = f"Prometheus did not answer within {_QUERY_SECONDS:g} s"
-            reason = error.message if isinstance(error, PrometheusError) else late
-            self.note(queries.IN_PROGRESS, chunk, dict.fromkeys(chunk, f"query {queries.IN_PROGRESS}: {reason}"))
-            return []
+        unknown: set[str] = set()
+        for chunk, settled in zip(chunks, await asyncio.gather(*asked), strict=True):
+            unknown.update(settled.failed)
+            self.note(queries.IN_PROGRESS, chunk, {each: why.message for each, why in settled.failed.items()})
+            for series in settled.answers.get(queries.IN_PROGRESS, InstantVector()).series:
+                value = None if series.value is None else _REQUESTS.find(series.value[1])
+                namespace, name = series.metric.namespace, series.metric.model_name
+                if value is not None and namespace and name:
+                    found[ModelKey(namespace, name)] = value
         now = self.clock.monotonic()
         over: list[ModelKey] = []
         for model, ceiling in ceilings.items():
+            if model.namespace in unknown:
+                continue
             requests = found.get(model, 0.0)
             before = self._calm.get(model)
             # By how many requests per second the model has risen since it was calm; 0 if that may be chance.
