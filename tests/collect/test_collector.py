@@ -39,6 +39,7 @@ async def test_queries_are_asked_at_the_cycle_s_time(cluster, prometheus, collec
 async def test_the_number_of_queries_does_not_grow_with_models(cluster, prometheus, collector):
     """WVA sends two queries, for one model as for sixty in three namespaces."""
     cluster.variant()
+    prometheus.put_replica()
     await collector.collect(NOW)
     one = len(prometheus.queries)
     for index in range(60):

@@ -168,6 +168,7 @@ async def test_models_that_do_not_ask_get_no_counters(cluster, prometheus, colle
 async def test_two_more_queries_are_asked_and_only_where_somebody_wants_to_know(cluster, prometheus, collector):
     """WVA asks for the counters and the gateway's queue, in namespaces that need them."""
     cluster.variant("va", namespace="quiet", model_id="plain")
+    prometheus.put_replica(namespace="quiet", model_name="plain")
     await collector.collect(NOW)
     assert len(prometheus.queries) == 2
     cluster.variant("vb", namespace="loud")

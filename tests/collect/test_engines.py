@@ -162,6 +162,7 @@ async def test_models_that_do_not_ask_get_no_engines(cluster, prometheus, collec
 async def test_two_more_queries_are_asked_and_only_where_somebody_wants_to_know(cluster, prometheus, collector):
     """WVA sends two more queries for any number of models, about their namespaces only."""
     cluster.variant("va", namespace="quiet", model_id="plain")
+    prometheus.put_replica(namespace="quiet", model_name="plain")
     await collector.collect(NOW)
     assert len(prometheus.queries) == 2
     for index in range(20):

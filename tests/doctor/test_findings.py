@@ -117,6 +117,29 @@ def test_each_obstacle_of_a_condition_is_a_finding(obstacle):
     assert found.finding.change
 
 
+@pytest.mark.parametrize(
+    ("type_", "reason", "message"),
+    [
+        (
+            "EnginesReadable",
+            "EngineSeriesUnusable",
+            "the percentage analyzer decides instead: chat-0: num_gpu_blocks 'None' and block_size '16' are not counts",
+        ),
+        (
+            "OptimizationReady",
+            "MetricsMissing",
+            "0 of 1 replicas report fresh metrics; chat-0: KV usage missing (series of its model have no label pod)",
+        ),
+        ("QueriesAnswered", "QueryFailed", "query in_progress: HTTP 422; in force: a load that rises waits"),
+    ],
+)
+def test_series_and_queries_that_are_wrong_are_findings_about_metrics(type_, reason, message):
+    """The finding has the words of the condition: the series, the query, and what decides instead."""
+    (found,) = list(condition_links(ExaminedVariant(variant(condition(type_, "False", reason, message)))))
+    assert (found.link, found.name) == (Link.METRICS, reason)
+    assert message in found.finding.problem
+
+
 def test_wrong_configuration_is_a_finding():
     """The message of the condition names key and value."""
     view = ExaminedVariant(variant(condition("ConfigurationValid", "False", "Rejected", "max-replicas: got 'many'")))

@@ -38,6 +38,7 @@ ENGINE_SIGNALS: Final = "engine_signals"
 ENGINE_COUNTERS: Final = "engine_counters"
 SCHEDULER_QUEUE: Final = "scheduler_queue"
 PUBLISHED_NUMBER: Final = "published_number"
+STRAY_SERIES: Final = "stray_series"
 
 _RE2_SPECIAL: Final = re.compile(r"([\\.+*?()|\[\]{}^$])")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")

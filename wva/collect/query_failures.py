@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from wva.clock import Clock
-from wva.collect.queries import ENGINE_COUNTERS, ENGINE_SIGNALS, IN_PROGRESS, PUBLISHED_NUMBER, SCHEDULER_QUEUE
+from wva.collect.queries import (
+    ENGINE_COUNTERS,
+    ENGINE_SIGNALS,
+    IN_PROGRESS,
+    PUBLISHED_NUMBER,
+    SCHEDULER_QUEUE,
+    STRAY_SERIES,
+)
 from wva.collect.request_counts import REQUEST_COUNTS
 from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 
@@ -24,6 +31,7 @@ IN_FORCE: Final[Mapping[str, str]] = {
     SCHEDULER_QUEUE: "nothing new is known of the requests that wait at gateways",
     REQUEST_COUNTS: "no model goes to zero",
     IN_PROGRESS: "a load that rises between two cycles waits for the next one",
+    STRAY_SERIES: "it is not known why a model whose pods are Ready has no samples",
     PUBLISHED_NUMBER: "a start from zero waits a few seconds, and does not know whether autoscalers see its number",
 }
 """What the failure of a query means; each query that is not essential has an entry."""

@@ -169,16 +169,20 @@ class ReplicaJoin:
         pod.series.setdefault((query, labels.signal or ""), []).append(series)
         return None
 
-    def replicas(self, *, now: float, freshness: Freshness, intervals: ScrapeIntervals) -> list[ReplicaMetrics]:
+    def replicas(
+        self, *, now: float, freshness: Freshness, intervals: ScrapeIntervals, strays: Mapping[ModelKey, str] = {}
+    ) -> list[ReplicaMetrics]:
         """Return an entry for every Ready pod, classified at ``now`` (seconds since the epoch); forget the pods.
 
-        ``intervals`` learns from the times of their samples.
+        ``intervals`` learns from the times of their samples. ``strays`` has the models whose series are there under
+        other names or labels, with that in words.
         """
         classifier = samples.Classifier(now, freshness)
         intervals.keep(self._pods.keys())
         found = []
         for key in list(self._pods):
             pod = self._pods.pop(key)  # freed one by one: all at once would take too long
+            pod.hint = pod.hint or strays.get(pod.model)
             try:
                 found.append(self._replica(pod, classifier, intervals))
             except Exception as error:  # noqa: BLE001 - the replicas of other models are still judged

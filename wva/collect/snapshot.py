@@ -24,6 +24,7 @@ from wva.collect.request_counts import REQUEST_COUNTS, count_requests
 from wva.collect.resolution import CollectStores
 from wva.collect.scrape_intervals import ScrapeIntervals
 from wva.collect.shared_queries import Make, Round, Settled, SharedQueries
+from wva.collect.stray_series import StraySeries
 from wva.collect.variants import AcceptedVariant, Claims, Faults, accepted_in_slices
 from wva.config import Settings
 from wva.instruments import Instruments
@@ -85,6 +86,7 @@ class Collector:
         self._round = asyncio.Lock()
         """Cycle and background do not ask at the same time, so the second finds the answers of the first."""
         self._intervals = ScrapeIntervals()
+        self._strays = StraySeries(self.prometheus, self.note)
         self._status: str | None = None
         self._throttle = log.Throttle()
 
@@ -116,6 +118,7 @@ class Collector:
                     ours=join.knows,
                 )
             )
+            group.create_task(self._strays.look(now))
             failures = list(refused.values())
             for chunk, found in (await self._chunk_answers(accepted, wanted, round_)).items():
                 series = sum(len(vector.series) for vector in _answers(found).values())
@@ -126,11 +129,12 @@ class Collector:
         replicas, queues = await beside(
             size,
             lambda: (
-                join.replicas(now=now, freshness=freshness, intervals=self._intervals),
+                join.replicas(now=now, freshness=freshness, intervals=self._intervals, strays=self._strays.words),
                 join.queues(now=now, freshness=freshness),
             ),
         )
         snapshot = await beside(size, lambda: Snapshot.of([entry.variant for entry in accepted], replicas, failures))
+        await beside(size, partial(self._strays.see, snapshot))
         try:
             inventory, detail = self.inventory() or (None, "")
         except Exception as error:  # noqa: BLE001 - no model is held; the number of GPUs is unknown

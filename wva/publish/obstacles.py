@@ -66,7 +66,8 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
         ConditionType.OPTIMIZATION_READY,
         HOLD_EVENT,
         {
-            Reason.METRICS_MISSING: "Replicas are Ready, but Prometheus has no samples.",
+            Reason.METRICS_MISSING: "Replicas are Ready, but Prometheus has no samples that can be used. The message "
+            "says under which name or with which labels it has them, if it does.",
             Reason.METRICS_STALE: "The samples are older than `PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD`.",
             Reason.METRICS_INVALID: "The samples have impossible values.",
             Reason.METRICS_INCOMPLETE: "Only some replicas report, or what they report does not suffice yet. "
