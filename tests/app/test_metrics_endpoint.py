@@ -6,6 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.app.stage import SYSTEM, until
+from wva.serve.tokens import own_audience
 from wva.sim.apiserver import User, matching
 
 LEASES = "leases.coordination.k8s.io"
@@ -45,6 +46,19 @@ async def test_who_may_read_reads(stage, session, scraper):
         assert (await scrape(stage, session))[0] == 401
         assert (await scrape(stage, session, scraper, path="/debug/config"))[0] == 200
         assert (await scrape(stage, session, "somebody", path="/debug/config"))[0] == 403
+
+
+@pytest.mark.usefixtures("scraper")
+async def test_a_token_for_this_controller_reads_here_alone(stage, session):
+    """A token for the audience of the controller's namespace is enough; that of another namespace is not."""
+    async with stage.controller(**SECURE):
+        await until(lambda: stage.app.metrics_port)
+        answers = []
+        for namespace in (SYSTEM, "elsewhere"):
+            audiences = (own_audience(namespace),)
+            token, _ = stage.api.access.issue(User("scraper"), audiences=audiences, lifetime_seconds=600)
+            answers.append((await scrape(stage, session, token))[0])
+        assert answers == [200, 401]
 
 
 async def test_a_standby_asks_for_reviews_though_it_may_not_write(stage, session, scraper):

@@ -24,6 +24,7 @@ from wva.serve.reviews import Reviews
 from wva.sim.world.clock import VirtualClock
 
 PATIENCE_SECONDS = 30.0
+AUDIENCE = "wva.llmd.ai/system"
 
 
 async def ok(_):
@@ -43,6 +44,7 @@ class Reviewer:
     def __init__(self):
         """Start without users."""
         self.users = {}
+        self.audiences = {}
         self.allowed = set()
         self.asked = Counter()
         self.bodies = []
@@ -63,7 +65,10 @@ class Reviewer:
         spec = body["spec"]
         if resource is TOKEN_REVIEWS:
             user = self.users.get(spec["token"])
-            return TokenReview(status=TokenReviewStatus(user is not None, user or UserInfo()))
+            asked = spec.get("audiences", ["api"])
+            fits = tuple(each for each in asked if each in self.audiences.get(spec["token"], ("api",)))
+            known = user is not None and bool(fits)
+            return TokenReview(status=TokenReviewStatus(known, user if known else UserInfo(), fits))
         wanted = spec.get("nonResourceAttributes") or spec["resourceAttributes"]
         place = wanted.get("path") or f"{wanted['namespace']}/{wanted['name']}"
         allowed = (spec["user"], wanted["verb"], place) in self.allowed
@@ -81,7 +86,9 @@ class Guarded:
         self.reviewer.allowed.add(("scraper", "get", "/metrics"))
         self.clock = VirtualClock()
         self.instruments = Instruments(CollectorRegistry())
-        reviews = Reviews(self.reviewer, instruments=self.instruments, timeout_seconds=timeout_seconds)
+        reviews = Reviews(
+            self.reviewer, audience=AUDIENCE, instruments=self.instruments, timeout_seconds=timeout_seconds
+        )
         self.gate = Gate(reviews, monotonic=self.clock.monotonic, now=self.clock.now)
 
     def metric(self, name, **labels):

@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from tests.serve.doubles import Guarded, serving
-from wva.api.core import UserInfo
+from tests.serve.doubles import AUDIENCE, Guarded, serving
+from wva.api.core import TokenReview, TokenReviewStatus, UserInfo
 from wva.kube.errors import Forbidden, TooManyRequests, Unavailable, Unreachable
 from wva.serve.gate import BURST, BURST_OF_ALL, MAX_TOKEN_BYTES, UNKNOWN, Throttled, bearer_token
 from wva.serve.pages import metrics_handler
@@ -84,6 +84,36 @@ async def test_a_known_scraper_reads(session, url, guarded):
             "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
         },
     }
+
+
+@pytest.mark.parametrize(
+    ("audiences", "status", "asked"),
+    [([AUDIENCE], 200, [AUDIENCE]), ([AUDIENCE, "more"], 200, [AUDIENCE]), (["wva.llmd.ai/elsewhere"], 401, None)],
+)
+async def test_a_token_for_this_controller_alone_is_enough(session, url, guarded, audiences, status, asked):
+    """It is reviewed for that audience; a token for the controller of another namespace is refused."""
+    token = jwt(aud=audiences, sub="scraper")
+    guarded.reviewer.users[token] = guarded.reviewer.users["good"]
+    guarded.reviewer.audiences[token] = audiences
+    assert (await ask(session, url, token))[0] == status
+    assert guarded.reviewer.bodies[0]["spec"].get("audiences") == asked
+
+
+async def test_the_api_server_says_for_whom_a_token_is(session, url, guarded):
+    """What the token says of its audience does not count: here the API server knows it for its own audience."""
+    token = jwt(aud=AUDIENCE, sub="scraper")
+    guarded.reviewer.users[token] = guarded.reviewer.users["good"]
+    assert (await ask(session, url, token))[0] == 401
+
+
+async def test_an_api_server_without_audiences_lets_no_such_token_in(session, url, guarded, monkeypatch):
+    """An authenticator that ignores audiences would accept a token for anybody. It returns none of them."""
+
+    async def create(*_):
+        return TokenReview(status=TokenReviewStatus(authenticated=True, user=UserInfo("scraper")))
+
+    monkeypatch.setattr(guarded.reviewer, "create", create)
+    assert (await ask(session, url, jwt(aud=AUDIENCE)))[0] == 401
 
 
 async def test_without_a_token_nobody_is_asked(session, url, guarded):

@@ -8,7 +8,7 @@ import traceback
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.serve.doubles import PATIENCE_SECONDS, Reviewer
+from tests.serve.doubles import AUDIENCE, PATIENCE_SECONDS, Reviewer
 from wva.api.core import SubjectAccessReview, SubjectAccessReviewStatus, UserInfo
 from wva.instruments import Instruments
 from wva.kube.errors import Forbidden
@@ -26,7 +26,8 @@ def reviewer():
 @pytest.fixture
 def reviews(reviewer):
     """Return the reviews in front of it."""
-    return Reviews(reviewer, instruments=Instruments(CollectorRegistry()), timeout_seconds=PATIENCE_SECONDS)
+    instruments = Instruments(CollectorRegistry())
+    return Reviews(reviewer, audience=AUDIENCE, instruments=instruments, timeout_seconds=PATIENCE_SECONDS)
 
 
 async def test_a_few_run_at_a_time(reviewer, reviews):

@@ -30,6 +30,7 @@ from wva.serve.http import Server
 from wva.serve.listener import TlsSource
 from wva.serve.pages import JsonPage, ProbeCheck, Router, metrics_handler, probes_handler, routed_handler
 from wva.serve.reviews import Reviews
+from wva.serve.tokens import own_audience
 
 _PROBES_SETTING: Final = "--health-probe-bind-address"
 _METRICS_SETTING: Final = "--metrics-bind-address"
@@ -194,7 +195,8 @@ async def start_servers(
         probe_port = probes.port
     gate = tls = None
     if certificate is not None:
-        gate = Gate(Reviews(client, instruments=instruments), monotonic=clock.monotonic, now=clock.now)
+        reviews = Reviews(client, audience=own_audience(settings.pod_namespace), instruments=instruments)
+        gate = Gate(reviews, monotonic=clock.monotonic, now=clock.now)
         tls = lambda: certificate.context  # noqa: E731 - it changes
     address = Address.parse(settings.metrics_bind_address, setting=_METRICS_SETTING)
     if address is not None:

@@ -20,8 +20,6 @@ user, because tokens of one user can differ in more than the name.
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import hashlib
 import math
 import re
@@ -35,9 +33,9 @@ import msgspec
 from aiohttp import web
 
 from wva import log
-from wva.api import wire
 from wva.api.core import UserInfo
 from wva.serve.reviews import TELL_EVERY_SECONDS, PageRight, ReviewFailed, Reviews
+from wva.serve.tokens import claims
 
 VERB: Final = "get"
 UNKNOWN: Final = PageRight(VERB, "/-/unknown")
@@ -56,19 +54,11 @@ MAX_TOKEN_BYTES: Final = 12 * 1024
 """Far more than the token of a ServiceAccount has. Tokens with many groups reach a few thousand."""
 _MAX_LOGGED_CHARACTERS: Final = 100
 _TOKEN: Final = re.compile(r"[!-~]+")
-_JWT_PARTS: Final = 3
 _PORT: Final = re.compile(r":\d*\Z")
 
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-
-
-class _JwtClaims(msgspec.Struct):
-    exp: float | None = None
-
-
-_jwt_claims: Final = msgspec.json.Decoder(_JwtClaims)
 
 
 def plain(status: HTTPStatus, text: str, **headers: str) -> web.Response:
@@ -94,14 +84,8 @@ def accepted_seconds(token: str, *, now: float) -> float:
 
     ``now`` is in seconds since the epoch. The signature is not checked again. A wrong claim can only shorten the time.
     """
-    parts = token.split(".")
-    if len(parts) != _JWT_PARTS:
-        return ALLOWED_SECONDS
-    try:
-        claims = wire.decode(_jwt_claims, base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (binascii.Error, ValueError, msgspec.DecodeError):
-        return ALLOWED_SECONDS
-    return ALLOWED_SECONDS if claims.exp is None else max(0.0, min(ALLOWED_SECONDS, claims.exp - now))
+    expires = claims(token).exp
+    return ALLOWED_SECONDS if expires is None else max(0.0, min(ALLOWED_SECONDS, expires - now))
 
 
 class Guard(Protocol):

@@ -21,6 +21,7 @@ from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
 from wva.kube.client import KubeClient
 from wva.kube.errors import ApiError, TooManyRequests, Unavailable, Unreachable
+from wva.serve.tokens import claims
 
 REVIEW_SECONDS: Final = 5.0
 """A scrape usually has ten seconds, and needs two reviews."""
@@ -66,10 +67,14 @@ class Reviews:
     """Asks for both reviews, a few at a time."""
 
     def __init__(
-        self, client: KubeClient, *, instruments: Instruments, timeout_seconds: float = REVIEW_SECONDS
+        self, client: KubeClient, *, audience: str, instruments: Instruments, timeout_seconds: float = REVIEW_SECONDS
     ) -> None:
-        """Ask through ``client``. ``timeout_seconds`` limits one review, with its retries and its wait for a turn."""
+        """Ask through ``client``. Tokens for ``audience`` count as well as those for the API server.
+
+        ``timeout_seconds`` limits one review, with its retries and its wait for a turn.
+        """
         self._client = client
+        self._audience = audience
         self._instruments = instruments
         self._timeout_seconds = timeout_seconds
         self._turns = asyncio.Semaphore(_AT_A_TIME)
@@ -79,11 +84,19 @@ class Reviews:
     async def identity(self, token: str) -> UserInfo | None:
         """Return the user of a token, None when the API server does not know it. Raises ReviewFailed.
 
-        No audience is named, so the API server takes its own. A token for another audience is unknown here.
+        A token that says that it is for our audience is reviewed for that one. With every other token no audience is
+        named, so the API server takes its own; a token for a third one is unknown here. What the token says only
+        chooses the question: the API server checks it.
         """
-        review: TokenReview = await self._ask("token", TOKEN_REVIEWS, {"token": token})
+        own = claims(token).names(self._audience)
+        spec: dict[str, object] = {"token": token}
+        if own:
+            spec["audiences"] = [self._audience]
+        review: TokenReview = await self._ask("token", TOKEN_REVIEWS, spec)
         user = review.status.user
-        allowed = review.status.authenticated and bool(user.username)
+        # An API server whose authenticator knows no audiences names none that fits.
+        fits = not own or self._audience in review.status.audiences
+        allowed = review.status.authenticated and fits and bool(user.username)
         self.count("token", "allowed" if allowed else "denied")
         return user if allowed else None
 

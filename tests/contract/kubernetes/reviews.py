@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any
 
 from tests.contract.kubernetes.client import ClientAnswer, ContractClient
@@ -60,9 +62,11 @@ async def a_token_of_a_service_account_is_its(client: ContractClient, namespace:
 
 @expectation
 async def a_token_is_good_for_its_audiences_only(client: ContractClient, namespace: str) -> None:
-    """A review without audiences refuses a token for others; a review with audiences returns those that fit."""
+    """A token names its audiences, and a review without them refuses it; one with audiences returns those that fit."""
     await account(client, namespace)
     token = (await issued(client, namespace, audiences=["one", "two"])).ok()["status"]["token"]
+    claims = token.split(".")[1]
+    assert json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["aud"] == ["one", "two"]
     refused = await whose(client, token)
     assert not refused.get("authenticated")
     assert refused["error"]

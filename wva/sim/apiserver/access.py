@@ -6,11 +6,14 @@ By default every client is authenticated and everything is allowed. A test sets 
 
 from __future__ import annotations
 
+import base64
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
+
+import msgspec
 
 from wva.sim.apiserver.errors import ServedError, unauthorized
 from wva.sim.apiserver.requests import RequestInfo
@@ -70,10 +73,13 @@ class Access:
         self._issued: dict[str, IssuedToken] = {}
 
     def issue(self, user: User, *, audiences: tuple[str, ...], lifetime_seconds: float) -> tuple[str, float]:
-        """Return a new token for ``user`` and when it expires."""
-        token = secrets.token_urlsafe(24)
+        """Return a new token for ``user`` and when it expires. It is a JWT in form, without a signature to check."""
         expires_at = self._now() + lifetime_seconds
-        self._issued[token] = IssuedToken(user, audiences or (API_AUDIENCE,), expires_at)
+        audiences = audiences or (API_AUDIENCE,)
+        claims = {"aud": audiences, "exp": int(expires_at), "sub": user.name}
+        parts = [_part({"alg": "none", "typ": "JWT"}), _part(claims), secrets.token_urlsafe(24)]
+        token = ".".join(parts)
+        self._issued[token] = IssuedToken(user, audiences, expires_at)
         return token, expires_at
 
     def authenticate(self, token: str, audiences: tuple[str, ...] = (API_AUDIENCE,)) -> User | None:
@@ -128,3 +134,8 @@ def _denied(user: User, attributes: Attributes) -> ServedError:
     return ServedError(
         HTTPStatus.FORBIDDEN, "Forbidden", text, details={key: value for key, value in details.items() if value}
     )
+
+
+def _part(document: Mapping[str, object]) -> str:
+    """Return a part of a JWT."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(document)).decode("ascii").rstrip("=")
