@@ -159,3 +159,17 @@ def test_it_is_told_which_series_keep_the_analyzer_off() -> None:
     (found,), _ = decide(Snapshot.of([variant("a", replicas=2)], lacking), Memory(), DEMAND, NOW)
     words = "a-0: no series vllm:request_success_total"
     assert found.engines.message == f"the percentage analyzer decides instead: {words}"
+
+
+def test_a_name_that_models_share_is_told() -> None:
+    """Whatever else is wrong with the engines is told first, and by its reason."""
+    words = "pods of none of its variants report its name: x-0"
+    pods = [replace(pod.told(), kv_usage=fresh(0.1), queue_length=fresh(0.0)) for pod in PodsOfModel().pods]
+    shared = [replace(pod, namesakes=words) for pod in pods]
+    (found,), _ = decide(Snapshot.of([variant("a", replicas=2)], shared), Memory(), DEMAND, NOW)
+    assert (found.engines.available, found.engines.reason) == (False, "ModelNameShared")
+    assert found.engines.message == words
+    lacking = [replace(pod, counters=None, counters_detail="no series x") for pod in shared]
+    (found,), _ = decide(Snapshot.of([variant("a", replicas=2)], lacking), Memory(), DEMAND, NOW)
+    assert found.engines.reason == "EngineSeriesUnusable"
+    assert found.engines.message.endswith(f"no series x; {words}")

@@ -54,7 +54,11 @@ DECISIONS = {
     PARTLY_LIMITED: decision(reason=Reason.SCALE_UP, steps=LIMIT),
     **{
         reason: decision(engines=MetricsVerdict(available=False, reason=reason.value, message="in words"))
-        for reason in (TroubleReason.ENGINE_SERIES_UNUSABLE, TroubleReason.ENGINES_DORMANT)
+        for reason in (
+            TroubleReason.ENGINE_SERIES_UNUSABLE,
+            TroubleReason.ENGINES_DORMANT,
+            TroubleReason.MODEL_NAME_SHARED,
+        )
     },
     **{
         reason: held(reason=reason, source=Source.PREVIOUS_DESIRED)

@@ -235,6 +235,7 @@ class Application:
             retention_of=self._retention_of,
             inventory=lambda: read_inventory(informers.inventory) if configuration.policy.counts_gpus else None,
             note=self._query_failures.note,
+            pools_of=informers.pools.pools_of,
             cache=lambda: configuration.settings.current,
         )
         self._background = BackgroundFetch(

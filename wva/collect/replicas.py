@@ -23,6 +23,7 @@ from typing import Final
 from wva.api.core import Pod
 from wva.api.meta import parse_time
 from wva.collect import queries, samples
+from wva.collect.namesakes import Namesakes
 from wva.collect.scrape_intervals import ScrapeIntervals
 from wva.collect.variants import AcceptedVariant, Faults
 from wva.instruments import Instruments
@@ -74,12 +75,15 @@ class ReplicaJoin:
         instruments: Instruments,
         wanted: Mapping[ModelKey, frozenset[str]] = {},
         faults: Faults,
+        namesakes: Namesakes | None = None,
     ) -> None:
         """Note pods and models; ``wanted`` has the names of the queries that only some models need.
 
-        ``faults`` takes the models whose samples cannot be read.
+        ``faults`` takes the models whose samples cannot be read, and ``namesakes`` the pods of others that report the
+        name of a model.
         """
         self._faults = faults
+        self._namesakes = namesakes or Namesakes()
         self._instruments = instruments
         self._failures: dict[tuple[str, str], str] = {}
         self._pods: dict[tuple[str, str], _GatheredPod] = {}
@@ -94,6 +98,7 @@ class ReplicaJoin:
             if queries.SCHEDULER_QUEUE in wants and accepted.variant.active:
                 self._queues[model] = {}
             self._models.add(model)
+            self._namesakes.add(accepted)
             for pod in accepted.ready:
                 engines: dict[str, dict[str, list[InstantSeries]]] = {query: {} for query in wants & queries.BY_PODS}
                 name = pod.metadata.namespace, pod.metadata.name
@@ -156,8 +161,12 @@ class ReplicaJoin:
                 unnamed.hint = unnamed.hint or "its series have no label model_name"
             return IgnoredCause.MALFORMED
         pod = self._pods.get((namespace, pod_name))
+        if pod is None and (namespace, pod_name) in self._unready:
+            return IgnoredCause.NOT_READY
+        if (pod is None or model_name != pod.model_id) and (named := ModelKey(namespace, model_name)) in self._models:
+            self._namesakes.report(named, pod_name)
         if pod is None:
-            return IgnoredCause.NOT_READY if (namespace, pod_name) in self._unready else IgnoredCause.FOREIGN_POD
+            return IgnoredCause.FOREIGN_POD
         if model_name != pod.model_id:
             cut = model_name[:_SHOWN_MODEL_CHARACTERS]
             shown = "".join(character if character.isprintable() else "?" for character in cut)
@@ -228,6 +237,7 @@ class ReplicaJoin:
             dormant=(queries.KV_CACHE_USAGE, queries.SampleSignal.DORMANT) in pod.series,
             created=created,
             scrape_seconds=between,
+            namesakes=self._namesakes.words(pod.model),
         )
 
     def queues(self, *, now: float, freshness: Freshness) -> list[SchedulerQueue]:

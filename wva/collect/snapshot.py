@@ -19,6 +19,8 @@ from typing import Final, NamedTuple, TypeAlias
 from wva import log
 from wva.collect import queries
 from wva.collect.answer_cache import AnswerCache, Answers, Pods
+from wva.collect.namesakes import Namesakes
+from wva.collect.pools import Pool
 from wva.collect.replicas import ReplicaJoin
 from wva.collect.request_counts import REQUEST_COUNTS, count_requests
 from wva.collect.resolution import CollectStores
@@ -61,7 +63,8 @@ class Collector:
     two signals of its replicas, ``counters_of`` whether it wants what the engines have counted. ``retention_of``
     returns the seconds without a request after which a model may go to zero, None for one that may not. ``inventory``
     returns the GPUs of the cluster, or None and why they are not known; None instead of both when no model needs them.
-    ``note`` takes what came of each query that is not essential (``QueryFailures.note``).
+    ``note`` takes what came of each query that is not essential (``QueryFailures.note``). ``pools_of``
+    returns the pools of a namespace that select a pod with such labels.
     """
 
     stores: CollectStores
@@ -78,6 +81,7 @@ class Collector:
     retention_of: Callable[[ModelKey], float | None] = lambda _: None
     inventory: Callable[[], tuple[Inventory | None, str] | None] = lambda: None
     note: Callable[[str, Iterable[str], Mapping[str, str]], None] = lambda *_: None
+    pools_of: Callable[[str, Mapping[str, str]], Iterable[Pool]] = lambda *_: ()
 
     def __post_init__(self) -> None:
         """Begin without answers."""
@@ -102,7 +106,14 @@ class Collector:
         accepted, faults = await self._accepted(now)
         size, wanted, refused = _size(accepted), self._wanted(accepted, faults), _refused(accepted)
         join = await beside(
-            size, lambda: ReplicaJoin(accepted, instruments=self.instruments, wanted=wanted, faults=faults)
+            size,
+            lambda: ReplicaJoin(
+                accepted,
+                instruments=self.instruments,
+                wanted=wanted,
+                faults=faults,
+                namesakes=Namesakes(pod=self.stores.targets.pods.get, pools_of=self.pools_of),
+            ),
         )
         retentions = {
             model: faults.attempt(model, "reading its policy", partial(self.retention_of, model), default=None)

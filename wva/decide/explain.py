@@ -89,16 +89,22 @@ def explain(
 
 
 def _engines(need: Need, each: VariantReadings) -> MetricsVerdict:
-    """Return what is wrong with the engines of a variant: series that its analyzer lacks, or pods that sleep."""
+    """Return what is wrong with the engines of a variant: series are missing, pods sleep, a name is shared."""
     missing = f"the percentage analyzer decides instead: {need.unusable}" if need.unusable else ""
     names, count = [pod.pod for pod in each.dormant[:_SHOWN_PODS]], len(each.dormant)
     more = f" and {count - _SHOWN_PODS} more" if count > _SHOWN_PODS else ""
     pods = f"{count} Ready {'pod sleeps and counts' if count == 1 else 'pods sleep and count'} as no replica"
     dormant = f"{pods}: {', '.join(names)}{more}" if count else ""
-    if not missing and not dormant:
+    shared = next((pod.namesakes for pod in (*each.replicas, *each.dormant) if pod.namesakes), "")
+    told = {
+        TroubleReason.ENGINE_SERIES_UNUSABLE: missing,
+        TroubleReason.ENGINES_DORMANT: dormant,
+        TroubleReason.MODEL_NAME_SHARED: shared,
+    }
+    reason = next((reason for reason, words in told.items() if words), None)
+    if reason is None:
         return ENGINES_READABLE
-    reason = TroubleReason.ENGINE_SERIES_UNUSABLE if missing else TroubleReason.ENGINES_DORMANT
-    return MetricsVerdict(available=False, reason=reason.value, message=_joined(missing, dormant))
+    return MetricsVerdict(available=False, reason=reason.value, message=_joined(*told.values()))
 
 
 def _shared(model: ModelReadings, need: Need, found: Terms, verdicts: Sequence[Verdict]) -> str:

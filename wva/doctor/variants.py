@@ -169,6 +169,8 @@ def condition_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
         "QueryFailed": "look at what the message says of Prometheus, or of the store behind its API",
         "EngineSeriesUnusable": "keep the series that the message names in the scrape of these pods, as classic "
         "histograms and with vLLM's labels",
+        "ModelNameShared": "give each model a name of its own (--served-model-name of vLLM, and spec.modelID); "
+        "variants of one model belong behind one pool, each with a VariantAutoscaling",
         "EnginesDormant": "wake these engines (POST /wake_up), or delete their pods",
         "NoReadyReplicas": target.kubectl("describe"),
         "NoCandidate": "raise the maximum of a scaler, or mend the pods that the message names",

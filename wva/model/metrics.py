@@ -135,7 +135,8 @@ class ReplicaMetrics(Struct, frozen=True, gc=False):
     are None when no analyzer of its model asks for them, and when they cannot be believed: ``counters_detail`` says
     why. With them come ``created``, when the pod was created, and of ``engine`` at least the KV cache and what runs and
     waits, of the same scrape. ``scrape_seconds`` is the time between two scrapes of the pod, as far as it was seen.
-    ``dormant``: all its engines sleep (vllm:engine_sleep_state), so it serves nothing.
+    ``dormant``: all its engines sleep (vllm:engine_sleep_state), so it serves nothing. ``namesakes`` says in words why
+    its model may get the load of another one, empty if nothing shows that.
     """
 
     pod: str
@@ -149,6 +150,7 @@ class ReplicaMetrics(Struct, frozen=True, gc=False):
     counters_detail: str = ""
     scrape_seconds: float | None = None
     dormant: bool = False
+    namesakes: str = ""
 
     @property
     def tokens_in_use(self) -> Sample:

@@ -31,6 +31,7 @@ class TroubleReason(StrEnum):
     START_FAILED = "ScaleFromZeroFailed"
     QUERY_FAILED = "QueryFailed"
     ENGINE_SERIES_UNUSABLE = "EngineSeriesUnusable"
+    MODEL_NAME_SHARED = "ModelNameShared"
     ENGINES_DORMANT = "EnginesDormant"
     ACTUATION_SCALER = "ScalerPresent"
     ACTUATION_OWNED = "ReplicasOwned"

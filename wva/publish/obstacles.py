@@ -113,6 +113,8 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
         {
             TroubleReason.ENGINE_SERIES_UNUSABLE: "Series that the default analyzer needs are missing or unusable, so "
             "the percentage analyzer decides. The message names them.",
+            TroubleReason.MODEL_NAME_SHARED: "Another model seems to be served under the name of this one in the "
+            "namespace, so each gets the load of the other. The message says what shows that.",
             TroubleReason.ENGINES_DORMANT: "Engines sleep (`vllm:engine_sleep_state`), so their pods count as "
             "no replicas.",
         },

@@ -1,0 +1,84 @@
+"""Who else serves under the name of a model, as far as it can be known.
+
+A model is its name in a namespace: by that name gateways queue its requests, and engines count those that finish. Two
+models that are served under one name, such as a path that is the same in every container, get each other's load. Two
+things show that. A Ready pod of none of the model's variants reports its name. Or its variants stand behind different
+pools, although variants of one model share the requests of one pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from wva.api.core import Pod
+from wva.api.meta import Key
+from wva.collect.pools import Pool
+from wva.collect.variants import AcceptedVariant
+from wva.model.variant import ModelKey
+
+_SHOWN: Final = 3
+
+
+class Namesakes:
+    """What is known of the models of one cycle; make one per cycle."""
+
+    def __init__(
+        self,
+        *,
+        pod: Callable[[Key], Pod | None] = lambda _: None,
+        pools_of: Callable[[str, Mapping[str, str]], Iterable[Pool]] = lambda *_: (),
+    ) -> None:
+        """Know nothing.
+
+        ``pod`` returns a pod that exists, ``pools_of`` the pools of a namespace that select a pod with such labels.
+        """
+        self._pod = pod
+        self._pools_of = pools_of
+        self._pods: dict[ModelKey, set[str]] = {}
+        self._variants: dict[ModelKey, list[AcceptedVariant]] = {}
+        self._words: dict[ModelKey, str] = {}
+
+    def add(self, variant: AcceptedVariant) -> None:
+        """Note a variant of a model."""
+        if variant.ready:
+            self._variants.setdefault(variant.variant.model, []).append(variant)
+
+    def report(self, model: ModelKey, pod: str) -> None:
+        """Note that a pod of none of its variants reports the name of a model; series of a pod outlive it."""
+        found = self._pod(Key(model.namespace, pod))
+        if found is not None and found.ready:
+            self._pods.setdefault(model, set()).add(pod)
+
+    def words(self, model: ModelKey) -> str:
+        """Return in words why a model may have the load of another one; empty if nothing shows that.
+
+        Each model is looked at once, when all reports have been noted.
+        """
+        if model not in self._words:
+            self._words[model] = self._shown(model)
+        return self._words[model]
+
+    def _shown(self, model: ModelKey) -> str:
+        told = []
+        if pods := sorted(self._pods.get(model, ())):
+            more = f" and {len(pods) - _SHOWN} more" if len(pods) > _SHOWN else ""
+            told.append(f"pods of none of its variants report its name: {', '.join(pods[:_SHOWN])}{more}")
+        if apart := self._apart(model):
+            told.append(f"its variants stand behind different InferencePools: {apart}")
+        rest = "so it may get the load of another model that is served under its name"
+        return f"{' and '.join(told)}; {rest}" if told else ""
+
+    def _apart(self, model: ModelKey) -> str:
+        """Return two variants of a model that no pool has in common, each with a pool; empty if there are none."""
+        variants = self._variants.get(model, ())
+        if len(variants) < 2:  # noqa: PLR2004 - one variant has nobody to share with
+            return ""
+        first: tuple[str, list[Pool]] | None = None
+        for each in variants:
+            pools = [*self._pools_of(model.namespace, each.ready[0].metadata.labels)]
+            if first is None or not pools:
+                first = first or ((each.variant.key.name, pools) if pools else None)
+            elif set(pools).isdisjoint(first[1]):
+                return f"{first[0]} behind {first[1][0].name}, {each.variant.key.name} behind {pools[0].name}"
+        return ""
