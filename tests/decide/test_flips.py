@@ -26,6 +26,7 @@ from wva.model.metrics import EngineCounters, EngineSignals
 from wva.model.optimizers import Analyzer
 from wva.model.policy import Compatibility, Policy, QueueingPolicy, QueueingRules, SaturationPolicy
 from wva.model.records import replace
+from wva.model.service import AcceleratorCost
 from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
 from wva.model.variant import ModelKey, VariantKey
 
@@ -264,6 +265,16 @@ def test_only_what_exists_can_go_or_shrink():
     assert (Input.READY, "b", False) not in tried
     assert (Input.COST, "a", True) in tried
     assert not any(of == "kv_spare_trigger" or (input_, of) == (Input.COST, "b") for input_, of, _ in tried)
+
+
+def test_a_step_of_a_cost_starts_from_the_unit_costs_that_count():
+    """The other variants of the model keep their unit costs, although one now states a cost."""
+    costs = replace(policy(), accelerator_costs=(AcceleratorCost("A100", 40.0), AcceleratorCost("H100", 65.0)))
+    asked = situation([variant(), variant("b", accelerator="H100")], rules=costs)
+    steps = [ladder for ladder in ladders(asked, A) if ladder[0].input is Input.COST]
+    assert "40" in steps[0][0].words
+    later = changed(asked, A, Change(Input.COST, "a", 0.5, "")).decisions()
+    assert {each.key.name: each.cost for each in later} == {"a": 60.0, "b": 65.0}
 
 
 def test_the_load_of_another_model_stays():

@@ -12,7 +12,7 @@ from wva.decide.pipeline import decide
 from wva.model.decision import Reason
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory, UnknownInventory
 from wva.model.optimizers import Analyzer, BestEffort, Optimizer, SolverPolicy
-from wva.model.policy import Policy, SaturationPolicy
+from wva.model.policy import Compatibility, Policy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.service import AcceleratorCost, ServiceTarget
 from wva.model.snapshot import Snapshot
@@ -303,6 +303,29 @@ def test_unit_costs_count_where_no_variant_states_a_cost():
     assert numbers(decided(Snapshot.of(pair, pods), unknown)) == {"a": 1, "h": 2}
     dear = replace(policy, accelerator_costs=(costs[0], AcceleratorCost("H100", 2001.0)))
     assert numbers(decided(Snapshot.of(pair, pods), dear)) == {"a": 2, "h": 1}
+
+
+def test_unit_costs_that_count_are_those_of_the_decision_and_of_its_message():
+    """What the plan compares is what people read: in the message, and as the cost of the decision.
+
+    The cost of a variant that is held, or that sleeps, is the same, so that ``wva_variant_cost`` does not jump.
+    """
+    costs = (AcceleratorCost("A100", 4000.0), AcceleratorCost("H100", 40.0))
+    trio = [
+        variant("a"),
+        variant("h", accelerator="H100", gpus_per_replica=2),
+        variant("zero", accelerator="H100", spec_replicas=0, current_replicas=0, ready_replicas=0),
+    ]
+    pods = [pod("a", success_rate=0.8), pod("h", success_rate=6.4)]
+    policy = replace(QUEUEING, profiles=(KNOWN.profiles[0], H100), accelerator_costs=costs)
+    found = decided(Snapshot.of(trio, pods), policy)
+    assert {name: each.cost for name, each in found.items()} == {"a": 4000.0, "h": 80.0, "zero": 40.0}
+    assert "h (cost 80)" in found["h"].message
+    held = decided(Snapshot.of(trio, []), policy)
+    assert held["a"].held
+    assert {name: each.cost for name, each in held.items()} == {"a": 4000.0, "h": 80.0, "zero": 40.0}
+    before = replace(policy, compatibility=Compatibility.V0_5)
+    assert {each.cost for each in decided(Snapshot.of(trio, pods), before).values()} == {10.0}
 
 
 # --- HYBRID -----------------------------------------------------------------------------------------------------------

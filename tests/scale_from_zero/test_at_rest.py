@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 from tests.collect.cluster import CachedCluster, accepted_variants
 from tests.collect.test_pools import current
 from wva.api.meta import Key
+from wva.api.variantautoscaling import ACCELERATOR_LABEL
 from wva.collect.pools import Pool, PoolStores
 from wva.collect.variants import Claims
+from wva.decide.prices import priced
+from wva.decide.start import activate
 from wva.kube.cache import Store
+from wva.model.policy import Policy
+from wva.model.service import AcceleratorCost
 from wva.model.variant import ModelKey, VariantKey
 from wva.scale_from_zero.loop import AtRest
 from wva.scale_from_zero.starts import Activations
@@ -21,8 +26,8 @@ NAMES, MODELS = ("a", "b", "c"), ("m", "n")
 class AtRestScene:
     """A cluster with pools, and the object that follows its changes."""
 
-    def __init__(self):
-        """Begin empty."""
+    def __init__(self, **reads):
+        """Begin empty; ``reads`` are further functions that the object asks."""
         self.cluster = CachedCluster()
         self.pools = PoolStores(Store(), Store())
         self.shadows = set()
@@ -32,6 +37,7 @@ class AtRestScene:
             claims=Claims(),
             activations=Activations(),
             shadow=self.shadows.__contains__,
+            **reads,
         )
 
     def resting(self, models=None):
@@ -90,6 +96,17 @@ def test_whoever_looks_at_what_is_marked_knows_what_a_look_at_everything_tells(t
         known = {model: story for model, story in known.items() if model not in marked} | now
         assert known == scene.resting()
         assert set(known) <= scene.at_rest.all()
+
+
+async def test_the_cheapest_is_found_by_the_costs_that_count():
+    """Unit costs order the variants that may be started, as they do in the plan of a running model."""
+    costs = Policy(accelerator_costs=(AcceleratorCost("A100", 65.0), AcceleratorCost("H100", 40.0)))
+    scene = AtRestScene(priced=lambda variants: priced(variants, costs))
+    for name, accelerator in (("a", "A100"), ("b", "H100")):
+        scene.cluster.deployment(name, replicas=0)
+        scene.cluster.va(name, target=name, labels={ACCELERATOR_LABEL: accelerator})
+    (variants,) = (await scene.at_rest.variants_of(scene.at_rest.all(), 0.0)).values()
+    assert activate(variants, 1.0).key.name == "b"
 
 
 def test_a_status_and_a_running_variant_mark_nothing():

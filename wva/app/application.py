@@ -48,6 +48,7 @@ from wva.config.live import LiveConfiguration
 from wva.config.watch import ConfigMapController
 from wva.controllers import NamespaceController, VariantAutoscalingController
 from wva.decide.failed import Outcome
+from wva.decide.prices import priced
 from wva.decide.start import Budget
 from wva.fast_lane import FastLane
 from wva.instruments import Instruments
@@ -417,6 +418,7 @@ class Application:
                         claims=self._claims,
                         activations=self._activations,
                         shadow=self.shadow,
+                        priced=lambda variants: priced(variants, self.configuration.policy),
                     ),
                     queues=GatewayQueues(
                         informers.stores.targets.pods,

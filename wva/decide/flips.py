@@ -20,6 +20,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from wva.decide.pipeline import conclude
+from wva.decide.prices import priced, stated
 from wva.model.decision import Decision
 from wva.model.inventory import NVIDIA_GPU, GpuQuota, Inventory
 from wva.model.memory import DemandMemory, Memory
@@ -210,7 +211,7 @@ def ladders(situation: Situation, key: VariantKey) -> list[tuple[Change, ...]]:
     coarse = policy.counts_gpus and len(snapshot.variants) >= _MANY_VARIANTS
     up, down = (_COARSE_UP, _COARSE_DOWN) if coarse else (_UP, _DOWN)
     model = own.model
-    variants = [variant for variant in snapshot.variants if variant.model == model]
+    variants = [variant for variant in priced(snapshot.variants, policy) if variant.model == model]
     found = [_relative(Input.LOAD, model.model_id, steps) for steps in (up, down)]
     for variant in variants:
         name = variant.key.name
@@ -525,7 +526,9 @@ def _with_bound(situation: Situation, own: Variant, change: Change) -> Situation
 def _with_cost(situation: Situation, own: Variant, change: Change) -> Situation:
     """Return the situation with another cost of a variant of the same model."""
     key = VariantKey(own.key.namespace, change.of)
-    cost = next(variant.cost for variant in situation.snapshot.variants if variant.key == key)
+    snapshot, policy = stated(situation.snapshot, situation.policy)  # the other costs stay those that count
+    situation = replace(situation, snapshot=snapshot, policy=policy)
+    cost = next(variant.cost for variant in snapshot.variants if variant.key == key)
     return _with_variant(situation, key, cost=cost * (1.0 + change.amount))
 
 

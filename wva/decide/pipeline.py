@@ -17,9 +17,10 @@ from wva.decide.failed import Load, Outcome, asleep, isolated
 from wva.decide.foresee import foresee
 from wva.decide.measure import measure
 from wva.decide.measure.need import REPLICAS, Need
+from wva.decide.prices import stated
 from wva.decide.progress import clocked
 from wva.decide.settle import MOVES, Course, Rule, settle, terms, want
-from wva.decide.trust import ModelReadings, believe
+from wva.decide.trust import believe
 from wva.model.decision import Decision
 from wva.model.memory import Memory, ModelMemory, Shrink, VariantMemory
 from wva.model.optimizers import BestEffort, Optimizer
@@ -27,7 +28,7 @@ from wva.model.policy import Compatibility, Policy
 from wva.model.records import replace
 from wva.model.service import LOWEST_PRIORITY
 from wva.model.snapshot import Snapshot
-from wva.model.variant import DEFAULT_COST, ModelKey, VariantKey
+from wva.model.variant import ModelKey, VariantKey
 
 _ROUNDS: Final = 3
 _ENOUGH: Final = 1.0 - 1e-9
@@ -41,6 +42,7 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> tu
 
 def conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Outcome:
     """Decide as ``decide`` does, and also return failures and rules. It raises only errors that no model causes."""
+    snapshot, policy = stated(snapshot, policy)
     if policy.compatibility is Compatibility.V0_5:
         return v05.conclude(snapshot, memory, policy, now)
     return isolated(_conclude, snapshot, memory, policy, now)
@@ -58,8 +60,7 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
     stock = UNLIMITED
     if policy.counts_gpus:
         stock = Stock.of(snapshot.inventory, snapshot.variants, unknown=policy.unknown_inventory)
-    prices = _prices(models, policy)
-    all_terms = [terms(model, need, prices) for model, need in zip(models, needs, strict=True)]
+    all_terms = [terms(model, need) for model, need in zip(models, needs, strict=True)]
     # Scarce GPUs are shared by score if a growing model asks for that, else by the policy of best effort, else by
     # priority. Among models of one priority the weight counts.
     sharing = AllocationPolicy()
@@ -74,7 +75,7 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
         # them.
         asks = stock.counted and any(each.progress.base > each.progress.current for each in model.variants)
         if allowed.course in MOVES or asks:
-            wanted, target = want(model, need, allowed, prices, stock, policy), policy.service_target_for(model.key)
+            wanted, target = want(model, need, allowed, stock, policy), policy.service_target_for(model.key)
             priority = LOWEST_PRIORITY if target is None else target.priority
             weight = need.demand / allowed.present if allowed.present > 0 else 1.0
             if sharing.sharing is SharingRule.SCORE:
@@ -90,7 +91,7 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
     loads: dict[ModelKey, Load] = {}
     gpus = (snapshot.inventory_detail or "not read") if stock.frozen else ""
     for model, need, allowed in zip(models, needs, all_terms, strict=True):
-        verdicts = settle(model, need, allowed, plan, prices, policy.scale_to_zero_for(model.key), now)
+        verdicts = settle(model, need, allowed, plan, policy.scale_to_zero_for(model.key), now)
         # 6 explain: the decisions in words, and what the next cycle must know
         decisions = explain(model, need, allowed, verdicts, gpus=gpus)
         if need.foreseeable and need.hold is None:
@@ -129,24 +130,6 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
         loads=loads,
         ceilings={need.key: need.ceiling for need in measured if need.ceiling < math.inf},
     )
-
-
-def _prices(models: Sequence[ModelReadings], policy: Policy) -> dict[VariantKey, float]:
-    """Return the cost of a replica of each variant, as the variant gives it.
-
-    If no variant of a model gives one, the unit costs of all their accelerators count, if all are known: a unit cost
-    and a default cost cannot be compared.
-    """
-    prices = {each.key: each.progress.variant.cost for model in models for each in model.variants}
-    for model in models if policy.accelerator_costs else ():
-        costs = {
-            variant.key: unit * max(1, variant.gpus_per_replica)
-            for variant in [each.progress.variant for each in model.variants]
-            if variant.cost == DEFAULT_COST and (unit := policy.accelerator_cost(variant.accelerator)) is not None
-        }
-        if len(costs) == len(model.variants):
-            prices |= costs
-    return prices
 
 
 def fitted(wants: Sequence[Want], needs: Mapping[ModelKey, Need], stock: Stock, policy: AllocationPolicy) -> Plan:

@@ -117,8 +117,8 @@ class Verdict(Struct, frozen=True, gc=False):
     surprising: bool = False  # whether users do not expect this
 
 
-def terms(model: ModelReadings, need: Need, prices: Mapping[VariantKey, float]) -> Terms:
-    """Return what the allocator may do with a model; ``prices`` are those of a replica of each variant."""
+def terms(model: ModelReadings, need: Need) -> Terms:
+    """Return what the allocator may do with a model."""
     variants = model.variants
     present = present_capacity(model, need)
     if need.hold is not None:
@@ -175,7 +175,11 @@ def terms(model: ModelReadings, need: Need, prices: Mapping[VariantKey, float]) 
     # forecast it is not known for how long a move pays.
     opens: VariantKey | None = None
     if need.foreseeable and need.sufficient != math.inf:
-        rates = {key: prices[key] / need.of(key) for key in free if need.of(key) > 0}
+        rates = {
+            each.key: each.progress.variant.cost / need.of(each.key)
+            for each in variants
+            if each.key in free and need.of(each.key) > 0
+        }
         measured = [
             (rates[each.key], each.key)
             for each in variants
@@ -264,9 +268,7 @@ def _rank(each: VariantReadings) -> tuple[float, ...]:
     return each.progress.waiting, -kv, -queue
 
 
-def want(
-    model: ModelReadings, need: Need, found: Terms, prices: Mapping[VariantKey, float], stock: Stock, policy: Policy
-) -> Want:
+def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: Policy) -> Want:
     """Return what a model wants, without priority and weight. A variant that may not change keeps its number."""
     course, grows = found.course, found.course is Course.GROW
     goal = need.required
@@ -302,7 +304,7 @@ def want(
         offers.append(
             Offer(
                 each.key,
-                prices[each.key],
+                variant.cost,
                 capacity,
                 present,
                 progress.current,
@@ -329,7 +331,6 @@ def settle(
     need: Need,
     found: Terms,
     plan: Plan,
-    prices: Mapping[VariantKey, float],
     zero: ScaleToZeroPolicy,
     now: float,
 ) -> list[Verdict]:
@@ -348,7 +349,7 @@ def settle(
     replaces = False
     if course is Course.REPLACE:
         # A replacement must save more than the move costs.
-        changes = [(numbers[each.key] - each.progress.base, prices[each.key]) for each in variants]
+        changes = [(numbers[each.key] - each.progress.base, each.progress.variant.cost) for each in variants]
         replaces = sum([change * price * (1 + _MOVE * (change > 0)) for change, price in changes]) < 0
     going: dict[VariantKey, int] = {}
     if course is Course.SHRINK:
@@ -357,7 +358,8 @@ def settle(
         allowed: float = math.inf if need.most_removed is None else need.most_removed
 
         def dearest(each: VariantReadings) -> tuple[object, ...]:
-            return prices[each.key], each.progress.waiting, each.progress.level, _rank(each), each.key
+            progress = each.progress
+            return progress.variant.cost, progress.waiting, progress.level, _rank(each), each.key
 
         for each in sorted(variants, key=dearest, reverse=True):
             planned = each.progress.base - numbers[each.key] if each.key in found.free else 0

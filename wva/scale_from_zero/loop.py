@@ -88,12 +88,15 @@ class AtRest:
         claims: Claims,
         activations: Activations,
         shadow: Callable[[VariantKey], bool] = lambda _key: False,
+        priced: Callable[[list[Variant]], Sequence[Variant]] = lambda variants: variants,
     ) -> None:
         """Index the caches, and follow them. Nothing is marked yet.
 
         ``claims`` tells which variants are this controller's, ``activations`` which starts the caches do not show yet.
-        ``shadow`` tells whether the number of a variant is not for its target.
+        ``shadow`` tells whether the number of a variant is not for its target. ``priced`` returns variants with the
+        cost that counts.
         """
+        self._priced = priced
         self._shadow = shadow
         self._stores = stores
         self._pools = pools
@@ -141,10 +144,10 @@ class AtRest:
             faults=faults,
         )
         found: dict[ModelKey, list[Variant]] = {}
-        for entry in accepted:
-            at_zero = not entry.variant.active
-            if entry.variant.model not in faults and not (at_zero and self._shadow(entry.variant.key)):
-                found.setdefault(entry.variant.model, []).append(entry.variant)
+        for variant in self._priced([entry.variant for entry in accepted]):
+            at_zero = not variant.active
+            if variant.model not in faults and not (at_zero and self._shadow(variant.key)):
+                found.setdefault(variant.model, []).append(variant)
         return found
 
     def pools_of(self, variant: Variant) -> list[Pool]:
