@@ -11,10 +11,12 @@ import sys
 import pytest
 
 from e2e import manifests
+from e2e.controlplane.api import KubernetesApi, RefusedRequestError
 from e2e.controlplane.kubelet import POD_IP
 from e2e.load import PodReport
 from e2e.manifests import ManifestedVariant
 from e2e.scene import Scene
+from wva.serve.tokens import own_audience
 
 CHAT = ManifestedVariant(name="chat")
 READER, STRANGER = "reader", "stranger"
@@ -25,8 +27,9 @@ def explain(scene: Scene, *words: str, account: str = READER) -> subprocess.Comp
     """Run the command as somebody with the rights of the administrator, who asks as a ServiceAccount."""
     port = scene.controllers[0].addresses.metrics.rpartition(":")[2]
     where = ["--controller-namespace", scene.namespace, "--metrics-port", port]
+    where += ["--service-account", f"{scene.namespace}/{account}"] if account else []
     return subprocess.run(
-        [sys.executable, "-m", "wva", "explain", *words, *where, "--service-account", f"{scene.namespace}/{account}"],
+        [sys.executable, "-m", "wva", "explain", *words, *where],
         env={**os.environ, "KUBECONFIG": str(scene.plane.layout.kubeconfig("admin"))},
         capture_output=True,
         text=True,
@@ -89,6 +92,23 @@ def test_the_leader_explains_a_number(explained: Scene):
     assert "smallest changes that give another number" in found.stdout
     document = json.loads(explain(explained, f"{explained.namespace}/chat", "--output", "json").stdout)
     assert document["desired"] == explained.desired("chat")
+
+
+def test_a_token_for_the_controller_is_none_for_the_api_server(explained: Scene):
+    """The API server refuses the token that the command asks for. The controller takes it, as the other tests show."""
+    plane, namespace = explained.plane, explained.namespace
+    token = plane.service_account_token(namespace, READER, audiences=[own_audience(namespace)])
+    holder = KubernetesApi(plane.endpoint.server, plane.endpoint.context(), token=token)
+    with pytest.raises(RefusedRequestError) as refused:
+        holder.raw("/api")
+    assert refused.value.status == 401
+
+
+def test_the_token_of_the_kubeconfig_is_not_sent(explained: Scene):
+    """The command says which flag is missing."""
+    found = explain(explained, f"{explained.namespace}/chat", account="")
+    assert found.returncode == 1
+    assert "--service-account NAMESPACE/NAME" in found.stderr
 
 
 def test_an_account_sees_what_it_may_read(explained: Scene):

@@ -2,20 +2,23 @@
 
 The holder of the Lease names the pod that leads. The connection goes through the API server, as that of ``kubectl
 port-forward``, so that it needs no route into the cluster. In it, the controller wants a bearer token, to ask the API
-server what its owner may see: that of the kubeconfig, or one for a ServiceAccount if people use certificates there.
+server what its owner may see.
 
-The certificate of the controller is not checked: it is usually self-signed, and the API server has chosen the pod.
+Whoever may write the Lease chooses the pod. So the token is one for a ServiceAccount, for ten minutes, and for the
+audience of this controller: the API server itself does not take it. That of the kubeconfig, which may be an
+administrator's, is sent only when a flag says so. Where an authority of the controller's certificate is known, no token
+is sent before the certificate is checked (``wva.cli.peer``).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import ssl
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
@@ -27,6 +30,7 @@ from prometheus_client import CollectorRegistry
 from wva.api.core import Pod
 from wva.api.kinds import LEASES, PODS
 from wva.api.meta import Key
+from wva.cli.peer import peer_check
 from wva.command_error import CommandError
 from wva.config.keys import Settings
 from wva.instruments import Instruments
@@ -36,6 +40,7 @@ from wva.kube.errors import ApiError, ConfigurationError
 from wva.kube.portforward import PortForward
 from wva.kube.transport import RETRY_AFTER_SECONDS
 from wva.log import printable
+from wva.serve.tokens import own_audience
 
 _CALL_SECONDS: Final = 30.0
 _ANSWER_SECONDS: Final = 60.0
@@ -71,10 +76,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"the port of its metrics (default: {_METRICS_PORT})",
     )
     parser.add_argument(
+        "--metrics-ca",
+        default=None,
+        metavar="FILE",
+        help="the CA (PEM) of the certificate of its metrics (default: OpenShift's service CA if the Service asks for "
+        "it; else the certificate is not checked)",
+    )
+    parser.add_argument(
+        "--metrics-server-name",
+        default=None,
+        metavar="NAME",
+        help="the name in that certificate (default: SERVICE.NAMESPACE.svc of its Service)",
+    )
+    who = parser.add_mutually_exclusive_group()
+    who.add_argument(
         "--service-account",
         default=None,
         metavar="NAMESPACE/NAME",
-        help="ask as this ServiceAccount, with a token for ten minutes (default: the token of the kubeconfig)",
+        help="ask as this ServiceAccount, with a token that only this controller takes, for ten minutes",
+    )
+    who.add_argument(
+        "--send-my-token",
+        action="store_true",
+        help="send the controller the token of the kubeconfig, with which it could do all that you may do",
     )
 
 
@@ -99,8 +123,9 @@ class RemoteController:
 
     session: aiohttp.ClientSession
     forward: PortForward[Pod]
-    token: str
+    token: str = field(repr=False)
     pod: Key
+    server_name: str | None = None
 
     async def get(self, path: str) -> bytes:
         """Return a page, and wait if the controller is asked too often. Raises CommandError when it cannot be had."""
@@ -111,21 +136,30 @@ class RemoteController:
                 status, body, wait = await self._ask(path)
             except (aiohttp.ClientError, TimeoutError) as error:
                 why: object = self.forward.failure or f"{type(error).__name__}: {error}"
-                raise CommandError(f"pod {self.pod} does not answer: {printable(str(why))}") from error
+                raise CommandError(f"pod {self.pod} does not answer: {self._words(str(why))}") from None
             if status == HTTPStatus.OK:
                 return body
             delay = backoff.next(clock(), retry_after_seconds=wait)
             if status != HTTPStatus.TOO_MANY_REQUESTS or clock() + delay > until:
-                words = printable(body[:_MAX_ERROR_CHARACTERS].decode("utf-8", "replace").strip())
+                words = self._words(body[: _MAX_ERROR_CHARACTERS + len(self.token)].decode("utf-8", "replace").strip())
                 raise CommandError(f"the controller answers {path} with {status}: {words}")
             await asyncio.sleep(delay)
 
     async def _ask(self, path: str) -> tuple[int, bytes, float | None]:
         """Return the status of an answer, its body, and after how many seconds to ask again."""
         url = f"https://127.0.0.1:{self.forward.local_port}{path}"
-        async with self.session.get(url, headers={"Authorization": f"Bearer {self.token}"}) as response:
+        async with self.session.get(
+            url,
+            headers={"Authorization": f"Bearer {self.token}"},
+            server_hostname=self.server_name,
+            allow_redirects=False,
+        ) as response:
             wait = RETRY_AFTER_SECONDS.find(response.headers.get("Retry-After", ""))
             return response.status, await response.content.read(_MAX_BYTES), wait
+
+    def _words(self, text: str) -> str:
+        """Return what the other end said, for people: cut, and without the token, which it may repeat."""
+        return printable(text.replace(self.token, "[token]")[:_MAX_ERROR_CHARACTERS])
 
 
 @asynccontextmanager
@@ -136,20 +170,29 @@ async def remote(arguments: argparse.Namespace) -> AsyncIterator[RemoteControlle
     try:
         async with connection as client:
             pod = await _leader(client, arguments.controller_namespace, arguments.lease)
-            token = await _token(client, arguments.service_account)
+            token = await _token(client, arguments)
+            check = await peer_check(
+                client,
+                arguments.controller_namespace,
+                ca_file=arguments.metrics_ca,
+                server_name=arguments.metrics_server_name,
+            )
             forward = PortForward(client, PODS, pod, arguments.metrics_port)
-            insecure = ssl.create_default_context()
-            insecure.check_hostname = False
-            insecure.verify_mode = ssl.CERT_NONE
             async with (
                 forward.listening(),
                 aiohttp.ClientSession(
-                    connector=aiohttp.TCPConnector(ssl=insecure),
+                    connector=aiohttp.TCPConnector(ssl=check.context),
                     timeout=aiohttp.ClientTimeout(total=_ANSWER_SECONDS),
                     trust_env=False,
                 ) as session,
             ):
-                yield RemoteController(session, forward, token, pod)
+                name = await check.name(forward.local_port, pod)
+                if name is None and arguments.send_my_token:
+                    told = (
+                        f"your token goes to pod {pod}, whose certificate is not checked: name its CA with --metrics-ca"
+                    )
+                    print(f"wva: warning: {printable(told)}", file=sys.stderr)
+                yield RemoteController(session, forward, token, pod, name)
     except (ApiError, ConfigurationError) as error:
         raise CommandError(printable(str(error))) from error
 
@@ -171,22 +214,38 @@ async def _leader(client: KubeClient, namespace: str, lease: str) -> Key:
     return Key(namespace, pod)
 
 
-async def _token(client: KubeClient, account: str | None) -> str:
-    """Return a bearer token for the controller."""
-    if account is None:
+async def _token(client: KubeClient, arguments: argparse.Namespace) -> str:
+    """Return a bearer token for the controller. Raises ApiError, and CommandError when there is none to send."""
+    if arguments.send_my_token:
         token = await client.bearer_token()
         if token:
             return token
         raise CommandError(
-            "the kubeconfig has no token, which the controller wants: name a ServiceAccount that may get "
-            "VariantAutoscalings with --service-account NAMESPACE/NAME"
+            "--send-my-token: the kubeconfig has a certificate or nothing in place of a token, and the controller "
+            "takes tokens only: name a ServiceAccount with --service-account NAMESPACE/NAME"
         )
-    namespace, name = named(account, "for --service-account")
+    if arguments.service_account is None:
+        raise CommandError(
+            "the controller wants a token, and none was sent to it: name a ServiceAccount that may get "
+            "VariantAutoscalings with --service-account NAMESPACE/NAME, for which the API server makes a token that "
+            "only this controller takes; or send it the token of your kubeconfig, with all your rights, with "
+            "--send-my-token"
+        )
+    account = named(arguments.service_account, "for --service-account")
     body: dict[str, Any] = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
-        "spec": {"expirationSeconds": _TOKEN_SECONDS},
+        "spec": {
+            "audiences": [own_audience(arguments.controller_namespace)],
+            "expirationSeconds": _TOKEN_SECONDS,
+        },
     }
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/serviceaccounts/{quote(name, safe='')}/token"
-    answer = await client.request_json("POST", path, body)
-    return msgspec.json.decode(answer, type=_TokenRequest).status.token
+    namespace, name = quote(account.namespace, safe=""), quote(account.name, safe="")
+    answer = await client.request_json("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", body)
+    try:
+        token = msgspec.json.decode(answer, type=_TokenRequest).status.token
+    except msgspec.DecodeError:
+        token = ""
+    if not token:
+        raise CommandError(f"the API server made no token for the ServiceAccount {account}")
+    return token

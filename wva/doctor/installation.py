@@ -15,7 +15,8 @@ from wva.doctor.diagnosis import Diagnosis, Link
 from wva.doctor.rights import CLUSTER_WIDE, NEEDED, OF_ALL_NAMESPACES
 from wva.migration.objects import Subject
 
-LABELS: Final = "app.kubernetes.io/name=workload-variant-autoscaler,control-plane=controller-manager"
+MANAGER_LABEL: Final = "control-plane=controller-manager"
+LABELS: Final = f"app.kubernetes.io/name=workload-variant-autoscaler,{MANAGER_LABEL}"
 _LEASE_SECONDS: Final = 60.0
 _CRD: Final = f"{PLURAL}.{GROUP}"
 _APPLY_CRD: Final = "wva crd | kubectl apply --server-side -f -"
@@ -72,11 +73,11 @@ async def controller_links(
     """Yield what is wrong with the controller, and note in ``installation`` what was found of it."""
     namespace = installation.namespace
     deployments = path_of("apps/v1", "deployments", namespace)
-    installation.deployments = await cluster.list(deployments, labelSelector=LABELS.split(",")[1])
+    installation.deployments = await cluster.list(deployments, labelSelector=MANAGER_LABEL)
     installation.pods = await cluster.list(path_of("v1", "pods", namespace), labelSelector=LABELS)
     nowhere = Subject("Namespace", Key("", namespace))
     if not installation.deployments and not installation.pods and not cluster.unread:
-        problem = f"has no controller: no Deployment has the label {LABELS.split(',')[1]}"
+        problem = f"has no controller: no Deployment has the label {MANAGER_LABEL}"
         change = "install it (docs/install.md), or name its namespace with --controller-namespace"
         yield Diagnosis(Link.CONTROLLER, "controller-missing", nowhere.must(problem, change))
     for deployment in installation.deployments:
