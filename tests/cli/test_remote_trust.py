@@ -1,4 +1,4 @@
-"""Which token a command sends to the pod that a Lease names, and what the pod has to prove first."""
+"""Which token a command sends to the pod that a Lease names, what the pod has to prove first, and what comes back."""
 
 from __future__ import annotations
 
@@ -237,3 +237,17 @@ async def test_a_redirect_is_not_followed(cluster):
     with pytest.raises(CommandError, match="answers /page with 302"):
         await ask(*READER)
     assert len(cluster.sent) == 1
+
+
+async def test_a_large_page_comes_whole(cluster):
+    """A page is read to its end, however many pieces it comes in."""
+    cluster.page = {"body": b"x" * 3_000_000}
+    assert len(await ask(*READER)) == 3_000_000
+
+
+async def test_a_page_without_an_end_is_an_error(cluster, monkeypatch):
+    """What is read is bounded, and a page beyond the bound is not taken for a whole one."""
+    monkeypatch.setattr(remote, "_MAX_BYTES", 200_000)
+    cluster.page = {"body": b"x" * 200_001}
+    with pytest.raises(CommandError, match="answers /page with more than 200000 bytes"):
+        await ask(*READER)

@@ -155,7 +155,12 @@ class RemoteController:
             allow_redirects=False,
         ) as response:
             wait = RETRY_AFTER_SECONDS.find(response.headers.get("Retry-After", ""))
-            return response.status, await response.content.read(_MAX_BYTES), wait
+            body = bytearray()
+            async for piece in response.content.iter_any():
+                body += piece
+                if len(body) > _MAX_BYTES:
+                    raise CommandError(f"the controller answers {path} with more than {_MAX_BYTES} bytes")
+            return response.status, bytes(body), wait
 
     def _words(self, text: str) -> str:
         """Return what the other end said, for people: cut, and without the token, which it may repeat."""
