@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+from collections import Counter
+from http import HTTPStatus
 from itertools import cycle, islice
 
 import aiohttp
@@ -12,6 +15,8 @@ from structlog.testing import capture_logs
 
 from tests.app.stage import until
 from tests.attack.harness import Attack, Says, survive
+from tests.attack.world import TENANT
+from wva.serve.decisions import explain_path
 from wva.sim.apiserver import User, matching
 
 TOKEN_REVIEWS = "tokenreviews.authentication.k8s.io"
@@ -189,6 +194,24 @@ async def debug_pages(peer):
     await peer.ask(("GET", path, bearer(peer.token())) for path in islice(cycle(names), MANY))
 
 
+async def many_explanations(peer):
+    """Ask why one variant has its number on 140 connections, each time about another moment, for three seconds."""
+    headers, statuses = bearer(peer.token("tenant")), Counter()
+
+    async def ask(session, number):
+        url = f"https://127.0.0.1:{peer.port}{explain_path(TENANT, 'bad')}?at={time.time() - number / 100}"
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+            async with session.get(url, headers=headers) as response:
+                statuses[response.status] += 1
+
+    connector, timeout = aiohttp.TCPConnector(ssl=False, limit=0), aiohttp.ClientTimeout(total=20)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        end = time.monotonic() + 3.0
+        while time.monotonic() < end:
+            await asyncio.gather(*(ask(session, number) for number in range(140)))
+    assert statuses[HTTPStatus.TOO_MANY_REQUESTS] + statuses[HTTPStatus.SERVICE_UNAVAILABLE] > 100
+
+
 ATTACKS = [
     row("three_hundred_refused_paths", refused_paths),
     row("three_hundred_methods_on_a_page", refused_methods),
@@ -204,6 +227,7 @@ ATTACKS = [
     row("silent_connections", silent_connections),
     row("headers_beyond_their_limits", huge_headers),
     row("names_of_pages_are_guessed", debug_pages),
+    row("explanations_on_more_connections_than_there_are", many_explanations),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import aiohttp
@@ -11,6 +12,7 @@ from tests.builders import NOW, policy, replica, variant
 from tests.serve.doubles import Guarded, serving, until
 from wva.decide.pipeline import conclude
 from wva.model.memory import Memory
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.publish.recent import RecentCycles
 from wva.publish.recordings import Recording
@@ -97,6 +99,43 @@ async def test_an_earlier_cycle_can_be_asked_for(site):
     assert (page["at"], page["desired"], page["changes"]) == (NOW, 1, None)
     assert (await site.get(f"/v1/explain/one/a?at={NOW - 1}"))[0] == 404
     assert await site.get("/v1/explain/one/a?at=yesterday") == (400, "at: expected seconds since the epoch\n")
+
+
+async def test_the_decisions_of_an_earlier_cycle_can_be_asked_for(site):
+    """They come from the compressed cycle, those of the namespace alone."""
+    site.allowed.add(("scraper", "list", "one/"))
+    _, page = await site.get(f"/v1/decisions?namespace=one&at={NOW + 14}")
+    assert page["at"] == NOW
+    assert [(each["key"]["name"], each["desired"]) for each in page["decisions"]] == [("a", 1)]
+
+
+async def test_what_would_change_an_earlier_number_is_not_told_where_models_share_gpus(site):
+    """That needs all models, and only one is unpacked; the notes say so."""
+    limited = replace(policy(), enable_limiter=True)
+    snapshot = Snapshot.of([variant("a", namespace="one")], [replica(namespace="one", kv=0.2)])
+    for number in range(2):
+        now = NOW + 30 + 15 * number
+        outcome = conclude(snapshot, Memory(), limited, now)
+        await site.recent.keep(Recording(now, limited, Memory(), snapshot, outcome.decisions))
+    site.allowed.add(("scraper", "get", "one/a"))
+    _, earlier = await site.get(f"/v1/explain/one/a?at={NOW + 30}")
+    _, newest = await site.get("/v1/explain/one/a")
+    assert (earlier["changes"], "models share GPUs" in earlier["notes"][-1]) == (None, True)
+    assert newest["changes"] is not None
+
+
+async def test_who_asks_much_is_told_to_come_again(site, monkeypatch):
+    """Four questions of a user may wait. Prometheus reads its page meanwhile."""
+    site.allowed |= {("scraper", "get", "one/a"), ("scraper", "get", "/metrics")}
+    gate = threading.Event()
+    monkeypatch.setattr(decisions, "explanation", lambda _, key, **__: gate.wait(20) and {"variant": str(key)})
+    asked = [asyncio.create_task(site.get(f"/v1/explain/one/a?at={NOW + number}")) for number in range(20)]
+    done, waiting = await asyncio.wait(asked, timeout=1.0)
+    assert {task.result() for task in done} == {(429, "too many questions about decisions wait already\n")}
+    assert len(waiting) == 5
+    assert (await site.get("/metrics"))[0] == 200
+    gate.set()
+    assert {(await task)[0] for task in waiting} == {200}
 
 
 async def test_an_explanation_is_computed_once(site, monkeypatch):

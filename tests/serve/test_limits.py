@@ -479,3 +479,27 @@ async def test_the_limit_is_for_one_request():
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + b"a" * 10_000 + b"\r\n\r\n")
             assert b"200 OK" in await answer(reader)
         writer.close()
+
+
+async def test_some_connections_are_kept_for_one_page():
+    """Other pages that take long are refused beyond the rest at once, and the one page is answered."""
+    release, instruments = asyncio.Event(), Instruments(CollectorRegistry())
+
+    async def handler(request):
+        if request.path != "/metrics":
+            await release.wait()
+        return web.Response(text="ok")
+
+    limits = Limits(connections=16, others=4)
+    async with serving(handler, instruments=instruments, limits=limits, kept_for="/metrics") as server:
+        guest = Guest(server, instruments)
+        slow = [asyncio.create_task(exchange(server.port, LAST.replace(b"metrics", b"slow"))) for _ in range(8)]
+        await until(lambda: guest.answered("503") == 4)
+        assert await guest.is_up()
+        refused = await exchange(server.port, LAST.replace(b"metrics", b"slow"))
+        assert b"503" in refused.partition(b"\r\n")[0]
+        assert b"Retry-After: 5" in refused
+        release.set()
+        answers = [answer.partition(b"\r\n")[0] for answer in await asyncio.gather(*slow)]
+        assert sorted(answers) == [b"HTTP/1.1 200 OK"] * 4 + [b"HTTP/1.1 503 Service Unavailable"] * 4
+        assert (await exchange(server.port, LAST.replace(b"metrics", b"slow"))).startswith(b"HTTP/1.1 200")

@@ -28,7 +28,7 @@ from wva.serve.certs import (
 from wva.serve.gate import Gate, Loopback
 from wva.serve.http import Server
 from wva.serve.listener import TlsSource
-from wva.serve.pages import JsonPage, ProbeCheck, Router, metrics_handler, probes_handler, routed_handler
+from wva.serve.pages import METRICS_PATH, JsonPage, ProbeCheck, Router, metrics_handler, probes_handler, routed_handler
 from wva.serve.reviews import Reviews
 from wva.serve.tokens import own_audience
 
@@ -213,7 +213,7 @@ async def start_servers(
             routers=routers if gate else (),
             series=series,
         )
-        server = Server(handler, address, name="metrics", instruments=instruments, tls=tls)
+        server = Server(handler, address, name="metrics", instruments=instruments, tls=tls, kept_for=METRICS_PATH)
         metrics_port = (await stack.enter_async_context(server)).port
     address = _console_address(settings)
     if address is not None:

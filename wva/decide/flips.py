@@ -267,28 +267,10 @@ def changed(situation: Situation, key: VariantKey, change: Change) -> Situation:
 
 def _restricted(situation: Situation, model: ModelKey) -> Situation:
     """Return the situation with one model alone."""
-    snapshot, memory = situation.snapshot, situation.memory
-    variants = tuple([variant for variant in snapshot.variants if variant.model == model])
-    keys = {variant.key for variant in variants}
-    return replace(
-        situation,
-        snapshot=replace(
-            snapshot,
-            variants=variants,
-            replicas=tuple([replica for replica in snapshot.replicas if replica.variant in keys]),
-            queues=tuple([queue for queue in snapshot.queues if queue.model == model]),
-            request_counts=tuple([counts for counts in snapshot.request_counts if counts.model == model]),
-            unread=tuple([entry for entry in snapshot.unread if entry.model == model]),
-        ),
-        memory=replace(
-            memory,
-            variants=tuple([entry for entry in memory.variants if entry.key in keys]),
-            models=tuple([entry for entry in memory.models if entry.key == model]),
-            demand=tuple([entry for entry in memory.demand if entry.key == model]),
-            foreseen=tuple([entry for entry in memory.foreseen if entry.key == model]),
-            failing=tuple([failing for failing in memory.failing if failing == model]),
-        ),
-    )
+    places = {variant.key: 0 for variant in situation.snapshot.variants if variant.model == model}
+    (snapshot,) = situation.snapshot.grouped({model: 0}, 1)
+    (memory,) = situation.memory.grouped({model: 0}, places, 1)
+    return replace(situation, snapshot=snapshot, memory=memory)
 
 
 def _relative(

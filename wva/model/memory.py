@@ -8,7 +8,7 @@ learned again.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from wva.model.means import Mean
 from wva.model.metrics import EngineCounters
+from wva.model.records import split
 from wva.model.variant import ModelKey, Variant, VariantKey
 from wva.model.vllm_parameters import VllmParameters
 
@@ -328,6 +329,28 @@ class Memory:
     def by_key(self) -> dict[VariantKey, VariantMemory]:
         """Return the entries by variant."""
         return {entry.key: entry for entry in self.variants}
+
+    def grouped(
+        self, groups: Mapping[ModelKey, int], places: Mapping[VariantKey, int | None], count: int
+    ) -> list[Memory]:
+        """Return so many memories, each with the models and the variants that the mappings give its place."""
+        variants = split(self.variants, lambda each: places.get(each.key), count)
+        learned = split(self.capacity.models, lambda each: groups.get(each.model), count)
+        models = split(self.models, lambda each: groups.get(each.key), count)
+        failing = split(self.failing, groups.get, count)
+        demand = split(self.demand, lambda each: groups.get(each.key), count)
+        foreseen = split(self.foreseen, lambda each: groups.get(each.key), count)
+        return [
+            Memory(
+                variants[place],
+                CapacityMemory(learned[place]),
+                models[place],
+                failing[place],
+                demand[place],
+                foreseen[place],
+            )
+            for place in range(count)
+        ]
 
 
 def previous_of(variant: Variant, entry: VariantMemory | None) -> int | None:

@@ -8,11 +8,13 @@ cyclic garbage leaves it out, which holds the event loop less.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 def replace(record: R, /, **changes: Any) -> R:
@@ -20,3 +22,13 @@ def replace(record: R, /, **changes: Any) -> R:
     if isinstance(record, msgspec.Struct):
         return cast("R", msgspec.structs.replace(record, **changes))
     return cast("R", dataclasses.replace(cast("Any", record), **changes))
+
+
+def split(items: Iterable[T], place: Callable[[T], int | None], count: int) -> list[tuple[T, ...]]:
+    """Return so many tuples, each with the items that ``place`` gives its place, in order. None is no place."""
+    found: list[list[T]] = [[] for _ in range(count)]
+    for item in items:
+        where = place(item)
+        if where is not None:
+            found[where].append(item)
+    return [tuple(each) for each in found]

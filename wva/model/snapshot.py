@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wva.model.inventory import Inventory
 from wva.model.metrics import MISSING, ReplicaMetrics, Sample
+from wva.model.records import replace, split
 from wva.model.variant import ModelKey, Variant
 
 
@@ -88,3 +90,26 @@ class Snapshot:
             tuple(sorted(replicas, key=lambda replica: (replica.variant, replica.pod))),
             tuple(sorted(failures or [], key=lambda failure: (failure.namespaces, failure.message))),
         )
+
+    def grouped(self, groups: Mapping[ModelKey, int], count: int) -> list[Snapshot]:
+        """Return so many snapshots, each with the models that ``groups`` gives its place, and all that is of no model.
+
+        Models without a place are in none of them.
+        """
+        places = {variant.key: groups.get(variant.model) for variant in self.variants}
+        variants = split(self.variants, lambda each: groups.get(each.model), count)
+        replicas = split(self.replicas, lambda each: places.get(each.variant), count)
+        queues = split(self.queues, lambda each: groups.get(each.model), count)
+        counted = split(self.request_counts, lambda each: groups.get(each.model), count)
+        unread = split(self.unread, lambda each: groups.get(each.model), count)
+        return [
+            replace(
+                self,
+                variants=variants[place],
+                replicas=replicas[place],
+                queues=queues[place],
+                request_counts=counted[place],
+                unread=unread[place],
+            )
+            for place in range(count)
+        ]

@@ -1,26 +1,86 @@
 """The last cycles, kept in memory: what the explanations and the console of a running controller stand on.
 
 The newest cycle is kept as it is. Older ones are kept as compressed recordings, about a hundred bytes for each replica,
-and bounded by their bytes: a small fleet keeps an hour, a large one less. Compressing runs in a thread.
+and bounded by their bytes: a small fleet keeps an hour, a large one less.
+
+Each recording is kept in parts, each with a few models, in the order of their namespaces. So a question about one
+variant unpacks a few parts, one after the other, and never a whole fleet. Compressing and unpacking run in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import zlib
-from collections import deque
+from collections import Counter, deque
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from wva.model.policy import Policy
+from wva.model.records import replace
+from wva.model.variant import ModelKey, VariantKey
 from wva.publish.recordings import Recording
 
 MOST_CYCLES: Final = 240
 """An hour with a cycle each 15 s."""
 MOST_BYTES: Final = 32 * 1024**2
+_VARIANTS_PER_PART: Final = 64
 _FASTEST: Final = 1
 
 _decoder: Final = msgspec.json.Decoder(Recording)
+
+
+@dataclass(frozen=True, slots=True)
+class _PackedModels:
+    """The models of the namespaces from ``first`` to ``last``, as a compressed recording of them alone."""
+
+    first: str
+    last: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCycle:
+    """A cycle in compressed form. ``now`` is when it began, in seconds since the epoch.
+
+    ``rest`` is what belongs to no model, such as the policy and the GPUs.
+    """
+
+    now: float
+    rest: bytes
+    parts: tuple[_PackedModels, ...]
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes it takes."""
+        return len(self.rest) + sum([len(part.data) for part in self.parts])
+
+    async def of_namespace(self, namespace: str) -> AsyncGenerator[Recording]:
+        """Yield the recordings of the parts that have models of a namespace (of all, if it is empty), in order.
+
+        They have other models of the same cycle, too.
+        """
+        for part in self.parts:
+            if not namespace or part.first <= namespace <= part.last:
+                yield await asyncio.to_thread(self._unpacked, part)
+
+    async def about(self, key: VariantKey) -> Recording | None:
+        """Return the recording of the model of a variant alone; None if the cycle did not decide on it."""
+        async for recording in self.of_namespace(key.namespace):
+            model = next((each.model for each in recording.decisions if each.key == key), None)
+            if model is None:
+                model = next((each.model for each in recording.snapshot.variants if each.key == key), None)
+            if model is not None:
+                return recording.grouped({model: 0}, 1)[0]
+        return None
+
+    def _unpacked(self, part: _PackedModels) -> Recording:
+        rest, own = (_decoder.decode(zlib.decompress(data)) for data in (self.rest, part.data))
+        common = {name: getattr(rest.snapshot, name) for name in ("failures", "inventory", "inventory_detail")}
+        return replace(own, policy=rest.policy, snapshot=replace(own.snapshot, **common))
 
 
 class RecentCycles:
@@ -30,7 +90,7 @@ class RecentCycles:
         """Start empty."""
         self._most_cycles = most_cycles
         self._most_bytes = most_bytes
-        self._kept: deque[tuple[float, bytes]] = deque()
+        self._kept: deque[KeptCycle] = deque()
         self._bytes = 0
         self.newest: Recording | None = None
         self._next: asyncio.Future[float] | None = None
@@ -41,11 +101,11 @@ class RecentCycles:
         if self._next is not None:
             self._next.set_result(recording.now)
             self._next = None
-        data = await asyncio.to_thread(lambda: zlib.compress(msgspec.json.encode(recording), _FASTEST))
-        self._kept.append((recording.now, data))
-        self._bytes += len(data)
+        kept = await asyncio.to_thread(_packed, recording)
+        self._kept.append(kept)
+        self._bytes += kept.bytes
         while self._kept and (len(self._kept) > self._most_cycles or self._bytes > self._most_bytes):
-            self._bytes -= len(self._kept.popleft()[1])
+            self._bytes -= self._kept.popleft().bytes
 
     async def next(self) -> float:
         """Wait for the next cycle, and return when it began, in seconds since the epoch."""
@@ -56,11 +116,37 @@ class RecentCycles:
     @property
     def times(self) -> tuple[float, ...]:
         """When each kept cycle began, in seconds since the epoch, the oldest first."""
-        return tuple(now for now, _ in self._kept)
+        return tuple([kept.now for kept in self._kept])
 
-    def at(self, when: float) -> Recording | None:
-        """Return the last cycle that began at ``when`` or before, in seconds since the epoch; None if none is kept."""
+    def at(self, when: float) -> Recording | KeptCycle | None:
+        """Return the last cycle that began at ``when`` or before, in seconds since the epoch; None if none is kept.
+
+        The newest one is a Recording.
+        """
         if self.newest is not None and self.newest.now <= when:
             return self.newest
-        data = next((data for now, data in reversed(self._kept) if now <= when), None)
-        return None if data is None else _decoder.decode(zlib.decompress(data))
+        return next((kept for kept in reversed(self._kept) if kept.now <= when), None)
+
+
+def _packed(recording: Recording) -> KeptCycle:
+    groups: list[list[ModelKey]] = []
+    counts = Counter([variant.model for variant in recording.snapshot.variants])
+    counts.update([decision.model for decision in recording.decisions])
+    size = math.inf
+    for model in sorted(counts):
+        if size >= 2 * _VARIANTS_PER_PART:  # each variant counts twice, with its decision
+            groups.append([])
+            size = 0
+        groups[-1].append(model)
+        size += counts[model]
+    placed = {model: place for place, models in enumerate(groups) for model in models}
+    (rest,) = recording.grouped({}, 1)
+    parts = [
+        _PackedModels(models[0].namespace, models[-1].namespace, _compressed(replace(own, policy=Policy())))
+        for models, own in zip(groups, recording.grouped(placed, len(groups)), strict=True)
+    ]
+    return KeptCycle(recording.now, _compressed(rest), tuple(parts))
+
+
+def _compressed(recording: Recording) -> bytes:
+    return zlib.compress(msgspec.json.encode(recording), _FASTEST)

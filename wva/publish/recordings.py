@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Final
@@ -24,8 +24,9 @@ from wva.api import wire
 from wva.model.decision import Decision
 from wva.model.memory import DemandMemory, Memory
 from wva.model.policy import Policy
-from wva.model.records import replace
+from wva.model.records import replace, split
 from wva.model.snapshot import Snapshot
+from wva.model.variant import ModelKey
 from wva.model.vllm_parameters import COUNT_ARGUMENT, VllmParameters
 from wva.numbers import REPLICAS, Real, Whole, shown
 
@@ -64,6 +65,20 @@ class Recording:
     def has_decisions(self) -> bool:
         """Whether the format holds decisions."""
         return self.version > WITHOUT_DECISIONS
+
+    def grouped(self, groups: Mapping[ModelKey, int], count: int) -> list[Recording]:
+        """Return so many recordings of the cycle, each with the models that ``groups`` gives its place.
+
+        What is of no model, such as the policy and the GPUs, is in each of them.
+        """
+        places = {variant.key: groups.get(variant.model) for variant in self.snapshot.variants}
+        places |= {decision.key: groups.get(decision.model) for decision in self.decisions}
+        memories = self.memory.grouped(groups, places, count)
+        decisions = split(self.decisions, lambda each: groups.get(each.model), count)
+        return [
+            replace(self, snapshot=snapshot, memory=memory, decisions=own)
+            for snapshot, memory, own in zip(self.snapshot.grouped(groups, count), memories, decisions, strict=True)
+        ]
 
     @property
     def of_before(self) -> bool:

@@ -4,32 +4,42 @@ A client needs the right to ``list`` VariantAutoscalings for the first (of the n
 of all), and to ``get`` the one VariantAutoscaling for the second: so it sees here what it may see in the API server.
 
 A process that does not lead has no cycles and says who leads. An explanation decides again many times, in a thread and
-one at a time; it is remembered, since the console and several people ask for the same ones.
+one at a time; it is remembered, since the console and several people ask for the same ones. Clients take turns, by
+user, and few of one may wait. Of an earlier cycle only what the question is about is unpacked, and only when it is its
+turn. There what would change the number is not told where models share GPUs: that needs all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
 from aiohttp import web
 
+from wva.model.records import replace
 from wva.model.variant import VariantKey
 from wva.numbers import Real
 from wva.publish.explanation import Explanation, explanation
-from wva.publish.recent import RecentCycles
+from wva.publish.recent import KeptCycle, RecentCycles
 from wva.publish.recordings import Recording
-from wva.serve.gate import Latest, plain
+from wva.serve.gate import Latest, Throttled, client_of, plain
 from wva.serve.pages import Page, json_answer
 from wva.serve.reviews import PageRight
+from wva.serve.turns import Turns
 
 DECISIONS_PATH: Final = "/v1/decisions"
 EXPLAIN_PREFIX: Final = "/v1/explain/"
 _REMEMBERED: Final = 64
+_WAITING_OF_ONE: Final = 4
+"""How many questions of one user may wait for their turn, and how many of all."""
+_WAITING: Final = 48
+_LAST_CYCLE_ONLY: Final = "models share GPUs, so what would change this number is told of the last cycle only"
 _TIME: Final = Real(0.0, 1e11)
 _MAX_NAME_CHARACTERS: Final = 253
 
@@ -50,7 +60,7 @@ class DecisionPages:
         self._recent = recent
         self._elsewhere = elsewhere
         self._interval = interval
-        self._one_at_a_time = asyncio.Lock()
+        self._turns = Turns(each=_WAITING_OF_ONE, most=_WAITING)
         self._explained: Latest[tuple[float, VariantKey, bool], Explanation | None] = Latest(_REMEMBERED)
 
     def __call__(self, request: web.BaseRequest) -> Page | None:
@@ -70,7 +80,25 @@ class DecisionPages:
         found, namespace = self._cycle(request), _namespace(request)
         if isinstance(found, web.Response):
             return found
-        chosen = [each for each in found.decisions if namespace in ("", each.key.namespace)]
+        chosen: list[msgspec.Raw] = []
+
+        def choose(recording: Recording) -> None:
+            chosen.extend(
+                msgspec.Raw(msgspec.json.encode(each))
+                for each in recording.decisions
+                if namespace in ("", each.key.namespace)
+            )
+
+        if isinstance(found, Recording):
+            choose(found)
+        else:
+            if (refused := await self._turn(request)) is not None:
+                return refused
+            try:
+                async for part in found.of_namespace(namespace):
+                    choose(part)
+            finally:
+                self._turns.done()
         return json_answer({"at": found.now, "decisions": chosen, "cycles": self._recent.times})
 
     async def _explain(self, key: VariantKey, request: web.BaseRequest) -> web.Response:
@@ -78,30 +106,58 @@ class DecisionPages:
         if isinstance(found, web.Response):
             return found
         with_changes = request.query.get("changes") != "false"
-        await self._one_at_a_time.acquire()
+        if (refused := await self._turn(request)) is not None:
+            return refused
         # Who asked may leave before the thread ends. The thread goes on, and only its end lets the next one begin.
         document = await asyncio.shield(self._explanation(found, key, with_changes=with_changes))
         if document is None:
             return plain(HTTPStatus.NOT_FOUND, f"the cycle has no decision on {key}")
         return json_answer(document)
 
-    async def _explanation(self, recording: Recording, key: VariantKey, *, with_changes: bool) -> Explanation | None:
+    async def _turn(self, request: web.BaseRequest) -> web.Response | None:
+        """Wait for the turn of a client, and return None; otherwise the answer to one who has asked for too much."""
+        try:
+            await self._turns.take(client_of(request))
+        except Throttled as throttled:
+            return plain(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "too many questions about decisions wait already",
+                Retry_After=str(math.ceil(throttled.retry_after_seconds)),
+            )
+        return None
+
+    async def _explanation(
+        self, found: Recording | KeptCycle, key: VariantKey, *, with_changes: bool
+    ) -> Explanation | None:
         """Return an explanation, made in a thread unless it is remembered; then let the next one begin."""
-        asked = (recording.now, key, with_changes)
+        asked = (found.now, key, with_changes)
         try:
             if asked not in self._explained:
-                self._explained[asked] = await asyncio.to_thread(
-                    explanation, recording, key, with_changes=with_changes, interval_seconds=self._interval()
-                )
+                whole = isinstance(found, Recording)
+                recording = found if isinstance(found, Recording) else await found.about(key)
+                left_out = with_changes and not whole and recording is not None and recording.policy.counts_gpus
+                made = None
+                if recording is not None:
+                    made = await asyncio.to_thread(
+                        explanation,
+                        recording,
+                        key,
+                        with_changes=with_changes and not left_out,
+                        interval_seconds=self._interval(),
+                    )
+                if made is not None and left_out:
+                    made = replace(made, notes=(*made.notes, _LAST_CYCLE_ONLY))
+                self._explained[asked] = made
             return self._explained[asked]
         finally:
-            self._one_at_a_time.release()
+            self._turns.done()
 
-    def _cycle(self, request: web.BaseRequest) -> Recording | web.Response:
+    def _cycle(self, request: web.BaseRequest) -> Recording | KeptCycle | web.Response:
         """Return the cycle that is asked for, or why there is none."""
         if elsewhere := self._elsewhere():
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, f"no decisions here: {elsewhere}")
         text = request.query.get("at")
+        found: Recording | KeptCycle | None
         if text is None:
             found = self._recent.newest
         else:

@@ -54,6 +54,8 @@ MAX_TOKEN_BYTES: Final = 12 * 1024
 """Far more than the token of a ServiceAccount has. Tokens with many groups reach a few thousand."""
 _MAX_LOGGED_CHARACTERS: Final = 100
 _TOKEN: Final = re.compile(r"[!-~]+")
+_USER: Final = web.RequestKey("user", str)
+"""Where the gate notes the user of a request that it lets in."""
 _PORT: Final = re.compile(r":\d*\Z")
 
 
@@ -86,6 +88,11 @@ def accepted_seconds(token: str, *, now: float) -> float:
     """
     expires = claims(token).exp
     return ALLOWED_SECONDS if expires is None else max(0.0, min(ALLOWED_SECONDS, expires - now))
+
+
+def client_of(request: web.BaseRequest) -> str:
+    """Return whose request it is: the user that the gate let in, or the address where there is no gate."""
+    return str(request.get(_USER) or request.remote or "")
 
 
 class Guard(Protocol):
@@ -239,6 +246,7 @@ class Gate:
                 return plain(HTTPStatus.UNAUTHORIZED, text, WWW_Authenticate="Bearer")
             if await self.allows(identity, right):
                 self.trust(token, address=address)
+                request[_USER] = identity.username
                 return None
         except Throttled as throttled:
             self._tell("client_throttled", address, address=address)

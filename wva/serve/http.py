@@ -2,7 +2,8 @@
 
 aiohttp reads the requests. The listener limits connections and handshakes. This module adds the limits that aiohttp
 does not have: on the time of a request and an answer, and on the bytes before a request is complete. A connection whose
-request is being answered keeps its place.
+request is being answered keeps its place. A part of the connections is kept for one page: a request
+for another one beyond the rest is answered at once with 503, so requests that take long cannot keep the scraper out.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _SHUTDOWN_SECONDS: Final = 1.0
 _HEADERS: Final = {"Server": "wva", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 """On every answer: it names no version, no cache keeps it, and no browser guesses its type."""
+_RETRY_SECONDS: Final = 5
 _NO_LOG: Final = logging.Logger("aiohttp", level=logging.CRITICAL + 1)  # noqa: LOG001 - no configuration switches it on
 """Drops the lines of aiohttp. Each would carry a traceback, and a client may cause any number of them."""
 
@@ -40,6 +42,8 @@ class Limits(ListenerLimits):
     one header, and ``headers`` their number.
     """
 
+    others: int = 96
+    """Of all connections so many may be busy with requests for other pages than the one that the rest is kept for."""
     request_seconds: float = 32.0
     request_bytes: int = 64 * 1024
     idle_seconds: float = 90.0
@@ -174,13 +178,19 @@ class Server(Listener[Connection]):
         instruments: Instruments,
         tls: TlsSource | None = None,
         limits: Limits | None = None,
+        kept_for: str = "",
     ) -> None:
-        """Prepare; nothing listens before ``__aenter__``. ``tls`` is called for each connection."""
+        """Prepare; nothing listens before ``__aenter__``. ``tls`` is called for each connection.
+
+        ``kept_for`` is the path for which some of the connections are kept; empty if all pages are alike.
+        """
         limits = limits or Limits()
         super().__init__(self._connection, address, name=name, instruments=instruments, tls=tls, limits=limits)
         self._handler = handler
         self._answers = instruments.endpoint_requests
         self._allowed = limits
+        self._kept_for = kept_for
+        self._others = 0
 
     async def __aenter__(self) -> Self:
         """Listen. Raises AddressError when the address is taken or not ours."""
@@ -201,29 +211,43 @@ class Server(Listener[Connection]):
         connection = cast("Connection", request.protocol)
         if connection.transport is None or connection.transport.is_closing():
             raise ConnectionResetError
-        with connection.request():
-            try:
-                async with asyncio.timeout(self._allowed.answer_seconds):
-                    response = await self._handler(request)
-            except TimeoutError:
-                response = web.Response(status=HTTPStatus.GATEWAY_TIMEOUT, text="no answer in time\n")
-            except Exception:
-                self._logger.exception("request_failed", server=self._name)
-                response = web.Response(status=HTTPStatus.INTERNAL_SERVER_ERROR, text="internal error\n")
-            response.headers.update(_HEADERS)
-            self._count(response.status)
-            try:
-                async with asyncio.timeout(self._allowed.write_seconds):
-                    await response.prepare(request)
-                if isinstance(response, EventStream) and request.method != "HEAD":
-                    await self._send_events(response, connection)
-                async with asyncio.timeout(self._allowed.write_seconds):
-                    await response.write_eof()
-            except TimeoutError:
-                connection.abort("slow")
-                raise ConnectionResetError from None
-            connection.useful = connection.useful or response.status < HTTPStatus.BAD_REQUEST
+        other = bool(self._kept_for) and request.path != self._kept_for
+        full = other and self._others >= self._allowed.others
+        self._others += other
+        try:
+            with connection.request():
+                response = _busy() if full else await self._handled(request)
+                response.headers.update(_HEADERS)
+                self._count(response.status)
+                await self._send(request, response, connection)
+                connection.useful = connection.useful or response.status < HTTPStatus.BAD_REQUEST
+        finally:
+            self._others -= other
         return response
+
+    async def _handled(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Return the answer of the handler, or why there is none."""
+        try:
+            async with asyncio.timeout(self._allowed.answer_seconds):
+                return await self._handler(request)
+        except TimeoutError:
+            return web.Response(status=HTTPStatus.GATEWAY_TIMEOUT, text="no answer in time\n")
+        except Exception:
+            self._logger.exception("request_failed", server=self._name)
+            return web.Response(status=HTTPStatus.INTERNAL_SERVER_ERROR, text="internal error\n")
+
+    async def _send(self, request: web.BaseRequest, response: web.StreamResponse, connection: Connection) -> None:
+        """Send an answer. Raises ConnectionResetError for a client that does not read."""
+        try:
+            async with asyncio.timeout(self._allowed.write_seconds):
+                await response.prepare(request)
+            if isinstance(response, EventStream) and request.method != "HEAD":
+                await self._send_events(response, connection)
+            async with asyncio.timeout(self._allowed.write_seconds):
+                await response.write_eof()
+        except TimeoutError:
+            connection.abort("slow")
+            raise ConnectionResetError from None
 
     async def _send_events(self, response: EventStream, connection: Connection) -> None:
         """Send events until the client leaves or the stream has lasted long enough.
@@ -244,3 +268,8 @@ class Server(Listener[Connection]):
 
     def _count(self, status: int) -> None:
         self._answers.labels(server=self._name, code=str(int(status))).inc()
+
+
+def _busy() -> web.Response:
+    text = "too many requests for other pages are being answered\n"
+    return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=text, headers={"Retry-After": str(_RETRY_SECONDS)})

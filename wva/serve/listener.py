@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, Self, TypeAlias, TypeVar
 
 from wva import log
@@ -134,7 +135,9 @@ class Listener(Generic[ServedT]):
                 continue
             connection = self._connect()
             connection.last_used_at = loop.time()
-            self._connections[connection] = group.create_task(self._serve(connection, accepted))
+            serving = self._connections[connection] = group.create_task(self._serve(connection, accepted))
+            # A task that is cancelled before its first step runs none of its code.
+            serving.add_done_callback(partial(_close, accepted))
 
     def _evict(self) -> bool:
         """Make room by the connection that is missed least. One that is busy stays; False if all are."""
@@ -166,5 +169,8 @@ class Listener(Generic[ServedT]):
             self._logger.exception("connection_failed", server=self._name)  # only this connection ends
         finally:
             connection.abort()
-            accepted.close()
             self._connections.pop(connection, None)
+
+
+def _close(accepted: socket.socket, _: asyncio.Task[None]) -> None:
+    accepted.close()
