@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -136,6 +139,29 @@ def test_a_folder_that_cannot_be_written_is_only_logged(tmp_path):
         RecordingWriter(str(blocked)).write(recording())
     assert [line["event"] for line in lines] == ["recording_failed"]
     assert lines[0]["reason"]
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    """A full disk would otherwise fill up with parts of recordings. Those of a process that was killed go, too."""
+    stale, young = tmp_path / "cycle-0000000000001.000.tmp", tmp_path / "cycle-0000000000002.000.tmp"
+    for left in (stale, young):
+        left.write_bytes(b"{")
+    os.utime(stale, (time.time() - 3600, time.time() - 3600))
+    writer = RecordingWriter(str(tmp_path))
+    writer.write(recording())
+    assert sorted(tmp_path.glob("*.tmp")) == [young]
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with capture_logs() as lines:
+        writer.write(recording(NOW + 15))
+    assert [line["event"] for line in lines] == ["recording_failed"]
+    assert sorted(tmp_path.glob("*.tmp")) == [young]
+
+
+@pytest.mark.parametrize("now", [1e17, -1.0, 1e11 + 1])
+def test_a_cycle_of_no_year_is_refused(now):
+    """Its time could not be shown."""
+    with pytest.raises(NumberError, match=r"recording\.now"):
+        read_recording(msgspec.json.encode(recording(now)))
 
 
 def test_a_failed_replacement_is_only_logged(tmp_path):

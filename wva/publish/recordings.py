@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Final
@@ -44,6 +45,9 @@ READ: Final = (2, 3, FORMAT)
 
 KEPT: Final = 100
 """The most recordings in a folder; the writer removes the oldest."""
+
+_LEFT_SECONDS: Final = 600.0
+"""A file that nobody has finished for so long is left over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,8 @@ class Recording:
 
 
 _TOKENS: Final = Whole(0, 10**15)
+_NOW: Final = Real(0.0, 1e11)
+"""A cycle begins in the years from 1970 to 5138. Later ones have no date that can be shown."""
 _ANY: Final = Real(-1e18, 1e18)
 """Times may lie before the epoch, because the author of a target can write any creation time."""
 _WHOLES: Final = {
@@ -132,6 +138,7 @@ def read_recording(data: bytes) -> Recording:
         entries = {entry.key: entry for entry in (*own, *recording.memory.demand)}
         memory = replace(recording.memory, demand=tuple(entries[key] for key in sorted(entries)))
         recording = replace(recording, memory=memory)
+    _NOW.read(recording.now, key="recording.now", in_force="nothing of it")
     for name, number in _numbers("recording", recording):
         field = name.rpartition(".")[2]
         border = _ANY if isinstance(number, float) else _WHOLES.get(field, REPLICAS)
@@ -172,13 +179,20 @@ class RecordingWriter:
     def write(self, recording: Recording) -> None:
         """Write one recording and remove the oldest beyond the limit."""
         path = self._folder / f"cycle-{recording.now:017.3f}.json"
+        temporary = path.with_suffix(".tmp")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_suffix(".tmp")
             temporary.write_bytes(msgspec.json.encode(recording))
+            written = temporary.stat().st_mtime
             temporary.replace(path)
+            for left in self._folder.glob("cycle-*.tmp"):
+                # A process was killed while it wrote. A young file may be that of a process that still does.
+                if left.stat().st_mtime < written - _LEFT_SECONDS:
+                    left.unlink(missing_ok=True)
             for old in sorted(self._folder.glob("cycle-*.json"))[:-KEPT]:
                 old.unlink(missing_ok=True)
         except (OSError, ValueError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             self._logger.warning("recording_failed", path=str(path), reason=reason)
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
