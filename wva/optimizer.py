@@ -28,6 +28,7 @@ from wva.model.snapshot import Snapshot
 from wva.model.trouble import cause_of
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish.announce import announcements, log_decision
+from wva.publish.cycle_log import log_models
 from wva.publish.ledger import Ledger, fallbacks
 from wva.publish.recordings import Recording
 from wva.slices import Slices, beside, forget
@@ -210,6 +211,7 @@ class OptimizerLoop:
                         self.refuse(namespace, cause)
                     except Exception:  # noqa: BLE001 - each cycle decides without it anyway
                         _log.exception("configuration_not_refused", namespace=namespace)
+        log_models(_log, snapshot, outcome, now)
         with duration.labels("publish").time():
             published = await self._publish(outcome.decisions)
         self.account(snapshot, outcome, now)

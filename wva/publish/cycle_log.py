@@ -1,0 +1,95 @@
+"""At the log level debug: what a cycle read, believed, foresaw, allocated and settled, one line for each model.
+
+The lines are bounded: so many models, those whose numbers change first, and so many pods and variants of each.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from wva.decide.failed import Outcome
+from wva.model.decision import Decision
+from wva.model.memory import Foresight
+from wva.model.metrics import ReplicaMetrics, Sample
+from wva.model.snapshot import Snapshot
+from wva.model.variant import ModelKey, VariantKey
+
+MOST_MODELS: Final = 50
+MOST_OF_A_MODEL: Final = 8
+"""Pods that are read, and variants."""
+
+
+def log_models(logger: FilteringBoundLogger, snapshot: Snapshot, outcome: Outcome, now: float) -> None:
+    """Write a line for each model that the cycle decided on, at debug; ``now`` is in seconds since the epoch."""
+    if not logger.is_enabled_for(logging.DEBUG):
+        return
+    decided: dict[ModelKey, list[Decision]] = {}
+    for decision in outcome.decisions:
+        decided.setdefault(decision.model, []).append(decision)
+    pods: dict[VariantKey, list[ReplicaMetrics]] = {}
+    for replica in snapshot.replicas:
+        pods.setdefault(replica.variant, []).append(replica)
+    foreseen = {entry.key: entry for entry in outcome.memory.foreseen}
+    order = sorted(decided, key=lambda model: (not _changes(decided[model]), model))
+    for model in order[:MOST_MODELS]:
+        own = decided[model]
+        logger.debug(
+            "model_decided",
+            model=model.model_id,
+            namespace=model.namespace,
+            read=_few([_read(pod, now) for each in own for pod in pods.get(each.key, ())]),
+            believed=_few([f"{each.key.name}: {each.metrics.message}" for each in own]),
+            foresaw=[*_foresaw(model, outcome, foreseen.get(model), now)],
+            allocated=_few([f"{each.key.name}: {each.way or each.message}" for each in own]),
+            settled=_few([_settled(each, outcome) for each in own]),
+        )
+    if order[MOST_MODELS:]:
+        logger.debug("models_left_out", count=len(order) - MOST_MODELS)
+
+
+def _changes(decisions: Sequence[Decision]) -> bool:
+    return any(each.previous is not None and each.desired != each.previous for each in decisions)
+
+
+def _few(lines: list[str]) -> list[str]:
+    more = len(lines) - MOST_OF_A_MODEL
+    return lines if more <= 0 else [*lines[:MOST_OF_A_MODEL], f"and {more} more"]
+
+
+def _read(pod: ReplicaMetrics, now: float) -> str:
+    told = [f"KV {_shown(pod.kv_usage, now)}", f"queue {_shown(pod.queue_length, now)}"]
+    if pod.counters is not None:
+        told.append(f"{pod.counters.finished:g} requests finished ({now - pod.counters.at:.0f} s old)")
+    elif pod.counters_detail:
+        told.append(pod.counters_detail)
+    return f"{pod.pod}: {', '.join([*told, *(['asleep'] if pod.dormant else [])])}"
+
+
+def _shown(sample: Sample, now: float) -> str:
+    if sample.value is None:
+        return f"{sample.state.value}{f' ({sample.detail})' if sample.detail else ''}"
+    age = "" if sample.timestamp is None else f", {now - sample.timestamp:.0f} s old"
+    return f"{sample.value:.4g} ({sample.state.value}{age})"
+
+
+def _foresaw(model: ModelKey, outcome: Outcome, foresight: Foresight | None, now: float) -> Iterator[str]:
+    load, ceiling = outcome.loads.get(model), outcome.ceilings.get(model)
+    if load is not None:
+        yield (
+            f"{load.demand:.4g} requests/s needed (standard error {load.error:.2g}); replicas carry {load.serving:.4g} "
+            f"now, {load.desired:.4g} with the new numbers"
+        )
+    if ceiling is not None:
+        yield f"more than {ceiling:.4g} requests in progress begin the next cycle at once"
+    for at, demand in () if foresight is None else foresight.reserved[-1:]:
+        yield f"{demand:.4g} requests/s to be ready for, of {now - at:.0f} s ago"
+
+
+def _settled(decision: Decision, outcome: Outcome) -> str:
+    rule = outcome.rules.get(decision.key)
+    by = f" by the rule {rule.name.lower()}" if rule is not None else ""
+    return f"{decision.key.name}: {decision.previous} -> {decision.desired} ({decision.reason.value}){by}"
