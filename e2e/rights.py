@@ -42,13 +42,28 @@ def rights(rules: Iterable[Body]) -> set[Right]:
 def rights_of(account: str, items: Iterable[Body]) -> set[Right]:
     """Return the rights of a ServiceAccount in any namespace, by the roles and bindings among the objects."""
     objects = list(items)
-    return {right for role in _bound(account, objects) for right in rights(role["rules"])}
+    return {right for role, _ in _bound(account, objects) for right in rights(role["rules"])}
 
 
-def _bound(account: str, objects: list[Body]) -> Iterator[Body]:
-    roles = {(item["kind"], item["metadata"]["name"]): item for item in objects if item["kind"] in ROLES}
+def places_of(account: str, items: Iterable[Body]) -> dict[Right, set[str]]:
+    """Return in which namespaces a ServiceAccount has each right; the empty one stands for all of the cluster."""
+    found: dict[Right, set[str]] = {}
+    for role, namespace in _bound(account, list(items)):
+        for right in rights(role["rules"]):
+            found.setdefault(right, set()).add(namespace)
+    return found
+
+
+def _bound(account: str, objects: list[Body]) -> Iterator[tuple[Body, str]]:
+    """Yield each role that is bound to an account, and in which namespace; none for a ClusterRoleBinding."""
+    roles = {_identity(item, item["kind"], item["metadata"]["name"]): item for item in objects if item["kind"] in ROLES}
     for item in objects:
         if item["kind"] in BINDINGS and account in {subject["name"] for subject in item["subjects"]}:
-            reference = (item["roleRef"]["kind"], item["roleRef"]["name"])
+            reference = _identity(item, item["roleRef"]["kind"], item["roleRef"]["name"])
             if reference in roles:  # the cluster itself defines the others
-                yield roles[reference]
+                yield roles[reference], item["metadata"].get("namespace", "")
+
+
+def _identity(item: Body, kind: str, name: str) -> tuple[str, str, str]:
+    """Return what names a role in the binding ``item``, or the role itself: a Role belongs to its namespace."""
+    return kind, item["metadata"].get("namespace", "") if kind == "Role" else "", name

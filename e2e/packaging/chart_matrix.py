@@ -274,6 +274,14 @@ CASES = {
     "direct-actuation": Case(
         values=_keys(wva__directActuation=True, wva__scaleFromZeroMaxConcurrency=0, wva__targetKinds=["StatefulSet"])
     ),
+    "named-namespaces": Case(
+        values=_keys(
+            wva__scaleNamespaces=["prod", "staging"], wva__directActuation=True, wva__targetKinds=["StatefulSet"]
+        )
+    ),
+    "named-namespaces-without-starts": Case(
+        values=_keys(wva__scaleNamespaces=["prod"], wva__directActuation=True, wva__scaleFromZeroMaxConcurrency=0)
+    ),
     "leader-worker-set-targets": Case(
         values=_keys(
             wva__targetKinds=["LeaderWorkerSet"], wva__namespaceScoped=True, llmd__targetKind="LeaderWorkerSet"

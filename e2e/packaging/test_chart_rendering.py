@@ -15,6 +15,7 @@ from e2e.packaging.chart import only, render
 from e2e.packaging.chart_matrix import AUTHORITY, CASES, merged
 from e2e.packaging.everything import of_the_chart
 from e2e.packaging.schemas import problems
+from e2e.rights import Right, places_of, rights_of
 from tests.config.parsing import parse_saturation
 from wva.model.optimizers import Analyzer
 from wva.model.variant import ModelKey
@@ -328,6 +329,23 @@ def test_without_starts_from_zero_nothing_writes_to_workloads():
     """Without starts from zero the controller has no right to write a scale."""
     assert "deployments/scale" in str(CASES["default"].render())
     assert "deployments/scale" not in str(CASES["no-start-from-zero"].render())
+
+
+@pytest.mark.parametrize("more", [{}, {"directActuation": True}], ids=["from-zero", "direct"])
+def test_in_named_namespaces_the_rights_to_scale_are_the_same_and_elsewhere_there_are_none(more: dict[str, bool]):
+    """Each namespace has a Role and a binding with the rules of the ClusterRole; no ClusterRole may scale."""
+    values = {"targetKinds": ["StatefulSet"], **more}
+    whole, named = render({"wva": values}), render({"wva": {**values, "scaleNamespaces": ["prod", "staging"]}})
+    account = f"{chart.fullname()}-controller-manager"
+    assert rights_of(account, named) == rights_of(account, whole)
+    before, after = places_of(account, whole), places_of(account, named)
+    scaling = {Right("apps", f"{plural}/scale", "patch") for plural in ("deployments", "statefulsets")}
+    scaling.add(Right("", "services", "get"))
+    assert {place for right in scaling for place in before[right]} == {""}
+    assert {right: after[right] for right in scaling} == {right: {"prod", "staging"} for right in scaling}
+    assert {right: places for right, places in after.items() if right not in scaling} == {
+        right: places for right, places in before.items() if right not in scaling
+    }
 
 
 def test_immutable_is_the_main_config_map_alone():

@@ -15,6 +15,7 @@ from e2e.kustomize import COMPONENTS, DEPLOY, MONITORS, OVERLAYS, PREFIX, combin
 from e2e.packaging.everything import of_kustomize
 from e2e.packaging.everything import overlay as rendered
 from e2e.packaging.schemas import problems
+from e2e.rights import Right, places_of
 from wva import __version__
 from wva.api.meta import Key
 from wva.cli.flags import expand_booleans, given_flags
@@ -270,8 +271,8 @@ def test_defaults_of_the_namespace_are_those_of_the_settings():
     )
 
 
-def test_the_guide_names_every_folder_and_its_example_renders(tmp_path: Path):
-    """The guide names all folders but that with a page of its own, and no others. Its example renders."""
+def test_the_guide_names_every_folder_and_its_examples_render(tmp_path: Path):
+    """The guide names all folders but that with a page of its own, and no others. Its examples render."""
     page = (DEPLOY.parent / "docs" / "kustomize.md").read_text(encoding="utf-8")
     folders = {path.parent.relative_to(DEPLOY) for path in DEPLOY.glob("*/[Kk]ustomization*")}
     folders |= {path.parent.relative_to(DEPLOY) for path in DEPLOY.glob("[!sb]*/*/kustomization.yaml")}
@@ -281,10 +282,16 @@ def test_the_guide_names_every_folder_and_its_example_renders(tmp_path: Path):
         assert f"`{sample.parent.name}`" in page, sample
     for named in re.findall(r"`deploy/([\w/-]+)`", page):
         assert (DEPLOY / named).exists(), named
-    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    own = example.replace("../deploy", os.path.relpath(DEPLOY, tmp_path.resolve()))
-    (tmp_path / "kustomization.yaml").write_text(own, encoding="utf-8")
-    items = kustomize.render(tmp_path)
+    for name, example in zip(
+        ("models", "named", "own"), re.findall(r"```yaml\n(.*?)```", page, re.DOTALL), strict=True
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        text = example.replace("../deploy", os.path.relpath(DEPLOY, folder.resolve()))
+        (folder / "kustomization.yaml").write_text(text, encoding="utf-8")
+    places = places_of(f"{PREFIX}controller-manager", kustomize.render(tmp_path / "named"))
+    assert places[Right("apps", "deployments/scale", "patch")] == {"models"}
+    items = kustomize.render(tmp_path / "own")
     assert main_config(items)["PROMETHEUS_BASE_URL"] == "https://prometheus.monitoring.svc:9090"
     assert container(items)["image"] == f"registry.example/wva:{__version__}"
     assert one(items, "ClusterTriggerAuthentication")

@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 import wva
 from e2e import kustomize
 from e2e.controlplane.api import Body
 from e2e.kustomize import DEPLOY, PREFIX
-from e2e.rights import Right, rights, rights_of
+from e2e.rights import Right, places_of, rights, rights_of
 from wva.api import kinds
 from wva.api.kinds import NAMESPACES
 from wva.api.resource import Resource
@@ -172,6 +173,41 @@ def test_direct_actuation_brings_its_right_along(overlay: str, tmp_path: Path):
     assert granted(without) <= granted(items)
     (data,) = [item["data"] for item in items if item["metadata"]["name"].endswith("-variantautoscaling-config")]
     assert load(Given({}, {}, data)).settings.direct_actuation
+
+
+@pytest.mark.parametrize("component", ["scale-in-named-namespaces", "direct-actuation-in-named-namespaces"])
+@pytest.mark.parametrize("overlay", ["kubernetes", "openshift", "dev"])
+def test_in_named_namespaces_the_rights_to_scale_are_the_same(overlay: str, component: str, tmp_path: Path):
+    """Each namespace has them by a Role, also for a kind that is switched on; no other namespace has them."""
+    folder = DEPLOY / "overlays" / overlay
+    kinds_too = [*(["direct-actuation"] if component.startswith("direct") else []), "stateful-set-targets"]
+    whole = kustomize.render(kustomize.write(tmp_path / "whole", folder, components=kinds_too))
+    named = _in_namespaces(tmp_path, folder, ["prod", "staging"], [component, "stateful-set-targets"])
+    account = f"{PREFIX}controller-manager"
+    before, after = places_of(account, whole), places_of(account, named)
+    scaling = {Right("apps", f"{plural}/scale", "patch") for plural in ("deployments", "statefulsets")}
+    scaling.add(Right("", "services", "get"))
+    assert {right: after.pop(right) for right in scaling} == {right: {"prod", "staging"} for right in scaling}
+    assert all("" in before.pop(right) for right in scaling)
+    assert after == before
+    bindings = [item for item in named if item["kind"] == "RoleBinding" and item["metadata"]["namespace"] == "prod"]
+    assert [item["subjects"] for item in bindings] == [
+        [{"kind": "ServiceAccount", "name": account, "namespace": kustomize.NAMESPACE}]
+    ]
+    (data,) = [item["data"] for item in named if item["metadata"]["name"].endswith("-variantautoscaling-config")]
+    assert load(Given({}, {}, data)).settings.direct_actuation is component.startswith("direct")
+
+
+def _in_namespaces(directory: Path, overlay: Path, namespaces: list[str], components: list[str]) -> list[Body]:
+    """Render an overlay with the right to scale in these namespaces, as docs/kustomize.md says."""
+    for namespace in namespaces:
+        kustomize.write(directory / namespace, DEPLOY / "scale-namespace", namespace=namespace)
+    own = kustomize.write(directory / "own", overlay, components=components)
+    file = own / "kustomization.yaml"
+    document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    document["resources"] += [f"../{namespace}" for namespace in namespaces]
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return kustomize.render(own)
 
 
 def test_the_doctor_asks_for_the_rights_that_are_shipped(shipped: list[Body]):

@@ -81,7 +81,11 @@ async def examine(
     settings, page, explain = await _of_controller(ask, only, found)
     watched = settings.get("watch_namespace", "")
     groups = frozenset(str(each.get("name")) for each in ((await cluster.get("/apis")) or {}).get("groups") or [])
-    found.diagnoses += [each async for each in installed.rights_links(cluster, installation, groups, watched=watched)]
+    items = await cluster.list(path_of(f"{GROUP}/{VERSION}", PLURAL, only.namespace if only else ""))
+    chosen = [item for item in items if only is None or key_of(item) == only]
+    places = sorted({key_of(item).namespace for item in chosen})
+    rights = installed.rights_links(cluster, installation, groups, watched=watched, namespaces=places)
+    found.diagnoses += [each async for each in rights]
     objects, unread = await read_cluster(client)
     for link, functions in CHECKS.items():
         for function in functions:
@@ -90,8 +94,6 @@ async def examine(
                 for finding in function(objects)
                 if finding.severity is not Severity.NOTE and _concerns(finding, objects, only, namespace)
             ]
-    items = await cluster.list(path_of(f"{GROUP}/{VERSION}", PLURAL, only.namespace if only else ""))
-    chosen = [item for item in items if only is None or key_of(item) == only]
     if (more := len(chosen) - _MOST_VARIANTS) > 0:
         found.unread.append(f"{more} of {len(chosen)} VariantAutoscalings: at most {_MOST_VARIANTS} are looked at")
     if only is not None and not chosen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,12 +12,13 @@ from wva.api.meta import Key, parse_time
 from wva.api.variantautoscaling import GROUP, PLURAL, VERSION
 from wva.doctor.cluster import Cluster, Item, condition, key_of, path_of
 from wva.doctor.diagnosis import Diagnosis, Link
-from wva.doctor.rights import CLUSTER_WIDE, NEEDED, OF_ALL_NAMESPACES
+from wva.doctor.rights import CLUSTER_WIDE, NEEDED, OF_ALL_NAMESPACES, PER_NAMESPACE, Needed
 from wva.migration.objects import Subject
 
 MANAGER_LABEL: Final = "control-plane=controller-manager"
 LABELS: Final = f"app.kubernetes.io/name=workload-variant-autoscaler,{MANAGER_LABEL}"
 _LEASE_SECONDS: Final = 60.0
+_SHOWN_NAMESPACES: Final = 5
 _CRD: Final = f"{PLURAL}.{GROUP}"
 _APPLY_CRD: Final = "wva crd | kubectl apply --server-side -f -"
 _OPTIONAL: Final = frozenset({"keda.sh", "inference.networking.k8s.io", "inference.networking.x-k8s.io"})
@@ -133,11 +134,17 @@ def pod_trouble(pod: Item) -> str:
 
 
 async def rights_links(
-    cluster: Cluster, installation: InstalledController, groups: frozenset[str], *, watched: str
+    cluster: Cluster,
+    installation: InstalledController,
+    groups: frozenset[str],
+    *,
+    watched: str,
+    namespaces: Sequence[str],
 ) -> AsyncIterator[Diagnosis]:
     """Yield the rights that the controller's account does not have.
 
     ``groups`` are those that the cluster serves, ``watched`` is the only namespace of the controller, empty for all.
+    ``namespaces`` are those of the variants: the right to scale is enough where they are.
     """
     if not installation.account:
         return
@@ -169,8 +176,30 @@ async def rights_links(
     for needed, verbs in refused.items():
         namespace = installation.namespace if needed.own else watched
         where = f"in {namespace}" if namespace else "in all namespaces"
+        if needed.role in PER_NAMESPACE and not namespace:
+            lacking = await _lacking(cluster, user, needed, namespaces)
+            if namespaces and not lacking:
+                continue
+            if len(lacking) < len(namespaces):
+                more = len(lacking) - _SHOWN_NAMESPACES
+                where = f"in {', '.join(lacking[:_SHOWN_NAMESPACES])}{f' and {more} more' if more > 0 else ''}"
         what = f"{needed.resource}.{needed.group}" if needed.group else needed.resource
         problem = f"may not {', '.join(sorted(verbs))} {what}{'' if needed.resource in CLUSTER_WIDE else f' {where}'}"
         change = f"bind the role {needed.role} of deploy/rbac to it"
         subject = Subject("ServiceAccount", Key(installation.namespace, installation.account))
         yield Diagnosis(Link.RIGHTS, "right-missing", subject.must(problem, change))
+
+
+async def _lacking(cluster: Cluster, user: str, needed: Needed, namespaces: Sequence[str]) -> list[str]:
+    """Return in which of the namespaces a user lacks a right. Raises ApiError."""
+
+    async def may(namespace: str) -> bool:
+        answers = [
+            await cluster.may(user, namespace, needed.group, needed.resource, verb, name)
+            for verb in needed.verbs
+            for name in needed.names or ("",)
+        ]
+        return False not in answers
+
+    allowed = await asyncio.gather(*(may(namespace) for namespace in namespaces))
+    return [namespace for namespace, each in zip(namespaces, allowed, strict=True) if not each]

@@ -47,5 +47,7 @@ NEEDED: Final = (
 
 OF_ALL_NAMESPACES: Final = frozenset({"manager-cluster-role", "metrics-auth-role"})
 """The roles that a controller of one namespace does without."""
+PER_NAMESPACE: Final = frozenset({"scale-from-zero-role"})
+"""The roles that an installation may grant in named namespaces instead of all."""
 CLUSTER_WIDE: Final = frozenset({"nodes", "namespaces", "tokenreviews", "subjectaccessreviews"})
 """Resources without a namespace."""

@@ -27,6 +27,9 @@
 {{- if and .Values.wva.watchNamespace (not .Values.wva.namespaceScoped) }}
 {{- $problems = append $problems "wva.watchNamespace is set while wva.namespaceScoped is false: set wva.namespaceScoped=true, or leave it empty to watch all namespaces" }}
 {{- end }}
+{{- if and .Values.wva.scaleNamespaces .Values.wva.namespaceScoped }}
+{{- $problems = append $problems "wva.scaleNamespaces is set while wva.namespaceScoped is true: the rights are in the watched namespace alone then; leave it empty" }}
+{{- end }}
 {{- if and .Values.wva.console.enabled (not (and .Values.wva.metrics.enabled .Values.wva.metrics.secure)) }}
 {{- $problems = append $problems "wva.console.enabled needs wva.metrics.enabled=true and wva.metrics.secure=true: the console asks for a token as /metrics does" }}
 {{- end }}
