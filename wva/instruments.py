@@ -177,8 +177,9 @@ class Instruments:
         self.endpoint_connections_closed = counter(
             "wva_endpoint_connections_closed",
             "Connections that this side ended, by cause: handshake (no TLS, or none in time), slow (a request, or the "
-            "reading of an answer, took too long), oversize (too much before a request was complete), evicted (idle, "
-            "and its place was needed), refused (no place).",
+            "reading of an answer, took too long), oversize (too much before a request was complete), flood (more "
+            "frames of HTTP/2 than a client needs), idle (no request for long), evicted (idle, and its place "
+            "was needed), refused (no place).",
             ["server", "cause"],
         )
         self.endpoint_reviews = counter(

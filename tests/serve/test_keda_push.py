@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
+from grpclib.client import Channel, UnaryStreamMethod
 from grpclib.const import Status
 from grpclib.encoding.proto import ProtoCodec
 from grpclib.exceptions import GRPCError, StreamTerminatedError
@@ -18,6 +18,7 @@ from tests.kube.clocks import ManualClock
 from tests.publish.decisions import decision, held
 from tests.serve.certificates import IssuedPair
 from tests.serve.doubles import PATIENCE_SECONDS, until
+from tests.serve.keda import SERVICE, Client, ref
 from wva.actuation import actuation_problems
 from wva.api.meta import Key
 from wva.app.servers import push_tls, server_problems
@@ -25,9 +26,10 @@ from wva.config import Settings
 from wva.instruments import Instruments
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
-from wva.serve import keda_push
+from wva.serve import followers
 from wva.serve.addresses import Address
 from wva.serve.certs import ReloadingCertificate
+from wva.serve.http2 import Http2Limits
 from wva.serve.keda_push import (
     METRIC,
     GetMetricSpecResponse,
@@ -40,7 +42,6 @@ from wva.serve.keda_push import (
 )
 
 PUSH = {"wva.llmd.ai/actuation": "keda-push"}
-SERVICE = "/externalscaler.ExternalScaler/"
 
 
 class PushScene:
@@ -50,6 +51,7 @@ class PushScene:
         """Ask for KEDA push."""
         self.cluster, self.ledger, self.clock = CachedCluster(), Ledger(), ManualClock()
         self.revisited, self.shadows, self.leads = [], set(), True
+        self.instruments, self.limits = Instruments(CollectorRegistry()), Http2Limits()
         self.declare(PUSH)
         self.scaler = PushScaler(
             ledger=self.ledger,
@@ -60,6 +62,11 @@ class PushScene:
             clock=self.clock,
         )
 
+    def closed(self, cause):
+        """Return how many connections the server ended for a cause."""
+        labels = {"server": "keda-push", "cause": cause}
+        return self.instruments.registry.get_sample_value("wva_endpoint_connections_closed_total", labels) or 0
+
     def declare(self, annotations):
         """Give the variant these annotations."""
         return self.cluster.va("va", metadata={"annotations": annotations})
@@ -67,50 +74,16 @@ class PushScene:
     @asynccontextmanager
     async def client(self, *, tls=None, trust=None):
         """Serve, and give a client."""
-        async with PushServer(self.scaler, Address("127.0.0.1", 0), tls=tls) as server:
+        address = Address("127.0.0.1", 0)
+        server = PushServer(self.scaler, address, tls=tls, instruments=self.instruments, limits=self.limits)
+        self.server = server
+        async with server:
             channel = Channel("localhost", server.port, ssl=trust, codec=ProtoCodec())
             try:
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     yield Client(channel, server)
             finally:
                 channel.close()
-
-
-class Client:
-    """Calls the methods as KEDA does."""
-
-    def __init__(self, channel, server):
-        """Keep the channel."""
-        self.channel, self.server = channel, server
-
-    async def active(self, reference):
-        """Call IsActive."""
-        method = UnaryUnaryMethod(self.channel, f"{SERVICE}IsActive", ScaledObjectRef, IsActiveResponse)
-        return (await method(reference, timeout=PATIENCE_SECONDS)).result
-
-    async def number(self, reference):
-        """Call GetMetrics."""
-        method = UnaryUnaryMethod(self.channel, f"{SERVICE}GetMetrics", GetMetricsRequest, GetMetricsResponse)
-        request = GetMetricsRequest(scaledObjectRef=reference, metricName=METRIC)
-        (value,) = (await method(request, timeout=PATIENCE_SECONDS)).metricValues
-        assert value.metricName == METRIC
-        assert value.metricValue == value.metricValueFloat
-        return value.metricValueFloat
-
-    async def specs(self, reference):
-        """Call GetMetricSpec."""
-        method = UnaryUnaryMethod(self.channel, f"{SERVICE}GetMetricSpec", ScaledObjectRef, GetMetricSpecResponse)
-        return (await method(reference, timeout=PATIENCE_SECONDS)).metricSpecs
-
-    def stream(self):
-        """Open StreamIsActive."""
-        method = UnaryStreamMethod(self.channel, f"{SERVICE}StreamIsActive", ScaledObjectRef, IsActiveResponse)
-        return method.open()
-
-
-def ref(name="va", namespace="ns", **metadata):
-    """Return a reference to a ScaledObject."""
-    return ScaledObjectRef(name=name, namespace=namespace, scalerMetadata=metadata)
 
 
 @pytest.fixture
@@ -228,41 +201,73 @@ async def test_a_stream_waits_for_a_number(scene):
     scene.ledger.drop(VariantKey("ns", "va"))
     async with scene.client() as client, client.stream() as stream:
         await stream.send_message(ref(), end=True)
-        await until(lambda: scene.scaler._followers)
+        await until(lambda: len(scene.scaler._followers) == 1)
         scene.ledger.record([decision(2)])
         assert (await stream.recv_message()).result is True
         await stream.cancel()
-    await until(lambda: not scene.scaler._followers)
+    await until(lambda: len(scene.scaler._followers) == 0)
+
+
+async def test_a_variant_is_found_that_is_created_after_its_stream(scene):
+    """The stream stays open without a variant, and tells its first number at once."""
+    async with scene.client() as client, client.stream() as stream:
+        await stream.send_message(ref("late"), end=True)
+        await until(lambda: len(scene.scaler._followers) == 1)
+        scene.cluster.va("late", metadata={"annotations": PUSH})
+        scene.ledger.record([decision(2, key=VariantKey("ns", "late"))])
+        assert (await stream.recv_message()).result is True
+        await stream.cancel()
+
+
+async def test_names_without_a_variant_do_not_exhaust_the_streams(scene, monkeypatch):
+    """The oldest of them ends; KEDA asks again within a minute. A variant has its place."""
+    monkeypatch.setattr(followers, "STRANGERS", 2)
+    async with scene.client() as client, AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(client.stream()) for _ in range(4)]
+        for number, stream in enumerate(streams[:3]):
+            await stream.send_message(ref(f"nobody-{number}"), end=True)
+        await streams[3].send_message(ref(), end=True)
+        assert (await streams[3].recv_message()).result is True
+        assert (await refused(streams[0].recv_message()))[0] is Status.RESOURCE_EXHAUSTED
+        assert len(scene.scaler._followers) == 3
+        for stream in streams[1:]:
+            await stream.cancel()
 
 
 async def test_streams_are_limited(scene, monkeypatch):
     """One too many is refused; the others go on."""
-    monkeypatch.setattr(keda_push, "FOLLOWERS", 1)
+    monkeypatch.setattr(followers, "FOLLOWERS", 1)
+    scene.cluster.va("other", metadata={"annotations": PUSH})
     async with scene.client() as client, client.stream() as first:
         await first.send_message(ref(), end=True)
         assert (await first.recv_message()).result is True
         async with client.stream() as second:
-            await second.send_message(ref(), end=True)
+            await second.send_message(ref("other"), end=True)
             assert (await refused(second.recv_message()))[0] is Status.RESOURCE_EXHAUSTED
         scene.ledger.record([decision(0)])
         assert (await first.recv_message()).result is False
         await first.cancel()
 
 
-async def test_connections_are_limited(scene, monkeypatch):
-    """One too many is closed at once; the others go on."""
-    monkeypatch.setattr(keda_push, "CONNECTIONS", 1)
+async def test_a_newcomer_has_the_place_of_who_holds_a_connection_for_nothing(scene):
+    """KEDA stays while others come and go, and gets in when all places are taken."""
+    scene.limits = Http2Limits(connections=3)
     async with scene.client() as client:
         assert await client.number(ref()) == 3
-        reader, writer = await asyncio.open_connection("127.0.0.1", client.server.port)
-        assert await reader.read() == b""
-        writer.close()
+        strangers = [await asyncio.open_connection("127.0.0.1", client.server.port) for _ in range(6)]
+        await until(lambda: scene.closed("evicted") == 4)
         assert await client.number(ref()) == 3
+        assert client.server.open_connections == 3
+        late = Channel("localhost", client.server.port, codec=ProtoCodec())
+        assert await Client(late, client.server).number(ref()) == 3
+        late.close()
+        for _, writer in strangers:
+            writer.close()
 
 
-async def test_a_connection_without_a_request_ends(scene, monkeypatch):
+async def test_a_connection_without_a_request_ends(scene):
     """A client cannot hold connections without using them."""
-    monkeypatch.setattr(keda_push, "_REQUEST_SECONDS", 0.1)
+    scene.limits = Http2Limits(first_seconds=0.1)
     async with scene.client() as client:
         reader, writer = await asyncio.open_connection("127.0.0.1", client.server.port)
         await reader.read()

@@ -296,7 +296,9 @@ class Application:
             revisit=self.variants.queue.add,
             clock=self._clock,
         )
-        return PushServer(scaler, address, tls=push_tls(self._settings, self._certificate))
+        return PushServer(
+            scaler, address, tls=push_tls(self._settings, self._certificate), instruments=self._instruments
+        )
 
     @property
     def idle(self) -> bool:

@@ -10,60 +10,54 @@ Only a variant of the ScaledObject's own namespace is told, and only if it asks 
 No number is UNAVAILABLE, never 0. Only the leader listens: a client that knows every replica's address, as a headless
 Service gives them, finds the one that answers.
 
-No client can block the process: connections, streams, bytes and times are limited.
+No client can block the process: connections, frames, streams, bytes and times are limited (``wva.serve.http2``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NoReturn, Self
 
 from grpclib.config import Configuration
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.encoding.proto import ProtoCodec
 from grpclib.exceptions import GRPCError
-from grpclib.protocol import H2Protocol
 from grpclib.server import Server as GrpcServer
 from grpclib.server import Stream
-from h2.settings import SettingCodes
 
 from wva import log
 from wva.actuation import ACTUATION_ANNOTATION, VARIANT_METADATA, Actuation, actuation_of
 from wva.api.meta import Key
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.clock import Clock
+from wva.instruments import Instruments
 from wva.kube.cache import Store
 from wva.model.decision import Decision
 from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
 from wva.serve.addresses import Address
-from wva.serve.listener import TlsSource
+from wva.serve.followers import Followers, NoPlaceError
+from wva.serve.http2 import Http2Connection, Http2Limits, ReadingTurns, caller
+from wva.serve.listener import Listener, TlsSource
 from wva.serve.messages import FLAG, REAL, TEXT, WHOLE, message_types
 
 METRIC: Final = "wva_desired_replicas"
 
-CONNECTIONS: Final = 64
-FOLLOWERS: Final = 4096
-"""Open ``StreamIsActive``, one for each ScaledObject."""
-REQUESTS: Final = FOLLOWERS + 1024
-"""Requests of one connection at a time. KEDA has one connection for all ScaledObjects with the same settings."""
+WAITING: Final = 128
+"""Requests of one connection that wait for their client. KEDA sends the message with the request, and reads answers."""
 MESSAGE_BYTES: Final = 64 * 1024
 NAME_CHARACTERS: Final = 253
 """That of a Kubernetes name."""
 _PATIENCE_SECONDS: Final = 90.0
 """KEDA waits up to a minute before it connects again."""
 _LOOK_SECONDS: Final = 15.0
-_HANDSHAKE_SECONDS: Final = 10.0
 _REQUEST_SECONDS: Final = 10.0
 _SEND_SECONDS: Final = 30.0
-_ACCEPT_PAUSE_SECONDS: Final = 1.0
 _PREFIX_BYTES: Final = 5
 _SERVER: Final = "keda-push"
 
@@ -117,8 +111,7 @@ class PushScaler:
         self._clock = clock
         self._began = clock.monotonic()
         self._asked: dict[Key, float] = {}
-        self._open: Counter[Key] = Counter()
-        self._followers: dict[VariantKey, set[asyncio.Event]] = {}
+        self._followers = Followers(lambda key: variants.get(Key(key.namespace, key.name)) is not None)
         self._told: dict[Key, bool] = {}
         ledger.subscribe(self._on_decision)
 
@@ -142,7 +135,7 @@ class PushScaler:
         if va is None or actuation_of(va) is not Actuation.KEDA_PUSH or self._shadow(VariantKey(*key)):
             return UNTROUBLED
         last = self._asked.get(key, self._began)
-        if self._open[key] > 0 or self._clock.monotonic() - last < _PATIENCE_SECONDS:
+        if self._followers.follows(VariantKey(*key)) or self._clock.monotonic() - last < _PATIENCE_SECONDS:
             return UNTROUBLED
         words = (
             f"KEDA has not asked for this variant for {_PATIENCE_SECONDS:g} s: expected a ScaledObject of this "
@@ -187,8 +180,7 @@ class PushScaler:
         return decision.desired
 
     def _on_decision(self, key: VariantKey, _old: Decision | None, _new: Decision | None) -> None:
-        for follower in self._followers.get(key, ()):
-            follower.set()
+        self._followers.wake(key)
 
     def _key(self, ref: Any) -> VariantKey:
         """Return the variant that a ScaledObject names, in its own namespace. Raises GRPCError."""
@@ -200,6 +192,7 @@ class PushScaler:
         key = Key(ref.namespace, name)
         if self._variants.get(key) is not None:
             self._asked[key] = self._clock.monotonic()
+            caller.get().useful = True
         return VariantKey(*key)
 
     async def _is_active(self, stream: Stream[Any, Any]) -> None:
@@ -219,35 +212,30 @@ class PushScaler:
     async def _stream_is_active(self, stream: Stream[Any, Any]) -> None:
         """Tell whether the variant should run: now, and whenever that changes. Without a number nothing is sent."""
         key = self._key(await _receive(stream, ScaledObjectRef))
-        if self._open.total() >= FOLLOWERS:
-            raise GRPCError(Status.RESOURCE_EXHAUSTED, f"{FOLLOWERS} streams are open")
-        changed, place = asyncio.Event(), Key(key.namespace, key.name)
-        self._followers.setdefault(key, set()).add(changed)
-        self._open[place] += 1
+        place = Key(key.namespace, key.name)
         told: bool | None = None
         try:
-            while True:
-                changed.clear()
-                try:
-                    active = self.number(key) > 0
-                except GRPCError:
-                    pass  # an error would make KEDA wait for up to a minute before it connects again
-                else:
-                    if active != told:
-                        await _send(stream, IsActiveResponse(result=active))
-                        told = active
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_SECONDS):  # mode and annotation are no decisions
-                        await changed.wait()
+            with self._followers.follow(key) as follower:
+                while not follower.displaced:
+                    follower.changed.clear()
+                    self._followers.look(follower)
+                    try:
+                        active = self.number(key) > 0
+                    except GRPCError:
+                        pass  # an error would make KEDA wait for up to a minute before it connects again
+                    else:
+                        if active != told:
+                            await _send(stream, IsActiveResponse(result=active))
+                            told = active
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_LOOK_SECONDS):  # mode and annotation are no decisions
+                            await follower.changed.wait()
+        except NoPlaceError:
+            raise GRPCError(Status.RESOURCE_EXHAUSTED, "as many streams are open as there may be") from None
         finally:
-            self._followers[key].discard(changed)
-            if not self._followers[key]:
-                del self._followers[key]
-            self._open[place] -= 1
-            if not self._open[place]:
-                del self._open[place]
             if self._variants.get(place) is not None:
                 self._asked[place] = self._clock.monotonic()
+        raise GRPCError(Status.RESOURCE_EXHAUSTED, "a newer stream has the place of this one")
 
 
 _throttle = log.Throttle()
@@ -279,7 +267,7 @@ async def _receive(stream: Stream[Any, Any], kind: type[Any]) -> Any:
     grpclib's own method reads as many bytes as a client announces.
     """
     source = stream._stream  # noqa: SLF001 - see above
-    async with asyncio.timeout(_REQUEST_SECONDS):
+    async with _waiting(_REQUEST_SECONDS):
         prefix = await source.recv_data(_PREFIX_BYTES)
         if len(prefix) < _PREFIX_BYTES or prefix[0]:
             raise GRPCError(Status.INVALID_ARGUMENT, "expected one message without compression")
@@ -305,126 +293,61 @@ async def _unimplemented(stream: Stream[Any, Any]) -> None:
 
 async def _send(stream: Stream[Any, Any], message: Any) -> None:
     """Send a message. Raises TimeoutError for a client that does not read."""
-    async with asyncio.timeout(_SEND_SECONDS):
+    async with _waiting(_SEND_SECONDS):
         await stream.send_message(message)
 
 
-class _Connection(H2Protocol):
-    """One connection: it ends unless a request comes soon."""
-
-    transport: asyncio.Transport | None = None
-
-    def __init__(self, *arguments: Any) -> None:
-        """Wait for the transport."""
-        super().__init__(*arguments)
-        self.ended = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say how many requests may be open, and wait for the first."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - tells mypy
-        self.transport = transport
-        super().connection_made(transport)
-        self.connection._connection.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: REQUESTS})  # noqa: SLF001 - grpclib has no setting
-        self.connection.flush()
-        self._timer = asyncio.get_running_loop().call_later(_REQUEST_SECONDS, self._first_request_due)
-
-    def _first_request_due(self) -> None:
-        if self.connection.messages_sent == 0 and not self.processor.streams:
-            self.abort()
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """End the requests."""
-        if self._timer is not None:
-            self._timer.cancel()
-        super().connection_lost(exc)
-        self.ended.set()
-
-    def abort(self) -> None:
-        """Close at once."""
-        if self.transport is not None:
-            self.transport.abort()
+@asynccontextmanager
+async def _waiting(seconds: float) -> AsyncIterator[None]:
+    """Wait for a client during the body. Raises TimeoutError, or GRPCError if too many of its requests wait."""
+    connection = caller.get()
+    if connection.waiting >= WAITING:
+        raise GRPCError(Status.RESOURCE_EXHAUSTED, f"{WAITING} requests of this connection wait for their client")
+    connection.waiting += 1
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    finally:
+        connection.waiting -= 1
 
 
-class PushServer:
+class PushServer(Listener[Http2Connection]):
     """Listens for KEDA."""
 
-    def __init__(self, scaler: PushScaler, address: Address, *, tls: TlsSource | None) -> None:
+    def __init__(
+        self,
+        scaler: PushScaler,
+        address: Address,
+        *,
+        tls: TlsSource | None,
+        instruments: Instruments,
+        limits: Http2Limits | None = None,
+    ) -> None:
         """Prepare; nothing listens before ``__aenter__``. Without ``tls`` everybody on the way can read."""
+        limits = limits or Http2Limits()
+        super().__init__(self._http2, address, name=_SERVER, instruments=instruments, tls=tls, limits=limits)
         self.scaler = scaler
-        self._address = address
-        self._tls = tls
-        self._connections: dict[_Connection, asyncio.Task[None]] = {}
-        self.port = address.port
+        self._allowed = limits
+        self._turns = ReadingTurns()
         # Each line has a traceback, and a client may cause any number of them; ``_guarded`` logs errors of ours.
         logging.getLogger("grpclib").setLevel(logging.CRITICAL + 1)
 
     async def __aenter__(self) -> Self:
         """Listen. Raises AddressError when the address is taken or not ours."""
-        sockets = await self._address.bind(_SERVER, backlog=CONNECTIONS)
         config = Configuration(
             _keepalive_time=30.0,
             _keepalive_timeout=20.0,
             _keepalive_permit_without_calls=True,
             _http2_max_pings_without_data=0,
             _http2_min_sent_ping_interval_without_data=30.0,
-            http2_connection_window_size=2**20,
+            http2_connection_window_size=4 * MESSAGE_BYTES,
             http2_stream_window_size=MESSAGE_BYTES,
         )
         self._grpc = GrpcServer([self.scaler], codec=ProtoCodec(), config=config)
-        async with AsyncExitStack() as stack:
-            for listening in sockets:
-                stack.callback(listening.close)
-            group = await stack.enter_async_context(asyncio.TaskGroup())
-            self._tasks = [group.create_task(self._accept(listening, group)) for listening in sockets]
-            self._tasks.append(group.create_task(self.scaler.run()))
-            self._stack = stack.pop_all()
-        self.port = int(sockets[0].getsockname()[1])
-        _log.info("server_started", server=_SERVER, port=self.port, tls=self._tls is not None)
+        await super().__aenter__()
+        self.beside(self.scaler.run())
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        """Stop accepting, and end all connections."""
-        for task in [*self._tasks, *self._connections.values()]:
-            task.cancel()
-        await self._stack.aclose()
-
-    @property
-    def open_connections(self) -> int:
-        """How many connections there are, with those in their handshake."""
-        return len(self._connections)
-
-    async def _accept(self, listening: socket.socket, group: asyncio.TaskGroup) -> None:
-        while True:
-            try:
-                accepted, _ = await asyncio.get_running_loop().sock_accept(listening)
-            except ConnectionAbortedError:  # the client has gone before it was accepted
-                continue
-            except OSError as error:  # no file descriptors are left; clients wait in the kernel
-                _log.warning("accept_failed", server=_SERVER, error=error.strerror)
-                await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
-                continue
-            if len(self._connections) >= CONNECTIONS:
-                accepted.close()
-                continue
-            made = self._grpc._protocol_factory()  # noqa: SLF001 - grpclib accepts connections without any limit
-            connection = _Connection(made.handler, made.config, made.h2_config)
-            self._connections[connection] = group.create_task(self._serve(connection, accepted))
-
-    async def _serve(self, connection: _Connection, accepted: socket.socket) -> None:
-        """Hold one connection from its handshake to its end."""
-        try:
-            tls = self._tls() if self._tls else None
-            seconds = {"ssl_handshake_timeout": _HANDSHAKE_SECONDS, "ssl_shutdown_timeout": 1.0} if tls else {}
-            accepted.setblocking(False)
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted, ssl=tls, **seconds)
-            await connection.ended.wait()
-        except OSError:
-            pass  # anything that a client sends instead of TLS
-        except Exception as error:  # noqa: BLE001 - it is in the log
-            if _throttle.permits("connection", type(error).__name__, time.monotonic()):
-                _log.exception("connection_failed", server=_SERVER)  # only this connection ends
-        finally:
-            connection.abort()
-            accepted.close()
-            self._connections.pop(connection, None)
+    def _http2(self) -> Http2Connection:
+        made = self._grpc._protocol_factory()  # noqa: SLF001 - grpclib accepts connections without any limit
+        return Http2Connection(made, self._allowed, self._turns, closed=self.closed)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Generic, Self, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 
 from wva import log
 from wva.instruments import Instruments
@@ -23,6 +24,9 @@ from wva.serve.addresses import Address
 TlsSource: TypeAlias = Callable[[], ssl.SSLContext]
 
 _ACCEPT_PAUSE_SECONDS: Final = 1.0
+
+_throttle = log.Throttle()
+"""A client may cause any number of failures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +95,8 @@ class Listener(Generic[ServedT]):
             for listening in sockets:
                 stack.callback(listening.close)
             group = await stack.enter_async_context(asyncio.TaskGroup())
-            self._accepting = [group.create_task(self._accept(listening, group)) for listening in sockets]
+            self._group = group
+            self._tasks = [group.create_task(self._accept(listening, group)) for listening in sockets]
             self._stack = stack.pop_all()
         self.port = int(sockets[0].getsockname()[1])
         self._logger.info("server_started", server=self._name, port=self.port, tls=self._tls is not None)
@@ -104,9 +109,13 @@ class Listener(Generic[ServedT]):
             task.cancel()
         await self._stack.aclose()
 
+    def beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work`` until the listener stops."""
+        self._tasks.append(self._group.create_task(work))
+
     def stop(self) -> None:
         """Accept no more connections."""
-        for task in self._accepting:
+        for task in self._tasks:
             task.cancel()
 
     @property
@@ -165,8 +174,9 @@ class Listener(Generic[ServedT]):
                 self.closed("handshake")
                 return
             await connection.hold()
-        except Exception:
-            self._logger.exception("connection_failed", server=self._name)  # only this connection ends
+        except Exception as error:
+            if _throttle.permits(self._name, type(error).__name__, time.monotonic()):
+                self._logger.exception("connection_failed", server=self._name)  # only this connection ends
         finally:
             connection.abort()
             self._connections.pop(connection, None)
