@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
+import trustme
 from grpclib.client import Channel, UnaryStreamMethod
 from grpclib.const import Status
 from grpclib.encoding.proto import ProtoCodec
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from tests.collect.cluster import CachedCluster
 from tests.kube.clocks import ManualClock
 from tests.publish.decisions import decision, held
-from tests.serve.certificates import IssuedPair
+from tests.serve.certificates import IssuedPair, blind
 from tests.serve.doubles import PATIENCE_SECONDS, until
 from tests.serve.keda import SERVICE, Client, ref
 from wva.actuation import actuation_problems
@@ -28,7 +31,7 @@ from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
 from wva.serve import followers
 from wva.serve.addresses import Address
-from wva.serve.certs import ReloadingCertificate
+from wva.serve.certs import ClientAuthorities, ReloadingCertificate, SelfSignedCertificate
 from wva.serve.http2 import Http2Limits
 from wva.serve.keda_push import (
     METRIC,
@@ -367,7 +370,8 @@ async def test_clients_need_a_certificate_of_the_authorities_in_the_settings(sce
     authorities = tmp_path / "ca.crt"
     authorities.write_bytes(pair.authority.cert_pem.bytes())
     instruments = Instruments(CollectorRegistry())
-    certificate = ReloadingCertificate(pair.files, instruments=instruments, now=scene.clock.now)
+    trusted = ClientAuthorities(authorities, setting="--keda-push-client-ca-path")
+    certificate = ReloadingCertificate(pair.files, instruments=instruments, now=scene.clock.now, authorities=trusted)
     settings = Settings(keda_push_bind_address="127.0.0.1:0", keda_push_client_ca_path=str(authorities))
     stranger, known = pair.trusting(), pair.trusting()
     pair.authority.issue_cert("keda").configure_cert(known)
@@ -387,6 +391,62 @@ async def test_clients_need_a_certificate_of_the_authorities_in_the_settings(sce
             await Client(late, client.server).number(ref())
         late.close()
         assert await client.number(ref()) == 3  # the connection that was there goes on
+
+
+async def test_the_authorities_of_clients_follow_their_file(scene, tmp_path):
+    """New ones get in and old ones no longer, with a self-signed certificate, too; open connections go on."""
+    old, new, file = trustme.CA(), trustme.CA(), tmp_path / "ca.crt"
+    file.write_bytes(old.cert_pem.bytes())
+    certificate = SelfSignedCertificate(
+        [],
+        instruments=scene.instruments,
+        now=time.time,
+        authorities=ClientAuthorities(file, setting="--keda-push-client-ca-path"),
+    )
+
+    def keda(authority):
+        trust = blind()
+        trust.set_alpn_protocols(["h2"])
+        authority.issue_cert("keda").configure_cert(trust)
+        return trust
+
+    async with scene.client(tls=push_tls(Settings(), certificate), trust=keda(old)) as client:
+
+        async def gets_in(authority):
+            channel = Channel("localhost", client.server.port, ssl=keda(authority), codec=ProtoCodec())
+            try:
+                return await Client(channel, client.server).number(ref()) == 3
+            except (OSError, StreamTerminatedError):
+                return False
+            finally:
+                channel.close()
+
+        assert await client.number(ref()) == 3
+        assert not await gets_in(new)
+        file.write_bytes(new.cert_pem.bytes())
+        certificate.poll()
+        assert await gets_in(new)
+        assert not await gets_in(old)
+        assert await client.number(ref()) == 3
+        file.write_text("no certificate")
+        with capture_logs() as lines:
+            certificate.poll()
+            certificate.poll()
+        assert [line["event"] for line in lines] == ["client_authorities_rejected"]
+        assert not await gets_in(new)
+        file.write_bytes(old.cert_pem.bytes() + new.cert_pem.bytes())
+        certificate.poll()
+        assert await gets_in(new)
+        assert await gets_in(old)
+
+
+def test_a_port_for_everybody_is_told(tmp_path):
+    """Client certificates are what is expected; without them the start warns."""
+    certificate = SelfSignedCertificate([], instruments=Instruments(CollectorRegistry()), now=time.time)
+    with capture_logs() as lines:
+        push_tls(Settings(), certificate)
+        push_tls(Settings(keda_push_client_ca_path=str(tmp_path)), certificate)
+    assert [line["event"] for line in lines] == ["keda_push_without_client_certificates"]
 
 
 def test_wrong_settings_of_the_server_are_told_at_the_start(tmp_path):

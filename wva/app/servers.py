@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import ssl
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -21,6 +20,7 @@ from wva.serve.addresses import Address, AddressError
 from wva.serve.certs import (
     CertificateError,
     CertificateFiles,
+    ClientAuthorities,
     ReloadingCertificate,
     SelfSignedCertificate,
     ServingCertificate,
@@ -73,7 +73,7 @@ def server_problems(settings: Settings, *, instruments: Instruments) -> list[str
         if importlib.util.find_spec("grpclib") is None:
             problems.append(f"{_PUSH_SETTING} needs the extra keda-push: pip install 'wva[keda-push]'")
         try:
-            _client_authorities(settings, ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
+            _client_authorities(settings)
         except CertificateError as error:
             problems.append(str(error))
     return problems
@@ -85,7 +85,10 @@ def push_address(settings: Settings) -> Address | None:
 
 
 def push_tls(settings: Settings, certificate: ServingCertificate | None) -> TlsSource | None:
-    """Return the TLS contexts of the server for KEDA; None if the metrics are not secure either."""
+    """Return the TLS contexts of the server for KEDA; None if the metrics are not secure either.
+
+    Warn when any client is served, which is meant for a port that a NetworkPolicy protects.
+    """
     if certificate is None:
         log.get("serve").warning(
             "keda_push_unprotected",
@@ -93,26 +96,20 @@ def push_tls(settings: Settings, certificate: ServingCertificate | None) -> TlsS
             effect="every client that reaches the port can read the numbers; machines on the way can change them",
         )
         return None
+    if not settings.keda_push_client_ca_path:
+        log.get("serve").warning(
+            "keda_push_without_client_certificates",
+            setting=_PUSH_CA_SETTING,
+            expected="the file of the authorities of KEDA's certificate",
+            effect="every client that reaches the port can read the numbers",
+        )
+    return lambda: certificate.http2
 
-    def context() -> ssl.SSLContext:
-        found = certificate.http2
-        if found.verify_mode is ssl.CERT_NONE:  # it is a new one
-            _client_authorities(settings, found)
-        return found
 
-    return context
-
-
-def _client_authorities(settings: Settings, context: ssl.SSLContext) -> None:
-    """Let a context ask for a client certificate, if the settings do. Raises CertificateError."""
+def _client_authorities(settings: Settings) -> ClientAuthorities | None:
+    """Return whose certificates clients of the server for KEDA must have. Raises CertificateError."""
     path = settings.keda_push_client_ca_path
-    if not path:
-        return
-    try:
-        context.load_verify_locations(path)
-    except OSError as error:
-        raise CertificateError(f"{_PUSH_CA_SETTING}={path}: cannot be read as certificates (PEM): {error}") from error
-    context.verify_mode = ssl.CERT_REQUIRED
+    return ClientAuthorities(Path(path), setting=_PUSH_CA_SETTING) if path else None
 
 
 def certificate_of(settings: Settings, *, instruments: Instruments) -> ServingCertificate | None:
@@ -127,13 +124,14 @@ def certificate_of(settings: Settings, *, instruments: Instruments) -> ServingCe
     instruments.endpoint_secure.set(1 if secure else 0)
     if not secure:
         return None
+    authorities = None if push is None else _client_authorities(settings)
     if settings.metrics_cert_path:
         folder = Path(settings.metrics_cert_path)
         files = CertificateFiles(folder / settings.metrics_cert_name, folder / settings.metrics_cert_key)
-        return ReloadingCertificate(files, instruments=instruments, now=time.time)
+        return ReloadingCertificate(files, instruments=instruments, now=time.time, authorities=authorities)
     names = [f"{service}.{settings.pod_namespace}.svc" for service in (*_METRICS_SERVICES, _PUSH_SERVICE)]
     names += [f"{name}.cluster.local" for name in names]
-    return SelfSignedCertificate(names, instruments=instruments, now=time.time)
+    return SelfSignedCertificate(names, instruments=instruments, now=time.time, authorities=authorities)
 
 
 class Probes(Server):

@@ -69,7 +69,8 @@ class Settings(BaseSettings):
         "0", "Address of the external scaler that KEDA asks for numbers, such as :9443; 0 switches it off."
     )
     keda_push_client_ca_path: File = flag(
-        "", "File of the authorities (PEM) of client certificates at --keda-push-bind-address; empty asks for none."
+        "",
+        "File of the authorities (PEM) of KEDA's client certificate, followed while it runs; empty lets everybody in.",
     )
     health_probe_bind_address: Address = flag(
         ":8081", "Address of /healthz and /readyz; 0 switches them off.", "health-probe-bind-address", "probe-addr"

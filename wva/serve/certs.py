@@ -2,8 +2,9 @@
 
 Each certificate gets its own TLS context, made from bytes that were read once. The server asks for the context in force
 at each handshake. So a change is one assignment: a handshake sees the old pair or the new one, never half of each, and
-open connections go on. The files are polled, because that works on every type of volume. The kubelet swaps a symlinked
-directory, so a watch on the file itself would never fire.
+open connections go on. The authorities of client certificates follow their file in the same way. The files are polled,
+because that works on every type of volume. The kubelet swaps a symlinked directory, so a watch on the file itself would
+never fire.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar, Final
@@ -67,31 +68,84 @@ def server_context(protocol: str = "http/1.1") -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A usable pair of certificate and key."""
+    """A usable pair of certificate and key (PEM)."""
 
     context: ssl.SSLContext
-    http2: ssl.SSLContext
     not_before: datetime
     not_after: datetime
+    certificate: bytes = field(repr=False)
+    key: bytes = field(repr=False)
 
     @staticmethod
     def of(certificate: bytes, key: bytes) -> _Pair:
         """Load a pair (PEM). Raises ValueError or OSError when it cannot be used; ssl.SSLError is an OSError."""
         leaf = x509.load_pem_x509_certificates(certificate)[0]
-        context, http2 = server_context(), server_context("h2")
-        for each in (context, http2):
-            load_pair(each, certificate, key)
-        return _Pair(context, http2, leaf.not_valid_before_utc, leaf.not_valid_after_utc)
+        context = server_context()
+        load_pair(context, certificate, key)
+        return _Pair(context, leaf.not_valid_before_utc, leaf.not_valid_after_utc, certificate, key)
+
+    def http2(self, authorities: ClientAuthorities | None) -> ssl.SSLContext:
+        """Return a context for HTTP/2 that asks clients for a certificate of ``authorities``, if there are any."""
+        context = server_context("h2")
+        load_pair(context, self.certificate, self.key)
+        if authorities is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            if authorities.text:
+                context.load_verify_locations(cadata=authorities.text)
+        return context
+
+
+class ClientAuthorities:
+    """The authorities of client certificates. They follow their file; while that is unusable, no new client gets in."""
+
+    def __init__(self, path: Path, *, setting: str) -> None:
+        """Load the file. Raises CertificateError, which names ``setting``, when it cannot be used."""
+        self._path = path
+        self._setting = setting
+        self._logger = log.get("certs")
+        self._told = ""
+        self.text = self._load()
+
+    def poll(self) -> bool:
+        """Read the file again. Return whether others are in force now."""
+        before = self.text
+        try:
+            self.text = self._load()
+            self._told = ""
+        except CertificateError as error:
+            self.text = ""
+            if str(error) != self._told:  # once, not at every poll
+                self._told = str(error)
+                self._logger.error("client_authorities_rejected", reason=self._told, in_force="no new client gets in")  # noqa: TRY400 - expected
+        changed = self.text != before
+        if changed and self.text:
+            self._logger.info("client_authorities_reloaded", path=str(self._path))
+        return changed
+
+    def _load(self) -> str:
+        try:
+            text = _read(self._path).decode("ascii")
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=text)
+        except (CertificateError, OSError, ValueError) as error:
+            place = f"{self._setting}={self._path}"
+            raise CertificateError(f"{place}: cannot be read as certificates (PEM): {error}") from error
+        return text
 
 
 class ServingCertificate(ABC):
     """Where a server gets its TLS context from."""
 
-    period_seconds: ClassVar[float]
+    period_seconds: ClassVar[float] = 10.0
 
-    def __init__(self, pair: _Pair, *, instruments: Instruments, now: Now) -> None:
-        """Begin with a pair. ``now`` tells seconds since the epoch."""
-        self._pair = pair
+    def __init__(
+        self, pair: _Pair, *, instruments: Instruments, now: Now, authorities: ClientAuthorities | None = None
+    ) -> None:
+        """Begin with a pair. ``now`` tells seconds since the epoch.
+
+        Without ``authorities`` the servers of HTTP/2 ask for no client certificate.
+        """
+        self._authorities = authorities
+        self._put_in_force(pair)
         self._now = now
         self._expires = instruments.certificate_expiry
         self._logger = log.get("certs")
@@ -106,7 +160,7 @@ class ServingCertificate(ABC):
     @property
     def http2(self) -> ssl.SSLContext:
         """The context for the next handshake of a server of HTTP/2."""
-        return self._pair.http2
+        return self._http2
 
     async def run(self, clock: Clock) -> None:
         """Poll until cancelled."""
@@ -114,9 +168,19 @@ class ServingCertificate(ABC):
             await clock.sleep(self.period_seconds)
             self.poll()
 
-    @abstractmethod
     def poll(self) -> None:
+        """Put another pair and other authorities in force, if it is time."""
+        self._poll_pair()
+        if self._authorities is not None and self._authorities.poll():
+            self._http2 = self._pair.http2(self._authorities)
+
+    @abstractmethod
+    def _poll_pair(self) -> None:
         """Put another pair in force, if it is time."""
+
+    def _put_in_force(self, pair: _Pair) -> None:
+        self._pair = pair
+        self._http2 = pair.http2(self._authorities)
 
     def _watch_expiry(self, now: datetime) -> None:
         """Tell when the certificate in force expires: always as a metric, and once for each state in the log."""
@@ -139,18 +203,19 @@ class ServingCertificate(ABC):
 class SelfSignedCertificate(ServingCertificate):
     """A self-signed certificate, made at each start and again before it expires."""
 
-    period_seconds = 3600.0
-
-    def __init__(self, dns_names: list[str], *, instruments: Instruments, now: Now) -> None:
+    def __init__(
+        self, dns_names: list[str], *, instruments: Instruments, now: Now, authorities: ClientAuthorities | None = None
+    ) -> None:
         """Make the first one. ``now`` tells seconds since the epoch."""
         self._names = dns_names
-        super().__init__(_Pair.of(*self_signed(dns_names, now=_time(now))), instruments=instruments, now=now)
+        pair = _Pair.of(*self_signed(dns_names, now=_time(now)))
+        super().__init__(pair, instruments=instruments, now=now, authorities=authorities)
 
-    def poll(self) -> None:
+    def _poll_pair(self) -> None:
         """Make a new one if the one in force expires soon."""
         now = _time(self._now)
         if now >= self._pair.not_after - RENEW_BEFORE:
-            self._pair = _Pair.of(*self_signed(self._names, now=now))
+            self._put_in_force(_Pair.of(*self_signed(self._names, now=now)))
             self._watch_expiry(now)
             self._logger.info("certificate_renewed", expires=self._pair.not_after.isoformat())
 
@@ -158,17 +223,22 @@ class SelfSignedCertificate(ServingCertificate):
 class ReloadingCertificate(ServingCertificate):
     """A certificate that follows its files. It reports a pair that does not load, and keeps the last good one."""
 
-    period_seconds = 10.0
-
-    def __init__(self, files: CertificateFiles, *, instruments: Instruments, now: Now) -> None:
+    def __init__(
+        self,
+        files: CertificateFiles,
+        *,
+        instruments: Instruments,
+        now: Now,
+        authorities: ClientAuthorities | None = None,
+    ) -> None:
         """Load the pair. ``now`` tells seconds since the epoch. Raises CertificateError when it cannot be used."""
         self._files = files
         self._reloads = instruments.certificate_reloads
         self._rejected: object = None
         self._seen = _read_pair(files)
-        super().__init__(self._load(self._seen), instruments=instruments, now=now)
+        super().__init__(self._load(self._seen), instruments=instruments, now=now, authorities=authorities)
 
-    def poll(self) -> None:
+    def _poll_pair(self) -> None:
         """Load the pair if its bytes changed."""
         now = _time(self._now)
         try:
@@ -181,7 +251,8 @@ class ReloadingCertificate(ServingCertificate):
                     raise CertificateError(
                         f"{self._files.certificate} is valid from {valid} only, and now is {now.isoformat()}"
                     )
-                self._pair, self._seen = pair, current
+                self._put_in_force(pair)
+                self._seen = current
                 self._reloads.labels(result="success").inc()
                 path, expires = str(self._files.certificate), pair.not_after.isoformat()
                 self._logger.info("certificate_reloaded", path=path, expires=expires)
