@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from contextlib import asynccontextmanager
@@ -21,8 +22,9 @@ SECONDS = 3.0
 """How long the peer attacks in each row."""
 ANSWER_SECONDS = 10.0
 """How long KEDA may wait for a number, connecting included, while the peer keeps a core busy."""
-QUIET_ANSWER_SECONDS = 2.0
-"""The same while the peer only holds connections open."""
+HELD_SECONDS = 8.0
+HELD_ANSWER_SECONDS = 5.0
+"""The same two while the peer only holds connections open."""
 PUSH = {"KEDA_PUSH_BIND_ADDRESS": "127.0.0.1:0"}
 
 
@@ -48,7 +50,7 @@ async def peer(world, attack, *, connections, seconds):
 
 
 class PushAsker:
-    """Asks for the tenant's number: ``slowest`` is the longest time from a question to a number, in seconds."""
+    """Asks for the tenant's number as KEDA does: ``slowest`` is the longest time to a number, in seconds."""
 
     def __init__(self, world):
         """Ask this world's controller."""
@@ -81,15 +83,15 @@ class PushAsker:
             await asyncio.sleep(0.1)
 
 
-def row(attack, *, connections=4, answer_seconds=ANSWER_SECONDS, **more):
+def row(attack, *, connections=4, seconds=SECONDS, answer_seconds=ANSWER_SECONDS, **more):
     """Return an attack on some connections at once, during which KEDA asks."""
 
     async def during(world):
         await until(lambda: world.decision_of() is not None and world.app._push.port)
         world.keda = keda = PushAsker(world)
         await keda.ask()
-        async with peer(world, attack, connections=connections, seconds=SECONDS):
-            await keda.ask_for(SECONDS)
+        async with peer(world, attack, connections=connections, seconds=seconds):
+            await keda.ask_for(seconds)
 
     told = Says("KEDA's number in time", lambda world: world.keda.slowest < answer_seconds)
     return Attack(
@@ -111,8 +113,8 @@ ATTACKS = [
     row("calls"),
     row("unread"),
     row("churn"),
-    row("silence", connections=64, answer_seconds=QUIET_ANSWER_SECONDS),
-    row("one_stream", connections=64, answer_seconds=QUIET_ANSWER_SECONDS),
+    row("silence", connections=64, seconds=HELD_SECONDS, answer_seconds=HELD_ANSWER_SECONDS),
+    row("one_stream", connections=64, seconds=HELD_SECONDS, answer_seconds=HELD_ANSWER_SECONDS),
     row("strange_names"),
     row("one_name"),
 ]
@@ -122,3 +124,38 @@ ATTACKS = [
 async def test_keda_and_the_victim_do_not_notice(world, attack):
     """KEDA has its number in time over each new connection, and the controller does its work."""
     await survive(world, attack)
+
+
+LONG_SECONDS = float(os.environ.get("WVA_ATTACK_SECONDS", "8"))
+"""How long a whole controller is attacked: longer than its Lease holds."""
+ELECTION = {
+    "LEADER_ELECT": "true",
+    "LEADER_ELECTION_LEASE_DURATION": "5s",
+    "LEADER_ELECTION_RENEW_DEADLINE": "3s",
+    "LEADER_ELECTION_RETRY_PERIOD": "500ms",
+}
+INTERVAL_SECONDS = 1.0
+
+
+@pytest.mark.parametrize("attack", ["pings", "empty_data", "resets", "half_open", "zero_window", "settings", "unread"])
+async def test_cycles_are_on_time_and_the_lease_is_kept(world, attack):
+    """Four connections attack a leader for longer than its Lease holds: no cycle is late by more than a second."""
+    world.victim()
+    world.bad()
+    asks_for_push(world)
+    await world.scrape()
+    environment = {"PROMETHEUS_BASE_URL": world.url, **PUSH, **ELECTION}
+    async with world.controller(interval=f"{INTERVAL_SECONDS:g}s", **environment) as running:
+        await until(lambda: world.decision_of() is not None and world.app._push.port)
+        at, count, latest = [time.monotonic()], world.cycle_count(), 0.0
+        async with peer(world, attack, connections=4, seconds=LONG_SECONDS):
+            while time.monotonic() - at[0] < LONG_SECONDS:
+                await asyncio.sleep(0.02)
+                if world.cycle_count() > count:
+                    count = world.cycle_count()
+                    at.append(time.monotonic())
+                latest = max(latest, time.monotonic() - at[-1])
+        assert len(at) > LONG_SECONDS / (2 * INTERVAL_SECONDS)
+        assert latest <= INTERVAL_SECONDS + 1.0
+        assert not running.done()
+        assert world.metric("wva_leader") == 1

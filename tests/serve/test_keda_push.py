@@ -268,6 +268,18 @@ async def test_a_newcomer_has_the_place_of_who_holds_a_connection_for_nothing(sc
             writer.close()
 
 
+async def test_a_newcomer_is_not_replaced_before_it_can_ask(scene):
+    """Places change hands no faster than a client needs for its first request, so coming back at once is no use."""
+    scene.limits = Http2Limits(connections=2)
+    async with scene.client() as client:
+        began = time.monotonic()
+        strangers = [await asyncio.open_connection("127.0.0.1", client.server.port) for _ in range(12)]
+        await until(lambda: scene.closed("evicted") == 10)
+        assert time.monotonic() - began >= 9 * scene.limits.eviction_seconds > 0.1
+        for _, writer in strangers:
+            writer.close()
+
+
 async def test_a_connection_without_a_request_ends(scene):
     """A client cannot hold connections without using them."""
     scene.limits = Http2Limits(first_seconds=0.1)

@@ -52,6 +52,7 @@ class Http2Limits(ListenerLimits):
     """
 
     connections: int = 64
+    eviction_seconds: float = 0.02
     streams: int = 5120
     requests_per_second: float = 1000.0
     frames: float = 1000.0

@@ -31,11 +31,16 @@ _throttle = log.Throttle()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    """How many connections there may be, and how long their handshakes and their ends may take."""
+    """How many connections there may be, and how long their handshakes and their ends may take.
+
+    ``eviction_seconds`` pass after one has made room for another. Otherwise clients that connect again at once would
+    replace a newcomer before it can say anything.
+    """
 
     connections: int = 128
     handshake_seconds: float = 10.0
     goodbye_seconds: float = 1.0
+    eviction_seconds: float = 0.0
 
 
 class ServedConnection(ABC, asyncio.Protocol):
@@ -138,7 +143,8 @@ class Listener(Generic[ServedT]):
                 self._logger.warning("accept_failed", server=self._name, error=error.strerror)
                 await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
                 continue
-            if len(self._connections) >= self._limits.connections and not self._evict():
+            full = len(self._connections) >= self._limits.connections
+            if full and not self._evict():
                 self.closed("refused")
                 accepted.close()
                 continue
@@ -147,6 +153,8 @@ class Listener(Generic[ServedT]):
             serving = self._connections[connection] = group.create_task(self._serve(connection, accepted))
             # A task that is cancelled before its first step runs none of its code.
             serving.add_done_callback(partial(_close, accepted))
+            if full:
+                await asyncio.sleep(self._limits.eviction_seconds)
 
     def _evict(self) -> bool:
         """Make room by the connection that is missed least. One that is busy stays; False if all are."""
