@@ -126,7 +126,7 @@ def unknown_frames():
 def continuations():
     """Send headers of a megabyte in pieces."""
     for stream in streams():
-        text = Encoder().encode([NeverIndexedHeaderTuple("x", "\x7f" * 300_000)])
+        text = Encoder().encode([NeverIndexedHeaderTuple("x", "y" * 900_000)], huffman=False)
         pieces = [text[at : at + 16_000] for at in range(0, len(text), 16_000)]
         frames = [HeadersFrame(stream, pieces[0]), *(ContinuationFrame(stream, piece) for piece in pieces[1:])]
         frames[-1].flags.add("END_HEADERS")
