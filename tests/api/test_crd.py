@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
 from wva.api.crd import definition, render
 from wva.api.meta import Key
-from wva.api.variantautoscaling import ConditionType
+from wva.api.variantautoscaling import ConditionType, VariantAutoscaling
 from wva.sim.apiserver import ObjectStore, Patch, ServedError, StoreOptions, kind_from_definition
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +98,7 @@ def test_every_printer_column_reads_what_a_status_has():
 
 
 def test_the_spec_is_that_of_the_original():
-    """The fields, the required ones, the default and the pattern are the same."""
+    """The fields, the required ones, the default and the pattern are the same, but a target needs no kind."""
     spec = schema("spec")
     assert set(spec["properties"]) == {"scaleTargetRef", "modelID", "variantCost"}
     assert sorted(spec["required"]) == ["modelID", "scaleTargetRef"]
@@ -106,9 +107,14 @@ def test_the_spec_is_that_of_the_original():
     assert (cost["type"], cost["default"], cost["pattern"]) == ("string", "10.0", r"^\d+(\.\d+)?$")
     target = schema("spec", "scaleTargetRef")
     assert set(target["properties"]) == {"apiVersion", "kind", "name"}
-    assert sorted(target["required"]) == ["kind", "name"]
+    assert target["required"] == ["name"]
     assert target["x-kubernetes-map-type"] == "atomic"
-    assert all(set(field) == {"type", "description"} for field in target["properties"].values())
+    assert {name: field.get("default") for name, field in target["properties"].items()} == {
+        "apiVersion": None,
+        "kind": "Deployment",
+        "name": None,
+    }
+    assert all(set(field) - {"default"} == {"type", "description"} for field in target["properties"].values())
 
 
 def test_the_status_is_that_of_the_original_and_one_field_more():
@@ -200,6 +206,15 @@ def test_the_cost_has_a_default(store):
     assert create(store, {"modelID": "m", "scaleTargetRef": TARGET})["spec"]["variantCost"] == "10.0"
 
 
+def test_a_target_without_a_kind_is_a_deployment(store):
+    """The API server stores the kind, and the controller reads it so where an older definition stored none."""
+    stored = create(store, {"modelID": "m", "scaleTargetRef": {"name": "d"}})
+    assert stored["spec"]["scaleTargetRef"] == TARGET
+    for reference in ({"name": "d"}, {"name": "d", "kind": ""}):
+        va = msgspec.convert({"spec": {"modelID": "m", "scaleTargetRef": reference}}, VariantAutoscaling)
+        assert va.spec.scale_target_ref.kind == "Deployment"
+
+
 @pytest.mark.parametrize("cost", ["0", "5", "40.5", "007"])
 def test_costs_that_are_accepted(store, cost):
     """A cost is a quoted number without sign and exponent."""
@@ -212,7 +227,6 @@ def test_costs_that_are_accepted(store, cost):
         ({"modelID": "", "scaleTargetRef": TARGET}, "modelID"),
         ({"scaleTargetRef": TARGET}, "modelID"),
         ({"modelID": "m"}, "scaleTargetRef"),
-        ({"modelID": "m", "scaleTargetRef": {"name": "d"}}, "kind"),
         ({"modelID": "m", "scaleTargetRef": {"kind": "Deployment"}}, "name"),
         *(
             ({"modelID": "m", "scaleTargetRef": TARGET, "variantCost": cost}, "variantCost")

@@ -2,7 +2,7 @@
 
 It is written here and nowhere else. ``wva crd`` prints it, and so makes the copies in ``deploy/crd/`` and in the chart.
 A test fails when a copy is stale. Schema, defaults, patterns and names are those of v0.5.1, because clusters store such
-objects already. ``status.currentReplicas`` and some printer columns are new.
+objects already. ``status.currentReplicas``, some printer columns and the default of ``scaleTargetRef.kind`` are new.
 """
 
 from __future__ import annotations
@@ -11,7 +11,15 @@ from typing import Any, Final
 
 import yaml
 
-from wva.api.variantautoscaling import DEFAULT_VARIANT_COST, GROUP, KIND, PLURAL, VERSION, ConditionType
+from wva.api.variantautoscaling import (
+    DEFAULT_TARGET_KIND,
+    DEFAULT_VARIANT_COST,
+    GROUP,
+    KIND,
+    PLURAL,
+    VERSION,
+    ConditionType,
+)
 
 Schema = dict[str, Any]
 
@@ -35,9 +43,10 @@ def _object(description: str, properties: Schema, *required: str, **extensions: 
 
 
 def _spec() -> Schema:
+    kind_said = "Kind of the target: Deployment, or another one that the controller scales."
     target = {
         "apiVersion": _field("string", "API version of the target; apps/v1 when absent."),
-        "kind": _field("string", "Kind of the target: Deployment, or another one that the controller scales."),
+        "kind": _field("string", kind_said, default=DEFAULT_TARGET_KIND),
         "name": _field("string", "Name of the target."),
     }
     target_said = "The workload that this variant scales, in the namespace of this object."
@@ -45,7 +54,7 @@ def _spec() -> Schema:
     cost_said = "Cost of one replica, in any unit; the variants of a model are compared by it."
     properties = {
         "modelID": _field("string", model_said, minLength=1),
-        "scaleTargetRef": _object(target_said, target, "kind", "name", map_type="atomic"),
+        "scaleTargetRef": _object(target_said, target, "name", map_type="atomic"),
         "variantCost": _field("string", cost_said, default=DEFAULT_VARIANT_COST, pattern=COST_PATTERN),
     }
     return _object("The target that is scaled, its model and its cost.", properties, "modelID", "scaleTargetRef")

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from wva.api.meta import Condition, ObjectMeta
 
@@ -24,6 +25,7 @@ CONTROLLER_INSTANCE_LABEL: Final = "wva.llmd.ai/controller-instance"
 
 DEFAULT_VARIANT_COST: Final = "10.0"
 """Cost of a replica when ``spec.variantCost`` is absent. It has no unit, because costs are only compared."""
+DEFAULT_TARGET_KIND: Final = "Deployment"
 
 
 class ConditionType(StrEnum):
@@ -57,11 +59,19 @@ class TargetReason(StrEnum):
 
 
 class ScaleTargetRef(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``spec.scaleTargetRef``: what this variant scales, in the variant's own namespace."""
+    """``spec.scaleTargetRef``: what this variant scales, in the variant's own namespace.
 
-    kind: str = ""
+    Without a kind, or with an empty one, it is a Deployment: such objects may have been stored by an older definition.
+    """
+
+    kind: str = DEFAULT_TARGET_KIND
     name: str = ""
     api_version: str = ""
+
+    def __post_init__(self) -> None:
+        """Put the default in place of an empty kind."""
+        if not self.kind:
+            force_setattr(self, "kind", DEFAULT_TARGET_KIND)
 
 
 class VariantAutoscalingSpec(msgspec.Struct, frozen=True, rename="camel"):
