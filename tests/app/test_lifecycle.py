@@ -92,6 +92,24 @@ async def test_readiness_names_prometheus_while_it_does_not_answer(stage):
         await until(lambda: stage.app.not_ready() == [])
 
 
+@pytest.mark.parametrize("elected", [{}, {"LEADER_ELECT": "true"}], ids=["leads", "standby"])
+async def test_a_process_that_asks_nothing_is_not_ready_before_prometheus_has_answered_once(stage, elected):
+    """Without a running variant, or as a standby, no cycle finds out that the URL is wrong. Later it stays ready."""
+    spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    stage.api.store.create(LEASES, {"metadata": {"name": LEASE.name, "namespace": SYSTEM}, "spec": spec})
+    stage.prometheus.faults.status = 503
+    async with stage.controller(**elected):
+        await until(lambda: stage.app.probe_port)
+        await until(lambda: any("query kv_cache_usage" in line for line in stage.app.not_ready()), seconds=20)
+        status, text = await fetch(stage.app.probe_port, "/readyz")
+        assert (status, text.startswith("not ready: prometheus: ")) == (503, True)
+        stage.prometheus.faults.clear()
+        await until(lambda: stage.app.not_ready() == [], seconds=20)
+        stage.prometheus.faults.status = 503
+        await asyncio.sleep(0.1)
+        assert stage.app.not_ready() == []
+
+
 async def test_a_missing_definition_is_waited_for(stage):
     """Without the CRD the process is not ready, and waits for it."""
     stage.api.faults.answer(404, times=None, match=matching(resource="variantautoscalings.llmd.ai"))
@@ -204,7 +222,7 @@ async def test_a_watch_of_the_lease_that_is_denied_is_said_once_and_polled_inste
     with capture_logs() as lines:
         async with stage.controller(**ELECTED):
             await until(lambda: stage.api.requests.count(verb, resource=LEASES) > 2)
-            assert stage.app.not_ready() == []
+            await until(lambda: stage.app.not_ready() == [])
             stage.api.store.patch(LEASES, LEASE, Patch(body={"spec": {"holderIdentity": ""}}))
             await until(lambda: stage.metric("wva_leader"))
     told = [line for line in lines if line.get("resource") == LEASES and line["log_level"] != "debug"]

@@ -32,6 +32,7 @@ from wva.api.meta import Key
 from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.app.election import Leadership
+from wva.app.first_answer import FirstAnswer
 from wva.app.informers import Informers
 from wva.app.servers import Probes, certificate_of, push_address, push_tls, start_servers
 from wva.clock import Clock, SystemClock
@@ -141,6 +142,7 @@ class Application:
         self._prometheus = PrometheusClient(
             PrometheusSettings.of(settings), clock=clock, instruments=instruments, random=random
         )
+        self._first_answer = FirstAnswer(self._prometheus, clock=clock)
         self.ledger = Ledger()
         self._shadow_accounts = ShadowAccounts(self._asked_for_shadow)
         self._activations = Activations()
@@ -318,11 +320,11 @@ class Application:
 
     def not_ready(self) -> list[str]:
         """Return why the process is not ready, one line per reason. A process that does not lead can be ready."""
-        reasons = self._informers.statuses()
-        if self.leadership.in_charge:
-            prometheus, cycles = self._collector.prometheus_status(), self._optimizer.not_ready()
-            reasons += [f"prometheus: {prometheus}"] if prometheus else []
-            reasons += [cycles] if cycles else []
+        reasons, in_charge = self._informers.statuses(), self.leadership.in_charge
+        prometheus = (self._collector.prometheus_status() if in_charge else None) or self._first_answer.missing()
+        reasons += [f"prometheus: {prometheus}"] if prometheus else []
+        cycles = self._optimizer.not_ready() if in_charge else None
+        reasons += [cycles] if cycles else []
         return reasons
 
     async def run(self, stop: asyncio.Event) -> int:
@@ -353,6 +355,7 @@ class Application:
                     loops = [(f"informer {informer.resource.name}", informer.run) for informer in self._informers.all]
                     lag = partial(measure_lag, self._instruments)
                     loops += [("event loop lag", lag), ("event recorder", recorder.run)]
+                    loops.append(("first answer", self._first_answer.run))
                     if certificate is not None:
                         loops.append(("certificate", lambda: certificate.run(SystemClock())))
                     tasks = [group.create_task(keep(name, loop)) for name, loop in loops]

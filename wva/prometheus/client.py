@@ -88,6 +88,8 @@ class PrometheusClient:
         self._method = "POST"
         self._authentication = Authentication(settings, instruments=instruments)
         self._entered = False
+        self.answered = asyncio.Event()
+        """Set from the first answer on."""
         self._tls: ssl.SSLContext | None = None
         self._session: aiohttp.ClientSession | None = None
         self._users: Counter[aiohttp.ClientSession] = Counter()
@@ -158,6 +160,7 @@ class PrometheusClient:
                         finally:
                             self._pauses -= 1
                 result = "success"
+                self.answered.set()
             except TimeoutError as error:
                 result = "timeout"
                 message = f"{self._settings.base_url} did not answer within {timeout_seconds:g} s{before}"
