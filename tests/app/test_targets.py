@@ -62,7 +62,7 @@ async def test_a_missing_target_is_a_condition_an_event_and_a_series(stage):
         await until(lambda: stage.told("Ready") == ("False", "DeploymentNotFound"))
         assert stage.told("OptimizationReady") == ("False", "DeploymentNotFound")
         (event,) = await until(lambda: stage.events("DeploymentNotFound"))
-        assert (event["type"], event["message"]) == ("Warning", "Target deployment 'd' does not exist")
+        assert (event["type"], event["message"]) == ("Warning", "Target deployment 'd' no longer exists")
         labels = {"variant_name": "va", "namespace": "ns", "reason": "DeploymentNotFound"}
         assert stage.metric("wva_variant_obstacle", **labels) == 1
         assert stage.told("Claimed") is None

@@ -212,7 +212,17 @@ def test_a_missing_deployment_clears_the_allocation():
         "Ready": ("False", "DeploymentNotFound"),
         "Progressing": ("False", "NoTarget"),
     }
-    assert condition(after, "Ready")["message"] == "Target deployment 'd' does not exist"
+    assert condition(after, "Ready")["message"] == "Target deployment 'd' no longer exists"
+    again = status_patch(va(after, generation=9), target=GONE, decision=None, configuration=VALID, now=LATER)
+    assert condition(again["status"], "Ready")["message"] == "Target deployment 'd' no longer exists"
+
+
+def test_a_deployment_that_never_existed_is_told_apart_from_a_deleted_one():
+    """Nobody deleted it: its name is wrong, or it comes later. Another name in the spec is such a Deployment, too."""
+    assert condition(patched(None, now=NOW, target=GONE), "Ready")["message"] == "Target deployment 'd' does not exist"
+    before = patched(None, now=NOW, decision=decision())
+    renamed = status_patch(va(before, generation=9), target=GONE, decision=None, configuration=VALID, now=LATER)
+    assert condition(renamed["status"], "Ready")["message"] == "Target deployment 'd' does not exist"
 
 
 def test_a_variant_that_never_had_a_target_gets_no_allocation():

@@ -85,7 +85,7 @@ def conditions_of(
         reason = TargetReason.VARIANT_ACCEPTED
     elif reason is TargetReason.TARGET_NOT_FOUND and (not target.name or target.kind == DEFAULT.resource.kind):
         reason = TargetReason.DEPLOYMENT_NOT_FOUND
-        message = f"Target deployment '{target.name}' does not exist" if target.name else message
+        message = _absence(va, target.name) if target.name else message
     ready = _condition(ConditionType.READY, target.resolved, reason, message)
     if decision is None or not target.resolved:
         yield replace(ready, type=ConditionType.OPTIMIZATION_READY.value)
@@ -139,6 +139,18 @@ def conditions_of(
         if trouble or va.status.condition(type_) is not None:
             said = trouble or after
             yield _condition(type_, not trouble if said.known else None, said.reason, said.message)
+
+
+def _absence(va: VariantAutoscaling, name: str) -> str:
+    """Say that a Deployment is missing; that it was deleted, if the status saw it since the last change of the spec."""
+    gone, before = f"Target deployment '{name}' no longer exists", va.status.condition(ConditionType.READY)
+    if before is None:
+        seen = False
+    elif before.message == gone:
+        seen = True
+    else:
+        seen = before.status == "True" and before.observed_generation == va.metadata.generation
+    return gone if seen else f"Target deployment '{name}' does not exist"
 
 
 def _condition(type_: str, status: bool | None, reason: str, message: str) -> Condition:  # noqa: FBT001 - the status
