@@ -62,6 +62,11 @@ def escape_controls(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDi
     return event_dict
 
 
+def words_first(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDict:
+    """Put time, level and words before the fields, so that ``grep "words.*field"`` finds the line."""
+    return {key: event_dict[key] for key in ("ts", "level", "event") if key in event_dict} | dict(event_dict)
+
+
 def printable(text: str) -> str:
     """Return text with unprintable characters escaped: controls, line ends, direction marks."""
     if text.isprintable():
@@ -99,6 +104,8 @@ def configure(*, level: str, encoding: Encoding) -> None:
     ]
     if encoding == "console":
         shared.append(escape_controls)
+    else:
+        shared.append(words_first)
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer() if encoding == "json" else structlog.dev.ConsoleRenderer(colors=False)
     )

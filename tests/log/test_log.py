@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wva import log
+from wva.config import Given, load
+from wva.config.load import LiveSettings
 from wva.log import MAX_VALUE_CHARACTERS, tame
 
 SECRET = "hunter2"
@@ -48,6 +51,20 @@ def test_a_line_is_json_with_time_level_and_component(lines):
     assert line["ts"].endswith("Z")
     del line["ts"]
     assert line == {"event": "thing_happened", "level": "info", "component": "x", "count": 3}
+
+
+def test_the_searches_of_the_configuration_guide_find_their_lines(lines, capsys):
+    """The guide of v0.5.0 pipes the log through ``grep``, so the words stand before the fields and the component."""
+    lines()
+    scene = {"GLOBAL_OPT_INTERVAL": "60s", "PROMETHEUS_BASE_URL": "https://a"}
+    given = Given({}, {}, scene)
+    live = LiveSettings(load(given).settings, given, set_level=lambda _: None)
+    live.take({"GLOBAL_OPT_INTERVAL": "120s", "PROMETHEUS_BASE_URL": "https://b"})
+    interval, refused = capsys.readouterr().err.splitlines()
+    assert re.search("Updated.*config", interval)
+    assert re.search("Updated optimization interval.*60s.*120s", interval)
+    assert "Attempted to change immutable parameters" in refused
+    assert re.search("config|validation|error", refused, re.IGNORECASE)
 
 
 @pytest.mark.parametrize(
