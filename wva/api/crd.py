@@ -124,6 +124,7 @@ def _printer_columns() -> list[Schema]:
         ("MetricsReady", _said_by(ConditionType.METRICS_AVAILABLE)),
         ("Limited", _said_by(ConditionType.LIMITED)),
         ("Optimized", ".status.desiredOptimizedAlloc.numReplicas"),
+        ("CurrentReplicas", ".status.currentReplicas"),
     )
     return [
         *({"name": name, "type": kind, "jsonPath": path} for name, kind, path in narrow),
