@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.builders import NOW, variant
 from tests.decide.queueing.samples import H100, KNOWN, UNTUNED, pod, steady
 from tests.decide.story import BUSY, FULL, IDLE, Story, numbers
 from tests.decide.test_capacities import in_need, known, tokens_policy
+from tests.publish.statuses import FOUND, VALID, va
+from wva import log
 from wva.decide.pipeline import decide
 from wva.model.decision import Reason
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory, UnknownInventory
@@ -17,6 +20,8 @@ from wva.model.records import replace
 from wva.model.service import AcceleratorCost, ServiceTarget
 from wva.model.snapshot import Snapshot
 from wva.model.variant import Bounds
+from wva.publish.announce import log_decision
+from wva.publish.conditions import conditions_of
 
 QUEUEING = replace(KNOWN, saturation=SaturationPolicy(analyzer_name=Analyzer.QUEUEING))
 HYBRID = replace(KNOWN, proactive_model=True)
@@ -355,3 +360,26 @@ def test_the_second_need_keeps_to_the_gpus_that_there_are():
     assert limits(gpus(9), bounds=Bounds(None, 2, maximum_origin="HPA ns/x")) == (2, [("allocate", "HPA ns/x", 1)])
     free = replace(policy, unknown_inventory=UnknownInventory.UNLIMITED)
     assert decided(fleet("x"), free, None, detail="not read")["x"].desired == 3
+
+
+# --- a limit in words -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", ["HPA ns/x", "gpu-limiter A100"])
+def test_message_condition_and_log_of_a_limited_variant_have_the_same_figures(limit):
+    """All of them say which limit withholds how many replicas, whatever the reason of the number is."""
+    bounds = Bounds(None, 2, maximum_origin=limit) if limit.startswith("HPA") else Bounds()
+    seen = fleet("x", rate=2.5)
+    seen = replace(seen, variants=(replace(seen.variants[0], bounds=bounds),))
+    found = decided(
+        seen, replace(QUEUEING, **premium("x"), enable_limiter=True), gpus(1 if not bounds.maximum else 99)
+    )["x"]
+    said = {each.type: each.message for each in conditions_of(va(), FOUND, found, VALID, numbered=True)}
+    with capture_logs() as lines:
+        log_decision(log.get("test"), found)
+    assert found.desired == 2
+    assert said["Limited"] == f"limited by {limit}: 13 fewer"
+    assert (lines[0]["limited_by"], lines[0]["fewer"]) == ([limit], [13])
+    for text in (found.message, lines[0]["message"], said["OptimizationReady"]):
+        assert "13 replicas fewer than wanted" in text
+        assert limit in text

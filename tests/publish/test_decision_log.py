@@ -39,6 +39,7 @@ def test_one_canonical_line_per_decision():
         "coverage": "2/2",
         "message": "2 of 2 reporting replicas saturated",
         "limited_by": [],
+        "fewer": [],
         "steps": ["analyze: 2 -> 2 (draft)", "optimize: 2 -> 3 (one more)"],
     }
 
@@ -49,6 +50,7 @@ def test_a_step_says_who_limited_it_and_by_how_much():
     (line,) = lines_of(decision(4, steps=steps))
     assert line["steps"][1] == "limit: 5 -> 4 (two left) [limited by gpu-limiter A100: 1 fewer]"
     assert line["limited_by"] == ["gpu-limiter A100"]
+    assert line["fewer"] == [1]
 
 
 @pytest.mark.parametrize("source", [Source.PREVIOUS_DESIRED, Source.CURRENT_REPLICAS])

@@ -49,6 +49,8 @@ def explain(
             cause = f"{limit.by}: {gpus}" if gpus else limit.by
             message = f"limited to {number}: {replicas(limit.fewer)} fewer than wanted ({cause}); {message}"
             reason = reason if reason in HOLD_REASONS else Reason.GPU_LIMITED
+        elif limit.fewer:
+            message = f"limited by {limit.by}: {replicas(limit.fewer)} fewer than wanted; {message}"
         moved = found.course in {Course.GROW, Course.SHRINK} or verdict.rule in {Rule.REPLACES, Rule.REPLACED}
         if moved or limit.fewer:
             steps.append(Step("allocate", shared, published, verdict.planned, limit.by, limit.fewer))

@@ -76,6 +76,7 @@ def log_decision(logger: FilteringBoundLogger, decision: Decision) -> None:
             for step in decision.steps
         ],
         limited_by=[step.limited_by for step in decision.limits],
+        fewer=[step.fewer for step in decision.limits],
     )
     if on_safety_net(decision):
         logger.warning(
