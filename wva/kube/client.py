@@ -29,6 +29,9 @@ from wva.kube.transport import JSON, READ_BUFFER_BYTES, Call, Guard, Transport, 
 from wva.slices import Slices
 
 MERGE_PATCH: Final = "application/merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+_BUILT_IN_SCALES: Final = frozenset({"apps"})
+"""The groups of the API server's own kinds with replicas."""
 FORWARD_PROTOCOL: Final = "v4.channel.k8s.io"
 """Binary frames whose first byte is the channel; kubelets have it since Kubernetes 1.5."""
 PAGE_OBJECTS: Final = 500
@@ -211,11 +214,18 @@ class KubeClient:
     async def scale(self, resource: Resource[T], key: Key, replicas: int, *, version: str, manager: str) -> None:
         """Set the wanted replicas of an object that was read with the resourceVersion ``version``.
 
-        This is a merge patch for all kinds: API servers answer a server-side apply on the scale of a custom resource
-        with 500. Raises Conflict when the object has changed since.
+        The manager owns them afterwards, where the API server notes owners of a scale: for its own kinds, and only if
+        they are applied; a patch of replicas that nobody owns leaves no trace. It answers an apply to the scale of a
+        custom resource with 500, so that is a merge patch. Raises Conflict when the object has changed since.
         """
-        body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
-        await self.patch(resource, key, body, subresource="scale", manager=manager)
+        body: dict[str, object] = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
+        if resource.group not in _BUILT_IN_SCALES:
+            await self.patch(resource, key, body, subresource="scale", manager=manager)
+            return
+        metadata = {"name": key.name, "namespace": key.namespace, "resourceVersion": version}
+        body |= {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata}
+        path, query = resource.object_path(key, "scale"), _query(fieldManager=manager, force="true")
+        await self._write("apply", "PATCH", resource, path, body, APPLY_PATCH, query)
 
     async def update(self, resource: Resource[T], key: Key, body: Mapping[str, object]) -> T:
         """Replace an object; returns it as stored. A resourceVersion in the body is checked."""

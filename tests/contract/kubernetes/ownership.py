@@ -276,3 +276,28 @@ async def an_answer_has_the_time_of_the_server(client: ContractClient, namespace
     moments = [parsedate_to_datetime(each.headers["Date"]) for each in (created, read)]
     for moment in moments:
         assert abs((moment - datetime.fromisoformat(stamped)).total_seconds()) <= 5.0
+
+
+@expectation
+async def a_scale_that_nobody_owns_is_owned_by_apply_alone(client: ContractClient, namespace: str) -> None:
+    """A merge patch of such a scale leaves no manager; an apply does, and holds for one version only."""
+    path, body = deployments(namespace, "d"), deployment("d")
+    body["spec"].pop("replicas", None)
+    (await apply(client, path, body, "one")).ok()
+    (await client.patch(f"{path}/scale", {"spec": {"replicas": 2}}, fieldManager="two")).ok()
+    read = (await client.get(path)).ok()
+    assert "two" not in {entry["manager"] for entry in read["metadata"]["managedFields"]}
+    version = read["metadata"]["resourceVersion"]
+    metadata = {"name": "d", "namespace": namespace, "resourceVersion": version}
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": 3}}
+    (await apply(client, f"{path}/scale", scale, "three", force="true")).ok()
+    read = (await client.get(path)).ok()
+    (owner,) = [entry for entry in read["metadata"]["managedFields"] if entry["manager"] == "three"]
+    assert (owner["subresource"], owner["fieldsV1"]["f:spec"]) == ("scale", {"f:replicas": {}})
+    assert read["spec"]["replicas"] == 3
+    stale = {**scale, "spec": {"replicas": 4}}
+    (await apply(client, f"{path}/scale", stale, "three", force="true")).refused(409, "Conflict")
+    (await client.patch(f"{path}/scale", {"spec": {"replicas": 5}}, fieldManager="two")).ok()
+    managers = {entry["manager"] for entry in (await client.get(path)).ok()["metadata"]["managedFields"]}
+    assert "two" in managers
+    assert "three" not in managers

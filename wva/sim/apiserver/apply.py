@@ -85,6 +85,11 @@ def record_update(spec: KindSpec, old: Object, new: JsonObject, writer: Writer) 
     metadata["managedFields"] = ownership.write([*entries, mine])
 
 
+def owned(value: Object, steps: Steps) -> bool:
+    """Tell whether a manager owns a field of an object."""
+    return any(steps in entry.fields for entry in ownership.read(metadata_of(value)))
+
+
 def merge(live: Json, config: Json, shape: Shape) -> Json:
     """Merge an applied configuration into a live value: maps by field, keyed lists by item, sets by union."""
     if isinstance(config, dict) and isinstance(live, dict) and not shape.atomic_map:

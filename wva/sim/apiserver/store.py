@@ -14,7 +14,7 @@ from http import HTTPStatus
 
 from wva.api.meta import Key, format_time
 from wva.sim.apiserver import lifecycle, scale
-from wva.sim.apiserver.apply import Writer, apply, record_update
+from wva.sim.apiserver.apply import Writer, apply, owned, record_update
 from wva.sim.apiserver.builtin import BUILT_IN, CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from wva.sim.apiserver.cascade import Cascade
 from wva.sim.apiserver.definitions import Definitions
@@ -39,6 +39,7 @@ from wva.sim.apiserver.reader import ObjectReader
 from wva.sim.apiserver.shape import Shape
 
 SCALE = "scale"
+_REPLICAS = ("f:spec", "f:replicas")
 _WRITE = WriteOptions()
 _DELETE = DeleteOptions()
 
@@ -210,7 +211,8 @@ class ObjectStore(ObjectReader):
         metadata = metadata_of(result)
         if write.applied:
             metadata["managedFields"] = metadata_of(new)["managedFields"]
-        elif spec.built_in or write.subresource != SCALE:  # the real server loses the manager of a custom scale
+        elif write.subresource != SCALE or (spec.built_in and owned(old, _REPLICAS)):
+            # The real server notes no manager of a custom scale, nor of one that nobody owns yet.
             record_update(spec, old, result, Writer(options.manager, self._time(), write.subresource))
         if result == old or options.dry_run:
             return result
