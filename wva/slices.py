@@ -41,18 +41,27 @@ _cycles = count(1)
 
 
 class Slices:
-    """Measures how long one task has kept the loop."""
+    """Measures how long one task has kept the loop, or several tasks that share a slice in each turn of the loop."""
 
     def __init__(self, seconds: float = SLICE_SECONDS) -> None:
         """Begin the first slice."""
         self._seconds = seconds
         self._end = time.monotonic() + seconds
+        self._used_up = False
 
     async def rest(self) -> None:
         """Return at once, or after the turn of all others if the slice is used up."""
-        if time.monotonic() >= self._end:
-            await asyncio.sleep(0)
-            self._end = time.monotonic() + self._seconds
+        if time.monotonic() < self._end:
+            return
+        if not self._used_up:
+            # The next turn begins with a new slice. Those who share it find it used up until then.
+            self._used_up = True
+            asyncio.get_running_loop().call_soon(self._renew)
+        await asyncio.sleep(0)
+
+    def _renew(self) -> None:
+        self._used_up = False
+        self._end = time.monotonic() + self._seconds
 
 
 async def forget(things: list[T]) -> None:

@@ -34,6 +34,29 @@ async def turns_during(work):
     return count
 
 
+async def test_tasks_that_share_a_slice_keep_the_loop_no_longer_than_one():
+    """Eight tasks with a slice each would keep it for eight slices in a row."""
+    shared, longest, done = Slices(0.02), 0.0, False
+
+    async def long():
+        for _ in range(20):
+            burn(0.002)
+            await shared.rest()
+
+    async def watch():
+        nonlocal longest
+        while not done:
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            longest = max(longest, time.thread_time() - before)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.gather(*(long() for _ in range(8)))
+    done = True
+    await watching
+    assert 0.02 <= longest < 4 * 0.02
+
+
 async def test_a_slice_that_is_used_up_ends_with_the_turn_of_the_others():
     """Work rests when its slice is used up, and only then."""
 

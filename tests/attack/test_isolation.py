@@ -94,7 +94,6 @@ FAULTS = [
     fault("joining_a_series_raises", replicas.ReplicaJoin, "_place", about=series_of_tenant),
     fault("judging_a_replica_raises", replicas.ReplicaJoin, "_replica"),
     fault("finding_the_terms_raises", pipeline, "terms"),
-    fault("pricing_raises", pipeline, "_prices"),
     fault("settling_raises", pipeline, "settle"),
     fault("explaining_raises", pipeline, "explain"),
     fault("remembering_raises", pipeline, "clocked"),

@@ -69,12 +69,14 @@ class Controller(Generic[K]):
                 _log.warning("caches_not_synced", controller=self.name, missing=missing)
         _log.info("controller_started", controller=self.name, workers=self.workers)
         async with asyncio.TaskGroup() as group:
+            slices = Slices()
             for number in range(self.workers):
-                group.create_task(self._work(), name=f"{self.name}-worker-{number}")
+                group.create_task(self._work(slices), name=f"{self.name}-worker-{number}")
 
-    async def _work(self) -> None:
+    async def _work(self, slices: Slices) -> None:
+        """Reconcile keys until cancelled. All workers share one slice."""
         # A cancelled reconcile may raise an ordinary error from its clean-up; the flag still shows the cancellation.
-        task, slices = asyncio.current_task(), Slices()
+        task = asyncio.current_task()
         while task is None or not task.cancelling():
             key = await self.queue.get()
             try:
