@@ -121,8 +121,9 @@ class OwnedTarget(msgspec.Struct, frozen=True):
 
         The times of their writes are compared with the clock of the API server alone, which wrote them.
         """
-        times = [parse_time(each.time) or -math.inf for each in self.metadata.managed_fields]
-        now = max(times, default=-math.inf) if self.read_at is None else self.read_at
+        now = self.read_at
+        if now is None:  # then the newest write is as near to it as can be known
+            now = max([parse_time(each.time) or -math.inf for each in self.metadata.managed_fields], default=-math.inf)
         owners = []
         for each in self.others:
             # A manager that wrote the field through ``scale``, and not of late, has left it.

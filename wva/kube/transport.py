@@ -54,8 +54,16 @@ class Call:
     content_type: str = JSON
     guard: Guard | None = None
     refused: errors.WriteRefused | None = field(default=None, init=False)
-    answered_at: float | None = field(default=None, init=False)
-    """When the answer was given by the clock of the server (epoch seconds); None without a usable header ``Date``."""
+    date: str = field(default="", init=False)
+    """The header ``Date`` of the answer."""
+
+    @property
+    def answered_at(self) -> float | None:
+        """When the server answered by its own clock (epoch seconds); None if it did not say so in a usable way."""
+        try:
+            return parsedate_to_datetime(self.date[:_LONGEST_DATE]).timestamp()
+        except (ValueError, OverflowError):
+            return None
 
     def ask(self) -> None:
         """Raise WriteRefused if the guard forbids the write; called at several steps on the way to the socket."""
@@ -124,7 +132,7 @@ class Transport:
         As soon as the body is known to be too long, this raises TooLarge and closes the connection.
         """
         async with _within(self.timeout_seconds, call), await self.send(call) as response:
-            call.answered_at = _time_of(response.headers.get("Date", ""))
+            call.date = response.headers.get("Date", "")
             if response.status not in _OK:
                 raise await self._refusal(call, response)
             body = bytearray()
@@ -222,13 +230,6 @@ class Transport:
             attempted=call.attempted,
             retry_after_seconds=None if retry_after is None else RETRY_AFTER_SECONDS.find(retry_after.strip()),
         )
-
-
-def _time_of(date: str) -> float | None:
-    try:
-        return parsedate_to_datetime(date[:_LONGEST_DATE]).timestamp()
-    except (ValueError, OverflowError):
-        return None
 
 
 def guarding() -> aiohttp.TraceConfig:
