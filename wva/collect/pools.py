@@ -43,27 +43,24 @@ class PoolStores:
         """Follow the caches."""
         self.pools = pools
         self.pools_alpha = pools_alpha
-        self._kept: dict[str, list[tuple[Pool, frozenset[tuple[str, str]]]]] = {}
+        self._kept: dict[str, list[tuple[Pool, Mapping[str, str]]]] = {}
         # Whoever subscribes later, and asks in its handler, finds the change.
         pools.subscribe(self._on_change)
         pools_alpha.subscribe(self._on_change)
 
     def pools_of(self, namespace: str, labels: Mapping[str, str]) -> list[Pool]:
         """Return the pools of a namespace that select a pod with these labels, sorted, without repetition."""
-        has = labels.items()
-        return list(dict.fromkeys([pool for pool, wanted in self._of(namespace) if wanted and wanted <= has]))
+        return list(dict.fromkeys([pool for pool, wanted in self._of(namespace) if selects(wanted, labels)]))
 
     def selectors(self, pool: Pool) -> list[Mapping[str, str]]:
         """Return the labels that a pool selects pods by, one or none for each API group."""
-        key = Key(pool.namespace, pool.name)
-        both: tuple[InferencePool | InferencePoolAlpha | None, ...] = (self.pools.get(key), self.pools_alpha.get(key))
-        return [one.match_labels for one in both if one is not None and not one.metadata.deleting]
+        return [wanted for each, wanted in self._of(pool.namespace) if each.name == pool.name]
 
     def without_selector(self, namespace: str) -> list[str]:
         """Return ``namespace/name`` of the pools of a namespace that select nothing, sorted."""
         return list(dict.fromkeys([str(pool) for pool, wanted in self._of(namespace) if not wanted]))
 
-    def _of(self, namespace: str) -> list[tuple[Pool, frozenset[tuple[str, str]]]]:
+    def _of(self, namespace: str) -> list[tuple[Pool, Mapping[str, str]]]:
         """Return the pools of a namespace, each with the labels that it selects by, sorted by the pool."""
         kept = self._kept.get(namespace)
         if kept is not None:
@@ -72,8 +69,8 @@ class PoolStores:
             *self.pools.list(namespace),
             *self.pools_alpha.list(namespace),
         ]
-        found = [
-            (Pool(namespace, pool.metadata.name, pool.picker), frozenset(pool.match_labels.items()))
+        found: list[tuple[Pool, Mapping[str, str]]] = [
+            (Pool(namespace, pool.metadata.name, pool.picker), pool.match_labels)
             for pool in both
             if not pool.metadata.deleting
         ]
@@ -90,4 +87,4 @@ class PoolStores:
 
 def selects(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     """Tell whether a selector picks something with these labels; an empty one picks nothing."""
-    return bool(wanted) and all(labels.get(name) == value for name, value in wanted.items())
+    return bool(wanted) and wanted.items() <= labels.items()
