@@ -12,7 +12,6 @@ turn. There what would change the number is not told where models share GPUs: th
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -119,11 +118,7 @@ class DecisionPages:
         try:
             await self._turns.take(client_of(request))
         except Throttled as throttled:
-            return plain(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "too many questions about decisions wait already",
-                Retry_After=str(math.ceil(throttled.retry_after_seconds)),
-            )
+            return throttled.answer("too many questions about decisions wait already")
         return None
 
     async def _explanation(
@@ -133,24 +128,24 @@ class DecisionPages:
         asked = (found.now, key, with_changes)
         try:
             if asked not in self._explained:
-                whole = isinstance(found, Recording)
-                recording = found if isinstance(found, Recording) else await found.about(key)
-                left_out = with_changes and not whole and recording is not None and recording.policy.counts_gpus
-                made = None
-                if recording is not None:
-                    made = await asyncio.to_thread(
-                        explanation,
-                        recording,
-                        key,
-                        with_changes=with_changes and not left_out,
-                        interval_seconds=self._interval(),
-                    )
-                if made is not None and left_out:
-                    made = replace(made, notes=(*made.notes, _LAST_CYCLE_ONLY))
-                self._explained[asked] = made
+                self._explained[asked] = await self._made(found, key, with_changes=with_changes)
             return self._explained[asked]
         finally:
             self._turns.done()
+
+    async def _made(self, found: Recording | KeptCycle, key: VariantKey, *, with_changes: bool) -> Explanation | None:
+        recording = found if isinstance(found, Recording) else await found.about(key)
+        if recording is None:
+            return None
+        left_out = with_changes and recording is not found and recording.policy.counts_gpus
+        made = await asyncio.to_thread(
+            explanation,
+            recording,
+            key,
+            with_changes=with_changes and not left_out,
+            interval_seconds=self._interval(),
+        )
+        return replace(made, notes=(*made.notes, _LAST_CYCLE_ONLY)) if made is not None and left_out else made
 
     def _cycle(self, request: web.BaseRequest) -> Recording | KeptCycle | web.Response:
         """Return the cycle that is asked for, or why there is none."""

@@ -127,6 +127,10 @@ class Throttled(Exception):  # noqa: N818 - called after what happened
         super().__init__(f"again in {retry_after_seconds:.1f} s")
         self.retry_after_seconds = retry_after_seconds
 
+    def answer(self, text: str) -> web.Response:
+        """Return the answer to the client: 429 with the text, and when it may ask again."""
+        return plain(HTTPStatus.TOO_MANY_REQUESTS, text, Retry_After=str(math.ceil(self.retry_after_seconds)))
+
 
 class Latest(OrderedDict[K, V]):
     """A mapping of the ``capacity`` entries that were set last."""
@@ -250,11 +254,7 @@ class Gate:
                 return None
         except Throttled as throttled:
             self._tell("client_throttled", address, address=address)
-            return plain(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "too many requests with credentials that the API server has to review",
-                Retry_After=str(math.ceil(throttled.retry_after_seconds)),
-            )
+            return throttled.answer("too many requests with credentials that the API server has to review")
         except ReviewFailed:
             return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "the API server could not be asked about this client")
         user = identity.username
