@@ -140,7 +140,7 @@ async def test_without_permission_there_is_no_local_configuration_and_nobody_wai
     async with stage.controller(interval="20ms"):
         await until(lambda: stage.number() is not None)
         await until(lambda: threshold(stage) == (0.4 if resource == "namespaces" else 0.8))
-        assert stage.app.not_ready() == []
+        await until(lambda: not stage.app.not_ready())
 
 
 async def test_scale_to_zero_and_queueing_follow_their_config_maps(stage):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
 import time
 
 import pytest
 
-from wva.slices import SMALL, Slices, beside, forget
+from wva.slices import SMALL, Slices, beside, forget, switch_often
 
 
 def burn(seconds):
@@ -55,6 +57,49 @@ async def test_tasks_that_share_a_slice_keep_the_loop_no_longer_than_one():
     done = True
     await watching
     assert 0.02 <= longest < 4 * 0.02
+
+
+async def test_many_that_wait_for_one_answer_do_not_hold_the_loop_together():
+    """What has waited for a turn finds the slice used up again, and waits for another one."""
+    shared, answer, longest = Slices(0.01), asyncio.Event(), 0.0
+
+    async def client():
+        await answer.wait()
+        await shared.rest()
+        burn(0.005)
+
+    clients = asyncio.gather(*(client() for _ in range(20)))
+    await asyncio.sleep(0)
+    answer.set()
+    while not clients.done():
+        before = time.thread_time()
+        await asyncio.sleep(0)
+        longest = max(longest, time.thread_time() - before)
+    assert longest < 4 * 0.01
+
+
+async def test_the_loop_does_not_wait_long_for_a_thread():
+    """Fifty turns with a system call each beside a busy thread: 5 ms each by Python's default."""
+    interval, done = sys.getswitchinterval(), False
+
+    def long():
+        while not done:
+            sum(range(1000))
+
+    switch_often()
+    try:
+        working = asyncio.create_task(asyncio.to_thread(long))
+        await asyncio.sleep(0.01)
+        began = time.monotonic()
+        for _ in range(50):
+            os.sched_yield()
+            await asyncio.sleep(0)
+        took = time.monotonic() - began
+    finally:
+        done = True
+        sys.setswitchinterval(interval)
+    await working
+    assert took < 50 * 0.004
 
 
 async def test_a_slice_that_is_used_up_ends_with_the_turn_of_the_others():

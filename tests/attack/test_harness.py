@@ -137,9 +137,10 @@ def test_a_thread_that_waits_for_a_core_is_told_from_one_that_works():
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         time.sleep(0.2)
-        waited, began = meter.waited_for_a_core(), time.monotonic()
-        burn(0.2)
-        share = (meter.waited_for_a_core() - waited) / (time.monotonic() - began)
+        with meter.waits() as waited_for_a_core:
+            waited, began = waited_for_a_core(), time.monotonic()
+            burn(0.2)
+            share = (waited_for_a_core() - waited) / (time.monotonic() - began)
     finally:
         other.kill()
         other.wait()

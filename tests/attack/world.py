@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -26,6 +27,7 @@ from wva.model.variant import VariantKey
 from wva.sim.apiserver import Patch, User
 from wva.sim.apiserver.objects import clone
 from wva.sim.prometheus import InProcess, ScrapeTarget
+from wva.slices import switch_often
 
 VICTIM, TENANT = "ns", "tenant"
 HPAS = "horizontalpodautoscalers.autoscaling"
@@ -244,6 +246,8 @@ class AttackWorld(HostileStage):
         """Open the servers, and a proxy in front of Prometheus."""
         async with super().open(), aiohttp.ClientSession() as session, AsyncExitStack() as self._stack:
             self._stack.callback(self._monkeypatch.undo)
+            self._stack.callback(sys.setswitchinterval, sys.getswitchinterval())
+            switch_often()
             app = web.Application(client_max_size=64 * 1024**2)
             self._session = session
             app.router.add_route("*", "/{path:.*}", self._forward)

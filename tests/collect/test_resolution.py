@@ -59,7 +59,7 @@ def test_an_empty_name_says_which_field_is_empty(cluster):
 
 
 @pytest.mark.parametrize(
-    ("kind", "api_version"), [("StatefulSet", "apps/v1"), ("Deployment", "apps/v2"), ("", "apps/v1")]
+    ("kind", "api_version"), [("StatefulSet", "apps/v1"), ("Deployment", "apps/v2"), ("", "apps/v2")]
 )
 def test_anything_but_an_apps_v1_deployment_is_unsupported(cluster, kind, api_version):
     """The message names the supported kind."""

@@ -34,7 +34,7 @@ from wva.prometheus.authentication import connection_problems
 from wva.prometheus.settings import PrometheusSettings
 from wva.serve.addresses import Address, AddressError
 from wva.serve.certs import CertificateError
-from wva.slices import searched_afterwards, young_only
+from wva.slices import searched_afterwards, switch_often, young_only
 
 _READ_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 0.5
@@ -66,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         import uvloop  # noqa: PLC0415 - not needed otherwise
 
         new_loop = uvloop.new_event_loop
+    switch_often()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         try:
             return runner.run(_run(given, loaded))

@@ -36,6 +36,7 @@ from wva import log
 from wva.api.core import UserInfo
 from wva.serve.reviews import TELL_EVERY_SECONDS, PageRight, ReviewFailed, Reviews
 from wva.serve.tokens import claims
+from wva.slices import Slices
 
 VERB: Final = "get"
 UNKNOWN: Final = PageRight(VERB, "/-/unknown")
@@ -185,6 +186,8 @@ class ReviewCache(Generic[K, V]):
         self._monotonic = monotonic
         self._kept: Latest[K, tuple[V, float]] = Latest(capacity)
         self._asked: dict[K, asyncio.Future[V | BaseException]] = {}
+        self._slices = Slices()
+        """Shared by those who wait: one answer may wake a hundred of them."""
 
     async def get(self, key: K, ask: Callable[[], Awaitable[tuple[V, float]]]) -> tuple[V, bool]:
         """Return an answer, and whether it was known already. All who ask while it is asked for wait for it.
@@ -201,6 +204,7 @@ class ReviewCache(Generic[K, V]):
             if running is None:
                 break
             outcome = await asyncio.shield(running)
+            await self._slices.rest()
             if isinstance(outcome, Exception):
                 raise outcome
             if not isinstance(outcome, BaseException):

@@ -22,6 +22,7 @@ from aiohttp.http import HttpProcessingError
 from wva.instruments import Instruments
 from wva.serve.addresses import Address
 from wva.serve.listener import Listener, ListenerLimits, ServedConnection, TlsSource
+from wva.slices import Slices
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -191,6 +192,8 @@ class Server(Listener[Connection]):
         self._allowed = limits
         self._kept_for = kept_for
         self._others = 0
+        self._slices = Slices()
+        """Shared by all requests: a hundred clients that ask at the same moment do not hold the loop together."""
 
     async def __aenter__(self) -> Self:
         """Listen. Raises AddressError when the address is taken or not ours."""
@@ -216,6 +219,7 @@ class Server(Listener[Connection]):
         self._others += other
         try:
             with connection.request():
+                await self._slices.rest()
                 response = _busy() if full else await self._handled(request)
                 response.headers.update(_HEADERS)
                 self._count(response.status)

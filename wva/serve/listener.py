@@ -153,8 +153,8 @@ class Listener(Generic[ServedT]):
             serving = self._connections[connection] = group.create_task(self._serve(connection, accepted))
             # A task that is cancelled before its first step runs none of its code.
             serving.add_done_callback(partial(_close, accepted))
-            if full:
-                await asyncio.sleep(self._limits.eviction_seconds)
+            # Clients that wait are accepted in a turn of the loop each, because their handshakes take milliseconds.
+            await asyncio.sleep(self._limits.eviction_seconds if full else 0)
 
     def _evict(self) -> bool:
         """Make room by the connection that is missed least. One that is busy stays; False if all are."""
