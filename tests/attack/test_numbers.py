@@ -104,6 +104,13 @@ def thresholds(text, *, waiting=1):
     return before
 
 
+def together(world):
+    """Give the tenant's namespace a trigger, and its model a threshold below it in the global ConfigMap."""
+    thresholds("queueSpareTrigger: 4\n", waiting=0)(world)
+    model = world.api.store.get(VARIANTS, Key(TENANT, "bad"))["spec"]["modelID"]
+    world.config_map(SATURATION, {"one": f"model_id: {model}\nnamespace: {TENANT}\nqueueLengthThreshold: 3\n"})
+
+
 def reports(**amounts):
     """Return a step that lets the tenant's pod report these amounts, and allows its model to go to zero."""
 
@@ -224,11 +231,28 @@ ATTACKS = [
         before=lambda world: world.twist(VARIANTS, "bad", lambda value: value["spec"].update(variantCost="9" * 5_000)),
         shows=(invalid("spec.variantCost"), ExpectedNumber(1)),
     ),
-    Attack("a_queue_threshold_of_zero", before=thresholds("queueLengthThreshold: 0\n"), shows=ExpectedNumber(2)),
+    Attack(
+        "a_queue_threshold_of_zero",
+        before=thresholds("queueLengthThreshold: 0\n"),
+        shows=(invalid("queueLengthThreshold: got 0, expected above 0"), ExpectedNumber(2)),
+    ),
+    Attack(
+        "a_queue_trigger_above_its_threshold",
+        before=thresholds("queueSpareTrigger: 1e9\n", waiting=0),
+        shows=(
+            invalid("queueLengthThreshold: got 5, expected above 0 and at least queueSpareTrigger"),
+            ExpectedNumber(2),
+        ),
+    ),
+    Attack(
+        "a_queue_threshold_of_a_global_entry_below_the_trigger_of_the_namespace",
+        before=together,
+        shows=(invalid("together.queueLengthThreshold: got 3"), ExpectedNumber(2)),
+    ),
     Attack(
         "kv_threshold_and_trigger_of_zero",
         before=thresholds("kvCacheThreshold: 0\nkvSpareTrigger: 0\n"),
-        shows=ExpectedNumber(2),
+        shows=(invalid("kvCacheThreshold: got 0, expected at least 0.01"), ExpectedNumber(2)),
     ),
     Attack(
         "thresholds_of_nearly_nothing",
@@ -236,12 +260,17 @@ ATTACKS = [
             "kvCacheThreshold: 1e-300\nkvSpareTrigger: 0\nqueueLengthThreshold: 1e-300\nqueueSpareTrigger: 0\n",
             waiting=1e9,
         ),
-        shows=ExpectedNumber(2),
+        shows=(invalid("in force: 1e-300: the model grows to its maximum at any load"), ExpectedNumber(2)),
     ),
     Attack(
         "token_thresholds_of_nearly_nothing",
         before=thresholds("analyzerName: saturation\nscaleUpThreshold: 1e-300\nscaleDownBoundary: 5e-324\n"),
-        shows=COUNTABLE,
+        shows=(invalid("scaleUpThreshold: got 1e-300, expected at least 0.01"), COUNTABLE),
+    ),
+    Attack(
+        "a_multiplier_of_hardly_more_than_one",
+        before=lambda world: world.tenant_map(QUEUEING, {"default": "sloMultiplier: 1.0000001\n"}),
+        shows=(invalid("sloMultiplier: got 1.0000001, expected at least 1.01"), COUNTABLE),
     ),
     Attack(
         "a_threshold_of_60_thousand_digits",

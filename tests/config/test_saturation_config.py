@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.config.parsing import parse_saturation
 from wva.config.declare import declarations
 from wva.config.entries import EntryError
+from wva.config.entries import given as said_in
 from wva.config.keys import SaturationFields
 from wva.config.yaml_text import MAX_ENTRY_BYTES
 from wva.model.optimizers import Optimizer
@@ -215,9 +216,9 @@ def test_a_value_outside_its_field_is_rejected(field, value):
         ("kvCacheThreshold: 1", percentage(kv_cache_threshold=1.0)),
         ("kvSpareTrigger: 0", percentage(kv_spare_trigger=0.0)),
         ("kvSpareTrigger: 5e-1", percentage(kv_spare_trigger=0.5)),
-        ("kvCacheThreshold: 0.5\nkvSpareTrigger: .5", percentage(0.5, kv_spare_trigger=0.5)),
-        ("queueLengthThreshold: 2.5", percentage(queue_length_threshold=2.5)),
-        ("queueSpareTrigger: 50", percentage(queue_spare_trigger=50)),
+        ("kvCacheThreshold: 0.5\nkvSpareTrigger: .49", percentage(0.5, kv_spare_trigger=0.49)),
+        ("queueLengthThreshold: 3.5", percentage(queue_length_threshold=3.5)),
+        ("queueSpareTrigger: 5", percentage(queue_spare_trigger=5)),
         ("kvCacheThreshold:", BUILT_IN),
         ("kvCacheThreshold: ~", BUILT_IN),
         ("transitionDeadline: '1h30m'", SaturationPolicy(transition_deadline_seconds=5400)),
@@ -247,6 +248,54 @@ def test_accepted_notations(text, expected):
     """WVA accepts the notations of the original's YAML library, except ambiguous ones."""
     config = parse_saturation({"default": text})
     assert (config.errors, config.policy.saturation) == ((), expected)
+
+
+GROWS = ": the model grows to its maximum at any load"
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value", "expected"),
+    [
+        ("kvCacheThreshold: 0\nkvSpareTrigger: 0", "kvCacheThreshold", "0", "at least 0.01 above kvSpareTrigger (0)"),
+        ("kvCacheThreshold: 1e-300\nkvSpareTrigger: 0", "kvCacheThreshold", "1e-300", "above kvSpareTrigger (0)"),
+        ("kvCacheThreshold: .5\nkvSpareTrigger: .5", "kvCacheThreshold", "0.5", "above kvSpareTrigger (0.5)"),
+        ("queueLengthThreshold: 0", "queueLengthThreshold", "0", "above 0 and at least queueSpareTrigger (3)"),
+        ("queueLengthThreshold: 0\nqueueSpareTrigger: 0", "queueLengthThreshold", "0", "above 0"),
+        ("queueLengthThreshold: 1e-300", "queueLengthThreshold", "1e-300", "at least queueSpareTrigger (3)"),
+        ("queueSpareTrigger: 50", "queueLengthThreshold", "5", "at least queueSpareTrigger (50)"),
+        ("analyzerName: saturation\nkvCacheThreshold: .001\nkvSpareTrigger: 0", "kvCacheThreshold", "0.001", "0.01"),
+        ("analyzerName: saturation\nqueueLengthThreshold: 0", "queueLengthThreshold", "0", "above 0"),
+        (
+            "analyzerName: saturation\nscaleUpThreshold: 1e-300\nscaleDownBoundary: 5e-324",
+            "scaleUpThreshold",
+            "1e-300",
+            "at least 0.01",
+        ),
+    ],
+)
+def test_thresholds_that_no_load_is_below_are_in_force_and_told(text, field, value, expected):
+    """The original takes them, so WVA does; with them a model grows to its maximum, and the error says so."""
+    config = parse_saturation({"default": text})
+    in_force = config.policy.saturation
+    assert all(getattr(in_force, name) == said for name, said in said_in(config.good["default"].fields).items())
+    (error,) = config.errors
+    assert (error.key, error.field, error.value, error.in_force) == ("default", field, value, value + GROWS)
+    assert expected in error.expected
+
+
+def test_a_model_is_told_once_which_threshold_makes_it_grow():
+    """What an entry inherits is told of the default alone; what it says itself is told of the entry."""
+    data = {"default": "queueLengthThreshold: 0", "a": "model_id: a\nkvSpareTrigger: 0.2"}
+    assert [error.key for error in parse_saturation(data).errors] == ["default"]
+    config = parse_saturation({"default": "", "a": "model_id: a\nqueueLengthThreshold: 0", "b": "model_id: b"})
+    assert [(error.key, error.model_id) for error in config.errors] == [("a", "a")]
+    corrected = parse_saturation({"default": ""}, previous=config)
+    assert corrected.errors == ()
+
+
+def test_the_queueing_analyzer_reads_no_thresholds():
+    """A threshold that it does not read is no problem of the model."""
+    assert parse_saturation({"default": "analyzerName: queueing\nqueueLengthThreshold: 0"}).errors == ()
 
 
 @pytest.mark.parametrize("given", ["scaleUpThreshold: 0.7\nscaleDownBoundary: 0.7", "scaleUpThreshold: 0.6"])

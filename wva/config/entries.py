@@ -269,6 +269,16 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
             raise BadEntryError(expected, field_name=declarations(self.fields)[attribute].key, value=text)
         return merged
 
+    def excess(self, key: str, policy: P, model_id: str = "", namespace: str = "") -> EntryError | None:
+        """Return what the policy of an entry says that makes a model grow at any load; it is in force all the same."""
+        found = policy.excess()
+        if found is None:
+            return None
+        attribute, expected = found
+        name, value = declarations(self.fields)[attribute].key, f"{getattr(policy, attribute):.12g}"
+        problem = BadEntryError(expected, field_name=name, value=value)
+        return EntryError.of(key, problem, f"{value}: the model grows to its maximum at any load", model_id, namespace)
+
     def words(self, name: str, policy: P) -> str:
         """Return in words the value of a field in a policy, or the whole policy if no field has this name."""
         declared = by_key(self.fields).get(name)
@@ -360,14 +370,21 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
         said, own = self.of(namespace), self.default(namespace)
         default = self._beneath(said)
         merged, misfits = [], []
+        inherited = self.merge(default)
+        excess = None if own is None else self.excess(DEFAULT_ENTRY, inherited, namespace=namespace)
+        if excess is not None:
+            misfits.append(excess)
         for entry in said.values:
             yield
             try:
                 policy, own_fields = self.merge(entry.fields, default), tuple(given(entry.fields).items())
                 merged.append(self.override(entry.key, entry.model_id, entry.namespace, policy, own_fields))
+                excess = self.excess(entry.key, policy, entry.model_id, entry.namespace or "")
+                if excess is not None and policy.excess() != inherited.excess():  # what is inherited is told there
+                    misfits.append(excess)
             except BadEntryError as problem:
                 # Good when it was read; the default that it inherits from has changed since.
-                in_force = self.words(problem.field_name, self.merge(default))
+                in_force = self.words(problem.field_name, inherited)
                 misfits.append(EntryError.of(entry.key, problem, in_force, entry.model_id, entry.namespace or ""))
         said.misfits = misfits
         value = self.rules(None if own is None else self.merge(own), tuple(merged))

@@ -182,11 +182,14 @@ class LiveConfiguration:
         for failure in self._failures(namespace):
             errors += [(key, failure) for key in sorted({*self._chosen.values()}) if key.namespace == namespace]
         # An entry that names no model or no namespace may be meant for any.
-        told = [
-            f"ConfigMap {key}: {error}"
+        errors = [
+            (key, error)
             for key, error in errors
             if error.model_id in {"", model_id} and error.namespace in {"", namespace}
         ]
+        told = [f"ConfigMap {key}: {error}" for key, error in errors]
+        known = {error.field for _, error in errors}
+        told += [str(excess) for excess in self._excesses(ModelKey(namespace, model_id)) if excess.field not in known]
         more = len(told) - _TOLD_PROBLEMS
         told = [*told[:_TOLD_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
         told += [
@@ -195,6 +198,15 @@ class LiveConfiguration:
             for name in self.policy.misfits(ModelKey(namespace, model_id))
         ]
         return "; ".join(told)
+
+    def _excesses(self, model: ModelKey) -> list[EntryError]:
+        """Return what makes a model grow at any load, also if no ConfigMap says so alone, but two say it together."""
+        name = f"the entries for {model.model_id} and {model.namespace} together"
+        found = [self._saturation.excess(name, self.policy.saturation_for(model))]
+        queueing = self.policy.queueing_for(model)
+        if queueing is not None:
+            found.append(self._queueing.excess(name, queueing))
+        return [each for each in found if each is not None]
 
     # --- changes ---
 

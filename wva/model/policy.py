@@ -25,7 +25,10 @@ DEFAULT_SLO_MULTIPLIER: Final = 3.0
 MAX_KEEP_WARM_SECONDS: Final = 86_400.0
 """A day: WVA keeps no replicas for demand that comes back later than that."""
 MAX_SURGE_FACTOR: Final = 16.0
+LEAST_SHARE: Final = 0.01
+"""A model that grows at less than this share of what its replicas can do grows with every request."""
 DEFAULT_ANALYZER: Final = Analyzer.DEMAND
+_ROUNDING: Final = 1e-9
 _THRESHOLDS: Final = {"kv_cache_threshold", "queue_length_threshold", "kv_spare_trigger", "queue_spare_trigger"}
 """The settings of the percentage analyzer. The demand analyzer reads them only while it knows nothing."""
 
@@ -47,6 +50,13 @@ class Merged:
 
     def contradiction(self) -> tuple[str, str] | None:
         """Return an attribute that contradicts another one, and in words what is expected; None if all fit together."""
+        return None
+
+    def excess(self) -> tuple[str, str] | None:
+        """Return an attribute with which a model grows at any load, and in words what is expected; None if none does.
+
+        Such a policy is in force all the same: the Go controller takes these numbers.
+        """
         return None
 
 
@@ -87,6 +97,23 @@ class SaturationPolicy(Merged):
             return "optimizer_name", f'{able}, which go with analyzerName "{self.analyzer_name or "percentage"}"'
         return None
 
+    def excess(self) -> tuple[str, str] | None:
+        """Return the first threshold that leaves a replica nothing, or next to nothing, before the model grows."""
+        if self.analyzer_name is Analyzer.QUEUEING:
+            return None
+        tokens = self.analyzer_name is Analyzer.TOKENS  # reads the thresholds, but not the triggers
+        spare_kv, spare_queue = (0.0, 0.0) if tokens else (self.kv_spare_trigger, self.queue_spare_trigger)
+        least = LEAST_SHARE - _ROUNDING
+        if self.kv_cache_threshold - spare_kv < least:
+            above = "" if tokens else f" above kvSpareTrigger ({spare_kv:g})"
+            return "kv_cache_threshold", f"at least {LEAST_SHARE:g}{above}"
+        if self.queue_length_threshold <= 0 or self.queue_length_threshold < spare_queue:
+            above = "" if tokens else f" and at least queueSpareTrigger ({spare_queue:g})"
+            return "queue_length_threshold", f"above 0{above}"
+        if tokens and self.scale_up_threshold < least:
+            return "scale_up_threshold", f"at least {LEAST_SHARE:g}"
+        return None
+
     def overlaid(self, said: Mapping[str, Any]) -> SaturationPolicy:
         """Return this policy with what an entry says, by attribute.
 
@@ -121,6 +148,12 @@ class QueueingPolicy(Merged):
         if (self.target_ttft_milliseconds > 0) == (self.target_itl_milliseconds > 0):
             return None
         return f"target_{missing}_milliseconds", f"above 0 because target{given} is: both targets or neither"
+
+    def excess(self) -> tuple[str, str] | None:
+        """Return the multiplier if replicas are planned for next to no utilization with it."""
+        if self.target_ttft_milliseconds > 0 or 1 - 1 / self.slo_multiplier >= LEAST_SHARE - _ROUNDING:
+            return None
+        return "slo_multiplier", f"at least {1 / (1 - LEAST_SHARE):.4g}"
 
 
 @dataclass(frozen=True, slots=True)
