@@ -25,7 +25,7 @@ from wva.actuation import (
 from wva.api.core import Namespace
 from wva.api.meta import Key, ObjectMeta
 from wva.api.scalers import HorizontalPodAutoscaler
-from wva.api.variantautoscaling import VariantAutoscaling
+from wva.api.variantautoscaling import VariantAutoscaling, VariantAutoscalingStatus
 from wva.instruments import Instruments
 from wva.kube.controller import After, Done
 from wva.kube.errors import (
@@ -380,6 +380,22 @@ async def test_every_error_of_a_write_is_a_condition(scene, error, named):
     assert await scene.reconcile() == Done()
     assert scene.actuator.trouble(KEY) == UNTROUBLED
     assert scene.revisited == [KEY] * 2
+
+
+async def test_a_write_that_failed_waits_for_its_pause(scene):
+    """Neither a new decision nor the status that tells the failure brings the next try, but the annotations do."""
+    scene.decide(5)
+    assert await scene.actuator.queue.get() == KEY
+    scene.actuator.queue.add_rate_limited(KEY)
+    scene.actuator.queue.done(KEY)
+    scene.decide(6)
+    va = scene.cluster.stores.variant_autoscalings.get(KEY)
+    told = VariantAutoscalingStatus(current_replicas=2)
+    newer = msgspec.structs.replace(va.metadata, resource_version="99")
+    scene.cluster.stores.variant_autoscalings.upsert(msgspec.structs.replace(va, metadata=newer, status=told))
+    assert len(scene.actuator.queue) == 0
+    scene.declare({**DIRECT, "wva.llmd.ai/scale-up-per-minute": "3"})
+    assert len(scene.actuator.queue) == 1
 
 
 async def test_an_api_server_that_does_not_answer_is_a_condition(scene, monkeypatch):

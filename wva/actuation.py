@@ -79,6 +79,8 @@ _LEFT_SECONDS: Final = 60.0
 """A manager that has not written ``scale`` for so long has left the field."""
 _WRITE_SECONDS: Final = 30.0
 """How long reading the owners and writing the number may take."""
+_LONGEST_BACKOFF_SECONDS: Final = 30.0
+"""A target must not wait for long after the API server has come back."""
 _LOST_RACES: Final = 3
 """Conflicts in a row that are usual: the status of a target in motion changes all the time."""
 _NAMED_OWNERS: Final = 3
@@ -239,6 +241,11 @@ def actuation_problems(va: VariantAutoscaling, *, enabled: bool, push: bool = Fa
     return lines
 
 
+def _asked(va: VariantAutoscaling) -> tuple[object, ...]:
+    """Return the part of a VA that says what is to be written."""
+    return va.metadata.uid, va.metadata.deleting, va.metadata.annotations, va.spec
+
+
 def _window(text: str | None) -> float | None:
     try:
         return None if text is None else WINDOW_SECONDS.find(parse_duration(text))
@@ -330,18 +337,23 @@ class DirectActuator:
         self._clock = clock
         self._histories: dict[Key, ScaleHistory] = {}
         self._troubles: dict[Key, Trouble] = {}
-        self.queue: WorkQueue[Key] = WorkQueue("actuation", clock=clock, instruments=instruments)
+        self.queue: WorkQueue[Key] = WorkQueue(
+            "actuation", clock=clock, instruments=instruments, cap_seconds=_LONGEST_BACKOFF_SECONDS
+        )
 
     def watch(self) -> None:
         """Follow the ledger and the VariantAutoscalings."""
 
         def on_decision(key: VariantKey, _old: Decision | None, new: Decision | None) -> None:
             place = Key(key.namespace, key.name)
-            if new is not None and self._wanted(place):
+            # A write that failed is tried again in time, with the number of then.
+            if new is not None and self._wanted(place) and not self.queue.backing_off(place):
                 self.queue.add(place)
 
         def on_va(old: VariantAutoscaling | None, new: VariantAutoscaling | None) -> None:
             seen = new or old
+            if old is not None and new is not None and _asked(old) == _asked(new):
+                return  # its status, in which we tell each failure, must not bring the next try
             if seen is not None and (seen.metadata.key in self._histories or actuation_of(seen) is Actuation.DIRECT):
                 self.queue.add(seen.metadata.key)
 

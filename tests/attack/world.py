@@ -55,6 +55,8 @@ class AttackWorld(HostileStage):
         super().__init__(folder, pytest.MonkeyPatch())
         self.api.store.create("namespaces", {"metadata": {"name": TENANT}})
         self.pages = {}
+        self.more_pods = {}
+        """Pods of no Deployment, by namespace and name: functions that return their page."""
         self._usage = 0.5
         self._meddler = self._session = self._stack = None
         self.url = ""
@@ -284,6 +286,9 @@ class AttackWorld(HostileStage):
             for pod in self.workloads.ready_pods(Key(namespace, name)):
                 labels = {"job": "vllm", "namespace": namespace, "pod": pod}
                 targets.append(ScrapeTarget(InProcess(lambda show=show, pod=pod: show(pod)), labels))
+        for (namespace, pod), show in self.more_pods.items():
+            labels = {"job": "vllm", "namespace": namespace, "pod": pod}
+            targets.append(ScrapeTarget(InProcess(show), labels))
         return targets
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -68,6 +70,17 @@ async def test_retry_after_is_read(server: Any, client: KubeClient, header: str,
     with pytest.raises(errors.TooManyRequests) as caught:
         await client.list(PODS)
     assert caught.value.retry_after_seconds == seconds
+
+
+@pytest.mark.parametrize("asked", [-1, 3601, 10**400, 1e308, 0.5, "7 s", [7], None])
+def test_a_pause_in_the_body_is_read_as_in_the_header(asked: Any) -> None:
+    """Without a header the detail counts, and one that cannot be is ignored as well."""
+    body = msgspec.json.encode(status(429, "TooManyRequests") | {"details": {"retryAfterSeconds": 7}})
+    assert errors.from_status(429, body, attempted="GET /").retry_after_seconds == 7
+    body = json.dumps(status(429, "TooManyRequests") | {"details": {"retryAfterSeconds": asked}}).encode()
+    refused = errors.from_status(429, body, attempted="GET /")
+    assert refused.retry_after_seconds is None
+    assert (refused.reason, refused.message) == ("TooManyRequests", "scripted")
 
 
 async def test_refused_connection_is_unreachable(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from random import Random
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -13,7 +14,7 @@ from structlog.testing import capture_logs
 from tests.kube.clocks import LoopClock
 from wva.instruments import Instruments
 from wva.kube.controller import After, Controller, Done
-from wva.kube.errors import Unavailable, WriteRefused
+from wva.kube.errors import TooManyRequests, Unavailable, WriteRefused
 from wva.kube.workqueue import WorkQueue
 
 pytestmark = pytest.mark.looptime
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.looptime
 class ControllerBench:
     """A controller with a scripted reconciler: each call takes the next answer (a result, an error, or a function)."""
 
-    def __init__(self, *answers, workers=1, timeout_seconds=60.0):
+    def __init__(self, *answers, workers=1, timeout_seconds=60.0, random=None):
         """Build the controller. ``running`` starts it."""
         self.registry = CollectorRegistry()
         instruments = Instruments(self.registry)
@@ -34,6 +35,7 @@ class ControllerBench:
             self.reconcile,
             workers=workers,
             timeout_seconds=timeout_seconds,
+            random=random,
             clock=clock,
             instruments=instruments,
         )
@@ -107,6 +109,26 @@ async def test_a_failure_is_retried_with_growing_delays():
         await asyncio.sleep(1)
     assert bench.times[5:] == pytest.approx([1, 1.005], abs=0.003)
     assert (bench.count("error"), bench.count("success")) == (5, 2)
+
+
+@pytest.mark.parametrize(("asked", "pause"), [(7, 7), (0, 0.005), (None, 0.005), (3600, 120)])
+async def test_a_server_that_asks_for_a_pause_gets_it(asked, pause):
+    """It is the shortest pause, and at most two minutes."""
+    async with ControllerBench(TooManyRequests(429, "", "later", asked)).running() as bench:
+        bench.queue.add("a")
+        await asyncio.sleep(4000)
+    assert bench.times == pytest.approx([0, pause], abs=0.003)
+
+
+async def test_pauses_are_spread():
+    """Keys that failed together come back within a fifth of the pause, and not together."""
+    bench = ControllerBench(*[TooManyRequests(429, "", "later", 60)] * 20, random=Random(1))
+    async with bench.running():
+        bench.queue.add_all(range(20))
+        await asyncio.sleep(4000)
+    back = bench.times[20:]
+    assert all(60 <= time <= 72 for time in back)
+    assert len(set(back)) == 20
 
 
 async def test_a_failure_is_logged_once_with_its_key():

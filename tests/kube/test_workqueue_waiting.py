@@ -152,6 +152,38 @@ async def test_retries_back_off_until_forgotten(queue, clock):
     assert queue.retries("a") == 0
 
 
+async def test_a_backoff_has_a_cap_and_a_least_and_is_spread(clock):
+    """The cap is of the queue, the least of the call, and the spread multiplies the result."""
+    queue = WorkQueue("test", clock=clock, instruments=Instruments(CollectorRegistry()), cap_seconds=0.01)
+    for key, given, delay in (
+        ("a", {}, 0.005),
+        ("a", {}, 0.01),
+        ("a", {}, 0.01),
+        ("b", {"at_least_seconds": 7.0}, 7.0),
+        ("c", {"at_least_seconds": 7.0, "spread": 1.5}, 10.5),
+    ):
+        queue.add_rate_limited(key, **given)
+        assert queue.next_due == pytest.approx(clock.monotonic() + delay)
+        await clock.advance(delay)
+        assert await queue.get() == key
+        queue.done(key)
+
+
+async def test_a_key_backs_off_from_its_failure_to_its_next_try(queue, clock):
+    """A key with a timer of another kind does not."""
+    queue.add_after("b", 1.0)
+    queue.add_rate_limited("a")
+    assert [queue.backing_off(key) for key in "abc"] == [True, False, False]
+    await clock.advance(0.005)
+    assert await queue.get() == "a"
+    queue.add_rate_limited("a")
+    assert not queue.backing_off("a")  # a worker has it, and may have read what is old by now
+    queue.done("a")
+    assert queue.backing_off("a")
+    queue.forget("a")
+    assert not queue.backing_off("a")
+
+
 async def test_metrics_count_adds_retries_and_depth(queue, clock, registry):
     """The depth is the number of waiting keys. A key that is added twice counts once."""
 

@@ -117,7 +117,7 @@ class Application:
         ``given`` is what the settings were read from. The embedded world passes its own ``clock``. ``probes`` is a
         server of probes that listens already; without it the application starts its own. The application calls
         ``synced`` once, when every cache has synced, and runs each cycle of decisions within ``cycle``. ``random``
-        spreads the pauses before a query is sent again. ``metrics_port`` and ``probe_port`` are None while nothing
+        spreads the pauses before something is tried again. ``metrics_port`` and ``probe_port`` are None while nothing
         listens.
         """
         clock = clock or SystemClock()
@@ -126,6 +126,7 @@ class Application:
         self._instruments = instruments
         self._clock = clock
         self._synced = synced
+        self._random = random or Random()  # noqa: S311 - spreads load, guards no secret
         self._logger = log.get("app")
         self.supervisor = Supervisor(clock=clock, instruments=instruments)
         self.leadership = leadership = Leadership(
@@ -140,7 +141,7 @@ class Application:
         push = push_address(settings)
         self._informers = informers = Informers(client, settings=settings, instruments=instruments)
         self._prometheus = PrometheusClient(
-            PrometheusSettings.of(settings), clock=clock, instruments=instruments, random=random
+            PrometheusSettings.of(settings), clock=clock, instruments=instruments, random=self._random
         )
         self._first_answer = FirstAnswer(self._prometheus, clock=clock)
         self.ledger = Ledger()
@@ -462,6 +463,7 @@ class Application:
                     reconcile,
                     workers=workers,
                     timeout_seconds=settings.rest_client_timeout,
+                    random=self._random,
                     clock=clock,
                     instruments=instruments,
                 )

@@ -36,9 +36,8 @@ from wva.config.keys import Settings
 from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
 from wva.kube.client import KubeClient
-from wva.kube.errors import ApiError, ConfigurationError
+from wva.kube.errors import RETRY_AFTER_SECONDS, ApiError, ConfigurationError
 from wva.kube.portforward import PortForward
-from wva.kube.transport import RETRY_AFTER_SECONDS
 from wva.log import printable
 from wva.serve.tokens import own_audience
 

@@ -1,9 +1,11 @@
 """Workers take keys from the queue and call ``reconcile``; its result or failure says when the key comes back.
 
 ``reconcile`` returns ``Done`` (reconcile on the next change) or ``After(seconds)`` (reconcile by then), or raises an
-exception (try again with backoff; logged here, once, with the key). A reconcile that takes longer than its time-out is
-cancelled and tried again. A cancellation because the process stops passes through. Workers start when every cache that
-they read has synced, because a reconcile with half a cache would undo work that the other half explains.
+exception (try again with backoff; logged here, once, with the key). A server that asks for a longer pause gets it, up
+to two minutes, and the pauses are spread, so that keys that failed together do not come back together. A reconcile that
+takes longer than its time-out is cancelled and tried again. A cancellation because the process stops passes through.
+Workers start when every cache that they read has synced, because a reconcile with half a cache would undo work that the
+other half explains.
 
 The time-out runs on the event loop, not on the injected clock: it guards against hanging sockets, which live in real
 time.
@@ -14,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from random import Random
 from typing import Final, Generic, TypeAlias
 
 from structlog.contextvars import bound_contextvars
@@ -21,10 +24,13 @@ from structlog.contextvars import bound_contextvars
 from wva import log
 from wva.clock import Clock
 from wva.instruments import Instruments
+from wva.kube.backoff import MAX_RETRY_AFTER_SECONDS
 from wva.kube.errors import ApiError, WriteRefused
 from wva.kube.workqueue import K, WorkQueue
 from wva.slices import Slices
 
+JITTER: Final = 0.2
+"""A pause after a failure is longer by up to this part of it."""
 SYNC_COMPLAINT_SECONDS: Final = 120.0  # controller-runtime gives up after 2 minutes; we say so and keep waiting
 
 _log = log.get("kube.controller")
@@ -47,7 +53,10 @@ Result: TypeAlias = Done | After
 
 @dataclass(slots=True)
 class Controller(Generic[K]):
-    """``workers`` tasks that take keys from ``queue`` and ``reconcile`` them, each at most ``timeout_seconds``."""
+    """``workers`` tasks that take keys from ``queue`` and ``reconcile`` them, each at most ``timeout_seconds``.
+
+    ``random`` spreads the pauses after failures; without it they are exact.
+    """
 
     name: str
     queue: WorkQueue[K]
@@ -57,6 +66,7 @@ class Controller(Generic[K]):
     instruments: Instruments
     workers: int = 1
     timeout_seconds: float = 60.0
+    random: Random | None = None
 
     async def run(self, wait_for: Sequence[asyncio.Event] = ()) -> None:
         """Wait until every event of ``wait_for`` is set (the caches have synced), then work until cancelled.
@@ -93,7 +103,7 @@ class Controller(Generic[K]):
 
     async def _process(self, key: K) -> None:
         """Reconcile one key; log and count how that went, and say when the key comes back."""
-        outcome, result = "error", None
+        outcome, result, asked_seconds = "error", None, 0.0
         started = self.clock.monotonic()
         limit = asyncio.timeout(self.timeout_seconds)
         try:
@@ -105,6 +115,7 @@ class Controller(Generic[K]):
             _log.debug("reconcile_refused", error=str(refusal))
             outcome = ""
         except ApiError as error:
+            asked_seconds = min(error.retry_after_seconds or 0.0, MAX_RETRY_AFTER_SECONDS)
             _log.warning("reconcile_failed", error=str(error), retries=self.queue.retries(key))
         except Exception as error:  # noqa: BLE001 - one key's fault must not end the worker
             if isinstance(error, TimeoutError) and limit.expired():
@@ -117,7 +128,8 @@ class Controller(Generic[K]):
         if outcome:
             self.instruments.reconciles.labels(controller=self.name, result=outcome).inc()
         if result is None:
-            self.queue.add_rate_limited(key)
+            spread = 1.0 if self.random is None else 1.0 + self.random.uniform(0.0, JITTER)
+            self.queue.add_rate_limited(key, at_least_seconds=asked_seconds, spread=spread)
             return
         self.queue.forget(key)
         if isinstance(result, After):

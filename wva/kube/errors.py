@@ -7,12 +7,15 @@ exception, whose text says what was attempted. Only ``client`` and ``watch`` cre
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from wva.api import wire
+from wva.numbers import Whole
 
+RETRY_AFTER_SECONDS: Final = Whole(0, 3600)
+"""If a server asks for more, in a header or in a Status, WVA ignores it and uses the usual backoff."""
 MAX_TEXT_CHARACTERS: Final = 300
 """A message is cut here: a load balancer's error page must not fill the log."""
 
@@ -127,7 +130,7 @@ class _Cause(msgspec.Struct):
 
 
 class _Details(msgspec.Struct, rename="camel"):
-    retry_after_seconds: float | None = None
+    retry_after_seconds: Any = None
     causes: list[_Cause] = []
 
 
@@ -158,7 +161,7 @@ def from_status(
     details = parsed.details or _Details()
     status = status or parsed.code
     if retry_after_seconds is None:
-        retry_after_seconds = details.retry_after_seconds
+        retry_after_seconds = RETRY_AFTER_SECONDS.find(details.retry_after_seconds)
     message = " ".join(parsed.message.split())
     if len(message) > MAX_TEXT_CHARACTERS:
         message = message[:MAX_TEXT_CHARACTERS] + "..."

@@ -22,7 +22,6 @@ from yarl import URL
 from wva import __version__
 from wva.instruments import Instruments
 from wva.kube import errors
-from wva.numbers import Whole
 
 JSON: Final = "application/json"
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
@@ -35,8 +34,6 @@ READ_BUFFER_BYTES: Final = 256 * 1024
 _CONNECT_SECONDS: Final = 10.0
 _OK: Final = range(200, 300)
 _LONGEST_DATE: Final = 64
-RETRY_AFTER_SECONDS: Final = Whole(0, 3600)
-"""If a server asks for more, WVA ignores it and uses the usual backoff."""
 
 Guard: TypeAlias = Callable[[], bool]
 
@@ -228,7 +225,7 @@ class Transport:
             response.status,
             text.replace(token, b"***") if token else text,
             attempted=call.attempted,
-            retry_after_seconds=None if retry_after is None else RETRY_AFTER_SECONDS.find(retry_after.strip()),
+            retry_after_seconds=None if retry_after is None else errors.RETRY_AFTER_SECONDS.find(retry_after.strip()),
         )
 
 

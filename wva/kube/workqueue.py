@@ -37,9 +37,12 @@ def backoff_seconds(failures: int) -> float:
 class WorkQueue(Generic[K]):
     """A queue whose delays pass as ``clock`` passes. Not thread-safe: everything happens on one event loop."""
 
-    def __init__(self, name: str, *, clock: Clock, instruments: Instruments) -> None:
-        """Create an empty queue; ``name`` is the label of its metrics."""
+    def __init__(
+        self, name: str, *, clock: Clock, instruments: Instruments, cap_seconds: float = BACKOFF_CAP_SECONDS
+    ) -> None:
+        """Create an empty queue; ``name`` is the label of its metrics, ``cap_seconds`` the longest backoff."""
         self.name = name
+        self._cap_seconds = cap_seconds
         self._clock = clock
         # Dicts keep insertion order and let a key leave the middle when its priority rises.
         self._high: dict[K, None] = {}
@@ -71,11 +74,14 @@ class WorkQueue(Generic[K]):
         self._adds.inc()
         self._notify()
 
-    def add_rate_limited(self, key: K) -> None:
-        """Queue ``key`` after a backoff that doubles with every call until ``forget``."""
+    def add_rate_limited(self, key: K, *, at_least_seconds: float = 0.0, spread: float = 1.0) -> None:
+        """Queue ``key`` after a backoff that doubles with every call until ``forget``.
+
+        The backoff is at least ``at_least_seconds``, and then it is multiplied by ``spread``.
+        """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        self._delay(key, backoff_seconds(failures))
+        self._delay(key, max(min(backoff_seconds(failures), self._cap_seconds), at_least_seconds) * spread)
         self._retries.inc()
         self._notify()
 
@@ -86,6 +92,10 @@ class WorkQueue(Generic[K]):
     def retries(self, key: K) -> int:
         """Return the failures of ``key`` since it was last forgotten."""
         return self._failures.get(key, 0)
+
+    def backing_off(self, key: K) -> bool:
+        """Tell whether ``key`` has failed and waits for its next try, which no worker has begun."""
+        return key in self._failures and key in self._due and key not in self._processing
 
     async def get(self) -> K:
         """Wait for the next key; the caller must call ``done`` afterwards."""
