@@ -211,7 +211,7 @@ class OptimizerLoop:
                         self.refuse(namespace, cause)
                     except Exception:  # noqa: BLE001 - each cycle decides without it anyway
                         _log.exception("configuration_not_refused", namespace=namespace)
-        log_models(_log, snapshot, outcome, now)
+        log_models(_log, snapshot, policy, outcome, now)
         with duration.labels("publish").time():
             published = await self._publish(outcome.decisions)
         self.account(snapshot, outcome, now)

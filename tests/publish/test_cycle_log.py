@@ -17,7 +17,7 @@ def lines_of(snapshot, *, level=DEBUG):
     """Return the lines about a cycle, as a logger of this level writes them."""
     outcome = conclude(snapshot, Memory(), policy(), NOW)
     logger = structlog.wrap_logger(None, wrapper_class=level, processors=[capture := structlog.testing.LogCapture()])
-    log_models(logger, snapshot, outcome, NOW)
+    log_models(logger, snapshot, policy(), outcome, NOW)
     return capture.entries
 
 

@@ -17,6 +17,7 @@ from wva import log
 from wva.command_error import CommandError
 from wva.publish.recordings import Recording, read_recording
 from wva.publish.replay import repeat
+from wva.publish.solution import solution
 
 STANDARD_INPUT: Final = "-"
 MAXIMUM_BYTES: Final = 256 * 1024**2
@@ -46,6 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
             limit = f" [{step.limit}]" if step.limit else ""
             lines.append(f"  {step.stage:10}{step.change:10}{step.reason}{limit}")
         explained.append("\n".join(log.printable(line) for line in lines))
+    solved = solution(cycle.outcome, cycle.recording.snapshot, cycle.recording.policy)
+    if solved:
+        explained.append("\n".join(log.printable(line) for line in ("Optimization solution:", *solved)))
     print("\n\n".join(explained))
     return 0
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from wva.decide.amounts import bounded_snapshot
+from wva.decide.measure.queues import QueueModel
 from wva.decide.settle import Rule
 from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
@@ -69,6 +70,7 @@ class Outcome:
     rules: Mapping[VariantKey, Rule] = field(default_factory=dict)  # the rule of step 5 that decided on a variant
     ceilings: Mapping[ModelKey, float] = field(default_factory=dict)  # requests in progress that replicas carry
     loads: Mapping[ModelKey, Load] = field(default_factory=dict)  # of models whose demand is a rate
+    solved: Mapping[ModelKey, QueueModel] = field(default_factory=dict)  # what the queueing formulas found
 
 
 def isolated(

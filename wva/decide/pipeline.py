@@ -129,6 +129,12 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
         rules=ruled,
         loads=loads,
         ceilings={need.key: need.ceiling for need in measured if need.ceiling < math.inf},
+        solved={
+            each.key: each.solved
+            for need in measured
+            for each in (need, need.second)
+            if each is not None and each.solved is not None
+        },
     )
 
 

@@ -15,16 +15,21 @@ from wva.decide.failed import Outcome
 from wva.model.decision import Decision
 from wva.model.memory import Foresight
 from wva.model.metrics import ReplicaMetrics, Sample
+from wva.model.policy import Policy
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, VariantKey
+from wva.publish.solution import solution
 
 MOST_MODELS: Final = 50
 MOST_OF_A_MODEL: Final = 8
 """Pods that are read, and variants."""
 
 
-def log_models(logger: FilteringBoundLogger, snapshot: Snapshot, outcome: Outcome, now: float) -> None:
-    """Write a line for each model that the cycle decided on, at debug; ``now`` is in seconds since the epoch."""
+def log_models(logger: FilteringBoundLogger, snapshot: Snapshot, policy: Policy, outcome: Outcome, now: float) -> None:
+    """Write a line for each model that the cycle decided on, at debug; ``now`` is in seconds since the epoch.
+
+    One more line has the solution of the queueing formulas, where a model was sized by them.
+    """
     if not logger.is_enabled_for(logging.DEBUG):
         return
     decided: dict[ModelKey, list[Decision]] = {}
@@ -47,6 +52,8 @@ def log_models(logger: FilteringBoundLogger, snapshot: Snapshot, outcome: Outcom
             allocated=_few([f"{each.key.name}: {each.way or each.message}" for each in own]),
             settled=_few([_settled(each, outcome) for each in own]),
         )
+    if found := solution(outcome, snapshot, policy):
+        logger.debug("optimization_solution", solution=found)
     if order[MOST_MODELS:]:
         logger.debug("models_left_out", count=len(order) - MOST_MODELS)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from wva.decide.measure.queues import QueueModel
 from wva.model.memory import CapacityBasis
 from wva.model.trouble import Absence
 from wva.model.variant import ModelKey, VariantKey
@@ -56,6 +57,7 @@ class Need(Struct, frozen=True, gc=False):
     # than the time between two scrapes counts the whole time, or nothing.
     scraped: float = math.inf
     unsettled: bool = False  # whether pods came or went, so that a part of the demand may belong to the next cycle
+    solved: QueueModel | None = None  # what the queueing formulas found, None where they were not asked
     second: Need | None = None  # what another analyzer measured of the same model, until both have been foreseen
     # The amounts that a shrink must leave, each with the reason in words, in rising importance. The first is what the
     # present demand needs, and has no words. Empty if nothing is kept beyond that.

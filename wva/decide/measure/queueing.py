@@ -29,6 +29,7 @@ from wva.decide.amounts import replicas as replicas_in_words
 from wva.decide.measure.demand import ModelObservation, Observed, kv_tokens
 from wva.decide.measure.demand_engine import EngineModel, engine_of
 from wva.decide.measure.need import UNKNOWN, Capacity, Need
+from wva.decide.measure.queues import LONGEST, Assured, QueueModel, ServiceTimes, Target
 from wva.decide.trust import ModelReadings, VariantReadings
 from wva.model.decision import Reason
 from wva.model.memory import CapacityBasis, DemandMemory, Fit, Memory, PodMemory, VariantDemand
@@ -52,8 +53,6 @@ _RECENT: Final = 8  # the mean demand of so many cycles tells how replicas are u
 _LEAST_RATE: Final = 1e-6  # the least capacity in requests per second, because 0 would mean that it is not known
 KV_CACHE: Final = "KV cache"
 _ORIGINS: Final = {CapacityBasis.DERIVED: "known parameters", CapacityBasis.OBSERVED: "learned parameters"}
-SHORTEST, LONGEST = 1e-6, 1e12
-"""Bounds of a service time in ms, beyond which rates would have no meaning in floating point."""
 ATTAINMENT: Final = 0.95  # share of the requests that shall meet their targets
 MISSED: Final = (1 - ATTAINMENT) / 2
 """Share of the requests that may miss a target while the load is steady. As many may miss it because load rises too
@@ -71,39 +70,6 @@ WORTH: Final = 0.85  # a slow variant is left out if the others alone cost less 
 _STEPS: Final = 12  # halvings of a share of the sequences: to a five-thousandth of it
 _LEAST: Final = 1e-9
 Numbers = NDArray[np.float64]
-
-
-class Target(Struct, frozen=True, gc=False):
-    """Wanted time to first token and inter-token latency in ms, and tokens per second; 0 means no target."""
-
-    ttft: float = 0.0
-    itl: float = 0.0
-    tps: float = 0.0
-    use: float = 1.0  # at most this share of the highest rate of a replica is planned with
-
-
-class ServiceTimes(Struct, frozen=True, gc=False):
-    """One replica for requests of one size. Each time in ms is that of a request alone, plus a slope for each other."""
-
-    base: float  # of a whole request
-    slope: float
-    prefill: float  # of its prompt
-    prefill_slope: float
-    decode: float  # of a decode step
-    decode_slope: float
-    first: float  # 1 if the first token takes a decode step, else 0
-    size: float  # at most so many at once
-    work: float  # for how long a prompt keeps other requests waiting
-
-    @property
-    def most(self) -> float:
-        """Requests per ms with as many at once as it computes."""
-        return self.size / (self.base + self.slope * self.size)
-
-    @property
-    def usable(self) -> bool:
-        """Whether rates have a meaning in floating point."""
-        return self.base >= SHORTEST and self.base + self.slope * self.size <= LONGEST
 
 
 def bounded(target: Target) -> Target:
@@ -149,25 +115,6 @@ def known_batch(profile: PerformanceProfile, usual: float, answer: float) -> flo
         return float(profile.max_batch_size)
     batch = profile.max_batch_size * profile.at_tokens / max(answer, 1.0)
     return float(min(max(math.floor(batch), 1), MAX_BATCH_SIZE))
-
-
-class Assured(Struct, frozen=True, gc=False):
-    """What a replica takes within its targets."""
-
-    service: ServiceTimes
-    rate: float  # in requests per second
-    used: float  # the share of its sequences that may be in use; 0 if the targets are out of reach
-    itl: float  # the latencies in ms that hardly any request exceeds at that rate
-    ttft: float
-    least_itl: float  # those of a request that is alone
-    least_ttft: float
-    limit: str  # what keeps the rate from being higher
-    feasible: bool  # whether a request that is alone meets the targets; else the rate follows from the other limits
-
-    def rate_at(self, used: float) -> float:
-        """Return the requests per second while this share of the sequences is in use."""
-        inside = used * self.service.size
-        return 1000 * inside / (self.service.base + self.service.slope * inside)
 
 
 def assure(cases: Sequence[tuple[ServiceTimes, Target, float]]) -> list[Assured]:
@@ -233,6 +180,27 @@ def _latencies(columns: Numbers, rate: Numbers) -> tuple[Numbers, Numbers, Numbe
     used = np.minimum(rate * work, MOST_USED)
     behind = work / (2 * (1 - used)) * np.log(np.maximum(used / MISSED, 1.0))
     return mean, inside, itl, place + behind + prefill + prefill_slope * computed + first * itl
+
+
+class UnderLoad(Struct, frozen=True, gc=False):
+    """A replica at a rate: the share of its sequences in use, and latencies in ms that hardly any request exceeds.
+
+    ``wait`` is the part of ``ttft`` in which a request waits for a place and for the prompts before its own.
+    """
+
+    used: float
+    itl: float
+    ttft: float
+    wait: float
+
+
+def under_load(service: ServiceTimes, rate: float, among: float) -> UnderLoad:
+    """Return a replica at ``rate`` requests per second; ``among``: how many replicas share the load."""
+    columns: Numbers = np.array([[*astuple(service), max(1.0, among)]], dtype=np.float64).T
+    mean, inside, itl, ttft = [float(each[0]) for each in _latencies(columns, np.array([rate / 1000.0]))]
+    computed = min(inside, service.size)
+    wait = ttft - service.prefill - service.prefill_slope * computed - service.first * itl
+    return UnderLoad(min(mean / service.size, 1.0), itl, ttft, max(0.0, wait))
 
 
 class FleetVariant(Struct, frozen=True, gc=False):
@@ -510,4 +478,5 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
             words += [*remarks, f"that takes {replicas_in_words(count)} of {key.name} {price}"]
         summary = "; ".join(words)
     need = replace(need, demand=wanted, required=wanted, sufficient=wanted, capacities=capacities, answers=answers)
-    return replace(need, objection=objection, summary=summary)
+    solved = QueueModel(need.demand, kept.prompt.usual, kept.answer.usual, target, case.promise, sized)
+    return replace(need, objection=objection, summary=summary, solved=solved if sized else None)
