@@ -54,7 +54,7 @@ class WritersScene:
     @property
     def taken_at(self):
         """When the last write was that took replicas away."""
-        return self.writers.apply(variant("a", namespace="ns")).taken_at
+        return self.writers.apply(variant("a", namespace="ns"), self.clock.now()).taken_at
 
     async def put_back(self, times=1):
         """Let somebody put the replicas back to one, and a scaler to the number, each three minutes."""
@@ -64,6 +64,15 @@ class WritersScene:
             self.scale(3)
             await self.clock.advance(180.0)
         return result
+
+
+def test_the_time_of_a_write_is_told_by_the_clock_of_now():
+    """The clock may have been set since: an hour back, an hour forward."""
+    scene = WritersScene()
+    scene.scale(1)
+    now = scene.clock.now()
+    for told in (now, now - 3600, now + 3600):
+        assert scene.writers.apply(variant("a", namespace="ns"), told).taken_at == told
 
 
 @pytest.fixture

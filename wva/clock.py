@@ -9,7 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from email.utils import parsedate_to_datetime
+from typing import Final, Protocol
+
+_LONGEST_DATE: Final = 64
+
+
+def seconds_of_date(date: str) -> float | None:
+    """Return when a server answered by its own clock (epoch seconds), from the header ``Date``; None if it is none."""
+    try:
+        return parsedate_to_datetime(date[:_LONGEST_DATE]).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 class Clock(Protocol):

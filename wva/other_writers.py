@@ -44,7 +44,7 @@ _SCALERS: Final = ("kube-controller-manager", "horizontal-pod-autoscaler", "keda
 
 @dataclass(slots=True)
 class _Watched:
-    """A variant: its numbers and the writes of others, each with its time, the oldest first. Times are of ``now``."""
+    """A variant: its numbers and the writes of others, each with its time, the oldest first. Times are monotonic."""
 
     numbers: deque[tuple[float, int]] = field(default_factory=deque)
     writes: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_MOST_WRITES))
@@ -80,17 +80,20 @@ class OtherWriters:
         self._ledger.subscribe(self._on_decision)
         self._stores.targets.subscribe(self._on_target)
 
-    def apply(self, variant: Variant) -> Variant:
-        """Return the variant with the time of the last write that took replicas away."""
+    def apply(self, variant: Variant, now: float) -> Variant:
+        """Return the variant with the time of the last write that took replicas away, as it is seen at ``now``.
+
+        Both are in seconds since the epoch. The clock that tells them may have been set meanwhile.
+        """
         watched = self._watched.get(variant.key)
-        return replace(variant, taken_at=watched.writes[-1][0]) if watched is not None and watched.writes else variant
+        if watched is None or not watched.writes:
+            return variant
+        return replace(variant, taken_at=now - (self._clock.monotonic() - watched.writes[-1][0]))
 
     def trouble(self, key: Key) -> Trouble:
         """Return who puts the replicas of a VA back; falsy if nobody does."""
-        watched = self._watched.get(VariantKey(*key))
-        recent = (
-            [] if watched is None else [each for each in watched.writes if self._clock.now() - each[0] < KEPT_SECONDS]
-        )
+        watched, now = self._watched.get(VariantKey(*key)), self._clock.monotonic()
+        recent = [] if watched is None else [each for each in watched.writes if now - each[0] < KEPT_SECONDS]
         if watched is None or len(recent) < TOLD_WRITES:
             return UNTROUBLED
         words = (
@@ -106,7 +109,7 @@ class OtherWriters:
         if watched is None or not watched.writes or target is None:
             return Done()
         self._revisit(key)
-        age = self._clock.now() - watched.writes[-1][0]
+        age = self._clock.monotonic() - watched.writes[-1][0]
         if age >= KEPT_SECONDS:
             watched.writes.clear()
             return Done()
@@ -125,7 +128,7 @@ class OtherWriters:
         if new is None:
             self._watched.pop(key, None)
             return
-        numbers, now = self._watched.setdefault(key, _Watched()).numbers, self._clock.now()
+        numbers, now = self._watched.setdefault(key, _Watched()).numbers, self._clock.monotonic()
         if not numbers or numbers[-1][1] != new.desired:
             numbers.append((now, new.desired))
         # The newest number from before was in force when the time began.
@@ -142,5 +145,5 @@ class OtherWriters:
             watched = self._watched.get(key)
             asked = () if watched is None else [number for _, number in watched.numbers]
             if watched is not None and asked and new.spec_replicas < min(asked) and not self._shadow(key):
-                watched.writes.append((self._clock.now(), new.spec_replicas))
+                watched.writes.append((self._clock.monotonic(), new.spec_replicas))
                 self.queue.add(va.metadata.key)

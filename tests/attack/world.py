@@ -267,9 +267,9 @@ class AttackWorld(HostileStage):
     async def _forward(self, request):
         form = await request.post()
         async with self._session.post(self.prometheus.url + request.path, data=dict(form)) as right:
-            body = await right.read()
+            body, date = await right.read(), {"Date": right.headers["Date"]}
         if self._meddler is None:
-            return web.Response(body=body, status=right.status, content_type="application/json")
+            return web.Response(body=body, status=right.status, headers=date, content_type="application/json")
         answer = self._meddler(form["query"], json.loads(body))
         if asyncio.iscoroutine(answer):
             answer = await answer

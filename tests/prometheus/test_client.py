@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from email.utils import formatdate
 
 import pytest
 from aiohttp import web
@@ -16,7 +17,7 @@ from tests.collect.doubles import NOW
 from tests.prometheus.prometheus_server import status, vector
 from wva.prometheus import client as module
 from wva.prometheus.answers import ErrorKind, Labels, PrometheusError
-from wva.prometheus.client import PrometheusClient
+from wva.prometheus.client import CLOCK_TOLERANCE_SECONDS, PrometheusClient
 from wva.prometheus.settings import PrometheusSettings
 
 
@@ -61,6 +62,31 @@ async def test_warnings_are_kept(client, server):
     body = json.loads(vector())
     server.plan = [json.dumps(body | {"warnings": ["a store is away"]})]
     assert (await _ask(client)).warnings == ("a store is away",)
+
+
+@pytest.mark.parametrize(("ahead", "told"), [(62, "ahead of"), (-62, "behind"), (58, ""), (-58, "")])
+async def test_an_answer_of_another_time_is_an_error(server, clock, instruments, ahead, told):
+    """It is not asked for again, and the message says whose clock differs by how much."""
+    server.plan = [status(200, vector(), Date=formatdate(NOW - ahead, usegmt=True))]
+    settings = PrometheusSettings(server.url, allow_http=True)
+    tolerance = {"clock_tolerance_seconds": CLOCK_TOLERANCE_SECONDS}
+    async with PrometheusClient(settings, clock=clock, instruments=instruments, **tolerance) as client:
+        if not told:
+            assert (await _ask(client)).series == ()
+            return
+        failure = await _failure(client)
+    assert failure.kind is ErrorKind.CLOCK
+    assert f" s {told} the clock of {server.url}, at most 60 s" in failure.message
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("date", ["soon", "9" * 5_000, "Thu, 01 Jan 99999 00:00:00 GMT", ""])
+async def test_an_answer_without_a_usable_date_is_believed(server, clock, instruments, date):
+    """A proxy may take the header away, or write anything into it."""
+    server.plan = [status(200, vector(), Date=date)]
+    settings = PrometheusSettings(server.url, allow_http=True)
+    async with PrometheusClient(settings, clock=clock, instruments=instruments, clock_tolerance_seconds=60.0) as client:
+        assert (await _ask(client)).series == ()
 
 
 async def test_a_base_url_may_have_a_path(server, clock, instruments):

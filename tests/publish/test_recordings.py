@@ -131,6 +131,15 @@ def test_the_newest_hundred_are_kept(tmp_path):
     assert len(list(tmp_path.iterdir())) == KEPT + 1
 
 
+def test_recordings_of_the_future_are_the_oldest(tmp_path):
+    """The clock was set back after they were written. They go first, and what is written now stays."""
+    writer = RecordingWriter(str(tmp_path))
+    for now in [*range(5_000, 5_000 + KEPT), 100, 101]:
+        writer.write(recording(float(now)))
+    left = [float(path.stem.removeprefix("cycle-")) for path in sorted(tmp_path.glob("cycle-*.json"))]
+    assert left == [100, 101, *range(5_002, 5_000 + KEPT)]
+
+
 def test_a_folder_that_cannot_be_written_is_only_logged(tmp_path):
     """A full or read-only disk must not stop the decisions."""
     blocked = tmp_path / "file"

@@ -183,6 +183,14 @@ def test_an_unreadable_time_of_the_last_run_is_written_anew():
     assert patched(before, now=NOW, decision=decision()) is not None
 
 
+def test_a_time_of_the_last_run_in_the_future_is_written_anew():
+    """The clock was ahead and has been set right. Other controllers do not believe such a time."""
+    before = patched(None, now=NOW + 3600, decision=decision())
+    after = patched(before, now=NOW, decision=decision())
+    assert after["desiredOptimizedAlloc"]["lastRunTime"] == "2023-11-14T22:13:20Z"
+    assert patched(after, now=NOW + 1, decision=decision()) is None
+
+
 def test_conditions_of_others_are_kept_as_they_are():
     """A patch replaces the list, so it must contain the conditions of other controllers."""
     foreign = {

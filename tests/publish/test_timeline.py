@@ -35,6 +35,14 @@ def test_a_point_that_repeats_the_last_one_is_left_out():
     assert [(point.at - NOW, point.desired) for point in lines.variant(A)] == [(0, 1), (300, 1), (315, 2)]
 
 
+def test_a_clock_that_is_set_back_does_not_end_a_line():
+    """The next points are those of the new time."""
+    lines = Timeline()
+    for second in (3600, 0, 15):
+        cycle(lines, second)
+    assert [point.at - NOW for point in lines.variant(A)] == [3600, 0]
+
+
 def test_a_model_has_a_line_of_its_load():
     """What the replicas report is in it, and the demand where it is known as a rate."""
     lines = Timeline()

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.builders import variant
+from tests.builders import NOW, variant
 from tests.tasks import running
 from wva.collect.pools import Pool
 from wva.decide.start import Budget
@@ -627,3 +627,13 @@ async def test_only_what_changed_is_looked_at_again(scene):
         await scene.advance(10.0)
         assert scene.looked_at[3:] == [everything]
     assert len({pool for _, pool in scene.reads}) == 100
+
+
+@pytest.mark.parametrize(
+    ("later", "counts"), [(0.0, True), (-2.0, True), (29.0, True), (31.0, False), (-3600.0, False)]
+)
+def test_a_start_counts_for_half_a_minute_whatever_happens_to_the_clock(later, counts):
+    """A cycle that began just before the start takes it, too."""
+    resting = variant("a", replicas=0)
+    activations = Activations({resting.key: (1, NOW)})
+    assert (activations.apply(resting, NOW + later).spec_replicas == 1) is counts

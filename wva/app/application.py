@@ -63,7 +63,7 @@ from wva.model.trouble import UNTROUBLED, Trouble
 from wva.model.variant import ModelKey, VariantKey
 from wva.optimizer import OptimizerLoop
 from wva.other_writers import OtherWriters
-from wva.prometheus.client import PrometheusClient
+from wva.prometheus.client import CLOCK_TOLERANCE_SECONDS, PrometheusClient
 from wva.prometheus.settings import PrometheusSettings
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import SeriesText, VariantCollector
@@ -141,7 +141,11 @@ class Application:
         push = push_address(settings)
         self._informers = informers = Informers(client, settings=settings, instruments=instruments)
         self._prometheus = PrometheusClient(
-            PrometheusSettings.of(settings), clock=clock, instruments=instruments, random=self._random
+            PrometheusSettings.of(settings),
+            clock=clock,
+            instruments=instruments,
+            random=self._random,
+            clock_tolerance_seconds=CLOCK_TOLERANCE_SECONDS,
         )
         self._first_answer = FirstAnswer(self._prometheus, clock=clock)
         self.ledger = Ledger()
@@ -233,7 +237,7 @@ class Application:
             claims=self._claims,
             # The configuration changes while the process runs, so each call reads the one in force.
             freshness=lambda: configuration.freshness,
-            as_started=lambda variant, now: self._other_writers.apply(self._activations.apply(variant, now)),
+            as_started=lambda variant, now: self._other_writers.apply(self._activations.apply(variant, now), now),
             engines_of=lambda model: configuration.policy.asks_engines(model),  # noqa: PLW0108 - see above
             counters_of=lambda model: configuration.policy.asks_counters(model),  # noqa: PLW0108 - see above
             retention_of=self._retention_of,

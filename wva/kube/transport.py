@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Final, TypeAlias
@@ -20,6 +19,7 @@ import aiohttp
 from yarl import URL
 
 from wva import __version__
+from wva.clock import seconds_of_date
 from wva.instruments import Instruments
 from wva.kube import errors
 
@@ -33,7 +33,6 @@ MAX_REFUSAL_BYTES: Final = 64 * 1024
 READ_BUFFER_BYTES: Final = 256 * 1024
 _CONNECT_SECONDS: Final = 10.0
 _OK: Final = range(200, 300)
-_LONGEST_DATE: Final = 64
 
 Guard: TypeAlias = Callable[[], bool]
 
@@ -57,10 +56,7 @@ class Call:
     @property
     def answered_at(self) -> float | None:
         """When the server answered by its own clock (epoch seconds); None if it did not say so in a usable way."""
-        try:
-            return parsedate_to_datetime(self.date[:_LONGEST_DATE]).timestamp()
-        except (ValueError, OverflowError):
-            return None
+        return seconds_of_date(self.date)
 
     def ask(self) -> None:
         """Raise WriteRefused if the guard forbids the write; called at several steps on the way to the socket."""

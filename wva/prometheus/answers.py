@@ -41,7 +41,8 @@ class ErrorKind(StrEnum):
     """The kinds of errors of a query.
 
     ``EXECUTION``: the query is valid, but its evaluation fails on the present samples. ``REFUSED``: the server takes no
-    query, because the path is wrong or there were too many queries.
+    query, because the path is wrong or there were too many queries. ``CLOCK``: its clock and ours differ, so nobody
+    knows for which time it answered.
     """
 
     UNREACHABLE = "unreachable"
@@ -52,6 +53,7 @@ class ErrorKind(StrEnum):
     EXECUTION = "execution"
     SERVER = "server"
     MALFORMED = "malformed"
+    CLOCK = "clock"
 
 
 class PrometheusError(Exception):

@@ -10,6 +10,7 @@ be; a server that takes no POST gets GET.
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -21,7 +22,7 @@ import aiohttp
 from yarl import URL
 
 from wva import log
-from wva.clock import Clock
+from wva.clock import Clock, seconds_of_date
 from wva.instruments import Instruments
 from wva.prometheus.answers import (
     MAX_ANSWER_BYTES,
@@ -42,6 +43,8 @@ QUERY_TIMEOUT_SECONDS: Final = 10.0
 _CONNECT_TIMEOUT_SECONDS: Final = 4.0
 MAX_URL_CHARACTERS: Final = 60_000
 """Envoy takes 60 KiB of request line and headers, Prometheus itself 1 MiB, and nginx 8 KiB unless it is told more."""
+CLOCK_TOLERANCE_SECONDS: Final = 60.0
+"""How far the clocks of Prometheus and of the controller may be apart: a sample that is so old is fresh by default."""
 _MAX_ERROR_BYTES: Final = 64 * 1024
 _CHUNK_BYTES: Final = 64 * 1024
 _RETRY_PAUSES_SECONDS: Final = (0.5, 1.0, 2.0)
@@ -71,11 +74,19 @@ class PrometheusClient:
     """Asks one Prometheus; an async context manager, since it holds connections."""
 
     def __init__(
-        self, settings: PrometheusSettings, *, clock: Clock, instruments: Instruments, random: Random | None = None
+        self,
+        settings: PrometheusSettings,
+        *,
+        clock: Clock,
+        instruments: Instruments,
+        random: Random | None = None,
+        clock_tolerance_seconds: float = math.inf,
     ) -> None:
         """Take settings. Raises ValueError for invalid ones; the files that they name may still be missing.
 
-        ``random`` spreads the pauses before a query is sent again.
+        ``random`` spreads the pauses before a query is sent again. Whoever asks for the present needs a server whose
+        clock tells the same time: an answer that is dated further from the time that was asked for than the tolerance
+        is an error.
         """
         problems = settings.problems()
         if problems:
@@ -83,6 +94,7 @@ class PrometheusClient:
         self._settings = settings
         self._clock = clock
         self._instruments = instruments
+        self._clock_tolerance_seconds = clock_tolerance_seconds
         self._random = random or Random()  # noqa: S311 - spreads load, guards no secret
         self._attempts = self._pauses = 0
         self._method = "POST"
@@ -198,7 +210,7 @@ class PrometheusClient:
         characters = len(str(long_url))
         requests = {"POST": (url, dict(form)), "GET": (long_url, None)}
         method = "POST" if characters > MAX_URL_CHARACTERS else self._method
-        status, body = await self._exchange(method, *requests[method], credentials)
+        status, date, body = await self._exchange(method, *requests[method], credentials)
         if status in _METHOD_REFUSED:
             refused, method = method, "GET" if method == "POST" else "POST"
             if characters > MAX_URL_CHARACTERS:
@@ -207,7 +219,7 @@ class PrometheusClient:
                     f"have {characters:,} characters, at most {MAX_URL_CHARACTERS:,} are sent"
                 )
                 raise PrometheusError(ErrorKind.EXECUTION, message)
-            status, body = await self._exchange(method, *requests[method], credentials)
+            status, date, body = await self._exchange(method, *requests[method], credentials)
             if status == _OK and self._method != method:
                 self._method = method
                 _log.info("query_method_changed", method=method, refused=refused)
@@ -218,12 +230,27 @@ class PrometheusClient:
             reason = error_reason(body, secrets=credentials.secrets)
             kind = _KINDS.get(status, ErrorKind.BAD_QUERY if status in _CLIENT_ERRORS else ErrorKind.SERVER)
             raise PrometheusError(kind, f"{base_url} answered {status}" + (f": {reason}" if reason else ""))
+        if "time" in form:
+            self._check_clock(float(form["time"]), date)
         return body
+
+    def _check_clock(self, at: float, date: str) -> None:
+        """Raise PrometheusError if the ``Date`` of an answer shows that our clock or that of the server is wrong.
+
+        The time that was asked for (seconds since the epoch) came from our clock, which may have been set since. A
+        clock that is an hour behind would have us take samples of an hour ago for fresh ones.
+        """
+        answered_at = seconds_of_date(date)
+        ahead = 0.0 if answered_at is None else at - answered_at
+        if abs(ahead) > self._clock_tolerance_seconds:
+            words = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the clock of {self._settings.base_url}"
+            message = f"the controller's clock is {words}, at most {self._clock_tolerance_seconds:g} s are possible"
+            raise PrometheusError(ErrorKind.CLOCK, f"{message}: correct the one that is wrong")
 
     async def _exchange(
         self, method: str, url: URL, data: Mapping[str, str] | None, credentials: QueryCredentials
-    ) -> tuple[int, bytes]:
-        """Return the status of an answer and its body: at most 64 KiB of an error. Raises PrometheusError."""
+    ) -> tuple[int, str, bytes]:
+        """Return the status of an answer, its date and its body: at most 64 KiB of an error. Raises PrometheusError."""
         if not self._entered:
             raise RuntimeError("PrometheusClient is used outside of its context")
         token, tls, base_url = credentials.token, credentials.tls, self._settings.base_url
@@ -242,8 +269,9 @@ class PrometheusClient:
                     allow_redirects=False,
                 ) as response,
             ):
+                date = response.headers.get("Date", "")
                 if response.status != _OK:
-                    return response.status, await response.content.read(_MAX_ERROR_BYTES)
+                    return response.status, date, await response.content.read(_MAX_ERROR_BYTES)
                 body = bytearray()
                 async for piece in response.content.iter_chunked(_CHUNK_BYTES):
                     body += piece
@@ -251,7 +279,7 @@ class PrometheusClient:
                         response.close()
                         message = f"the answer is larger than {MAX_ANSWER_BYTES // 1024 // 1024} MiB"
                         raise PrometheusError(ErrorKind.MALFORMED, message)
-                return response.status, bytes(body)
+                return response.status, date, bytes(body)
         except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
             # A TimeoutError of asyncio.timeout is not caught here: it arrives as CancelledError.
             cause = shorten(str(error) or type(error).__name__, secrets=credentials.secrets)

@@ -189,7 +189,8 @@ class RecordingWriter:
                 # A process was killed while it wrote. A young file may be that of a process that still does.
                 if left.stat().st_mtime < written - _LEFT_SECONDS:
                     left.unlink(missing_ok=True)
-            for old in sorted(self._folder.glob("cycle-*.json"))[:-KEPT]:
+            # A recording of later than this one was written before the clock was set back, so it is an old one.
+            for old in sorted(self._folder.glob("cycle-*.json"), key=lambda each: (each <= path, each))[:-KEPT]:
                 old.unlink(missing_ok=True)
         except (OSError, ValueError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)

@@ -71,7 +71,8 @@ def status_patch(
     heartbeat = False
     if allocation is not None and old is not None:
         last = parse_time(old.last_run_time)
-        heartbeat = last is None or now - last >= HEARTBEAT_SECONDS
+        # A time in the future is from before a clock was set right: other controllers do not believe it.
+        heartbeat = last is None or not -1.0 <= now - last < HEARTBEAT_SECONDS
     if not (
         heartbeat
         or {_essence(condition) for condition in va.status.conditions} != {_essence(each) for each in conditions}

@@ -65,7 +65,7 @@ class _Lines(Generic[K, P]):
     def add(self, key: K, point: P) -> None:
         """Add a point, unless it only repeats the last one."""
         line = self._lines.setdefault(key, deque())
-        if line and _values(line[-1]) == _values(point) and point.at - line[-1].at < REPEAT_SECONDS:
+        if line and _values(line[-1]) == _values(point) and 0.0 <= point.at - line[-1].at < REPEAT_SECONDS:
             return
         line.append(point)
         most = min(POINTS_OF_A_LINE, max(1, POINTS_OF_ALL // len(self._lines)))

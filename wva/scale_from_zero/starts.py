@@ -67,7 +67,8 @@ class Activations(dict[VariantKey, tuple[int, float]]):
         if variant.key not in self:
             return variant
         desired, at = self[variant.key]
-        if variant.active or now - at > ACTIVATION_SECONDS:
+        # The start may be a little newer than a cycle that began before it; the clock may have been set back.
+        if variant.active or abs(now - at) > ACTIVATION_SECONDS:
             del self[variant.key]
             return variant
         return replace(variant, spec_replicas=desired, current_replicas=desired, activated_at=at)

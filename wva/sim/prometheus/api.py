@@ -11,6 +11,7 @@ import hmac
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from email.utils import formatdate
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -57,7 +58,12 @@ class QueryApi:
         app.router.add_get("/api/v1/status/buildinfo", _buildinfo)
         app.router.add_get("/-/ready", _ready)
         app.router.add_get("/-/healthy", _healthy)
+        app.on_response_prepare.append(self._date)
         return app
+
+    async def _date(self, _: web.Request, response: web.StreamResponse) -> None:
+        """Date an answer by the world's time."""
+        response.headers["Date"] = formatdate(self.now(), usegmt=True)
 
     @web.middleware
     async def _log_and_fail(self, request: web.Request, handler: Handler) -> web.StreamResponse:
