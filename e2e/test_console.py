@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator
@@ -16,11 +17,12 @@ import pytest
 from e2e.browser import BrowserPage, browser
 from e2e.controlplane.ports import free_port
 from tests.builders import replica, variant
-from tests.serve.console_site import ConsoleSite
+from tests.serve.console_site import GPUS, ConsoleSite
 from tests.serve.doubles import serving
 from wva.api.meta import Condition
 from wva.decide.failed import Load
 from wva.model.decision import Decision, Limit
+from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish.shadow import REAL, SHADOW, Account
 from wva.serve.gate import Loopback
@@ -80,16 +82,22 @@ class ConsoleFleet(ConsoleSite):
             self.conditions[VariantKey("one", name)] = (
                 Condition("TargetResolved", "True", "TargetFound", "found", "2026-01-01T00:00:00Z"),
                 Condition("MetricsAvailable", "False", "MetricsStale", f"stale {_HOSTILE}", "2026-01-01T00:00:00Z"),
+                Condition(_HOSTILE, _HOSTILE, _HOSTILE, _HOSTILE, _HOSTILE),
             )
         for number in range(_CYCLES):
 
             def change(decision: Decision, number: int = number) -> Decision:
                 limited = decision.key.name != "calm" and number > _CYCLES // 2
-                return decision.noted("limit", _HOSTILE, limit=Limit("gpu-limiter A100", 2)) if limited else decision
+                limiter = _HOSTILE if decision.key.name == "hostile" else "gpu-limiter A100"
+                return decision.noted("limit", _HOSTILE, limit=Limit(limiter, 2)) if limited else decision
 
             await self.cycle(
                 number,
-                variants=[variant(name, namespace="one", model=model) for model, name in models.items()],
+                variants=[
+                    variant(name, namespace="one", model=model, accelerator=_HOSTILE if model == _HOSTILE else "A100")
+                    for model, name in models.items()
+                ],
+                gpus=Inventory.of([*GPUS.pools, AcceleratorPool(_HOSTILE, 8, 2)], GPUS.quotas),
                 replicas=[
                     replica(
                         f"{name}-0", variant=name, namespace="one", kv=None if number in {5, 6} else 0.1 + 0.03 * number
@@ -283,13 +291,27 @@ async def test_hostile_texts_stay_texts(fleet: ConsoleFleet, page: BrowserPage) 
     await page.until("document.getElementById('model-title').textContent.includes('<img')")
     await click(page, "[data-key='why one/hostile']")
     await page.until(_EXPLAINED)
-    for name in ("models", "model-title", "conditions", "why"):
+    for name in ("pools", "models", "model-title", "conditions", "decisions", "why"):
         assert _HOSTILE in await text(page, name)
     assert await page.evaluate("document.querySelectorAll('main img, dialog img, main script').length") == 0
     assert await page.evaluate("document.title") == "WVA console"
     # Were there a way in, the policy of the page would still stop it.
-    thrown = await page.call("Runtime.evaluate", expression="document.body.innerHTML = '<b>x</b>'")
-    assert "TrustedHTML" in str(thrown["exceptionDetails"])
+    for way, what in (("innerHTML = '<b>x</b>'", "TrustedHTML"), ("setAttribute('onclick', 'x')", "TrustedScript")):
+        thrown = await page.call("Runtime.evaluate", expression=f"document.body.{way}")
+        assert what in str(thrown["exceptionDetails"])
+    assert others(page, fleet.url) == []
+
+
+async def test_no_answer_is_shown_in_a_frame(fleet: ConsoleFleet, page: BrowserPage, tmp_path: Path) -> None:
+    """A page of another site that frames the console, or what it asks for, shows an empty frame."""
+    paths = ("", "v1/overview", "v1/nothing")
+    frames = "".join(f'<iframe src="{fleet.url}/{path}"></iframe>' for path in paths)
+    (tmp_path / "evil.html").write_text(f"<html lang=en><title>evil</title>{frames}")
+    await page.open(tmp_path / "evil.html", width=800, height=600)
+    refusals = "Refused to (frame|display)|Framing '.*' violates"
+    async with asyncio.timeout(10):
+        while sum(bool(re.search(refusals, each)) for each in page.complaints) < len(paths):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
 
 
 async def test_the_keyboard_reaches_everything_and_keeps_its_place(fleet: ConsoleFleet, page: BrowserPage) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import AsyncExitStack
+from importlib.resources import files
+from urllib.parse import quote
 
 import aiohttp
 import pytest
@@ -14,6 +17,7 @@ from tests.serve.console_site import ConsoleSite
 from tests.serve.doubles import serving, until
 from wva.api.meta import Condition
 from wva.model.decision import Limit
+from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
 from wva.model.variant import VariantKey
 from wva.publish.shadow import REAL, SHADOW, Account
 from wva.serve.console import MOST_STREAMS
@@ -252,6 +256,102 @@ async def test_hostile_texts_come_as_data(site):
     status, headers, text = await site.get("/v1/timeline/one?model=%3Cscript%3E")
     assert (status, headers["Content-Type"]) == (404, "text/plain; charset=utf-8")
     assert "script" not in text
+
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\u2028\x1b[2J'\"`${alert(1)}{{7*7}}"
+
+
+async def test_hostile_texts_come_as_data_from_every_place(site):
+    """Accelerator, limit, message, conditions, pools and quotas: each text arrives as it was, inside of JSON."""
+    site.allowed.update({("scraper", "list", "/"), ("scraper", "list", "one/"), ("scraper", "get", "one/a")})
+    site.conditions[A] = (Condition(*[HOSTILE] * 5),)
+    gpus = Inventory.of([AcceleratorPool(HOSTILE, 8, 2)], [GpuQuota("one", HOSTILE, 4, 1, HOSTILE)])
+    await site.cycle(
+        variants=[variant("a", namespace="one", model=HOSTILE, accelerator=HOSTILE)],
+        replicas=[replica(namespace="one")],
+        gpus=gpus,
+        change=lambda each: each.noted("limit", HOSTILE, limit=Limit(HOSTILE, 1)),
+    )
+    _, headers, page = await site.get("/v1/overview")
+    assert headers["Content-Type"] == "application/json"
+    (model,) = page["models"]
+    (shown,) = model["variants"]
+    (condition,) = shown["conditions"]
+    (pool,), (quota,) = page["gpus"]["pools"], page["gpus"]["quotas"]
+    texts = [model["model"], shown["accelerator"], shown["limited_by"], *condition.values(), pool["accelerator"]]
+    assert {*texts, quota["name"], quota["resource"]} == {HOSTILE}
+    for path in (f"/v1/timeline/one?model={quote(HOSTILE)}", "/v1/explain/one/a?changes=false"):
+        _, headers, page = await site.get(path)
+        assert headers["Content-Type"] == "application/json"
+        assert "onerror" in json.dumps(page)
+
+
+@pytest.mark.parametrize(
+    ("path", "user", "status"),
+    [
+        ("/", "", 200),
+        ("/console.svg", "", 200),
+        ("/v1/overview", "good", 200),
+        ("/v1/overview", "", 401),
+        ("/v1/overview", "stranger", 403),
+        ("/v1/timeline/one?model=m", "good", 200),
+        ("/v1/timeline/one?model=none", "good", 404),
+        ("/v1/explain/one/a?changes=false", "good", 200),
+        ("/v1/stream", "good", 200),
+    ],
+)
+async def test_no_answer_is_framed_cached_or_read_by_another_site(site, path, user, status):
+    """Nor is it run as a script of another site, or taken for a page."""
+    site.allowed.update({("scraper", "list", "/"), ("scraper", "list", "one/"), ("scraper", "get", "one/a")})
+    await site.cycle()
+    headers = {"Authorization": f"Bearer {user}"} if user else {}
+    async with aiohttp.ClientSession() as session, session.get(site.url + path, headers=headers) as response:
+        assert response.status == status
+        rules = dict(rule.strip().split(" ", 1) for rule in response.headers["Content-Security-Policy"].split(";"))
+        assert (rules["default-src"], rules["frame-ancestors"]) == ("'none'", "'none'")
+        assert response.headers["X-Frame-Options"] == "DENY"
+        assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert response.headers["Cache-Control"] == "no-store"
+        assert not [name for name in response.headers if name.lower().startswith("access-control-")]
+
+
+WAYS_IN = re.compile(
+    r"(inner|outer)HTML|insertAdjacent|createContextualFragment|DOMParser|document\.write|srcdoc|setHTML|eval\("
+    r"|new Function|import\(|(setTimeout|setInterval)\([\"'`]|javascript:"
+    r"|createElement\([\"'`](script|iframe|object|embed)"
+    r"|\b(href|src|action|style|xlink)\b\s*[:=]|on(error|load|mouse\w*|key\w*|focus)\b\s*[:=]|\.cssText|localStorage"
+    r"|document\.cookie|window\.open|location\s*=|location\.(assign|replace|href)"
+)
+"""Where a script could make markup, code or an address of a text."""
+
+
+def test_the_script_has_no_way_for_a_text_to_become_markup_code_or_an_address():
+    """Each text is a text node or the value of an attribute that means nothing to a browser's engine."""
+    assets = files("wva.serve").joinpath("assets")
+    script, page = assets.joinpath("console.js").read_text(), assets.joinpath("console.html").read_text()
+    assert [found.group() for found in WAYS_IN.finditer(script)] == []
+    assert len(re.findall("<script", page)) == len(re.findall('<script src="console.js" defer></script>', page)) == 1
+    assert not re.search(r"\son\w+=|\sstyle=|<style|<iframe|javascript:", page)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "node.innerHTML = text",
+        "node.insertAdjacentHTML('beforeend', text)",
+        "make('a', { href: text })",
+        "draw('image', { href: text })",
+        "make('div', { style: text })",
+        "make('img', { onerror: text })",
+        "setTimeout(`x(${text})`)",
+        "document.createElement('script')",
+        "location = text",
+    ],
+)
+def test_a_way_in_is_found(line):
+    """The pattern of the test above finds what it is for."""
+    assert WAYS_IN.search(line)
 
 
 async def test_a_process_without_decisions_says_why(site):

@@ -27,8 +27,16 @@ from wva.slices import Slices
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _SHUTDOWN_SECONDS: Final = 1.0
-_HEADERS: Final = {"Server": "wva", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
-"""On every answer: it names no version, no cache keeps it, and no browser guesses its type."""
+_HEADERS: Final = {
+    "Server": "wva",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""On every answer: it names no version, no cache keeps it, no browser guesses its type, and no other site shows it."""
+_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
+"""What a browser may do with an answer that has no policy of its own."""
 _RETRY_SECONDS: Final = 5
 _NO_LOG: Final = logging.Logger("aiohttp", level=logging.CRITICAL + 1)  # noqa: LOG001 - no configuration switches it on
 """Drops the lines of aiohttp. Each would carry a traceback, and a client may cause any number of them."""
@@ -222,6 +230,7 @@ class Server(Listener[Connection]):
                 await self._slices.rest()
                 response = _busy() if full else await self._handled(request)
                 response.headers.update(_HEADERS)
+                response.headers.setdefault("Content-Security-Policy", _POLICY)
                 self._count(response.status)
                 await self._send(request, response, connection)
                 connection.useful = connection.useful or response.status < HTTPStatus.BAD_REQUEST
