@@ -6,6 +6,7 @@ Other commands use ``read_all`` and ``print_json``, too.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -55,8 +56,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def print_json(document: object) -> None:
-    """Print JSON for people to read."""
-    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    """Print JSON for people to read. What a terminal would obey in its texts is written out, as JSON allows."""
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    print("\n".join(_written_out(line) for line in text.split("\n")))
+
+
+def _written_out(line: str) -> str:
+    if line.isprintable():
+        return line
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
 
 
 def read_one(name: str) -> Recording:

@@ -15,6 +15,7 @@ from wva.api.meta import Key
 from wva.cli import remote
 from wva.cli.decide import print_json
 from wva.command_error import CommandError
+from wva.config.declare import shortened
 from wva.doctor import Link, examine
 from wva.doctor.examination import Examination
 from wva.instruments import Instruments
@@ -24,6 +25,8 @@ from wva.migration.objects import Severity
 
 _CALL_SECONDS: Final = 30.0
 _IN_ALL_SECONDS: Final = 300.0
+_MOST_CHARACTERS: Final = 4000
+"""A condition has room for 32 KiB, and an object may say more than it may."""
 _STATUS: Final = {Severity.MUST: 1, Severity.SHOULD: 3, Severity.NOTE: 0}
 _WORDS: Final = {Severity.MUST: "broken", Severity.SHOULD: "warning", Severity.NOTE: "note"}
 
@@ -64,13 +67,14 @@ def run(arguments: argparse.Namespace) -> int:
                 "kind": each.finding.kind,
                 "namespace": each.finding.key.namespace,
                 "object": each.finding.key.name,
-                "problem": each.finding.problem,
+                "problem": _short(each.finding.problem),
                 "change": each.finding.change,
             }
             for each in found.diagnoses
         ]
         variants = [str(key) for key in found.variants]
-        print_json({"status": status_of(found), "variants": variants, "findings": findings, "unread": found.unread})
+        unread = [_short(each) for each in found.unread]
+        print_json({"status": status_of(found), "variants": variants, "findings": findings, "unread": unread})
     else:
         for line in lines(found):
             print(log.printable(line))
@@ -93,6 +97,11 @@ async def _examined(arguments: argparse.Namespace, only: Key | None) -> Examinat
         return found
 
 
+def _short(text: str) -> str:
+    """Return a text that may have messages of objects in it, as far as a report has room for it."""
+    return shortened(text, _MOST_CHARACTERS)
+
+
 def status_of(found: Examination) -> int:
     """Return the exit status: that of the worst finding. What was not looked at counts as a warning."""
     statuses = {_STATUS[each.finding.severity] for each in found.diagnoses} | ({3} if found.unread else set())
@@ -107,13 +116,13 @@ def lines(found: Examination) -> Iterator[str]:
         yield f"{link.value:14}{'' if here else sound}".rstrip()
         for each in here:
             finding = each.finding
-            yield f"  {_WORDS[finding.severity]}: {each.name}: {finding.kind} {finding.key}: {finding.problem}"
+            yield f"  {_WORDS[finding.severity]}: {each.name}: {finding.kind} {finding.key}: {_short(finding.problem)}"
             if finding.change:
                 yield f"    {finding.change}"
     if found.unread:
         yield ""
         yield "not looked at"
-        yield from (f"  {each}" for each in found.unread)
+        yield from (f"  {_short(each)}" for each in found.unread)
     yield ""
     broken = sum(each.finding.severity is Severity.MUST for each in found.diagnoses)
     warnings = sum(each.finding.severity is Severity.SHOULD for each in found.diagnoses)

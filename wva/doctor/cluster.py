@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from wva.api.meta import Key
 from wva.kube.client import KubeClient
-from wva.kube.errors import ApiError, Forbidden, NotFound
+from wva.kube.errors import ApiError, Forbidden, NotFound, TooLarge
 
 Item = Mapping[str, Any]
 
 _AT_A_TIME: Final = 8
+_MOST_ITEMS: Final = 10_000
+"""Of one list: more than a cluster has of anything that the doctor looks at, all pods of one namespace included."""
 
 
 class Cluster:
@@ -30,13 +32,13 @@ class Cluster:
         """Return an object or a list; None if there is none, or if it may not be read. Raises ApiError."""
         try:
             async with self._turns:
-                document = json.loads(await self._client.request_json("GET", path))
+                body = await self._client.request_json("GET", path)
         except NotFound:
             return None
-        except Forbidden as error:
+        except (Forbidden, TooLarge) as error:
             self.unread[path] = str(error)
             return None
-        return document if isinstance(document, dict) else None
+        return self._decoded(path, body)
 
     async def failure(self, path: str) -> ApiError | None:
         """Return the error with which the API server answers a request; None if it answers well."""
@@ -50,8 +52,10 @@ class Cluster:
     async def list(self, path: str, **query: str) -> list[Item]:
         """Return the items of a collection, none if the kind is not served. Raises ApiError."""
         found = await self.get(f"{path}?{urlencode(query)}" if query else path)
-        items = [] if found is None else found.get("items")
-        return [item for item in items or [] if isinstance(item, dict)]
+        items = [] if found is None else mappings(found.get("items"))
+        if len(items) > _MOST_ITEMS:
+            self.unread[path] = f"{len(items)} objects: the first {_MOST_ITEMS} are looked at"
+        return items[:_MOST_ITEMS]
 
     def knows(self, path: str) -> bool:
         """Tell whether a path was read or could have been."""
@@ -78,11 +82,22 @@ class Cluster:
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         try:
             async with self._turns:
-                answer = json.loads(await self._client.request_json("POST", path, body))
+                answer = self._decoded(path, await self._client.request_json("POST", path, body))
         except Forbidden as error:
             self.unread[path] = str(error)
             return None
-        return bool(answer.get("status", {}).get("allowed"))
+        return None if answer is None else mapping(answer.get("status")).get("allowed") is True
+
+    def _decoded(self, path: str, body: bytes) -> Item | None:
+        """Return the object of an answer; None, and a note in ``unread``, if it is none."""
+        try:
+            document = json.loads(body)
+        except (ValueError, RecursionError):
+            document = None
+        if isinstance(document, dict):
+            return document
+        self.unread[path] = "the answer is no object in JSON"
+        return None
 
 
 def path_of(group_version: str, plural: str, namespace: str = "", name: str = "") -> str:
@@ -97,13 +112,23 @@ def path_of(group_version: str, plural: str, namespace: str = "", name: str = ""
     return "/".join(parts)
 
 
+def mapping(value: object) -> Item:
+    """Return a value if it is a mapping, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def mappings(value: object) -> list[Item]:
+    """Return the mappings of a list, none if the value is no list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
 def key_of(item: Item) -> Key:
     """Return namespace and name of an object."""
-    metadata = item.get("metadata") or {}
+    metadata = mapping(item.get("metadata"))
     return Key(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
 
 
 def condition(item: Item, type_: str) -> Item:
     """Return a condition of an object's status, empty if it does not have it."""
-    conditions: Iterable[Item] = (item.get("status") or {}).get("conditions") or []
+    conditions = mappings(mapping(item.get("status")).get("conditions"))
     return next((each for each in conditions if each.get("type") == type_), {})

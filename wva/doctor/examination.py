@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -17,12 +18,13 @@ from wva.api.variantautoscaling import GROUP, PLURAL, VERSION
 from wva.command_error import CommandError
 from wva.doctor import installation as installed
 from wva.doctor import variants as looked
-from wva.doctor.cluster import Cluster, Item, key_of, path_of
+from wva.doctor.cluster import Cluster, Item, key_of, mappings, path_of
 from wva.doctor.diagnosis import Diagnosis, Link
 from wva.kube.client import KubeClient
 from wva.migration import checks, scalers
 from wva.migration.objects import Finding, FoundObjects, Severity, Subject, read_cluster
 from wva.model.metrics import Coverage
+from wva.model.trouble import cause_of
 from wva.model.variant import VariantKey
 from wva.serve.decisions import DECISIONS_PATH, explain_path
 from wva.serve.pages import CONFIG_PAGE
@@ -76,24 +78,29 @@ async def examine(
     now = time.time() if now is None else now
     cluster, found = Cluster(client), Examination()
     installation = installed.InstalledController(namespace)
-    found.diagnoses += [each async for each in installed.definition_links(cluster)]
-    found.diagnoses += [each async for each in installed.controller_links(cluster, installation, lease=lease, now=now)]
+    with _looking(found, "the definition"):
+        found.diagnoses += [each async for each in installed.definition_links(cluster)]
+    with _looking(found, "the controller"):
+        links = installed.controller_links(cluster, installation, lease=lease, now=now)
+        found.diagnoses += [each async for each in links]
     settings, page, explain = await _of_controller(ask, only, found)
     watched = settings.get("watch_namespace", "")
-    groups = frozenset(str(each.get("name")) for each in ((await cluster.get("/apis")) or {}).get("groups") or [])
+    groups = frozenset(str(each.get("name")) for each in mappings(((await cluster.get("/apis")) or {}).get("groups")))
     items = await cluster.list(path_of(f"{GROUP}/{VERSION}", PLURAL, only.namespace if only else ""))
     chosen = [item for item in items if only is None or key_of(item) == only]
     places = sorted({key_of(item).namespace for item in chosen})
-    rights = installed.rights_links(cluster, installation, groups, watched=watched, namespaces=places)
-    found.diagnoses += [each async for each in rights]
+    with _looking(found, "the rights of the controller"):
+        rights = installed.rights_links(cluster, installation, groups, watched=watched, namespaces=places)
+        found.diagnoses += [each async for each in rights]
     objects, unread = await read_cluster(client)
     for link, functions in CHECKS.items():
         for function in functions:
-            found.diagnoses += [
-                Diagnosis(link, f"{link.value}-wrong", finding)
-                for finding in function(objects)
-                if finding.severity is not Severity.NOTE and _concerns(finding, objects, only, namespace)
-            ]
+            with _looking(found, f"{link.value} of all variants"):
+                found.diagnoses += [
+                    Diagnosis(link, f"{link.value}-wrong", finding)
+                    for finding in function(objects)
+                    if finding.severity is not Severity.NOTE and _concerns(finding, objects, only, namespace)
+                ]
     if (more := len(chosen) - _MOST_VARIANTS) > 0:
         found.unread.append(f"{more} of {len(chosen)} VariantAutoscalings: at most {_MOST_VARIANTS} are looked at")
     if only is not None and not chosen:
@@ -103,21 +110,39 @@ async def examine(
     for item in chosen[:_MOST_VARIANTS]:
         key = key_of(item)
         found.variants.append(key)
-        view = await looked.view_of(cluster, item)
-        view.page_read, view.published = page is not None, (page or {}).get(key)
-        view.shown = await explain(key)
-        instance = settings.get("controller_instance")
-        found.diagnoses += looked.own_links(view, instance=instance, watched=watched, now=now)
-        found.diagnoses += looked.condition_links(view)
-        found.diagnoses += looked.pod_links(view)
-        found.diagnoses += looked.sample_links(view)
-        found.diagnoses += looked.publication_links(view)
-        found.diagnoses += await looked.scaler_links(cluster, view)
-        found.diagnoses += looked.replica_links(view)
+        with _looking(found, f"VariantAutoscaling {key}"):
+            view = await looked.view_of(cluster, item)
+            view.page_read, view.published = page is not None, (page or {}).get(key)
+            view.shown = await explain(key)
+            instance = settings.get("controller_instance")
+            for links_of in (
+                partial(looked.own_links, instance=instance, watched=watched, now=now),
+                looked.condition_links,
+                looked.pod_links,
+                looked.sample_links,
+                looked.publication_links,
+                looked.replica_links,
+            ):
+                with _looking(found, f"VariantAutoscaling {key}"):
+                    found.diagnoses += links_of(view)
+            found.diagnoses += await looked.scaler_links(cluster, view)
     found.diagnoses.sort(key=lambda each: each.order)
     found.unread += [f"{path}: {why}" for path, why in sorted(cluster.unread.items())]
     found.unread += [f"{finding.kind}: {finding.problem}" for finding in unread]
     return found
+
+
+@contextmanager
+def _looking(found: Examination, what: str) -> Iterator[None]:
+    """Note in ``unread`` what could not be looked at because a field of an object has not the type that it must have.
+
+    No schema holds for all objects of all clusters, and the objects of one variant must not hide the findings about the
+    others.
+    """
+    try:
+        yield
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        found.unread.append(f"{what}: an object has a field of a wrong type ({cause_of(error)})")
 
 
 def _concerns(finding: Finding, objects: FoundObjects, only: Key | None, namespace: str) -> bool:

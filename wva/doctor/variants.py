@@ -13,7 +13,7 @@ from wva.api.meta import Condition, Key, parse_time
 from wva.api.scalers import PAUSED_REPLICAS_ANNOTATION
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, ConditionType, TargetReason
 from wva.decide.trust import SCRAPED_SELDOM
-from wva.doctor.cluster import Cluster, Item, condition, key_of, path_of
+from wva.doctor.cluster import Cluster, Item, condition, key_of, mapping, path_of
 from wva.doctor.diagnosis import Diagnosis, Link
 from wva.doctor.installation import pod_trouble
 from wva.kube.errors import ApiError
@@ -96,7 +96,7 @@ async def view_of(cluster: Cluster, item: Item) -> ExaminedVariant:
         (view.scaled_objects, "keda.sh/v1alpha1", "scaledobjects"),
     ):
         for scaler in await cluster.list(path_of(group_version, plural, namespace)):
-            reference = (scaler.get("spec") or {}).get("scaleTargetRef") or {}
+            reference = mapping(mapping(scaler.get("spec")).get("scaleTargetRef"))
             if (str(reference.get("kind") or "Deployment"), reference.get("name")) == (kind, name):
                 found.append(scaler)
     view.quotas = await cluster.list(path_of("v1", "resourcequotas", namespace))
