@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections import Counter
 from http import HTTPStatus
@@ -11,11 +12,13 @@ from itertools import cycle, islice
 
 import aiohttp
 import pytest
+from cryptography.x509 import load_der_x509_certificate
 from structlog.testing import capture_logs
 
 from tests.app.stage import until
 from tests.attack.harness import Attack, Says, survive
 from tests.attack.world import TENANT
+from tests.serve.certificates import IssuedPair, handshake
 from wva.serve.decisions import explain_path
 from wva.sim.apiserver import User, matching
 
@@ -234,4 +237,76 @@ ATTACKS = [
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_the_scraper_does_not_notice(world, attack):
     """The scraper reads the victim's number every time, although the attack comes from the same address."""
+    await survive(world, attack)
+
+
+def spoilt(pair, folder):
+    """Yield after each way to spoil the files of a certificate."""
+    certificate, key = pair.files.certificate, pair.files.key
+    good = certificate.read_bytes(), key.read_bytes()
+    other = folder / "other"
+    other.mkdir(exist_ok=True)
+    strange = IssuedPair(other).files.key.read_bytes()
+    for texts in ((b"garbage", good[1]), (good[0], b"garbage"), (good[0], strange), (b"", b""), (b"\xff" * 2**21, b"")):
+        certificate.write_bytes(texts[0])
+        key.write_bytes(texts[1])
+        yield
+    certificate.unlink()
+    os.mkfifo(certificate)
+    yield
+    certificate.unlink()
+    yield
+    certificate.mkdir()
+    yield
+    certificate.rmdir()
+    certificate.write_bytes(good[0])
+    key.unlink()
+    key.symlink_to(key.name)
+    yield
+    key.unlink()
+
+
+async def test_the_scraper_does_not_notice_that_the_certificate_is_replaced(world, tmp_path):
+    """Good pairs and all kinds of bad ones, while the scraper reads: each handshake gets the last good pair."""
+    folder = tmp_path / "certificate"
+    folder.mkdir()
+    pair = IssuedPair(folder)
+    polls = "wva_certificate_reloads_total"
+
+    async def during(world):
+        await until(lambda: world.metric("wva_endpoint_requests_total", server="metrics", code="200"))
+        served_serials, stopped = Counter(), asyncio.Event()
+
+        async def scrape():
+            while not stopped.is_set():
+                _, _, certificate = await handshake(world.app.metrics_port, pair.trusting())
+                served_serials[load_der_x509_certificate(certificate).serial_number] += 1
+
+        with capture_logs() as lines:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(3):
+                    group.create_task(scrape())
+                good = set()
+                for _ in range(4):
+                    pair.issue()
+                    good.add(pair.serial())
+                    await until(lambda: pair.serial() in served_serials)
+                    for _ in spoilt(pair, tmp_path):
+                        before = world.metric(polls, result="rejected")
+                        await until(lambda n=before: world.metric(polls, result="rejected") > n, seconds=5)
+                stopped.set()
+        world.serials, world.good = set(served_serials), good
+        world.told = {line["reason"] for line in lines if line["event"] == "certificate_rejected"}
+
+    attack = Attack(
+        "the_certificate_is_replaced",
+        before=lambda world: world.protect(),
+        during=during,
+        shows=(
+            Says("good certificates alone are served", lambda world: len(world.serials - world.good) <= 1),
+            Says("each fault is told", lambda world: len(world.told) >= 7),
+        ),
+        environment={**SECURE, "METRICS_CERT_PATH": str(folder)},
+        setting={"wva.serve.certs.ServingCertificate.period_seconds": 0.02},
+    )
     await survive(world, attack)
