@@ -1,5 +1,6 @@
 """An anonymous peer of the port that KEDA asks; ``python -m tests.attack.push_peer PORT ATTACK CONNECTIONS SECONDS``.
 
+With a further word ``tls`` it shakes hands first, without a certificate, unless the attack is on the handshake itself.
 It is a process of its own, so that its work is not the controller's. It speaks HTTP/2 as badly as ``ATTACKS`` says, and
 opens a connection again as soon as it ends. At the end it prints how many it has opened.
 """
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
+import ssl
 import sys
 import time
 from itertools import count
@@ -167,17 +170,73 @@ ATTACKS = {
         silence, one_stream, strange_names, one_name,
     )
 }  # fmt: skip
+
+
+def no_hello():
+    """Say nothing at all."""
+    yield b""
+
+
+def half_hello():
+    """Begin a handshake, and stop in the middle of the first message."""
+    sent = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        TLS.wrap_bio(ssl.MemoryBIO(), sent).do_handshake()
+    hello = sent.read()
+    yield hello[: len(hello) // 2]
+
+
+def whole_hello():
+    """Send the first message of a handshake, and do not go on."""
+    sent = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        TLS.wrap_bio(ssl.MemoryBIO(), sent).do_handshake()
+    yield sent.read()
+
+
+def slow_hello():
+    """Send the first message a byte at a time."""
+    for byte in next(whole_hello()):
+        yield bytes([byte])
+
+
+def garbage():
+    """Send what is no TLS."""
+    numbers = random.Random(1)
+    while True:
+        yield numbers.randbytes(2**14)
+
+
+def endless_hello():
+    """Announce a message of 16 MiB, and send it in records."""
+    yield b"\x16\x03\x01\x40\x00\x01\xff\xff\xff" + bytes(0x4000 - 4)
+    while True:
+        yield (b"\x16\x03\x01\x40\x00" + bytes(0x4000)) * 16
+
+
+def plain_http2():
+    """Speak HTTP/2 without TLS."""
+    yield PREFACE + SETTINGS + PING * MANY
+
+
+TLS = ssl.create_default_context()
+TLS.check_hostname = False
+TLS.verify_mode = ssl.CERT_NONE
+TLS.set_alpn_protocols(["h2"])
+ON_THE_HANDSHAKE = {
+    each.__name__: each for each in (no_hello, half_hello, whole_hello, slow_hello, garbage, endless_hello, plain_http2)
+}
 UNREAD = "unread"
 """Pings whose answers are not read."""
 CHURN = "churn"
 """Connections that end as soon as they are there."""
 
 
-async def _attack(port, name, until):
-    opened = 0
+async def _attack(port, name, until, tls):
+    opened, tls = 0, None if name in ON_THE_HANDSHAKE else tls
     while time.monotonic() < until:
         with contextlib.suppress(OSError):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
             opened += 1
             if name != CHURN:
                 await _speak(reader, writer, name, until)
@@ -188,9 +247,12 @@ async def _attack(port, name, until):
 
 async def _speak(reader, writer, name, until):
     ended = asyncio.create_task(_read(reader) if name != UNREAD else asyncio.sleep(until - time.monotonic()))
-    writer.write(PREFACE + SETTINGS)
-    for written in ATTACKS.get(name, pings)():
+    if name not in ON_THE_HANDSHAKE:
+        writer.write(PREFACE + SETTINGS)
+    for written in (ATTACKS | ON_THE_HANDSHAKE).get(name, pings)():
         writer.write(written)
+        if name == slow_hello.__name__:
+            await asyncio.sleep(0.02)
         draining = asyncio.create_task(writer.drain())
         left = until - time.monotonic()
         await asyncio.wait({draining, ended}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -209,11 +271,12 @@ async def _read(reader):
         pass
 
 
-async def main(port, name, connections, seconds):
+async def main(port, name, connections, seconds, *tls):
     """Attack on some connections at once for some seconds; return how many connections were opened."""
     until = time.monotonic() + seconds
-    return sum(await asyncio.gather(*(_attack(port, name, until) for _ in range(connections))))
+    return sum(await asyncio.gather(*(_attack(port, name, until, TLS if tls else None) for _ in range(connections))))
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{asyncio.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))}\n")
+    port, name, connections, seconds, *tls = sys.argv[1:]
+    sys.stdout.write(f"{asyncio.run(main(int(port), name, int(connections), float(seconds), *tls))}\n")
