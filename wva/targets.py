@@ -1,8 +1,8 @@
-"""What can be scaled. No other module knows the kinds of targets, so a further kind is added here.
+"""What can be scaled. A further kind is added here; ``tests/test_target_kinds.py`` names the other places that have it.
 
 Each kind says how its objects look (a class below ``ScaleTarget``) and where they are found (an entry of ``KINDS``).
-Everything else follows from these two: which caches are filled, what a ``scaleTargetRef`` may name, whose scale
-subresource is written, which rights the controller needs, and which pods belong to a target.
+Everything else in the program follows from these two: which caches are filled, what a ``scaleTargetRef`` may name,
+whose scale subresource is written, which rights the controller needs, and which pods belong to a target.
 
 **Replicas.** A replica is what the scale subresource counts: a pod of a Deployment or a StatefulSet, or a group of pods
 of a LeaderWorkerSet. One pod of each replica serves and is scraped. ``pods_of`` returns this pod, which stands for the
@@ -37,6 +37,8 @@ from wva.kube.informer import Informer
 from wva.numbers import REPLICAS
 
 _CONTROLLER_INDEX: Final = "controller"
+_GROUPS: Final = "leaderworkerset.sigs.k8s.io"
+"""Prefix of the labels on the pods of a LeaderWorkerSet."""
 
 # --- How the objects look ---------------------------------------------------------------------------------------------
 
@@ -174,8 +176,8 @@ class LeaderWorkerSet(ScaleTarget, frozen=True, rename="camel"):
     @property
     def pod_labels(self) -> dict[str, str]:
         """The labels of the leader's template, and those that Kubernetes adds to a leader."""
-        prefix = "leaderworkerset.sigs.k8s.io"
-        return self.template.metadata.labels | {f"{prefix}/name": self.metadata.name, f"{prefix}/worker-index": "0"}
+        own = {f"{_GROUPS}/name": self.metadata.name, f"{_GROUPS}/worker-index": "0"}
+        return self.template.metadata.labels | own
 
     def ready_replicas(self, pods: Collection[Pod]) -> int:
         """Return the groups whose pods are all Ready. The status counts a group as soon as its workers exist."""
@@ -204,6 +206,8 @@ class TargetKind:
 
     resource: Resource[Any]
     between: Resource[Any] | None = None
+    name_label: str = ""
+    """The label with a target's name on the pods that serve; empty for a kind whose ``spec.selector`` picks them."""
 
     def __str__(self) -> str:
         """Return for example ``apps/v1 Deployment``."""
@@ -229,7 +233,11 @@ LEADER_WORKER_SETS: Final = Resource(
 DEFAULT: Final = TargetKind(DEPLOYMENTS, between=REPLICA_SETS)
 """The kind that is always scaled. A reference without a kind or group means it."""
 
-KINDS: Final = (DEFAULT, TargetKind(STATEFUL_SETS), TargetKind(LEADER_WORKER_SETS, between=STATEFUL_SETS))
+KINDS: Final = (
+    DEFAULT,
+    TargetKind(STATEFUL_SETS),
+    TargetKind(LEADER_WORKER_SETS, between=STATEFUL_SETS, name_label=f"{_GROUPS}/name"),
+)
 """All kinds. Those after the first are scaled if the setting ``WVA_TARGET_KINDS`` names them."""
 
 

@@ -118,10 +118,19 @@ def unknown(outcome):
 
 
 async def test_without_a_kubeconfig_it_shows_what_is_known(run):
-    """Without a kubeconfig the command shows flags, environment and defaults."""
+    """The command shows flags, environment and defaults. ``wva run`` would not start, so the status is 1."""
     outcome = await run("config")
-    assert outcome.status == 0
+    assert outcome.status == 1
     assert "not read: no way to a Kubernetes API server" in outcome.out.splitlines()[-1]
+    assert "no way to a Kubernetes API server" in outcome.err
+
+
+async def test_a_value_that_no_config_map_can_mend_is_told_without_a_cluster(run, closed_cluster):
+    """The environment wins over the ConfigMap, so ``wva run`` would not start, whatever the ConfigMap has."""
+    outcome = await run("config", KUBECONFIG=str(closed_cluster), WVA_TARGET_KINDS="Rollout")
+    assert outcome.status == 1
+    (line,) = outcome.err.splitlines()
+    assert "WVA_TARGET_KINDS='Rollout' (environment): expected StatefulSet or LeaderWorkerSet" in line
 
 
 async def test_an_unknown_flag_is_a_usage_error(run):

@@ -57,11 +57,15 @@ def run(arguments: argparse.Namespace) -> int:
 
     data: Mapping[str, str] | None = None
     state, reason = "unknown", ""
+    refusals: list[str] = []
     try:
         data = asyncio.run(read())
         state = "absent" if data is None else "read"
-    except (ConfigurationError, UnreadError) as error:
+    except UnreadError as error:
         reason = str(error)
+    except ConfigurationError as error:
+        reason = str(error)
+        refusals = [reason]
     given = replace(given, config_map=data or {})
     loaded = load(given)
     entries = describe(loaded)
@@ -86,12 +90,11 @@ def run(arguments: argparse.Namespace) -> int:
         for note in notes:
             print(f"note: {_printable(note)}")
 
-    if state == "unknown":
-        return 0  # a missing setting may be in the ConfigMap
-    problems = fatal_problems(loaded, given)
+    problems = fatal_problems(loaded, given, may_have_more=state == "unknown")
     if loaded.settings.prometheus_base_url:
         problems += PrometheusSettings.of(loaded.settings).problems()  # the files are those of the pod
     problems += election_problems(loaded.settings)
+    problems += refusals
     if problems:
         raise CommandError("\n".join(problems))
     return 0

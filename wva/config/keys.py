@@ -238,7 +238,8 @@ class Settings(BaseSettings):
     )
     target_kinds: Annotated[str, declare.TARGET_KINDS_LIST] = key(
         "",
-        "Kinds that are scaled beside Deployment: StatefulSet, LeaderWorkerSet, or both with a comma between them.",
+        f"Kinds that are scaled beside Deployment: {', '.join(declare.TARGET_KINDS)}, "
+        "or both with a comma between them.",
         "WVA_TARGET_KINDS",
     )
     direct_actuation: Switch = key(

@@ -130,11 +130,14 @@ def text_in(place: str, declared: Declaration, data: Mapping[str, str]) -> tuple
     return next(((key, data[key]) for key in keys if data.get(key)), None)
 
 
-def fatal_problems(loaded: Loaded, given: Given) -> list[str]:
-    """Return one line per reason why the process could never work; empty when it can start."""
+def fatal_problems(loaded: Loaded, given: Given, *, may_have_more: bool = False) -> list[str]:
+    """Return one line per reason why the process could never work; empty when it can start.
+
+    ``may_have_more``: the ConfigMap was not read and may have what is missing here.
+    """
     settings = loaded.settings
     lines = [problem.refusal for problem in loaded.problems if problem.fatal]
-    if not settings.prometheus_base_url:
+    if not settings.prometheus_base_url and not may_have_more:
         name = shortened(f"{settings.pod_namespace}/{settings.config_map_name}")
         where = f"the environment or the ConfigMap {name}"
         value = given.environment.get(URL_KEY, given.config_map.get(URL_KEY))

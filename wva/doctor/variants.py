@@ -12,6 +12,7 @@ from wva.api.core import EXCLUDE_ANNOTATION
 from wva.api.meta import Condition, Key, parse_time
 from wva.api.scalers import PAUSED_REPLICAS_ANNOTATION
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, ConditionType, TargetReason
+from wva.config.declare import TARGET_KINDS
 from wva.decide.trust import SCRAPED_SELDOM
 from wva.doctor.cluster import Cluster, Item, condition, key_of, mapping, path_of
 from wva.doctor.diagnosis import Diagnosis, Link
@@ -20,7 +21,7 @@ from wva.kube.errors import ApiError
 from wva.migration.objects import Finding, Subject
 from wva.migration.scalers import DESIRED
 from wva.publish.obstacles import standing
-from wva.targets import KINDS
+from wva.targets import DEFAULT, KINDS
 
 STALE_SECONDS: Final = 900.0
 """The controller writes each status at least every ten minutes."""
@@ -80,14 +81,15 @@ async def view_of(cluster: Cluster, item: Item) -> ExaminedVariant:
     """Read what belongs to a variant."""
     view, namespace = ExaminedVariant(item), key_of(item).namespace
     kind, name = view.reference
-    resource = next((each.resource for each in KINDS if each.resource.kind == kind), None)
-    if resource is not None and name:
+    known = next((each for each in KINDS if each.resource.kind == kind), None)
+    if known is not None and name:
+        resource = known.resource
         view.target = await cluster.get(path_of(resource.api_version, resource.plural, namespace, name))
     if view.target is not None:
         spec = view.target.get("spec") or {}
         labels = (spec.get("selector") or {}).get("matchLabels") or {}
-        if resource is not None and resource.kind == "LeaderWorkerSet":
-            labels = {"leaderworkerset.sigs.k8s.io/name": name}
+        if known is not None and known.name_label:
+            labels = {known.name_label: name}
         if labels:
             selector = ",".join(f"{label}={value}" for label, value in sorted(labels.items()))
             view.pods = await cluster.list(path_of("v1", "pods", namespace), labelSelector=selector)
@@ -159,7 +161,9 @@ def condition_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
         TargetReason.DEPLOYMENT_NOT_FOUND: f"create the {kind}, or name another in spec.scaleTargetRef",
         TargetReason.TARGET_NOT_FOUND: f"create the {kind}, or name another in spec.scaleTargetRef",
         TargetReason.TARGET_CONFLICT: "delete one of the two VariantAutoscalings",
-        TargetReason.TARGET_UNSUPPORTED: f"start the controller with WVA_TARGET_KINDS={kind}, and grant the rights",
+        TargetReason.TARGET_UNSUPPORTED: f"start the controller with WVA_TARGET_KINDS={kind}, and grant the rights"
+        if kind in TARGET_KINDS
+        else f"name a {' or '.join((DEFAULT.resource.kind, *TARGET_KINDS))} in spec.scaleTargetRef",
         "MetricsMissing": "let Prometheus scrape the pods, with the labels namespace and pod; spec.modelID must be the "
         "label model_name of vLLM's metrics",
         "MetricsStale": "look at the scrapes of these pods in Prometheus: /targets says why they fail",

@@ -15,6 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 from wva.api.meta import Condition
 from wva.api.variantautoscaling import ConditionType, TargetReason
+from wva.config.declare import TARGET_KINDS
 from wva.model.decision import Decision, Reason
 from wva.model.trouble import TroubleReason
 
@@ -56,8 +57,7 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
         "",
         {
             TargetReason.DEPLOYMENT_NOT_FOUND: "The Deployment in `spec.scaleTargetRef` does not exist.",
-            TargetReason.TARGET_NOT_FOUND: "The StatefulSet or LeaderWorkerSet in `spec.scaleTargetRef` does not "
-            "exist.",
+            TargetReason.TARGET_NOT_FOUND: f"The {' or '.join(TARGET_KINDS)} in `spec.scaleTargetRef` does not exist.",
             TargetReason.TARGET_CONFLICT: "Another VariantAutoscaling names the same target.",
             TargetReason.TARGET_UNSUPPORTED: "The controller does not scale targets of this kind.",
         },
