@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 
 import msgspec
 import pytest
@@ -281,7 +282,75 @@ def test_what_is_no_recording_is_refused(wva, tmp_path):
 def test_input_without_end_is_refused(wva, tmp_path, monkeypatch):
     """The command stops at the maximum size of a recording, and ignores pipes in a folder."""
     monkeypatch.setattr("wva.cli.decide.MAXIMUM_BYTES", 1000)
-    outcome = wva("replay", "/dev/zero")
-    assert (outcome.status, outcome.err) == (1, "wva: /dev/zero has more than 1000 bytes: expected a recording\n")
-    os.mkfifo(tmp_path / "cycle-1.json")
+    large = tmp_path / "cycle-1.json"
+    large.write_bytes(b" " * 1001)
+    outcome = wva("replay", str(large))
+    assert (outcome.status, outcome.err) == (1, f"wva: cannot read {large}: larger than 1000 bytes\n")
+    large.unlink()
+    os.mkfifo(large)
     assert "found none" in wva("replay", str(tmp_path)).err
+
+
+COMMANDS = [
+    ("decide", "{}"),
+    ("replay", "{}"),
+    ("explain", "ns/a", "--from", "{}"),
+    ("report", "--shadow", "--from", "{}"),
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+@pytest.mark.parametrize("kind", ["pipe", "device", "link to a pipe", "loop", "long name", "socket"])
+def test_what_is_no_file_is_not_waited_for(wva, tmp_path, kind, words):
+    """One sentence says what is wrong, at once."""
+    path = tmp_path / "recording"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path = "/dev/zero"
+    elif kind == "link to a pipe":
+        os.mkfifo(tmp_path / "pipe")
+        path.symlink_to(tmp_path / "pipe")
+    elif kind == "loop":
+        path.symlink_to(path)
+    elif kind == "long name":
+        path = "x" * 5000
+    else:
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(path))
+    outcome = wva(*(word.format(path) for word in words))
+    assert (outcome.status, outcome.out) == (1, "")
+    (line,) = outcome.lines
+    assert f"cannot read {path}: " in line
+
+
+@pytest.mark.parametrize("words", [*COMMANDS[1:], ("migrate", "{}")], ids=lambda words: words[0])
+def test_strange_files_in_a_folder_are_left_out(wva, folder, words):
+    """Pipes, loops, folders and links to nothing with the names of recordings are none."""
+    for suffix in ("json", "yaml"):
+        os.mkfifo(folder / f"cycle-0.{suffix}")
+        (folder / f"cycle-1.{suffix}").symlink_to(folder / f"cycle-1.{suffix}")
+        (folder / f"cycle-2.{suffix}").mkdir()
+        (folder / f"cycle-3.{suffix}").symlink_to(folder / "nowhere")
+        (folder / f"cycle-4.{suffix}").symlink_to("/dev/zero")
+    outcome = wva(*(word.format(folder) for word in words))
+    assert outcome.status == 0, outcome.err
+
+
+def test_a_folder_of_too_many_bytes_is_not_read(wva, folder, monkeypatch):
+    """All recordings of a folder are in memory at a time."""
+    monkeypatch.setattr("wva.cli.decide._MOST_BYTES_OF_A_FOLDER", 1000)
+    (line,) = wva("replay", str(folder)).lines
+    assert "bytes: expected at most 1000: move the older ones elsewhere" in line
+
+
+@pytest.mark.parametrize("words", [("migrate", "{}"), ("replay", "{folder}", "--policy", "{}")], ids=str)
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_manifests_that_are_no_files_are_not_waited_for(wva, tmp_path, folder, words, kind):
+    """Nor is a device read without end."""
+    path = "/dev/zero" if kind == "device" else tmp_path / "pipe"
+    if kind == "pipe":
+        os.mkfifo(path)
+    outcome = wva(*(word.format(path, folder=folder) for word in words))
+    assert outcome.status == 1
+    assert f"{path}: it is not a file" in outcome.err

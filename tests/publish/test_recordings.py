@@ -181,6 +181,42 @@ def test_a_failed_replacement_is_only_logged(tmp_path):
     assert [line["event"] for line in lines] == ["recording_failed"]
 
 
+def test_what_others_put_into_the_folder_stops_neither_writing_nor_tidying(tmp_path):
+    """Folders, pipes and links with the names of recordings: the newest hundred recordings are kept beside them."""
+    secret = tmp_path / "secret"
+    secret.write_text("mine", encoding="utf-8")
+    for suffix in ("json", "tmp"):
+        for first in ("cycle-0000000000000.000", "cycle-9999999999999.000"):
+            (tmp_path / f"{first}1.{suffix}").mkdir()
+            os.mkfifo(tmp_path / f"{first}2.{suffix}")
+            (tmp_path / f"{first}3.{suffix}").symlink_to(tmp_path / "nowhere")
+            (tmp_path / f"{first}4.{suffix}").symlink_to(secret)
+    strange = {path.name for path in tmp_path.iterdir()}
+    writer = RecordingWriter(str(tmp_path))
+    with capture_logs() as lines:
+        for second in range(1, KEPT + 6):
+            writer.write(recording(float(second)))
+    assert lines == []
+    assert len([path for path in tmp_path.iterdir() if path.name not in strange]) == KEPT
+    assert secret.read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_recording_is_not_written_through_what_others_have_put_there(tmp_path, kind):
+    """A pipe would keep the writer for ever, and a link would let it write elsewhere."""
+    temporary, elsewhere = tmp_path / f"cycle-{NOW:017.3f}.tmp", tmp_path / "elsewhere"
+    elsewhere.write_text("mine", encoding="utf-8")
+    if kind == "pipe":
+        os.mkfifo(temporary)
+    else:
+        temporary.symlink_to(elsewhere)
+    with capture_logs() as lines:
+        RecordingWriter(str(tmp_path)).write(recording())
+    assert [line["event"] for line in lines] == ["recording_failed"]
+    assert elsewhere.read_text(encoding="utf-8") == "mine"
+    assert temporary.is_symlink() == (kind == "link")
+
+
 @pytest.mark.parametrize("word", ["token", "http", "label"])
 def test_a_recording_holds_nothing_confidential(tmp_path, word):
     """Users may give a recording to other people, so it has no tokens, URLs or labels."""

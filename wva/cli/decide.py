@@ -6,9 +6,9 @@ Other commands use ``read_all`` and ``print_json``, too.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +16,15 @@ import msgspec
 
 from wva import log
 from wva.command_error import CommandError
+from wva.files import read_bounded
 from wva.publish.recordings import Recording, read_recording
 from wva.publish.replay import repeat
 from wva.publish.solution import solution
 
 STANDARD_INPUT: Final = "-"
 MAXIMUM_BYTES: Final = 256 * 1024**2
+_MOST_BYTES_OF_A_FOLDER: Final = 4 * MAXIMUM_BYTES
+"""All recordings of a folder are in memory at a time."""
 """Limit for one recording; a thousand variants with ten replicas each need a small part of it."""
 
 
@@ -70,13 +73,15 @@ def _written_out(line: str) -> str:
 def read_one(name: str) -> Recording:
     """Return the recording in a file or on standard input. Raises CommandError."""
     try:
-        with nullcontext(sys.stdin.buffer) if name == STANDARD_INPUT else Path(name).open("rb") as file:
-            data = file.read(MAXIMUM_BYTES + 1)
+        if name != STANDARD_INPUT:
+            return read_recording(read_bounded(Path(name), MAXIMUM_BYTES))
+        data = sys.stdin.buffer.read(MAXIMUM_BYTES + 1)
         if len(data) > MAXIMUM_BYTES:
             raise CommandError(f"{name} has more than {MAXIMUM_BYTES} bytes: expected a recording")
         return read_recording(data)
     except OSError as error:
-        raise CommandError(f"cannot read {name}: {error.strerror}") from error
+        pipe = " (- reads a pipe)" if error.errno == errno.EINVAL else ""
+        raise CommandError(f"cannot read {name}: {error.strerror}{pipe}") from error
     except (msgspec.DecodeError, ValueError) as error:
         reason = log.printable(str(error))
         raise CommandError(f"{name} is not a recording made with --record-dir: {reason}") from error
@@ -85,9 +90,17 @@ def read_one(name: str) -> Recording:
 def read_all(name: str) -> list[Recording]:
     """Return the recordings of a folder in the order of their times, or that of a file. Raises CommandError."""
     folder = Path(name)
-    if name == STANDARD_INPUT or not folder.is_dir():
-        return [read_one(name)]
-    recordings = [read_one(str(path)) for path in sorted(folder.glob("cycle-*.json")) if path.is_file()]
+    try:
+        if name == STANDARD_INPUT or not folder.is_dir():
+            return [read_one(name)]
+        paths = [path for path in sorted(folder.glob("cycle-*.json")) if path.is_file()]
+        size = sum(path.stat().st_size for path in paths)
+    except OSError as error:
+        raise CommandError(f"cannot read {name}: {error.strerror}") from error
+    if size > _MOST_BYTES_OF_A_FOLDER:
+        expected = f"expected at most {_MOST_BYTES_OF_A_FOLDER}: move the older ones elsewhere"
+        raise CommandError(f"the recordings in {name} have {size} bytes: {expected}")
+    recordings = [read_one(str(path)) for path in paths]
     if not recordings:
         raise CommandError(f"{name}: expected recordings made with --record-dir (cycle-*.json), found none")
     return sorted(recordings, key=lambda recording: recording.now)

@@ -21,6 +21,7 @@ from wva.api.meta import Condition, Key, KubeObject, ObjectMeta
 from wva.api.resource import Resource
 from wva.api.scalers import SCALED_OBJECT_KIND, ScaledTarget
 from wva.command_error import CommandError
+from wva.files import read_bounded
 from wva.kube.client import KubeClient
 from wva.kube.errors import Forbidden, NotFound
 from wva.targets import DEFAULT, scaled_key
@@ -291,16 +292,17 @@ class Manifests:
                 self._read_text(standard_input.read(_MAX_BYTES + 1), STANDARD_INPUT)
                 continue
             path = Path(name)
-            files = [path]
-            if path.is_dir():
-                files = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
+            try:
+                files = [path]
+                if path.is_dir():
+                    files = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
+            except OSError as error:
+                raise CommandError(f"{name}: {error.strerror}") from error
             for file in files:
                 try:
-                    if file.stat().st_size > _MAX_BYTES:
-                        raise CommandError(f"{file}: expected at most {_MAX_BYTES // 1024 // 1024} MiB")
-                    text = file.read_text(encoding="utf-8")
+                    text = read_bounded(file, _MAX_BYTES).decode("utf-8")
                 except OSError as error:
-                    raise CommandError(f"{file}: {error.strerror}") from error
+                    raise CommandError(f"{file}: {error.strerror}: expected a file of manifests") from error
                 except UnicodeDecodeError as error:
                     raise CommandError(f"{file}: expected text in UTF-8") from error
                 self._read_text(text, str(file))

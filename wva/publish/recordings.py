@@ -11,6 +11,7 @@ recording may come from an untrusted source, so the reader refuses numbers that 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -179,21 +180,37 @@ class RecordingWriter:
     def write(self, recording: Recording) -> None:
         """Write one recording and remove the oldest beyond the limit."""
         path = self._folder / f"cycle-{recording.now:017.3f}.json"
-        temporary = path.with_suffix(".tmp")
+        temporary, ours = path.with_suffix(".tmp"), False
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(msgspec.json.encode(recording))
-            written = temporary.stat().st_mtime
+            with temporary.open("xb") as file:  # never into a pipe, or through a link, that somebody has put there
+                ours = True
+                file.write(msgspec.json.encode(recording))
+                written = os.fstat(file.fileno()).st_mtime
             temporary.replace(path)
-            for left in self._folder.glob("cycle-*.tmp"):
-                # A process was killed while it wrote. A young file may be that of a process that still does.
-                if left.stat().st_mtime < written - _LEFT_SECONDS:
-                    left.unlink(missing_ok=True)
-            # A recording of later than this one was written before the clock was set back, so it is an old one.
-            for old in sorted(self._folder.glob("cycle-*.json"), key=lambda each: (each <= path, each))[:-KEPT]:
-                old.unlink(missing_ok=True)
+            ours = False
+            self._tidy(path.name, written)
         except (OSError, ValueError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             self._logger.warning("recording_failed", path=str(path), reason=reason)
+            if ours:
+                with suppress(OSError):
+                    temporary.unlink(missing_ok=True)
+
+    def _tidy(self, newest: str, written: float) -> None:
+        """Remove the oldest recordings beyond the limit, and what was left over before ``written`` (epoch seconds).
+
+        What is no file, such as a folder with the name of a recording, stays, and keeps nothing else.
+        """
+        for left in self._folder.glob("cycle-*.tmp"):
+            # A process was killed while it wrote. A young file may be that of a process that still does.
             with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+                if left.lstat().st_mtime < written - _LEFT_SECONDS:
+                    left.unlink(missing_ok=True)
+        with os.scandir(self._folder) as entries:
+            names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        recordings = [name for name in names if name.startswith("cycle-") and name.endswith(".json")]
+        # A recording of later than the newest one was written before the clock was set back, so it is an old one.
+        for name in sorted(recordings, key=lambda each: (each <= newest, each))[:-KEPT]:
+            with suppress(OSError):
+                (self._folder / name).unlink(missing_ok=True)

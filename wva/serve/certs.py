@@ -12,7 +12,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import ssl
-import stat
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from wva import log
 from wva.clock import Clock
+from wva.files import read_bounded
 from wva.instruments import Instruments
 
 RENEW_BEFORE: Final = timedelta(days=30)
@@ -289,17 +289,10 @@ def _read_pair(files: CertificateFiles) -> tuple[bytes, bytes]:
 
 
 def _read(path: Path) -> bytes:
-    """Return the content of a regular file. Never wait, as opening a pipe would."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise CertificateError(f"cannot read {path}: it is not a file")
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
-            data = stream.read(_MAX_BYTES + 1)
+        return read_bounded(path, _MAX_BYTES)
     except OSError as error:
         raise CertificateError(f"cannot read {path}: {error.strerror}") from error
-    if len(data) > _MAX_BYTES:
-        raise CertificateError(f"cannot read {path}: larger than {_MAX_BYTES} bytes")
-    return data
 
 
 def self_signed(dns_names: list[str], *, now: datetime) -> tuple[bytes, bytes]:

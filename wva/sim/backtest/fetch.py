@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from wva.clock import Clock
+from wva.files import read_bounded
 from wva.prometheus.answers import ErrorKind, PrometheusError, RangeQuerier, RangeSeries
 from wva.sim.backtest.queries import VISIBLE_MODELS, queries
 
@@ -184,10 +185,14 @@ def _parts(span: ModelSpan) -> Iterator[tuple[float, float]]:
         yield span.start + first * span.step_seconds, span.start + last * span.step_seconds
 
 
+_MOST_BYTES: Final = 256 * 1024**2
+"""Of a kept chunk."""
+
+
 def _read(path: Path) -> Chunk | None:
     """Return a kept chunk, or None if the file is missing or damaged."""
     try:
-        return _decoder.decode(path.read_bytes())
+        return _decoder.decode(read_bounded(path, _MOST_BYTES))
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from wva.files import read_bounded
 from wva.model.records import replace
 from wva.sim.backtest.fit import FittedEngine
 from wva.sim.backtest.play import AS_RECORDED
@@ -30,6 +31,9 @@ _FIGURES: Final = (
 _COLUMNS: Final = tuple(column for column in shown.COLUMNS if column.figure in _FIGURES)
 
 
+_MOST_BYTES: Final = 256 * 1024**2
+
+
 def keep(found: Backtest, folder: Path) -> None:
     """Write the backtest to the folder. Raises OSError."""
     text = msgspec.json.format(msgspec.json.encode(found), indent=1)
@@ -38,7 +42,7 @@ def keep(found: Backtest, folder: Path) -> None:
 
 def read(folder: Path) -> Backtest:
     """Return the backtest that ``keep`` wrote. Raises OSError and msgspec.DecodeError."""
-    return _decoder.decode((folder / DOCUMENT).read_bytes())
+    return _decoder.decode(read_bounded(folder / DOCUMENT, _MOST_BYTES))
 
 
 def write(found: Backtest, result: Card, folder: Path, *, name: str, more: Sequence[str] = ()) -> list[Path]:

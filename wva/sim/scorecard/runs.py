@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 
 import wva
+from wva.files import read_bounded
 from wva.model.records import replace
 from wva.sim.fleet.prepare import prepare
 from wva.sim.stage.result import RunResult
@@ -201,10 +202,14 @@ def _key(scenario: Scenario, job: RunJob, program: str) -> str:
     return digest.hexdigest()
 
 
+_MOST_BYTES: Final = 256 * 1024**2
+"""Of a kept result."""
+
+
 def _read(path: Path, key: str) -> RunResult | None:
     """Return the result in a file, or None when there is none that this key made."""
     try:
-        kept = msgspec.json.decode(path.read_bytes(), type=_RunFile)
-    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        kept = msgspec.json.decode(read_bounded(path, _MOST_BYTES), type=_RunFile)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return kept.result if kept.key == key else None
