@@ -1,6 +1,7 @@
 """``--policy FILE``: ConfigMaps in a file that replace parts of a recorded policy.
 
-The controller's code reads the entries. An entry that it would reject in a cluster ends the command.
+The controller's code reads the entries. An entry that it would reject in a cluster ends the command. What it would only
+tell of is a remark.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ class PolicyFile:
     """The policy in the ConfigMaps of a file.
 
     ``parts`` are the fields of a policy that global ConfigMaps set, by kind. ``local`` lists namespaces with the kinds
-    of their own ConfigMaps.
+    of their own ConfigMaps. ``remarks`` are about values that a cluster would accept, and tell of.
     """
 
     policy: Policy
     parts: Mapping[MapKind, Mapping[str, Any]]
     local: tuple[tuple[str, MapKind], ...]
+    remarks: tuple[str, ...]
 
     def over(self, recorded: Policy) -> Policy:
         """Return a recorded policy in which the ConfigMaps of the file replace those of the same kind."""
@@ -69,6 +71,7 @@ def read_policy(name: str, namespaces: Collection[str]) -> PolicyFile:
     manifests.read([name], sys.stdin)
     live = LiveConfiguration(settings, refusal=lambda _namespace: "")
     problems = [f"{name}: {finding.kind} {finding.key}: {finding.problem}" for finding in manifests.findings]
+    remarks: list[str] = []
     kinds: list[MapKind] = []
     local: list[tuple[str, MapKind]] = []
     for config_map in manifests.objects.config_maps:
@@ -80,7 +83,9 @@ def read_policy(name: str, namespaces: Collection[str]) -> PolicyFile:
                 f"{name}: ConfigMap {found}: expected one of {', '.join(kind.canonical for kind in MapKind)}"
             )
             continue
-        problems += [f"{name}: ConfigMap {found}: {problem}" for problem in outcome.problems]
+        for problem in outcome.problems:
+            told = remarks if problem in outcome.accepted else problems
+            told.append(f"{name}: ConfigMap {found}: {problem}")
         of_map = live.kinds_of(key)
         kinds += [kind for kind in of_map if key.namespace == own]
         local += [(key.namespace, kind) for kind in of_map if key.namespace != own]
@@ -89,4 +94,5 @@ def read_policy(name: str, namespaces: Collection[str]) -> PolicyFile:
     if problems:
         raise CommandError("\n".join(problems))
     parts = live.global_parts()
-    return PolicyFile(live.policy, {kind: parts[kind] for kind in kinds}, tuple(dict.fromkeys(local)))
+    of_kinds = {kind: parts[kind] for kind in kinds}
+    return PolicyFile(live.policy, of_kinds, tuple(dict.fromkeys(local)), tuple(remarks))

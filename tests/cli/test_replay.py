@@ -268,6 +268,14 @@ def test_a_policy_that_cannot_be_used_is_refused(wva, folder, other, text, words
     assert words in line
 
 
+def test_a_policy_that_a_cluster_accepts_and_tells_of_is_a_note(wva, folder, other):
+    """Thresholds with which a model grows at any load are in force in a cluster, so the command decides with them."""
+    text = EAGER.replace("kvSpareTrigger: {trigger}", "queueLengthThreshold: 0")
+    outcome = wva("replay", str(folder), "--policy", other(text))
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "default.queueLengthThreshold: got 0, expected above 0 and at least queueSpareTrigger (3)" in outcome.out
+
+
 def test_what_is_no_recording_is_refused(wva, tmp_path):
     """The command refuses an empty folder, a missing file, and a file that is not a recording."""
     (tmp_path / "empty").mkdir()

@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     as_json = arguments.output == "json"
     if other is not None:
         pairs = list(under(cycles, other.over))
-        notes = [*_unknown_notes(recordings, pairs), *_older_notes(cycles, pairs)]
+        notes = [*_unknown_notes(recordings, pairs), *_older_notes(cycles, pairs), *map(log.printable, other.remarks)]
         if as_json:
             print_json(_comparison(pairs, notes, other))
         else:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -42,9 +42,10 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class EntryError:
-    """Why an entry was rejected; all texts are for people.
+    """What is wrong with an entry; all texts are for people.
 
-    ``field`` is empty when it is about all of the entry, ``model_id`` and ``namespace`` when it may be about any.
+    ``field`` is empty when it is about all of the entry, ``model_id`` and ``namespace`` when it may be about any. An
+    entry that is not ``refused`` is in force as it is written.
     """
 
     key: str
@@ -54,6 +55,7 @@ class EntryError:
     in_force: str
     model_id: str = ""
     namespace: str = ""
+    refused: bool = True
 
     @classmethod
     def of(cls, key: str, problem: BadEntryError, in_force: str, model_id: str = "", namespace: str = "") -> EntryError:
@@ -277,7 +279,8 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
         attribute, expected = found
         name, value = declarations(self.fields)[attribute].key, f"{getattr(policy, attribute):.12g}"
         problem = BadEntryError(expected, field_name=name, value=value)
-        return EntryError.of(key, problem, f"{value}: the model grows to its maximum at any load", model_id, namespace)
+        in_force = f"{value}: the model grows to its maximum at any load"
+        return replace(EntryError.of(key, problem, in_force, model_id, namespace), refused=False)
 
     def words(self, name: str, policy: P) -> str:
         """Return in words the value of a field in a policy, or the whole policy if no field has this name."""

@@ -39,14 +39,16 @@ _TOLD_WARNINGS: Final = 20
 class AppliedConfigMap:
     """The result of taking a ConfigMap, in words.
 
-    ``problems`` says what is wrong with it. ``ignored`` says which other ConfigMap is in force instead. ``refused``
-    says why its namespace may not have its own. ``gone`` says what is in force without it.
+    ``problems`` says what is wrong with it; those in ``accepted`` are about values that are in force. ``ignored`` says
+    which other ConfigMap is in force instead. ``refused`` says why its namespace may not have its own. ``gone`` says
+    what is in force without it.
     """
 
     problems: tuple[str, ...] = ()
     ignored: str = ""
     refused: str = ""
     gone: str = ""
+    accepted: tuple[str, ...] = ()
 
 
 def nowhere(namespace: str) -> str:
@@ -241,6 +243,7 @@ class LiveConfiguration:
         else:
             self._texts[key] = taken
         problems: list[str] = []
+        accepted: list[str] = []
         ignored: list[str] = []
         gone: list[str] = []
         for kind in kinds:
@@ -252,6 +255,7 @@ class LiveConfiguration:
                 for warning in held.of(place).warnings[:_TOLD_WARNINGS]:
                     self._logger.warning("config_warning", kind=kind.title, config_map=str(key), warning=warning)
                 problems += map(str, held.of(place).errors)
+                accepted += [str(error) for error in held.of(place).errors if not error.refused]
             elif before == key and chosen is not None:
                 gone.append(f"ConfigMap {chosen} is in force instead")
             elif before == key and place:
@@ -263,7 +267,7 @@ class LiveConfiguration:
         self._announce(place or None)
         if refusal and data is not None:
             return AppliedConfigMap(refused=refusal)
-        return AppliedConfigMap(tuple(problems), "; ".join(ignored), gone="; ".join(gone))
+        return AppliedConfigMap(tuple(problems), "; ".join(ignored), gone="; ".join(gone), accepted=tuple(accepted))
 
     def _choose(self, kind: MapKind, place: str, key: Key, before: Key | None) -> Steps[Key | None]:
         """Put the first ConfigMap of a kind, by name, in force among those in the namespace of ``key``; return it."""
