@@ -31,7 +31,7 @@ def owned(owner, api_version, kind):
 
 def target(world, kind, name="bad", *, namespace=TENANT, replicas=1, show=page, size=1):
     """Create a target of a kind with Ready pods that report ``show()``, and the kinds of its pods' owners."""
-    store, labels = world.api.store, {"app": name}
+    store, labels = world.api.store, {"app": name[:63]}
     if store.find(CRDS, Key("", LEADER_WORKER_SETS.name)) is None:
         serve_leader_worker_sets(world)
     resource = resource_of(kind)
