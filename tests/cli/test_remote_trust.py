@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import ssl
 
 import aiohttp
@@ -203,13 +204,15 @@ async def test_on_openshift_the_service_ca_is_known(cluster, authority, name):
 
 async def test_a_ca_of_no_use_is_named(cluster, ca, tmp_path):
     """A flag that cannot be followed ends the command before anything is sent."""
-    wrong, large = tmp_path / "wrong", tmp_path / "large"
+    wrong, large, pipe = tmp_path / "wrong", tmp_path / "large", tmp_path / "pipe"
+    os.mkfifo(pipe)
     wrong.write_text("no certificate", encoding="utf-8")
     large.write_bytes(b"x" * (1024**2 + 1))
     cases = [
         (("--metrics-ca", str(tmp_path / "nowhere")), r"--metrics-ca=.*nowhere: cannot be read: No such file"),
         (("--metrics-ca", str(wrong)), r"--metrics-ca=.*wrong: expected certificates \(PEM\)"),
         (("--metrics-ca", str(large)), "expected at most 1048576 bytes"),
+        (("--metrics-ca", str(pipe)), r"--metrics-ca=.*pipe: cannot be read: it is not a file"),
         (("--metrics-server-name", NAME), "no CA is known to check it with"),
     ]
     for words, expected in cases:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 import ssl
 from contextlib import asynccontextmanager, suppress
 
@@ -482,6 +483,21 @@ async def test_a_new_authority_counts_and_a_broken_file_leaves_the_last_one(pick
         assert (await reader.waiting(POOL)).waiting == {"m": 3.0}
         path.unlink()
         assert (await reader.waiting(POOL)).waiting == {"m": 3.0}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+async def test_an_authority_that_is_no_file_does_not_hold_the_controller(picker, tmp_path, kind):
+    """Opening a pipe would stop the event loop for ever, and a device would fill the memory."""
+    path = tmp_path / "ca.crt"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    picker.ca_path = str(path)
+    picker.pod()
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match="cannot be used: it is not a file; expected a file with CA"):
+            await reader.waiting(POOL)
 
 
 async def test_a_pod_that_never_answers_is_given_up(picker):

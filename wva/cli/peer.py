@@ -16,8 +16,9 @@ from typing import Final
 
 from wva.api.meta import Key
 from wva.command_error import CommandError
-from wva.doctor.cluster import Cluster, Item, key_of, path_of
+from wva.doctor.cluster import Cluster, Item, key_of, mapping, path_of
 from wva.doctor.installation import MANAGER_LABEL
+from wva.files import read_bounded
 from wva.kube.client import KubeClient
 from wva.log import printable
 
@@ -98,7 +99,7 @@ def _names(services: list[Item], namespace: str) -> tuple[str, ...]:
 
 def _asks_service_ca(service: Item) -> bool:
     """Return whether a Service has its certificate from OpenShift's service CA."""
-    annotations = (service.get("metadata") or {}).get("annotations") or {}
+    annotations = mapping(mapping(service.get("metadata")).get("annotations"))
     return any(annotations.get(name) for name in _SERVICE_CA_ANNOTATIONS)
 
 
@@ -106,7 +107,7 @@ async def _service_ca(cluster: Cluster, namespace: str) -> tuple[str, str]:
     """Return where OpenShift's service CA was found, and its certificates. Raises ApiError and CommandError."""
     for name in _SERVICE_CA_MAPS:
         found = await cluster.get(path_of("v1", "configmaps", namespace, name))
-        text = ((found or {}).get("data") or {}).get(_SERVICE_CA_KEY)
+        text = mapping(mapping(found).get("data")).get(_SERVICE_CA_KEY)
         if text:
             return f"the service CA (ConfigMap {namespace}/{name})", str(text)
     raise CommandError(
@@ -118,13 +119,10 @@ async def _service_ca(cluster: Cluster, namespace: str) -> tuple[str, str]:
 def _file(path: str) -> str:
     """Return the certificates of a file. Raises CommandError."""
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(_MAX_CA_BYTES + 1)
+        return read_bounded(Path(path), _MAX_CA_BYTES).decode("ascii", "replace")
     except OSError as error:
-        raise CommandError(f"{_CA_FLAG}={path}: cannot be read: {error.strerror}") from error
-    if len(data) > _MAX_CA_BYTES:
-        raise CommandError(f"{_CA_FLAG}={path}: expected at most {_MAX_CA_BYTES} bytes of certificates (PEM)")
-    return data.decode("ascii", "replace")
+        expected = f"expected at most {_MAX_CA_BYTES} bytes of certificates (PEM)"
+        raise CommandError(f"{_CA_FLAG}={path}: cannot be read: {error.strerror}; {expected}") from error
 
 
 def _context(authorities: str | None = None, origin: str = "") -> ssl.SSLContext:

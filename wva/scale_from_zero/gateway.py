@@ -31,6 +31,7 @@ from wva.api.core import Pod
 from wva.api.kinds import SERVICES
 from wva.api.meta import Key
 from wva.collect.pools import Pool, selects
+from wva.files import read_bounded
 from wva.kube.cache import Store
 from wva.kube.client import KubeClient
 from wva.kube.errors import ApiError
@@ -126,6 +127,9 @@ class _Picker:
     """By URL; none of a pod that was not read yet."""
 
 
+_MAX_CA_BYTES: Final = 1024**2
+
+
 class _Authority:
     """The authority of the certificates of pickers, from a file that may change."""
 
@@ -142,7 +146,7 @@ class _Authority:
         if not self._path:
             return None
         try:
-            content = Path(self._path).read_text(encoding="ascii")
+            content = read_bounded(Path(self._path), _MAX_CA_BYTES).decode("ascii")
             if content != self._content:
                 context = ssl.create_default_context(cadata=content)
                 context.minimum_version = ssl.TLSVersion.TLSv1_2
