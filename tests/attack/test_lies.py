@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 
 import pytest
 
 from tests.app.stage import MODEL
-from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, survive
 from tests.attack.world import TENANT, VICTIM, lie, page
+from wva.decide.foresee import MOST_TIMES
 
 
 def reports(make):
@@ -37,6 +39,52 @@ def says(make):
     return before
 
 
+def dated(at):
+    """Let every sample of the tenant's pod have one time, in the text that ``at()`` returns."""
+
+    def before(world):
+        def meddle(query, answer):
+            pods = set(world.pods()) if TENANT in query else ()
+            for each in answer["data"]["result"]:
+                if each["metric"].get("pod") in pods and each["metric"].get("signal") in {"timestamp", "time"}:
+                    each["value"][1] = at()
+            return answer
+
+        world.meddle(meddle)
+
+    return before
+
+
+def counters(count):
+    """Return a page with every counter of an engine, each with what ``count()`` returns."""
+    labels = f'{{model_name="{MODEL}"}}'
+    names = (
+        "vllm:prompt_tokens_total",
+        "vllm:prompt_tokens_cached_total",
+        "vllm:time_to_first_token_seconds_count",
+        "vllm:time_to_first_token_seconds_sum",
+        "vllm:request_prompt_tokens_sum",
+        "vllm:request_prompt_tokens_count",
+        "vllm:request_generation_tokens_sum",
+        "vllm:request_generation_tokens_count",
+        "vllm:inter_token_latency_seconds_sum",
+        "vllm:inter_token_latency_seconds_count",
+    )
+    sizes = f'vllm:cache_config_info{{model_name="{MODEL}",num_gpu_blocks="1000",block_size="16"}} 1\n'
+    return page(finished=count()) + sizes + "".join(f"{name}{labels} {count()}\n" for name in names)
+
+
+def scraped_again(world):
+    """Scrape the pods again and again while the attack lasts."""
+
+    async def scrapes():
+        for _ in range(10):
+            await asyncio.sleep(0.1)
+            await world.scrape()
+
+    return scrapes()
+
+
 def is_essential(query):
     """Tell whether a query asks for the values of a signal and for their times."""
     return '"signal", "value"' in query
@@ -44,6 +92,38 @@ def is_essential(query):
 
 INCOMPLETE = ExpectedCondition("OptimizationReady", "False", "MetricsIncomplete", "invalid")
 counter = itertools.cycle([10**15, 0, 7, 10**9])
+falling = itertools.count(10**9, -(10**5))
+OWN = Says(
+    "only its own number moves, and that in bounds", lambda world: 1 <= world.decision_of().desired <= MOST_TIMES
+)
+UNTIMED = ExpectedCondition("OptimizationReady", "False")
+TIMES = {
+    "the_time_zero": lambda: "0",
+    "a_time_below_zero": lambda: "-1e9",
+    "the_time_minus_zero": lambda: "-0",
+    "a_time_of_1e308": lambda: "1e308",
+    "a_time_that_is_no_number": lambda: "NaN",
+    "an_endless_time": lambda: "+Inf",
+    "the_time_in_an_hour": lambda: f"{time.time() + 3600:.3f}",
+}
+COUNTS = {
+    "counters_that_fall": lambda _: counters(lambda: next(falling)),
+    "counters_that_jump": lambda _: counters(lambda: next(counter)),
+    "counters_nan": lambda _: counters(lambda: "NaN"),
+    "counters_infinite": lambda _: counters(lambda: "+Inf"),
+    "counters_below_zero": lambda _: counters(lambda: "-7"),
+    "counters_of_minus_zero": lambda _: counters(lambda: "-0.0"),
+    "counters_of_1e308": lambda _: counters(lambda: "1e308"),
+    "the_same_pod_twice_with_other_labels": lambda _: page() + page(usage=0.6).replace("{", '{engine="1",'),
+    "the_same_pod_twice_with_labels_of_nobody": lambda _: page() + page(usage=0.6).replace("{", '{copy="1",'),
+    "a_histogram_whose_buckets_fall": lambda _: (
+        page()
+        + "".join(
+            f'vllm:time_to_first_token_seconds_bucket{{model_name="{MODEL}",le="{le}"}} {count}\n'
+            for le, count in (("0.1", 9), ("0.1", 1), ("-1", 7), ("NaN", 3), ("+Inf", 0))
+        )
+    ),
+}
 
 ATTACKS = [
     Attack("usage_nan", before=reports(page(usage="NaN")), shows=(INCOMPLETE, ExpectedNumber(1))),
@@ -117,6 +197,8 @@ ATTACKS = [
         ),
         shows=ExpectedCondition("OptimizationReady", "False"),
     ),
+    *(Attack(name, before=dated(at), shows=(UNTIMED, ExpectedNumber(1))) for name, at in TIMES.items()),
+    *(Attack(name, before=reports(make), during=scraped_again, shows=OWN) for name, make in COUNTS.items()),
     Attack(
         "a_time_of_nine_thousand_digits",
         before=says(lambda pod, query: [lie("9" * 9000, pod=pod, signal="timestamp")] if is_essential(query) else []),
