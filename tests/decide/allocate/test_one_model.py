@@ -107,6 +107,13 @@ class TestTies:
         assert alone(7, offer("a", ceiling=2), offer("b")) == {"a": 2, "b": 5}
         assert alone(2, offer("a", present=3, floor=2), offer("b", present=3)) == {"a": 2, "b": 0}
 
+    def test_of_equal_variants_the_one_with_the_most_spare_grows_first(self):
+        """Whatever their sizes are; further replicas go to the smallest. ``rank`` is lower with more spare."""
+        busy, calm = {"present": 2, "rank": (0, -0.1, -1.0)}, {"present": 4, "rank": (0, -0.5, -3.0)}
+        assert alone(7, offer("a", **busy), offer("b", **calm)) == {"a": 2, "b": 5}
+        assert alone(9, offer("a", **busy), offer("b", **calm)) == {"a": 4, "b": 5}
+        assert alone(7, offer("a", **busy), offer("b", **calm, ceiling=4)) == {"a": 3, "b": 4}
+
     def test_equal_variants_with_steps_are_evened_out(self):
         """Both can take three more replicas."""
         large = {"present": 20, "step": 3}

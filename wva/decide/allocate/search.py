@@ -164,7 +164,7 @@ def direct(lines: Sequence[Line], goal: float) -> Numbers | None:
 
 
 def spread(lines: Sequence[Line], numbers: Numbers, found: dict[VariantKey, int]) -> None:
-    """Put the number of each variant into ``found``. Equal variants share a change evenly if that costs no more."""
+    """Put the number of each variant into ``found``. Equal variants share a change if that costs no more."""
     if len(lines) == 1 == len(lines[0].offers):
         found[lines[0].offers[0].key] = numbers[0]
         return
@@ -182,14 +182,20 @@ def spread(lines: Sequence[Line], numbers: Numbers, found: dict[VariantKey, int]
 
 
 def _shared(offers: Sequence[Offer], number: int) -> dict[VariantKey, int]:
-    """Return the numbers of equal variants: replicas go to the smallest, or are taken from the largest."""
+    """Return the numbers of equal variants: replicas go to the smallest, or are taken from the largest.
+
+    The first new one goes to the variant with the most spare, so of equal variants this one grows first.
+    """
     present = {offer.key: offer.bounded(offer.present) for offer in offers}
     change = number - sum(present.values())
     sign = 1 if change >= 0 else -1
+    order = sorted(offers, key=lambda offer: (offer.rank, sign * present[offer.key], offer.key), reverse=sign < 0)
+    first = next((offer.key for offer in order if present[offer.key] < offer.bounds[1]), None) if change > 0 else None
+    if first is not None:
+        present[first], change = present[first] + 1, change - 1
     most = {offer.key: sign * offer.bounds[sign > 0] for offer in offers}
     mirrored = {key: sign * count for key, count in present.items()}
-    ties = [offer.key for offer in sorted(offers, key=lambda offer: (offer.rank, offer.key), reverse=sign < 0)]
-    shared = raised(mirrored, abs(change), ties=ties, most=most)
+    shared = raised(mirrored, abs(change), ties=[offer.key for offer in order], most=most)
     return {key: sign * count for key, count in shared.items()}
 
 
