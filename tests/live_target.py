@@ -33,9 +33,10 @@ class FakeLiveTarget:
         return msgspec.json.encode({"items": items}), self.answered_at
 
 
-def owner(manager, *, operation="Update", subresource="scale", seconds_ago=3600.0, field="f:replicas"):
-    """Return an entry of ``managedFields``."""
+def owner(manager, *, operation="Update", subresource="scale", seconds_ago=3600.0, field="f:replicas", stamped=True):
+    """Return an entry of ``managedFields``, as of a custom resource if it is not ``stamped`` with its time."""
     at = datetime.fromtimestamp(ManualClock().now() - seconds_ago, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     fields = {"f:spec": {field: {}}, "f:metadata": {".": {}}}
-    named = {"manager": manager, "operation": operation, "time": at, "fieldsType": "FieldsV1", "fieldsV1": fields}
+    named = {"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": fields}
+    named |= {"time": at} if stamped else {}
     return named | ({"subresource": subresource} if subresource else {})

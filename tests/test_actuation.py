@@ -299,6 +299,28 @@ async def test_without_a_clock_of_the_api_server_its_newest_write_is_its_time(sc
     assert scene.numbers == numbers
 
 
+async def test_a_write_without_a_time_counts_for_a_minute_from_when_it_is_seen(scene):
+    """As a ``kubectl scale`` of a LeaderWorkerSet; the next one after ours has a minute of its own."""
+    scene.client.owners = [owner("kubectl", stamped=False)]
+    scene.decide(5)
+    assert isinstance(await scene.reconcile(), After)
+    await scene.clock.advance(59.0)
+    await scene.reconcile()
+    assert scene.numbers == []
+    assert "kubectl owns" in scene.actuator.trouble(KEY).message
+    await scene.clock.advance(2.0)
+    await scene.reconcile()
+    assert scene.numbers == [5]
+    scene.client.owners, scene.client.replicas = [owner(MANAGER, stamped=False)], 5
+    scene.decide(6)
+    await scene.reconcile()
+    assert scene.numbers == [5, 6]
+    scene.client.owners, scene.client.replicas = [owner("kubectl", stamped=False)], 6
+    scene.decide(7)
+    assert isinstance(await scene.reconcile(), After)
+    assert scene.numbers == [5, 6]
+
+
 @pytest.mark.parametrize(
     ("owners", "named"),
     [

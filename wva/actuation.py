@@ -11,7 +11,7 @@ Before each write the actuator reads the owners, and the write holds only for th
 becomes an owner in between. A manager that once wrote ``scale`` stays in the list of owners for ever: an HPA that was
 deleted, or ``kubectl scale``. So the actuator takes the field over from those that wrote ``scale`` more than a minute
 ago, and leaves it to all others, such as the manager of a manifest that sets the replicas. For custom resources the API
-server notes no manager of a write to ``scale``: a ``kubectl scale`` of a LeaderWorkerSet is not seen.
+server notes such a manager without a time: its minute begins when this process first sees it.
 
 Whatever keeps the number from being written is told in the ``Actuated`` condition, also an error of the API server.
 Only the leader writes, because its client has the write guard. A process that has just begun to lead takes the replicas
@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -118,8 +118,8 @@ class OwnedTarget(msgspec.Struct, frozen=True):
     spec: _OwnedSpec = _OwnedSpec()
     read_at: float | None = None
 
-    def owners(self) -> list[str]:
-        """Return who else owns the replicas, by the names of the managers.
+    def owners(self, left: Collection[str] = ()) -> list[str]:
+        """Return who else owns the replicas, by the names of the managers; those in ``left`` do not count.
 
         The times of their writes are compared with the clock of the API server alone, which wrote them.
         """
@@ -130,9 +130,20 @@ class OwnedTarget(msgspec.Struct, frozen=True):
         for each in self.others:
             # A manager that wrote the field through ``scale``, and not of late, has left it.
             written, at = each.operation == "Update" and each.subresource == "scale", parse_time(each.time)
+            if written and each.time is None and each.manager in left:
+                continue
             if not written or at is None or now - at <= _LEFT_SECONDS:
                 owners.append(each.manager)
         return owners
+
+    @property
+    def unstamped(self) -> list[str]:
+        """The managers that wrote the replicas through ``scale``, at a time that the API server did not note."""
+        return [
+            each.manager
+            for each in self.others
+            if each.operation == "Update" and each.subresource == "scale" and each.time is None
+        ]
 
     @property
     def others(self) -> list[FieldOwner]:
@@ -262,6 +273,13 @@ class ScaleHistory:
 
     numbers: deque[tuple[float, int]] = field(default_factory=deque)
     changes: deque[tuple[float, int]] = field(default_factory=deque)
+    seen: dict[str, float] = field(default_factory=dict)
+    """Managers whose writes have no time, with the time when each was first seen."""
+
+    def left(self, unstamped: Iterable[str], now: float) -> list[str]:
+        """Return those of ``unstamped`` that were seen for a minute. Forgets all others that were seen before."""
+        self.seen = {name: self.seen.get(name, now) for name in unstamped}
+        return [name for name, at in self.seen.items() if now - at > _LEFT_SECONDS]
 
     def allowed(self, desired: int, current: int, pace: ScalePace, now: float) -> tuple[int, float | None]:
         """Return the number to write, and after how many seconds another one may be allowed; None: not before news."""
@@ -443,7 +461,7 @@ class DirectActuator:
         """
         resource = self._stores.targets.kind_of(target).resource
         live = await owned_target(self._client, resource, target.metadata.key)
-        owners = live.owners()
+        owners = live.owners(wanted.history.left(live.unstamped, wanted.now))
         if owners:
             return owners, None
         before, version = max(0, live.spec.replicas), live.metadata.resource_version

@@ -158,19 +158,22 @@ async def a_patch_of_the_scale_moves_the_replicas_of_a_built_in_kind(client: Con
 
 
 @expectation
-async def the_scale_of_a_custom_object_has_no_managers(client: ContractClient, namespace: str) -> None:
-    """The server fails on an apply of the Scale, and notes no manager for a patch of it: the owner stays."""
+async def the_scale_of_a_custom_object_has_managers_without_a_time(client: ContractClient, namespace: str) -> None:
+    """The server fails on an apply of the Scale that no conflict stops. A patch moves the replicas to its manager."""
     await served(client)
     path = widgets(namespace, "a")
     (await apply(client, path, widget("a", {"model": "m", "replicas": 1}), "owner")).ok()
-    (await apply(client, f"{path}/scale", _scale("a", 2), "scaler")).refused(500, "")
+    (await apply(client, f"{path}/scale", _scale("a", 2), "scaler")).refused(409, "Conflict")
     (await apply(client, f"{path}/scale", _scale("a", 2), "scaler", force="true")).refused(500, "")
     old = (await client.get(path)).ok()["metadata"]["resourceVersion"]
     patch = {"metadata": {"resourceVersion": old}, "spec": {"replicas": 2}}
     (await client.patch(f"{path}/scale", patch, fieldManager="scaler")).ok()
     (await client.patch(f"{path}/scale", patch, fieldManager="scaler")).refused(409, "Conflict")
     assert (await client.get(path)).ok()["spec"]["replicas"] == 2
-    assert await _scalers(client, path) == {("owner", "Apply", "")}
+    assert await _scalers(client, path) == {("scaler", "Update", "scale")}
+    managed = (await client.get(path)).ok()["metadata"]["managedFields"]
+    (entry,) = [each for each in managed if each["manager"] == "scaler"]
+    assert "time" not in entry
 
 
 def _scale(name: str, replicas: int) -> dict[str, Any]:

@@ -158,7 +158,7 @@ def write(entries: Iterable[Ownership]) -> list[JsonObject]:
             "manager": entry.manager,
             "operation": entry.operation,
             "apiVersion": entry.api_version,
-            "time": entry.time,
+            **({"time": entry.time} if entry.time else {}),
             "fieldsType": "FieldsV1",
             "fieldsV1": _tree(entry.fields),
         }

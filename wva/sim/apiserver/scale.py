@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Final
 
+from wva.api.meta import Key
 from wva.sim.apiserver.errors import ServedError, bad_request, internal_error, invalid, method_not_allowed
 from wva.sim.apiserver.kinds import KindSpec, ScalePaths, ValidationProblem
 from wva.sim.apiserver.objects import MISSING, Json, JsonObject, Object, lookup, metadata_of, replaced
@@ -73,16 +74,20 @@ def rescaled(spec: KindSpec, value: Object, scale: Object) -> JsonObject:
 
 
 def applied(spec: KindSpec, scale: Object) -> JsonObject:
-    """Return what an object has to apply in place of its Scale.
-
-    Raises ApiError 400 for another kind, and 500 for a custom resource: the real server has no type for its Scale.
-    """
+    """Return what an object has to apply in place of its Scale. Raises ApiError 400 for another kind."""
     if (scale.get("apiVersion"), scale.get("kind")) != (_SCALE.api_version, _SCALE.kind):
         raise bad_request(f"the data ({scale.get('kind')}) is no {_SCALE.kind} of {_SCALE.api_version}")
-    if not spec.built_in:
-        text = "failed to create typed patch object (autoscaling/v1, Kind=Scale): no corresponding type"
-        raise ServedError(HTTPStatus.INTERNAL_SERVER_ERROR, "", text)
     return rescaled(spec, {**scale, "apiVersion": spec.api_version, "kind": spec.kind, "spec": {}}, scale)
+
+
+def not_converted(key: Key) -> ServedError:
+    """Return the error of an apply to the scale of a custom resource, which the real server cannot convert."""
+    return ServedError(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "",
+        f"failed to convert new object (/{key.name}; autoscaling/v1, Kind=Scale) to proper version: "
+        "request to convert CR to an invalid group/version: autoscaling/v1",
+    )
 
 
 def replica_problems(paths: ScalePaths, value: Object) -> Iterator[ValidationProblem]:

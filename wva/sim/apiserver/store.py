@@ -211,9 +211,10 @@ class ObjectStore(ObjectReader):
         metadata = metadata_of(result)
         if write.applied:
             metadata["managedFields"] = metadata_of(new)["managedFields"]
-        elif write.subresource != SCALE or (spec.built_in and owned(old, _REPLICAS)):
-            # The real server notes no manager of a custom scale, nor of one that nobody owns yet.
-            record_update(spec, old, result, Writer(options.manager, self._time(), write.subresource))
+        elif write.subresource != SCALE or owned(old, _REPLICAS):
+            # The real server notes no manager of a scale that nobody owns yet.
+            time = self._time() if spec.built_in or write.subresource != SCALE else ""  # nor the time of a custom one
+            record_update(spec, old, result, Writer(options.manager, time, write.subresource))
         if result == old or options.dry_run:
             return result
         key = Key(metadata.get("namespace", ""), metadata["name"])
@@ -252,6 +253,8 @@ class ObjectStore(ObjectReader):
                 raise not_found(spec, key.name)
             return self.create(spec, apply(spec, None, config, writer), options)
         new = apply(spec, old, config, writer)
+        if patch.subresource == SCALE and not spec.built_in:
+            raise scale.not_converted(key)
         stored = self._replace(spec, old, new, _Write(options, patch.subresource, applied=True))
         return scale.scale_of(spec, stored) if patch.subresource == SCALE else stored
 
