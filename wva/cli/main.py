@@ -43,6 +43,8 @@ _DESCRIPTION: Final = (
 _HELP_FLAGS: Final = ("-h", "--help", "--version")
 _UNKNOWN: Final = "unrecognized arguments: "
 _USAGE_ERROR: Final = 2
+_INTERRUPTED_STATUS: Final = 130
+"""The status that shells report after Ctrl-C."""
 _SIGPIPE_STATUS: Final = 141
 """The status that shells report for a program that SIGPIPE ended: 128 plus the number of the signal."""
 
@@ -127,6 +129,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for line in str(error).splitlines():
             sys.stderr.write(f"wva: {printable(line)}\n")
         return 1
+    except KeyboardInterrupt:
+        return _INTERRUPTED_STATUS
     except BrokenPipeError:
         # The reader, such as head, closed the pipe. Python would write to it once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

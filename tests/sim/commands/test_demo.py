@@ -1,11 +1,21 @@
-"""``wva demo --openmetrics`` writes every sample of a run to a file."""
+"""``wva demo``: its files, its console, and how it ends."""
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import contextlib
 import re
+import signal
 import socket
+import subprocess
+import sys
 
 import pytest
+
+from wva.sim.commands.demo import _watched
+from wva.sim.world.scenarios import SCENARIOS
+from wva.sim.world.world import EmbeddedWorld
 
 pytestmark = pytest.mark.usefixtures("log_as_before")
 
@@ -69,3 +79,44 @@ def test_a_taken_port_of_the_console_is_named(wva):
     assert outcome.status != 0
     assert f"--web={address}: cannot listen on {address} for console: Address already in use" in outcome.err
     assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize("flag", ["--json", "--record-dir"])
+def test_what_cannot_be_written_is_named_before_the_run(wva, flag):
+    """A run of two hours would be lost."""
+    name = "/proc/nowhere/run"
+    outcome = wva("demo", "--headless", flag, name)
+    assert outcome.status == 1
+    assert outcome.err.startswith(f"wva: {flag}={name}: ")
+    assert "virtual time" not in outcome.out
+
+
+def test_ctrl_c_ends_a_run_with_its_summary():
+    """Without a terminal a line on the standard error tells how far the run is. There is no traceback."""
+    words = [sys.executable, "-m", "wva", "demo", "--headless", "--speed", "30"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, text=True, **pipes) as process:  # noqa: S603 - our own code
+        assert re.fullmatch(r"0:\d\d:\d\d of 2:00:00\n", process.stderr.readline())
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "of virtual time" in out
+    assert "Traceback" not in err
+
+
+async def test_the_console_stays_after_the_run(capsys):
+    """Until Ctrl-C, unless ``--for`` gives an end. Its address is told when it listens."""
+    scenario = SCENARIOS["quickstart"]
+    arguments = argparse.Namespace(openmetrics_file=None, record_dir=None, web="127.0.0.1:0", duration=None)
+    world = EmbeddedWorld(scenario, seed=1)
+    run = asyncio.create_task(_watched(world, arguments, duration_seconds=60.0, speed=None, headless=True))
+    said = ""
+    async with asyncio.timeout(60):
+        while "the run has ended" not in said and not run.done():
+            await asyncio.sleep(0.05)
+            said += capsys.readouterr().err
+    assert said.splitlines()[0] == "console: http://127.0.0.1:0/"
+    assert not run.done()
+    run.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await run

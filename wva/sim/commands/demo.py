@@ -2,6 +2,7 @@
 
 The controller is built as ``wva run`` builds it; only its clock is the world's. The command shows a live view or
 nothing (``--headless``, or without a terminal) and a summary, and with ``--json`` writes everything that happened.
+Ctrl-C ends it with the summary of what has run. With ``--web`` and without ``--for`` the console stays until then.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import asyncio
 import os
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
     from wva.sim.world.world import EmbeddedWorld, Endpoints
 
 CONSOLE: Final = "127.0.0.1:8444"
+_PROGRESS_SECONDS: Final = 5.0
+"""Of the wall clock: without a live view a line tells this often how far the run is."""
+INTERRUPTED: Final = 130
+"""The exit status after Ctrl-C, as of a shell."""
 DEFAULT_RUN_SECONDS: Final = 110.0
 """The wall time of a run without a given speed."""
 _SPEED: Final = Real(minimum=0, above=True)
@@ -95,6 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise CommandError(f"--speed={arguments.speed!r}: expected a number greater than zero, or max")
     if arguments.web is not None:
         _check_web(arguments.web)
+    _check_outputs(arguments)
     log.configure(level="error", encoding="console")
 
     from wva.sim.commands import view
@@ -103,16 +110,21 @@ def run(arguments: argparse.Namespace) -> int:
     world = EmbeddedWorld(scenario, seed=arguments.seed)
     started = time.monotonic()
     problem: BaseException | None = None
+    interrupted = False
     try:
         asyncio.run(_watched(world, arguments, duration_seconds=duration, speed=speed, headless=headless))
     except* (CommandError, AddressError) as group:
         problem = group
+    except* KeyboardInterrupt:
+        interrupted = True
     while isinstance(problem, BaseExceptionGroup):
         problem = problem.exceptions[0]
     if isinstance(problem, AddressError):
         raise CommandError(f"--web={arguments.web}: {problem}") from problem
     if problem is not None:
         raise problem
+    if interrupted and not all(variant.points for variant in world.timeline.variants.values()):
+        return INTERRUPTED  # before anything was seen
     if arguments.json_file is not None:
         document = world.timeline.document(scenario, seed=arguments.seed, model=world.model)
         try:
@@ -120,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise CommandError(f"--json={arguments.json_file}: {error.strerror}") from error
     view.print_summary(world, wall_seconds=time.monotonic() - started)
-    return 0
+    return INTERRUPTED if interrupted and world.clock.elapsed_seconds < duration else 0
 
 
 def _check_web(text: str) -> None:
@@ -131,6 +143,22 @@ def _check_web(text: str) -> None:
         raise CommandError(str(error)) from error
     if address is not None and address.host not in Loopback.HOSTS:
         raise CommandError(f"--web={text!r}: expected 127.0.0.1:PORT or localhost:PORT, as the demo asks for no token")
+
+
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    """Raise CommandError for a file or folder that cannot be written: the run would be lost."""
+    if arguments.json_file is not None:
+        try:
+            arguments.json_file.open("ab").close()
+        except OSError as error:
+            raise CommandError(f"--json={arguments.json_file}: {error.strerror}") from error
+    if arguments.record_dir is not None:
+        try:
+            Path(arguments.record_dir).mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=arguments.record_dir):
+                pass
+        except OSError as error:
+            raise CommandError(f"--record-dir={arguments.record_dir}: {error.strerror}") from error
 
 
 async def _watched(
@@ -147,20 +175,38 @@ async def _watched(
         sample_file(arguments.openmetrics_file, world.prometheus.tsdb) as write_samples,
         nullcontext() if headless else view.LiveView(world, duration_seconds) as live,
     ):
+        told = started
+        flags: dict[str, str] = {} if arguments.record_dir is None else {"record_dir": arguments.record_dir}
+        address = arguments.web
+        if address is not None:
+            flags["console_bind_address"] = address
 
         async def tick() -> None:
+            nonlocal told, address
+            if address is not None:  # it listens: nothing of the world runs before
+                _say(f"console: http://{address}/")
+                address = None
             if live is not None:
                 live.refresh()
+            elif time.monotonic() - told >= _PROGRESS_SECONDS:
+                told = time.monotonic()
+                _say(f"{view.clock_text(world.clock.elapsed_seconds)} of {view.clock_text(duration_seconds)}")
             write_samples()
             if speed is not None:
                 ahead = world.clock.elapsed_seconds / speed - (time.monotonic() - started)
                 await asyncio.sleep(max(0.0, ahead))
 
-        flags = {} if arguments.record_dir is None else {"record_dir": arguments.record_dir}
-        if arguments.web is not None:
-            flags["console_bind_address"] = arguments.web
-            print(f"console: http://{arguments.web}/", file=sys.stderr)
-        await play(world, duration_seconds=duration_seconds, tick=tick, given=Given(flags, {}, {}))
+        async def stay() -> None:
+            if arguments.web is not None and arguments.duration is None:
+                _say(f"the run has ended; http://{arguments.web}/ stays until Ctrl-C")
+                await asyncio.Event().wait()
+
+        await play(world, duration_seconds=duration_seconds, tick=tick, given=Given(flags, {}, {}), after=stay)
+
+
+def _say(line: str) -> None:
+    """Tell something beside the output."""
+    print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -201,13 +247,21 @@ def _naming(path: Path) -> Iterator[None]:
         raise CommandError(f"--openmetrics={path}: {error.strerror}") from error
 
 
-async def play(world: EmbeddedWorld, *, duration_seconds: float, tick: Tick, given: Given = _NOTHING) -> None:
+async def _nothing() -> None:
+    """Do nothing."""
+
+
+async def play(
+    world: EmbeddedWorld, *, duration_seconds: float, tick: Tick, given: Given = _NOTHING, after: Tick = _nothing
+) -> None:
     """Run the controller in the world for ``duration_seconds`` of virtual time; ``tick`` follows every scrape.
 
-    ``given`` are flags and environment of the controller beside those that say where the world is.
+    ``given`` are flags and environment of the controller beside those that say where the world is. ``after`` runs at
+    the end, while the controller still serves.
     """
     async with world.open() as endpoints, _controller(world, endpoints, given):
         await world.run(duration_seconds, tick=tick)
+        await after()
 
 
 @asynccontextmanager
