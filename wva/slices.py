@@ -50,22 +50,23 @@ class Slices:
         """Begin the first slice."""
         self._seconds = seconds
         self._end = time.monotonic() + seconds
-        self._used_up = False
+        self._used_up = self._begun = False
 
     async def rest(self) -> None:
         """Return at once, or after the turn of all others if the slice is used up.
 
         Of many tasks that share a slice, those that find it used up again wait for one more turn.
         """
-        while time.monotonic() >= self._end:
+        while time.monotonic() >= self._end and not self._begun:
             if not self._used_up:
                 # The next turn begins with a new slice. Those who share it find it used up until then.
                 self._used_up = True
                 asyncio.get_running_loop().call_soon(self._renew)
             await asyncio.sleep(0)
+        self._begun = False
 
     def _renew(self) -> None:
-        self._used_up = False
+        self._used_up, self._begun = False, True  # whoever comes first goes on, however short the slice is
         self._end = time.monotonic() + self._seconds
 
 

@@ -78,6 +78,18 @@ async def test_many_that_wait_for_one_answer_do_not_hold_the_loop_together():
     assert longest < 4 * 0.01
 
 
+async def test_a_slice_of_no_time_still_lets_one_go_on_in_each_turn():
+    """Work is slow then, but it ends."""
+    shared = Slices(0.0)
+
+    async def long():
+        for _ in range(5):
+            await shared.rest()
+
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(long() for _ in range(3)))
+
+
 async def test_the_loop_does_not_wait_long_for_a_thread():
     """Fifty turns with a system call each beside a busy thread: 5 ms each by Python's default."""
     interval, done = sys.getswitchinterval(), False
