@@ -62,6 +62,28 @@ async def test_unreachable_cluster_is_one_line(run, tmp_path):
     assert "the cluster cannot be read" in outcome.lines[0]
 
 
+@pytest.mark.parametrize("folder", ["", "notes.txt", "other.yaml"])
+async def test_nothing_is_green_that_was_not_looked_at(run, tmp_path, folder):
+    """A folder without manifests of WVA may be the wrong one."""
+    if folder:
+        (tmp_path / folder).write_text("kind: Secret\napiVersion: v1\n", encoding="utf-8")
+    outcome = await run("migrate", str(tmp_path))
+    assert outcome.status == 1
+    assert outcome.lines == [
+        "wva: nothing was looked at",
+        f"wva: {tmp_path}: expected files (.yaml, .yml or .json) with objects of WVA",
+    ]
+
+
+async def test_a_cluster_that_shows_nothing_is_not_green(migrate, api):
+    """Each kind that may not be listed is named."""
+    api.access.authorize = lambda _, wish: wish.verb != "list"
+    outcome = await migrate()
+    assert outcome.status == 1
+    assert outcome.lines[0] == "wva: nothing was looked at"
+    assert outcome.lines[1].startswith("wva: VariantAutoscaling may not be listed, so it was not looked at: ")
+
+
 async def test_files_are_looked_at(run, tmp_path):
     """A finding of severity "must" makes the status 1; control characters in names are escaped."""
     file = tmp_path / "va.yaml"
@@ -88,4 +110,5 @@ async def test_unreadable_file_is_one_line(run, tmp_path):
     """The command ends with status 1 and one line that names the file."""
     outcome = await run("migrate", str(tmp_path / "absent.yaml"))
     assert outcome.status == 1
-    assert outcome.lines == [f"wva: {tmp_path / 'absent.yaml'}: No such file or directory"]
+    expected = "No such file or directory: expected a file of manifests"
+    assert outcome.lines == [f"wva: {tmp_path / 'absent.yaml'}: {expected}"]

@@ -193,3 +193,26 @@ async def test_error_of_a_watch_is_read_from_its_status(server: Any, client: Kub
     lines = client.stream(PODS, resource_version="1", timeout_seconds=300, idle_seconds=5)
     with pytest.raises(errors.Forbidden):
         await anext(lines)
+
+
+async def test_a_server_that_hangs_is_found_out_by_a_short_question(server: Any, client: KubeClient) -> None:
+    """Any answer will do, a refusal as well; none within the time is an error."""
+    server.say(status(403, "Forbidden"), status=403)
+    await client.greet(5.0)
+
+    async def hang(_: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    server.answer = hang
+    with pytest.raises(errors.Unreachable, match=r"GET /version: Timeout: no answer within 0\.1 s"):
+        await client.greet(0.1)
+
+
+async def test_a_page_for_a_browser_is_called_that(server: Any, client: KubeClient) -> None:
+    """A proxy shows its login with status 200."""
+    server.say(b"<html><form>login</form></html>", status=200)
+    with pytest.raises(errors.Undecodable, match="a page for a browser in place of JSON"):
+        await client.list(PODS)
+    with pytest.raises(errors.Undecodable, match="a page for a browser in place of JSON"):
+        await client.get(DEPLOYMENTS, KEY)

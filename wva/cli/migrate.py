@@ -18,8 +18,10 @@ from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.errors import ApiError, ConfigurationError
 from wva.migration import Finding, FoundObjects, Severity, check
-from wva.migration.objects import Manifests, read_cluster
+from wva.migration.objects import REFUSED, Manifests, read_cluster
 
+_GREETING_SECONDS: Final = 6.0
+"""A cluster that does not answer a short question at first is not asked long ones."""
 _CALL_SECONDS: Final = 30.0
 _IN_ALL_SECONDS: Final = 120.0
 
@@ -50,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
             instruments=instruments, timeout_seconds=_CALL_SECONDS, context=arguments.context
         )
         async with asyncio.timeout(_IN_ALL_SECONDS), connection as client:
+            await client.greet(_GREETING_SECONDS)
             return await read_cluster(client, arguments.namespace)
 
     if arguments.paths:
@@ -62,6 +65,12 @@ def run(arguments: argparse.Namespace) -> int:
         except (ApiError, ConfigurationError, TimeoutError) as error:
             reason = str(error) or f"no answer within {_IN_ALL_SECONDS:g} s"
             raise CommandError(f"the cluster cannot be read: {reason}") from error
+    if not objects.size:
+        # An empty cluster has nothing to change. One that refuses to be looked at, and an empty folder, are not green.
+        why = [f"{finding.kind} {finding.problem}" for finding in found if finding.problem.startswith(REFUSED)]
+        why += [f"{name}: expected files (.yaml, .yml or .json) with objects of WVA" for name in arguments.paths]
+        if why:
+            raise CommandError("\n".join(["nothing was looked at", *why]))
     findings = check(objects, now=time.time(), found=found)
     if arguments.json:
         entries = [{**asdict(finding), "key": str(finding.key)} for finding in findings]

@@ -142,8 +142,10 @@ class KubeClient:
                 fieldSelector=field_selector,
             )
             call = Call(verb="list", resource=resource.name, path=resource.path(namespace), query=query)
+            body = b""
             try:
-                page = resource.decode_page(await self._transport.exchange(call))
+                body = await self._transport.exchange(call)
+                page = resource.decode_page(body)
             except errors.TooLarge:
                 if limit == 1:
                     raise
@@ -151,7 +153,7 @@ class KubeClient:
                 resource_version = None if resource_version == "0" else resource_version
                 continue
             except msgspec.DecodeError as error:
-                raise _undecodable(call, error) from error
+                raise _undecodable(call, error, body) from error
             for item in resource.decode_items(page):
                 if item is None:
                     undecodable += 1
@@ -250,6 +252,19 @@ class KubeClient:
         """
         return (await self.request_dated_json(method, path, body))[0]
 
+    async def greet(self, seconds: float) -> None:
+        """Ask for the version; any answer will do. Raises ApiError when there is none within so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.request_json("GET", "/version")
+        except builtins.TimeoutError:
+            message = f"no answer within {seconds:g} s"
+            raise errors.Unreachable(0, "Timeout", message, attempted="GET /version") from None
+        except errors.Unreachable:
+            raise
+        except errors.ApiError:
+            return
+
     async def request_dated_json(
         self, method: str, path: str, body: Mapping[str, object] | None = None
     ) -> tuple[bytes, float | None]:
@@ -289,12 +304,15 @@ class KubeClient:
         try:
             return resource.decode(body)
         except msgspec.DecodeError as error:
-            raise _undecodable(call, error) from error
+            raise _undecodable(call, error, body) from error
 
 
 def _query(**parameters: str | int | None) -> dict[str, str | int]:
     return {name: value for name, value in parameters.items() if value is not None and value != ""}
 
 
-def _undecodable(call: Call, error: msgspec.DecodeError) -> errors.Undecodable:
+def _undecodable(call: Call, error: msgspec.DecodeError, body: bytes) -> errors.Undecodable:
+    if body.lstrip()[:1] == b"<":
+        message = "a page for a browser in place of JSON, such as the login of a proxy"
+        return errors.Undecodable(200, "Undecodable", message, attempted=call.attempted)
     return errors.Undecodable(200, "Undecodable", str(error), attempted=call.attempted)

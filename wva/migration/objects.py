@@ -28,6 +28,8 @@ from wva.targets import DEFAULT, scaled_key
 
 STANDARD_INPUT: Final = "-"
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+REFUSED: Final = "may not be listed, so it was not looked at"
+"""How the problem of a kind begins that the cluster does not show."""
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -268,7 +270,7 @@ async def read_cluster(client: KubeClient, namespace: str = "") -> tuple[FoundOb
             if resource.kind != SCALED_OBJECT_KIND:  # KEDA may not be installed
                 problem = "is not served by this cluster: apply deploy/crd first"
         except Forbidden as error:
-            problem = f"may not be listed, so it was not looked at: {error}"
+            problem = f"{REFUSED}: {error}"
         if problem:
             findings.append(Subject(resource.kind, Key("", resource.name)).should(problem, "check this kind by hand"))
     return FoundObjects(**lists, whole=not findings and not namespace), findings
