@@ -71,8 +71,10 @@ def explained(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Return the measurement of the last cycle as ``wva decide --explain`` prints it."""
     capsys.readouterr()
     assert main(["decide", "--explain", str(max(folder.glob("cycle-*.json")))]) == 0
-    lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
-    return [words for stage, _, words in filter(None, lines) if stage == "measure"]
+    printed = capsys.readouterr().out
+    assert "\nAllocationByType:\n" in printed
+    lines = [line.split(maxsplit=2) for line in printed.splitlines() if line.startswith("  ")]
+    return [words for stage, _, words in lines if stage == "measure"]
 
 
 @pytest.mark.timeout(300)
