@@ -118,11 +118,10 @@ def unknown(outcome):
 
 
 async def test_without_a_kubeconfig_it_shows_what_is_known(run):
-    """The command shows flags, environment and defaults. ``wva run`` would not start, so the status is 1."""
+    """The command shows flags, environment and defaults: the controller will run elsewhere."""
     outcome = await run("config")
-    assert outcome.status == 1
+    assert outcome.status == 0
     assert "not read: no way to a Kubernetes API server" in outcome.out.splitlines()[-1]
-    assert "no way to a Kubernetes API server" in outcome.err
 
 
 async def test_a_value_that_no_config_map_can_mend_is_told_without_a_cluster(run, closed_cluster):

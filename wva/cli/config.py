@@ -57,15 +57,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     data: Mapping[str, str] | None = None
     state, reason = "unknown", ""
-    refusals: list[str] = []
     try:
         data = asyncio.run(read())
         state = "absent" if data is None else "read"
-    except UnreadError as error:
+    except (ConfigurationError, UnreadError) as error:
         reason = str(error)
-    except ConfigurationError as error:
-        reason = str(error)
-        refusals = [reason]
     given = replace(given, config_map=data or {})
     loaded = load(given)
     entries = describe(loaded)
@@ -94,7 +90,6 @@ def run(arguments: argparse.Namespace) -> int:
     if loaded.settings.prometheus_base_url:
         problems += PrometheusSettings.of(loaded.settings).problems()  # the files are those of the pod
     problems += election_problems(loaded.settings)
-    problems += refusals
     if problems:
         raise CommandError("\n".join(problems))
     return 0
