@@ -96,8 +96,8 @@ def paused(world):
     """Let the process stand still for longer than its Lease when it has read the target that it is to write."""
     original = OwnedTarget.owners
 
-    def owners(self):
-        found = original(self)
+    def owners(self, left=()):
+        found = original(self, left)
         time.sleep(1.2)
         return found
 
