@@ -342,7 +342,10 @@ def test_strange_files_in_a_folder_are_left_out(wva, folder, words):
         (folder / f"cycle-3.{suffix}").symlink_to(folder / "nowhere")
         (folder / f"cycle-4.{suffix}").symlink_to("/dev/zero")
     outcome = wva(*(word.format(folder) for word in words))
-    assert outcome.status == 0, outcome.err
+    if words[0] == "migrate":  # without them the folder has no manifests
+        assert (outcome.status, outcome.lines[0]) == (1, "wva: nothing was looked at")
+    else:
+        assert outcome.status == 0, outcome.err
 
 
 def test_a_folder_of_too_many_bytes_is_not_read(wva, folder, monkeypatch):
