@@ -8,8 +8,7 @@ import pytest
 import structlog
 
 from tests.builders import NOW, variant
-from tests.decide.queueing.samples import A100, KNOWN, UNTUNED, pod, steady
-from wva.decide.measure.queueing import under_load
+from tests.decide.queueing.samples import KNOWN, UNTUNED, pod, steady
 from wva.decide.pipeline import conclude
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.memory import Memory
@@ -129,14 +128,3 @@ def test_the_log_has_one_line_of_it_at_debug():
     log_models(logger, snapshot, POLICY, concluded(snapshot), NOW)
     (line,) = [entry for entry in capture.entries if entry["event"] == "optimization_solution"]
     assert "AllocationByType:" in line["solution"]
-
-
-def test_a_busier_replica_waits_longer():
-    """All four figures rise with the rate."""
-    service = concluded(fleet("a")).solved[variant("a", model="m").model].variants[variant("a").key].service
-    calm, busy = under_load(service, 0.1, 1.0), under_load(service, 0.7, 1.0)
-    assert calm.used < busy.used <= 1
-    assert calm.itl < busy.itl
-    assert calm.ttft < busy.ttft
-    assert calm.wait < busy.wait
-    assert A100.alpha < calm.itl

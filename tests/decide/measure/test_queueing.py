@@ -18,7 +18,7 @@ from tests.decide.queueing.samples import (
     targets,
 )
 from wva.decide.amounts import LARGEST
-from wva.decide.measure.queueing import LEFT_OUT, measure
+from wva.decide.measure.queueing import LEFT_OUT, known_service, measure, under_load
 from wva.model.decision import Reason
 from wva.model.memory import CapacityBasis, Memory
 from wva.model.policy import Policy, QueueingPolicy, QueueingRules
@@ -375,3 +375,13 @@ def test_the_order_of_listing_changes_nothing():
 def test_no_models_are_no_needs():
     """An empty fleet has an empty answer."""
     assert measure([], Memory(), Policy(), NOW, {}) == ([], Memory())
+
+
+def test_a_busier_replica_is_used_more_and_waits_longer():
+    """All figures of a replica rise with its rate, and no step is shorter than that of a request alone."""
+    service = known_service(A100, 100.0, 178.0, 4.0)
+    calm, busy = under_load(service, 0.1, 1.0), under_load(service, 0.7, 1.0)
+    assert calm.used < busy.used <= 1
+    assert A100.alpha < calm.itl < busy.itl
+    assert calm.ttft < busy.ttft
+    assert 0 <= calm.wait < busy.wait
