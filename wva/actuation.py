@@ -98,6 +98,11 @@ class FieldOwner(msgspec.Struct, frozen=True, rename="camel"):
     time: str | None = None
     fields_v1: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict, name="fieldsV1")
 
+    @property
+    def scaled(self) -> bool:
+        """Whether the manager wrote through ``scale``. It stays in the list after it has left the field."""
+        return self.operation == "Update" and self.subresource == "scale"
+
 
 class _OwnedMeta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
@@ -128,22 +133,16 @@ class OwnedTarget(msgspec.Struct, frozen=True):
             now = max([parse_time(each.time) or -math.inf for each in self.metadata.managed_fields], default=-math.inf)
         owners = []
         for each in self.others:
-            # A manager that wrote the field through ``scale``, and not of late, has left it.
-            written, at = each.operation == "Update" and each.subresource == "scale", parse_time(each.time)
-            if written and each.time is None and each.manager in left:
-                continue
-            if not written or at is None or now - at <= _LEFT_SECONDS:
+            at = parse_time(each.time)
+            gone = each.manager in left if each.time is None else at is not None and now - at > _LEFT_SECONDS
+            if not (each.scaled and gone):
                 owners.append(each.manager)
         return owners
 
     @property
     def unstamped(self) -> list[str]:
         """The managers that wrote the replicas through ``scale``, at a time that the API server did not note."""
-        return [
-            each.manager
-            for each in self.others
-            if each.operation == "Update" and each.subresource == "scale" and each.time is None
-        ]
+        return [each.manager for each in self.others if each.scaled and each.time is None]
 
     @property
     def others(self) -> list[FieldOwner]:
