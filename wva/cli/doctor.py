@@ -24,8 +24,6 @@ from wva.kube.errors import ApiError, ConfigurationError
 from wva.migration.objects import Severity
 
 _CALL_SECONDS: Final = 30.0
-_GREETING_SECONDS: Final = 6.0
-"""A cluster that does not answer a short question at first is not asked long ones."""
 _IN_ALL_SECONDS: Final = 300.0
 _MOST_CHARACTERS: Final = 4000
 """A condition has room for 32 KiB, and an object may say more than it may."""
@@ -87,7 +85,7 @@ async def _examined(arguments: argparse.Namespace, only: Key | None) -> Examinat
     instruments = Instruments(CollectorRegistry())
     connection = KubeClient.connect(instruments=instruments, timeout_seconds=_CALL_SECONDS, context=arguments.context)
     async with asyncio.timeout(_IN_ALL_SECONDS), connection as client, AsyncExitStack() as stack:
-        await client.greet(_GREETING_SECONDS)
+        await client.greet()
         ask, unasked = None, ""
         try:
             controller = await stack.enter_async_context(remote.remote(arguments))

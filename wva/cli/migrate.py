@@ -20,8 +20,6 @@ from wva.kube.errors import ApiError, ConfigurationError
 from wva.migration import Finding, FoundObjects, Severity, check
 from wva.migration.objects import REFUSED, Manifests, read_cluster
 
-_GREETING_SECONDS: Final = 6.0
-"""A cluster that does not answer a short question at first is not asked long ones."""
 _CALL_SECONDS: Final = 30.0
 _IN_ALL_SECONDS: Final = 120.0
 
@@ -52,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
             instruments=instruments, timeout_seconds=_CALL_SECONDS, context=arguments.context
         )
         async with asyncio.timeout(_IN_ALL_SECONDS), connection as client:
-            await client.greet(_GREETING_SECONDS)
+            await client.greet()
             return await read_cluster(client, arguments.namespace)
 
     if arguments.paths:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 import aiohttp
 import msgspec
@@ -28,12 +28,15 @@ from wva.kube.credentials import TlsContext, find, library
 from wva.kube.transport import JSON, READ_BUFFER_BYTES, Call, Guard, Transport, guarding
 from wva.slices import Slices
 
+R = TypeVar("R")
+
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 _BUILT_IN_SCALES: Final = frozenset({"apps"})
 """The groups of the API server's own kinds with replicas."""
 FORWARD_PROTOCOL: Final = "v4.channel.k8s.io"
 """Binary frames whose first byte is the channel; kubelets have it since Kubernetes 1.5."""
+GREETING_SECONDS: Final = 6.0
 PAGE_OBJECTS: Final = 500
 """As many as kubectl and the Go clients ask for; a page of usual pods has some megabytes."""
 
@@ -142,18 +145,14 @@ class KubeClient:
                 fieldSelector=field_selector,
             )
             call = Call(verb="list", resource=resource.name, path=resource.path(namespace), query=query)
-            body = b""
             try:
-                body = await self._transport.exchange(call)
-                page = resource.decode_page(body)
+                page = _decoded(call, await self._transport.exchange(call), resource.decode_page)
             except errors.TooLarge:
                 if limit == 1:
                     raise
                 limit = max(1, limit // 8)
                 resource_version = None if resource_version == "0" else resource_version
                 continue
-            except msgspec.DecodeError as error:
-                raise _undecodable(call, error, body) from error
             for item in resource.decode_items(page):
                 if item is None:
                     undecodable += 1
@@ -252,8 +251,11 @@ class KubeClient:
         """
         return (await self.request_dated_json(method, path, body))[0]
 
-    async def greet(self, seconds: float) -> None:
-        """Ask for the version; any answer will do. Raises ApiError when there is none within so many seconds."""
+    async def greet(self, seconds: float = GREETING_SECONDS) -> None:
+        """Ask for the version; any answer will do. Raises ApiError when there is none within so many seconds.
+
+        A server that does not answer a short question is not asked long ones, which have more time.
+        """
         try:
             async with asyncio.timeout(seconds):
                 await self.request_json("GET", "/version")
@@ -300,19 +302,18 @@ class KubeClient:
 
     async def _object(self, resource: Resource[T], call: Call) -> T:
         """Send a request whose answer is an object."""
-        body = await self._transport.exchange(call)
-        try:
-            return resource.decode(body)
-        except msgspec.DecodeError as error:
-            raise _undecodable(call, error, body) from error
+        return _decoded(call, await self._transport.exchange(call), resource.decode)
 
 
 def _query(**parameters: str | int | None) -> dict[str, str | int]:
     return {name: value for name, value in parameters.items() if value is not None and value != ""}
 
 
-def _undecodable(call: Call, error: msgspec.DecodeError, body: bytes) -> errors.Undecodable:
-    if body.lstrip()[:1] == b"<":
-        message = "a page for a browser in place of JSON, such as the login of a proxy"
-        return errors.Undecodable(200, "Undecodable", message, attempted=call.attempted)
-    return errors.Undecodable(200, "Undecodable", str(error), attempted=call.attempted)
+def _decoded(call: Call, body: bytes, decode: Callable[[bytes], R]) -> R:
+    """Return what an answer says. Raises Undecodable."""
+    try:
+        return decode(body)
+    except msgspec.DecodeError as error:
+        page = body.lstrip()[:1] == b"<"
+        message = "a page for a browser in place of JSON, such as the login of a proxy" if page else str(error)
+        raise errors.Undecodable(200, "Undecodable", message, attempted=call.attempted) from error
