@@ -1,6 +1,11 @@
-"""The error that ends a command of ``wva`` with exit status 1."""
+"""How a command of ``wva`` ends: an error with exit status 1, and the status after Ctrl-C."""
 
 from __future__ import annotations
+
+from typing import Final
+
+INTERRUPTED_STATUS: Final = 130
+"""The status that shells report for a program that Ctrl-C ended: 128 plus the number of the signal."""
 
 
 class CommandError(Exception):

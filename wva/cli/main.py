@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Final, NoReturn
 
 from wva import __version__
-from wva.command_error import CommandError
+from wva.command_error import INTERRUPTED_STATUS, CommandError
 
 COMMANDS: Final = {
     "run": "run the controller against a cluster",
@@ -43,8 +43,6 @@ _DESCRIPTION: Final = (
 _HELP_FLAGS: Final = ("-h", "--help", "--version")
 _UNKNOWN: Final = "unrecognized arguments: "
 _USAGE_ERROR: Final = 2
-_INTERRUPTED_STATUS: Final = 130
-"""The status that shells report after Ctrl-C."""
 _SIGPIPE_STATUS: Final = 141
 """The status that shells report for a program that SIGPIPE ended: 128 plus the number of the signal."""
 
@@ -130,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"wva: {printable(line)}\n")
         return 1
     except KeyboardInterrupt:
-        return _INTERRUPTED_STATUS
+        return INTERRUPTED_STATUS
     except BrokenPipeError:
         # The reader, such as head, closed the pipe. Python would write to it once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

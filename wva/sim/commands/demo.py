@@ -23,7 +23,7 @@ import msgspec
 
 from wva import log
 from wva.app import Application, new_registry
-from wva.command_error import CommandError
+from wva.command_error import INTERRUPTED_STATUS, CommandError
 from wva.config import Given, load
 from wva.godurations import parse_duration
 from wva.instruments import Instruments
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 CONSOLE: Final = "127.0.0.1:8444"
 _PROGRESS_SECONDS: Final = 5.0
 """Of the wall clock: without a live view a line tells this often how far the run is."""
-INTERRUPTED: Final = 130
-"""The exit status after Ctrl-C, as of a shell."""
 DEFAULT_RUN_SECONDS: Final = 110.0
 """The wall time of a run without a given speed."""
 _SPEED: Final = Real(minimum=0, above=True)
@@ -124,15 +122,13 @@ def run(arguments: argparse.Namespace) -> int:
     if problem is not None:
         raise problem
     if interrupted and not all(variant.points for variant in world.timeline.variants.values()):
-        return INTERRUPTED  # before anything was seen
+        return INTERRUPTED_STATUS  # before anything was seen
     if arguments.json_file is not None:
         document = world.timeline.document(scenario, seed=arguments.seed, model=world.model)
-        try:
+        with _naming("--json", arguments.json_file):
             arguments.json_file.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
-        except OSError as error:
-            raise CommandError(f"--json={arguments.json_file}: {error.strerror}") from error
     view.print_summary(world, wall_seconds=time.monotonic() - started)
-    return INTERRUPTED if interrupted and world.clock.elapsed_seconds < duration else 0
+    return INTERRUPTED_STATUS if interrupted and world.clock.elapsed_seconds < duration else 0
 
 
 def _check_web(text: str) -> None:
@@ -148,17 +144,12 @@ def _check_web(text: str) -> None:
 def _check_outputs(arguments: argparse.Namespace) -> None:
     """Raise CommandError for a file or folder that cannot be written: the run would be lost."""
     if arguments.json_file is not None:
-        try:
+        with _naming("--json", arguments.json_file):
             arguments.json_file.open("ab").close()
-        except OSError as error:
-            raise CommandError(f"--json={arguments.json_file}: {error.strerror}") from error
     if arguments.record_dir is not None:
-        try:
+        with _naming("--record-dir", arguments.record_dir):
             Path(arguments.record_dir).mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=arguments.record_dir):
-                pass
-        except OSError as error:
-            raise CommandError(f"--record-dir={arguments.record_dir}: {error.strerror}") from error
+            tempfile.TemporaryFile(dir=arguments.record_dir).close()
 
 
 async def _watched(
@@ -220,31 +211,31 @@ def sample_file(path: Path | None, tsdb: Tsdb) -> Iterator[Callable[[], None]]:
     if path is None:
         yield lambda: None
         return
-    with _naming(path):
+    with _naming("--openmetrics", path):
         file = path.open("w", encoding="utf-8")
     try:
         writer = OpenMetricsWriter(tsdb, file)
 
         def write() -> None:
-            with _naming(path):
+            with _naming("--openmetrics", path):
                 writer.write()
 
         yield write
-        with _naming(path):
+        with _naming("--openmetrics", path):
             writer.finish()
             file.flush()
     finally:
-        with _naming(path):
+        with _naming("--openmetrics", path):
             file.close()
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Name the flag and the file in the error of a block."""
+def _naming(flag: str, path: Path | str) -> Iterator[None]:
+    """Name the flag and its file or folder in the error of a block."""
     try:
         yield
     except OSError as error:
-        raise CommandError(f"--openmetrics={path}: {error.strerror}") from error
+        raise CommandError(f"{flag}={path}: {error.strerror}") from error
 
 
 async def _nothing() -> None:

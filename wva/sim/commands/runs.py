@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from wva.command_error import CommandError
+from wva.command_error import INTERRUPTED_STATUS, CommandError
 from wva.numbers import Whole, shown
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ _NEEDED: Final = ("highspy", "numba", "numpy", "plotly", "rich")
 """The libraries of the bench extra without which no run can be played."""
 _TOLD_EVERY_SECONDS: Final = 60.0
 """The period of progress lines without a terminal."""
-_INTERRUPTED: Final = 130
-"""The status that a shell reports for a program that Ctrl-C ended."""
 
 
 def whole(border: Whole) -> Callable[[str], int]:
@@ -66,7 +64,7 @@ def play_to_the_end(
         raise CommandError(named if error.filename else error.strerror or str(error)) from error
     except KeyboardInterrupt:
         sys.stderr.write("wva: interrupted; the same command continues\n")
-        return _INTERRUPTED
+        return INTERRUPTED_STATUS
     finally:
         signal.signal(signal.SIGTERM, before)
     return 0
