@@ -23,9 +23,9 @@ from wva.publish.solution import solution
 
 STANDARD_INPUT: Final = "-"
 MAXIMUM_BYTES: Final = 256 * 1024**2
+"""Limit for one recording; a thousand variants with ten replicas each need a small part of it."""
 _MOST_BYTES_OF_A_FOLDER: Final = 4 * MAXIMUM_BYTES
 """All recordings of a folder are in memory at a time."""
-"""Limit for one recording; a thousand variants with ten replicas each need a small part of it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -59,6 +59,7 @@ MAX_PODS: Final = 32
 
 MAX_CONNECTIONS: Final = 1024
 _MAX_SELECTOR: Final = 64
+_MAX_CA_BYTES: Final = 1024**2
 _MAX_SERVICES: Final = 4096
 _SERVICE_TTL_SECONDS: Final = 30.0
 _PODS_TTL_SECONDS: Final = 1.0
@@ -125,9 +126,6 @@ class _Picker:
     """The name that certificates must have."""
     refusals: dict[str, _Refusals] = field(default_factory=dict)
     """By URL; none of a pod that was not read yet."""
-
-
-_MAX_CA_BYTES: Final = 1024**2
 
 
 class _Authority:

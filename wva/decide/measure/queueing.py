@@ -478,5 +478,5 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
             words += [*remarks, f"that takes {replicas_in_words(count)} of {key.name} {price}"]
         summary = "; ".join(words)
     need = replace(need, demand=wanted, required=wanted, sufficient=wanted, capacities=capacities, answers=answers)
-    solved = QueueModel(need.demand, kept.prompt.usual, kept.answer.usual, target, case.promise, sized)
+    solved = QueueModel(need.demand, kept.answer.usual, target, sized)
     return replace(need, objection=objection, summary=summary, solved=solved if sized else None)

@@ -70,13 +70,10 @@ class Assured(Struct, frozen=True, gc=False):
 class QueueModel(Struct, frozen=True):
     """What the formulas were given for a model, and what they found for its variants.
 
-    ``demand`` is in requests per second, ``prompt`` and ``answer`` are tokens of a request. ``promise`` says whose
-    ``target`` it is.
+    ``demand`` is in requests per second, ``answer`` in tokens of a request.
     """
 
     demand: float
-    prompt: float
     answer: float
     target: Target
-    promise: str
     variants: Mapping[VariantKey, Assured]

@@ -53,6 +53,8 @@ _SIMULATOR: Final = (
 )
 """The files on which a rival of WVA runs: rules, engines, pods, traffic, and their imports."""
 
+_MOST_BYTES: Final = 256 * 1024**2
+"""Of a kept result."""
 _OF_WVA: Final = "sim/rivals/wva.py"
 """The one module of the simulator by which it runs the shipped decisions."""
 
@@ -200,10 +202,6 @@ def _key(scenario: Scenario, job: RunJob, program: str) -> str:
     for field in fields(traffic):
         digest.update(np.ascontiguousarray(getattr(traffic, field.name)).tobytes())
     return digest.hexdigest()
-
-
-_MOST_BYTES: Final = 256 * 1024**2
-"""Of a kept result."""
 
 
 def _read(path: Path, key: str) -> RunResult | None:
