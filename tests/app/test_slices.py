@@ -91,27 +91,31 @@ async def test_a_slice_of_no_time_still_lets_one_go_on_in_each_turn():
 
 
 async def test_the_loop_does_not_wait_long_for_a_thread():
-    """Fifty turns with a system call each beside a busy thread: 5 ms each by Python's default."""
+    """Fifty turns with a system call each take less time beside a busy thread than by Python's default: 5 ms each."""
     interval, done = sys.getswitchinterval(), False
 
     def long():
         while not done:
             sum(range(1000))
 
-    switch_often()
-    try:
-        working = asyncio.create_task(asyncio.to_thread(long))
-        await asyncio.sleep(0.01)
+    async def fifty_turns():
         began = time.monotonic()
         for _ in range(50):
             os.sched_yield()
             await asyncio.sleep(0)
-        took = time.monotonic() - began
+        return time.monotonic() - began
+
+    working = asyncio.create_task(asyncio.to_thread(long))
+    try:
+        await asyncio.sleep(0.01)
+        by_default = min([await fifty_turns() for _ in range(5)])
+        switch_often()
+        took = min([await fifty_turns() for _ in range(5)])
     finally:
         done = True
         sys.setswitchinterval(interval)
     await working
-    assert took < 50 * 0.004
+    assert took < by_default
 
 
 async def test_a_slice_that_is_used_up_ends_with_the_turn_of_the_others():

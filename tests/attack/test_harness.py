@@ -77,7 +77,7 @@ async def leave(world):
 
 
 BROKEN = [
-    (Attack("slow", setting=with_every_record(once(lambda: burn(0.3)))), r"took 3\d\d ms"),
+    (Attack("slow", setting=with_every_record(lambda: burn(0.3))), r"a piece of work of .* took 3\d\d ms"),
     (Attack("locked", setting=with_every_record(keep_the_lock)), "the event loop took"),
     (Attack("greedy", setting=with_every_record(once(hoard))), "memory grew by 2"),
     (Attack("failing", setting=with_every_record(fail)), "the victim gets 2"),
@@ -116,6 +116,7 @@ def collect_beside(_):
 
 
 QUIET = [
+    Attack("a_piece_that_does_not_come_back", setting=with_every_record(once(lambda: burn(0.3)))),
     Attack("a_lag_that_does_not_come_back", setting=with_every_record(once(keep_the_lock))),
     Attack("nothing_at_all", shows=ExpectedNumber(1)),
     Attack("nothing_at_all_with_a_model_at_zero", shows=ExpectedNumber(1), gateway=True),

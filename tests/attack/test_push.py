@@ -14,7 +14,8 @@ from grpclib.encoding.proto import ProtoCodec
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
 from tests.app.stage import VARIANTS, until
-from tests.attack.harness import Attack, Says, survive
+from tests.attack.harness import Attack, Says, repeat_if_late, survive
+from tests.attack.meter import waits
 from tests.serve.keda import Client, ref
 from wva.actuation import ACTUATION_ANNOTATION
 
@@ -140,25 +141,43 @@ INTERVAL_SECONDS = 1.0
 
 async def decided_on_time(world, attack, *, connections=4, environment=PUSH, more=()):
     """Attack a leader for longer than its Lease holds; check that no cycle is late by more than a second."""
-    world.victim()
-    world.bad()
-    asks_for_push(world)
-    await world.scrape()
-    environment = {"PROMETHEUS_BASE_URL": world.url, **environment, **ELECTION}
-    async with world.controller(interval=f"{INTERVAL_SECONDS:g}s", **environment) as running:
-        await until(lambda: world.decision_of() is not None and world.app._push.port)
-        at, count, latest = [time.monotonic()], world.cycle_count(), 0.0
-        async with peer(world, attack, connections=connections, seconds=LONG_SECONDS, more=more):
-            while time.monotonic() - at[0] < LONG_SECONDS:
-                await asyncio.sleep(0.02)
-                if world.cycle_count() > count:
-                    count = world.cycle_count()
-                    at.append(time.monotonic())
-                latest = max(latest, time.monotonic() - at[-1])
-        assert len(at) > LONG_SECONDS / (2 * INTERVAL_SECONDS)
-        assert latest <= INTERVAL_SECONDS + 1.0
-        assert not running.done()
-        assert world.metric("wva_leader") == 1
+    environment = {**environment, **ELECTION}
+
+    async def run(one):
+        one.victim()
+        one.bad()
+        asks_for_push(one)
+        await one.scrape()
+        settings = {"PROMETHEUS_BASE_URL": one.url, **environment}
+        async with one.controller(interval=f"{INTERVAL_SECONDS:g}s", **settings) as running:
+            await until(lambda: one.decision_of() is not None and one.app._push.port)
+            async with peer(one, attack, connections=connections, seconds=LONG_SECONDS, more=more):
+                cycles, latest = await cycles_for(one, LONG_SECONDS)
+            assert not running.done()
+            assert one.metric("wva_leader") == 1
+        late = [f"a cycle was late by {latest:.2f} s"] if latest > 1.0 else []
+        late += [f"{cycles} cycles in {LONG_SECONDS:g} s"] if cycles < LONG_SECONDS / (2 * INTERVAL_SECONDS) else []
+        return [], late
+
+    await repeat_if_late(world, attack, run)
+
+
+async def cycles_for(world, seconds):
+    """Return how many cycles end in this time, and by how many seconds the latest of them is late.
+
+    Time in which this thread waited for a core does not count: other tests run beside this one.
+    """
+    with waits() as waited:
+        clock = lambda: time.monotonic() - waited()  # noqa: E731 - read again and again
+        began = last = clock()
+        first = count = world.cycle_count()
+        latest = 0.0
+        while clock() - began < seconds:
+            await asyncio.sleep(0.02)
+            if world.cycle_count() > count:
+                count, last = world.cycle_count(), clock()
+            latest = max(latest, clock() - last - INTERVAL_SECONDS)
+        return count - first, latest
 
 
 @pytest.mark.parametrize("attack", ["pings", "empty_data", "resets", "half_open", "zero_window", "settings", "unread"])
