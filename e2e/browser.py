@@ -32,8 +32,8 @@ _FLAGS: Final = (
     "--no-first-run",
     "--remote-debugging-port=0",
 )
-_START_SECONDS: Final = 60
-_ANSWER_SECONDS: Final = 60
+_START_SECONDS: Final = 180
+_ANSWER_SECONDS: Final = 180
 _LISTENING: Final = "DevTools listening on "
 
 

@@ -149,7 +149,7 @@ def others(page: BrowserPage, url: str) -> list[str]:
 
 async def test_the_demo_is_watched_and_a_decision_explained(demo: str, page: BrowserPage) -> None:
     """Models are there, the timeline zooms by button and by mouse, a decision opens its explanation, all of it live."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while not await _answers(demo):  # noqa: ASYNC110 - another process listens
             await asyncio.sleep(0.2)
     await page.open(demo, width=1280, height=1000)
