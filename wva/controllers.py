@@ -272,6 +272,7 @@ class VariantAutoscalingController:
             queries=self._queries(namespace),
             gateway=self._trouble(va, lambda: troubles.gateway(namespace, labels)),
             inventory=self._trouble(va, lambda: troubles.inventory(accelerator, pods_of(target, stores.targets))),
+            late=troubles.late(VariantKey(*va.metadata.key)),
             start=self._trouble(va, lambda: troubles.start(VariantKey(*va.metadata.key))),
             actuation=self._actuation(va.metadata.key),
         )

@@ -11,6 +11,7 @@ from wva.collect.pools import Pool, PoolStores
 from wva.collect.troubles import Troubles
 from wva.kube.cache import Store
 from wva.model.trouble import UNTROUBLED, Trouble
+from wva.model.variant import VariantKey
 
 LABELS = {"app": "vllm"}
 POOL = Pool("ns", "pool", "epp")
@@ -100,3 +101,16 @@ def test_the_worst_trouble_of_several_pools_is_told(stores, troubles):
     found = troubles.gateway("ns", LABELS)
     assert (found.reason, found.known) == ("QueueMissing", True)
     assert "InferencePool ns/pool: no queue; expected one of them: switch on flow control" in found.message
+
+
+def test_late_replicas_are_told_until_a_cycle_finds_them_in_time(troubles, changes):
+    """The same delay again is no change, and a model that a cycle could not decide on keeps what is known of it."""
+    key, late = VariantKey("ns", "a"), Trouble("ReplicasLate", "1 of 2 replicas")
+    troubles.delay({key: late}, unseen=set())
+    troubles.delay({key: late}, unseen=set())
+    troubles.delay({}, unseen={key})
+    assert troubles.late(key) == late
+    assert changes == ["ns"]
+    troubles.delay({}, unseen=set())
+    assert not troubles.late(key)
+    assert changes == ["ns", "ns"]

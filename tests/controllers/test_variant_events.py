@@ -59,6 +59,10 @@ class NoTroubles:
         """Return no trouble of the GPUs."""
         return UNTROUBLED
 
+    def late(self, _key):
+        """Return no replica that is late."""
+        return UNTROUBLED
+
     def start(self, _key):
         """Return no trouble of a start."""
         return UNTROUBLED

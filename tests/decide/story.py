@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tests.builders import NAMESPACE, NOW, policy, replica
-from wva.decide.pipeline import decide
+from wva.decide.pipeline import conclude
 from wva.model.decision import Decision
 from wva.model.inventory import Inventory
 from wva.model.memory import Memory, VariantMemory
@@ -13,6 +13,7 @@ from wva.model.metrics import Sample
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.snapshot import CollectionFailure, RequestCounts, Snapshot
+from wva.model.trouble import Trouble
 from wva.model.variant import Variant, VariantKey
 
 Value = float | Sample | None
@@ -40,6 +41,7 @@ class Story:
     inventory_detail: str = ""
     requests: RequestCounts | None = None
     decisions: dict[str, Decision] = field(default_factory=dict)
+    late: dict[str, Trouble] = field(default_factory=dict)
 
     def cycle(
         self, *variants: Variant, after: float = 0.0, failure: str | None = None, **loads: list[Load]
@@ -51,8 +53,10 @@ class Story:
             inventory_detail=self.inventory_detail,
             request_counts=() if self.requests is None else (self.requests,),
         )
-        decisions, self.memory = decide(seen, self.memory, self.policy, NOW + after)
-        self.decisions = {decision.key.name: decision for decision in decisions}
+        outcome = conclude(seen, self.memory, self.policy, NOW + after)
+        self.memory = outcome.memory
+        self.late = {key.name: trouble for key, trouble in outcome.late.items()}
+        self.decisions = {decision.key.name: decision for decision in outcome.decisions}
         return self.decisions
 
     def remembers(self, name: str) -> VariantMemory:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.publish.decisions import decision
-from tests.publish.statuses import FOUND, va
+from tests.publish.decisions import NOW, decision
+from tests.publish.statuses import FOUND, condition, patched, va
 from wva.api.variantautoscaling import ConditionType
-from wva.model.decision import MetricsVerdict
+from wva.model.decision import MetricsVerdict, Reason
 from wva.model.trouble import Trouble
 from wva.publish.conditions import ConfigurationView, conditions_of
 
@@ -15,6 +15,7 @@ TROUBLED = ConfigurationView(
     claim="the controller wva/controller decides",
     queries=Trouble("QueryFailed", "query in_progress: HTTP 422"),
     gateway=Trouble("GatewayUnreadable", "no endpoint picker answers"),
+    late=Trouble("ReplicasLate", "1 of 2 replicas not Ready within the transition deadline"),
     inventory=Trouble("InventoryUnknown", "the nodes cannot be read"),
     actuation=Trouble("ScalerPresent", "an HPA scales the target"),
     shadow=True,
@@ -25,3 +26,15 @@ def test_every_type_of_condition_is_there():
     """While every part is in trouble, the status has each type of condition once."""
     types = [each.type for each in conditions_of(va(), FOUND, decision(engines=UNREADABLE), TROUBLED, numbered=True)]
     assert sorted(types) == sorted(type_.value for type_ in ConditionType)
+
+
+def test_what_a_cycle_saw_stays_until_the_next_process_has_looked():
+    """After a change of leaders a replica is as late as before: its event comes once."""
+    late = ConfigurationView(late=Trouble("ReplicasLate", "1 of 2 replicas not Ready"))
+    status = patched(None, now=NOW, decision=decision(engines=UNREADABLE), configuration=late)
+    new = patched(status, now=NOW + 60, decision=decision(reason=Reason.NOT_DECIDED))
+    for type_ in ("ReplicasOnTime", "EnginesReadable"):
+        assert condition(new, type_) == condition(status, type_)
+    looked = patched(new, now=NOW + 90, decision=decision())
+    assert condition(looked, "ReplicasOnTime")["reason"] == "ReplicasInTime"
+    assert condition(looked, "EnginesReadable")["status"] == "True"

@@ -25,6 +25,9 @@ from wva.publish.obstacles import OBSTACLES, PARTLY_LIMITED, begun
 LIMIT = (Step("enforce", "9 is above the maximum 3", 9, 3, "HPA va", 6),)
 AROUND = {
     TroubleReason.QUERY_FAILED: "queries",
+    TroubleReason.REPLICAS_LATE: "late",
+    TroubleReason.PODS_UNSCHEDULABLE: "late",
+    TroubleReason.SCALER_NOT_FOLLOWING: "late",
     TroubleReason.GATEWAY_UNREADABLE: "gateway",
     TroubleReason.SELECTOR_EMPTY: "gateway",
     TroubleReason.NAMES_UNKNOWN: "gateway",

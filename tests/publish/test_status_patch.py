@@ -289,7 +289,11 @@ def test_configuration_is_mentioned_only_while_wrong_or_put_right():
 
 @pytest.mark.parametrize(
     ("type_", "field", "healed"),
-    [("GatewayReadable", "gateway", "GatewayRead"), ("InventoryConsistent", "inventory", "InventoryRead")],
+    [
+        ("GatewayReadable", "gateway", "GatewayRead"),
+        ("InventoryConsistent", "inventory", "InventoryRead"),
+        ("ReplicasOnTime", "late", "ReplicasInTime"),
+    ],
 )
 def test_what_stands_around_is_mentioned_only_while_wrong_or_put_right(type_, field, healed):
     """A new message gives a patch, because these messages have no measurements."""

@@ -123,6 +123,7 @@ def _printer_columns() -> list[Schema]:
         ("Cost", ".spec.variantCost"),
         ("MetricsReady", _said_by(ConditionType.METRICS_AVAILABLE)),
         ("Limited", _said_by(ConditionType.LIMITED)),
+        ("OnTime", _said_by(ConditionType.REPLICAS_ON_TIME)),
         ("Optimized", ".status.desiredOptimizedAlloc.numReplicas"),
         ("CurrentReplicas", ".status.currentReplicas"),
     )

@@ -40,6 +40,7 @@ class ConditionType(StrEnum):
     CLAIMED = "Claimed"
     QUERIES_ANSWERED = "QueriesAnswered"
     ENGINES_READABLE = "EnginesReadable"
+    REPLICAS_ON_TIME = "ReplicasOnTime"
     GATEWAY_READABLE = "GatewayReadable"
     INVENTORY_CONSISTENT = "InventoryConsistent"
     LIMITED = "Limited"

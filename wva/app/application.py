@@ -57,6 +57,7 @@ from wva.kube.client import KubeClient
 from wva.kube.controller import Controller
 from wva.kube.leader import LeadershipLost
 from wva.kube.supervision import Supervisor
+from wva.model.decision import Reason
 from wva.model.inventory import UnknownInventory
 from wva.model.snapshot import Snapshot
 from wva.model.trouble import UNTROUBLED, Trouble
@@ -515,6 +516,8 @@ class Application:
         for key in before.difference(self._shadow_accounts.keys):
             self.ledger.tell_again(key)  # from now on the number is for the target
         self._timeline.add(snapshot, outcome, now)
+        unseen = {each.key for each in outcome.decisions if each.reason is Reason.MODEL_FAILED}
+        self._troubles.delay(outcome.late, unseen=unseen)
 
     async def _record(self, recording: Recording) -> None:
         await self.recent.keep(recording)

@@ -1,4 +1,4 @@
-"""Troubles of a variant with gateways, GPUs and starts from zero, for its conditions.
+"""Troubles of a variant with gateways, GPUs, late replicas and starts from zero, for its conditions.
 
 If the picker of a model sends nonsense, the model stays at zero, just as if no request waited. So the conditions report
 pools that WVA cannot read, and pools that select no workload.
@@ -10,7 +10,7 @@ the replicas of a variant run on nodes of the accelerator that the variant names
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from wva.api.core import Node, Pod
@@ -62,6 +62,7 @@ class Troubles:
         self._revisit = revisit
         self._failures: dict[Pool, Trouble] = {}
         self._starts: dict[VariantKey, Trouble] = {}
+        self._late: dict[VariantKey, Trouble] = {}
         self._inventory: Inventory | None = None
         """The GPUs of the nodes, None when the nodes have to be checked again."""
         self._contradictions: dict[str, list[str]] = {}
@@ -89,6 +90,18 @@ class Troubles:
     def start(self, key: VariantKey) -> Trouble:
         """Return why WVA cannot start a variant from zero."""
         return self._starts.get(key, UNTROUBLED)
+
+    def delay(self, late: Mapping[VariantKey, Trouble], *, unseen: Collection[VariantKey]) -> None:
+        """Note of which variants a cycle found replicas late; of those that are ``unseen`` the last answer stays."""
+        before = self._late
+        self._late = {key: trouble for key, trouble in before.items() if key in unseen} | dict(late)
+        changed = {key for key in before.keys() | self._late.keys() if before.get(key) != self._late.get(key)}
+        for namespace in sorted({key.namespace for key in changed}):
+            self._revisit(namespace)
+
+    def late(self, key: VariantKey) -> Trouble:
+        """Return why replicas of a variant are not there in time."""
+        return self._late.get(key, UNTROUBLED)
 
     def gateway(self, namespace: str, labels: Mapping[str, str]) -> Trouble:
         """Return what is wrong with the pools in front of a workload whose pods have these labels."""

@@ -26,7 +26,7 @@ from wva.model.metrics import Coverage
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
-from wva.model.trouble import cause_of
+from wva.model.trouble import Trouble, cause_of
 from wva.model.variant import ModelKey, Variant, VariantKey
 
 K = TypeVar("K")
@@ -70,6 +70,7 @@ class Outcome:
     rules: Mapping[VariantKey, Rule] = field(default_factory=dict)  # the rule of step 5 that decided on a variant
     ceilings: Mapping[ModelKey, float] = field(default_factory=dict)  # requests in progress that replicas carry
     loads: Mapping[ModelKey, Load] = field(default_factory=dict)  # of models whose demand is a rate
+    late: Mapping[VariantKey, Trouble] = field(default_factory=dict)  # why replicas of a variant are not there in time
     solved: Mapping[ModelKey, QueueModel] = field(default_factory=dict)  # what the queueing formulas found
 
 

@@ -18,7 +18,7 @@ from wva.decide.foresee import foresee
 from wva.decide.measure import measure
 from wva.decide.measure.need import REPLICAS, Need
 from wva.decide.prices import stated
-from wva.decide.progress import clocked
+from wva.decide.progress import clocked, lateness
 from wva.decide.settle import MOVES, Course, Rule, settle, terms, want
 from wva.decide.trust import believe
 from wva.model.decision import Decision
@@ -28,6 +28,7 @@ from wva.model.policy import Compatibility, Policy
 from wva.model.records import replace
 from wva.model.service import LOWEST_PRIORITY
 from wva.model.snapshot import Snapshot
+from wva.model.trouble import Trouble
 from wva.model.variant import ModelKey, VariantKey
 
 _ROUNDS: Final = 3
@@ -86,6 +87,7 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
     # 5 settle: which rule holds for each variant
     entries: list[tuple[Decision, VariantMemory]] = []
     ruled: dict[VariantKey, Rule] = {}
+    late: dict[VariantKey, Trouble] = {}
     histories = {entry.key: entry for entry in after.models}
     remembered: list[ModelMemory] = []
     loads: dict[ModelKey, Load] = {}
@@ -115,6 +117,8 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
             ruled[each.key] = verdict.rule
             if each.progress.variant.active or decision.desired > 0:
                 entries.append(clocked(decision, each.progress, now=now))
+                if trouble := lateness(decision, each.progress):
+                    late[each.key] = trouble
                 continue
             # A variant that stays at zero has neither number nor clock. Its message still names a limit.
             resting, forgotten = asleep(each.progress.variant)
@@ -127,6 +131,7 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
         tuple([decision for decision, _ in entries]),
         replace(after, variants=tuple([entry for _, entry in entries]), models=tuple(remembered), failing=()),
         rules=ruled,
+        late=late,
         loads=loads,
         ceilings={need.key: need.ceiling for need in measured if need.ceiling < math.inf},
         solved={

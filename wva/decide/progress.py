@@ -6,6 +6,8 @@ changes. The clock starts when number, replicas and Ready pods differ, starts ag
 number changes, and stops when all three agree. After a restart of WVA the clock is read from the Progressing condition
 and the age of the pods.
 
+``lateness`` says in words which replicas count no more. The status tells it as the condition ReplicasOnTime.
+
 A pod becomes Ready some seconds before Prometheus has its first sample. Until then it counts as under way. Otherwise
 each growth would end with one replica too many.
 """
@@ -17,10 +19,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from wva.decide.amounts import replicas
 from wva.model.decision import Decision, Source
 from wva.model.memory import VariantMemory, previous_of
 from wva.model.metrics import ReplicaMetrics, SampleState
 from wva.model.records import replace
+from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 from wva.model.variant import Variant
 
 _NEW_SECONDS: Final = 120.0
@@ -150,3 +154,26 @@ def clocked(decision: Decision, progress: Progress, *, now: float) -> tuple[Deci
     decided = decision.source is not Source.CURRENT_REPLICAS
     memory = VariantMemory(decision.key, decision.desired, since, most_ready, decided)
     return decision if since == decision.settling_since else replace(decision, settling_since=since), memory
+
+
+def lateness(decision: Decision, progress: Progress) -> Trouble:
+    """Return why replicas that the number asks for are not there in time, UNTROUBLED if none is late.
+
+    It says what the decision was made on: pods without a node count as no supply at once, other missing replicas from
+    the deadline on. Replicas that the number does not ask for any more are never late.
+    """
+    variant, there = progress.variant, progress.ready + progress.dormant
+    wanted = min(progress.base, decision.desired)
+    if variant.unschedulable_pods and decision.desired:
+        count = variant.unschedulable_pods
+        pods = "1 pod has" if count == 1 else f"{count} pods have"
+        return Trouble(TroubleReason.PODS_UNSCHEDULABLE, f"{pods} no node to run on")
+    if wanted <= there or not (progress.overdue or progress.late):
+        return UNTROUBLED
+    if variant.spec_replicas < wanted and progress.current <= there:
+        words = f"the number is {wanted}, and after the transition deadline spec.replicas of the target is still "
+        return Trouble(TroubleReason.SCALER_NOT_FOLLOWING, f"{words}{variant.spec_replicas}")
+    words = "not Ready within the transition deadline"
+    if not progress.overdue:
+        words = "not Ready, and the oldest of their pods is past the transition deadline"
+    return Trouble(TroubleReason.REPLICAS_LATE, f"{wanted - there} of {replicas(wanted)} {words}")

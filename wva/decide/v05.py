@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wva.decide.failed import Outcome, asleep, isolated
-from wva.decide.progress import Progress, clocked
+from wva.decide.progress import Progress, clocked, lateness
 from wva.decide.trust import VariantReadings, absence, believe
 from wva.model.decision import LIMITER, Decision, Reason, Source
 from wva.model.inventory import Inventory
@@ -78,11 +78,14 @@ def _decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> O
         decisions = [limited.get(decision.key, decision) for decision in decisions]
     # 6 the clocks, and the variants at zero
     entries = [clocked(decision, progress, now=now) for decision, progress in zip(decisions, progresses, strict=True)]
+    pairs = zip(decisions, progresses, strict=True)
+    late = {each.key: trouble for each, at in pairs if (trouble := lateness(each, at))}
     entries += [asleep(variant) for variant in snapshot.variants if not variant.active]
     entries.sort(key=lambda entry: entry[0].key)
     return Outcome(
         tuple(decision for decision, _ in entries),
         Memory(tuple(entry for _, entry in entries), memory.capacity.updated((), now=now)),
+        late=late,
     )
 
 

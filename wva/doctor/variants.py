@@ -34,6 +34,7 @@ _LINKS: Final[Mapping[ConditionType, Link]] = {
     ConditionType.LIMITED: Link.REPLICAS,
     ConditionType.QUERIES_ANSWERED: Link.METRICS,
     ConditionType.ENGINES_READABLE: Link.METRICS,
+    ConditionType.REPLICAS_ON_TIME: Link.PODS,
     ConditionType.GATEWAY_READABLE: Link.DECISION,
     ConditionType.INVENTORY_CONSISTENT: Link.DECISION,
 }
@@ -176,6 +177,9 @@ def condition_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
         "ModelNameShared": "give each model a name of its own (--served-model-name of vLLM, and spec.modelID); "
         "variants of one model belong behind one pool, each with a VariantAutoscaling",
         "EnginesDormant": "wake these engines (POST /wake_up), or delete their pods",
+        "ReplicasLate": target.kubectl("describe"),
+        "PodsUnschedulable": "add nodes that these pods fit on; kubectl describe of a pod says what it lacks",
+        "ScalerNotFollowing": "see the findings about its scaler",
         "NoReadyReplicas": target.kubectl("describe"),
         "NoCandidate": "raise the maximum of a scaler, or mend the pods that the message names",
         "GpuLimited": "add GPUs, raise the quota, or free what others hold",

@@ -18,7 +18,7 @@ class Absence:
 
 
 class TroubleReason(StrEnum):
-    """What can stand in the way of a variant: at the gateways, among the GPUs, at its start from zero, at a write."""
+    """What can stand in the way of a variant: at gateways, among GPUs or pods, at its start from zero, at a write."""
 
     GATEWAY_UNREADABLE = "GatewayUnreadable"
     QUEUE_MISSING = "QueueMissing"
@@ -33,6 +33,9 @@ class TroubleReason(StrEnum):
     ENGINE_SERIES_UNUSABLE = "EngineSeriesUnusable"
     MODEL_NAME_SHARED = "ModelNameShared"
     ENGINES_DORMANT = "EnginesDormant"
+    REPLICAS_LATE = "ReplicasLate"
+    PODS_UNSCHEDULABLE = "PodsUnschedulable"
+    SCALER_NOT_FOLLOWING = "ScalerNotFollowing"
     ACTUATION_SCALER = "ScalerPresent"
     ACTUATION_OWNED = "ReplicasOwned"
     ACTUATION_FORBIDDEN = "ActuationForbidden"

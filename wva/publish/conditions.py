@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from wva import log
 from wva.api.meta import Condition
 from wva.api.variantautoscaling import CLAIM_REASON, ConditionType, TargetReason, VariantAutoscaling
-from wva.model.decision import ENGINES_READABLE, Decision, MetricsVerdict
+from wva.model.decision import ENGINES_READABLE, Decision, MetricsVerdict, Reason
 from wva.model.trouble import UNTROUBLED, Trouble
 from wva.publish.obstacles import limitation
 from wva.publish.shadow import would_have
@@ -30,7 +30,11 @@ _ENGINES: Final = Trouble(ENGINES_READABLE.reason, ENGINES_READABLE.message)
 _ANSWERED: Final = Trouble("QueriesAnswered", "every query about the namespace has an answer")
 _READ: Final = Trouble("GatewayRead", "nothing is known to be wrong with the gateways in front of this variant")
 _WRITTEN: Final = Trouble("NumberWritten", "nothing keeps the number from being written to the target")
+_IN_TIME: Final = Trouble("ReplicasInTime", "no replica that the number asks for is late")
 _CONSISTENT: Final = Trouble("InventoryRead", "the nodes agree with what this variant says of its accelerator")
+
+_OF_A_CYCLE: Final = frozenset({ConditionType.ENGINES_READABLE, ConditionType.REPLICAS_ON_TIME})
+"""A process that has just started keeps what these conditions say until its first cycle has looked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +55,9 @@ class ConfigurationView:
 
     ``message`` says why some of its configuration is not in force; it is empty when all of it is. ``claim`` names the
     controller that decides on the variant; without it there is no Claimed condition. ``queries``, ``gateway`` and
-    ``inventory`` are the troubles of the queries about its namespace, of its gateways and of its GPUs. ``start`` says
-    why WVA cannot start it from zero, and ``actuation`` why it cannot write its number. ``shadow``: its number is not
-    for its target.
+    ``inventory`` are the troubles of the queries about its namespace, of its gateways and of its GPUs. ``late`` says
+    why replicas are not there in time, ``start`` why WVA cannot start it from zero, and ``actuation`` why it cannot
+    write its number. ``shadow``: its number is not for its target.
     """
 
     message: str = ""
@@ -61,6 +65,7 @@ class ConfigurationView:
     queries: Trouble = UNTROUBLED
     gateway: Trouble = UNTROUBLED
     inventory: Trouble = UNTROUBLED
+    late: Trouble = UNTROUBLED
     start: Trouble = UNTROUBLED
     actuation: Trouble = UNTROUBLED
     shadow: bool = False
@@ -124,19 +129,30 @@ def conditions_of(
         message = "nothing keeps the number from being larger"
         yield _condition(ConditionType.LIMITED, False, "NotLimited", message)
 
-    # The status gets these conditions when a problem appears, and keeps them after it is solved.
+    yield from _troubles(va, decision, configuration)
+
+
+def _troubles(
+    va: VariantAutoscaling, decision: Decision | None, configuration: ConfigurationView
+) -> Iterator[Condition]:
+    """Yield the conditions that the status gets when a problem appears, and keeps after it is solved."""
     invalid = Trouble("InvalidConfiguration", configuration.message) if configuration.message else UNTROUBLED
     told = ENGINES_READABLE if decision is None else decision.engines
     engines = UNTROUBLED if told.available else Trouble(told.reason, told.message)
+    undecided = decision is not None and decision.reason is Reason.NOT_DECIDED
     for type_, trouble, after in (
         (ConditionType.CONFIGURATION_VALID, invalid, _ACCEPTED),
         (ConditionType.QUERIES_ANSWERED, configuration.queries, _ANSWERED),
         (ConditionType.ENGINES_READABLE, engines, _ENGINES),
+        (ConditionType.REPLICAS_ON_TIME, configuration.late, _IN_TIME),
         (ConditionType.GATEWAY_READABLE, configuration.gateway, _READ),
         (ConditionType.INVENTORY_CONSISTENT, configuration.inventory, _CONSISTENT),
         (ConditionType.ACTUATED, configuration.actuation, _WRITTEN),
     ):
-        if trouble or va.status.condition(type_) is not None:
+        before = va.status.condition(type_)
+        if undecided and before is not None and type_ in _OF_A_CYCLE:
+            yield before
+        elif trouble or before is not None:
             said = trouble or after
             yield _condition(type_, not trouble if said.known else None, said.reason, said.message)
 

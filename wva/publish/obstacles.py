@@ -120,6 +120,17 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
         },
     ),
     (
+        ConditionType.REPLICAS_ON_TIME,
+        "",
+        {
+            TroubleReason.REPLICAS_LATE: "Replicas that the number asks for are not Ready within the transition "
+            "deadline. Decisions count on them no longer.",
+            TroubleReason.PODS_UNSCHEDULABLE: "The scheduler has found no node for pods of the target for a minute.",
+            TroubleReason.SCALER_NOT_FOLLOWING: "After the transition deadline the target's `spec.replicas` is still "
+            "below the number.",
+        },
+    ),
+    (
         ConditionType.GATEWAY_READABLE,
         "",
         {

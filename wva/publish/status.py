@@ -34,6 +34,7 @@ _TOLD_AT_ONCE: Final = frozenset(
         ConditionType.ENGINES_READABLE,
         ConditionType.GATEWAY_READABLE,
         ConditionType.INVENTORY_CONSISTENT,
+        ConditionType.REPLICAS_ON_TIME,
     }
 )
 """Conditions whose messages carry no measurements: a new message is news."""

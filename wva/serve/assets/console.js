@@ -8,7 +8,7 @@ const MOST_DECISIONS = 200;
 const SHORTEST_SECONDS = 60;
 const SPANS = [["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["All", 0]];
 const GOOD_WHEN_TRUE = new Set(["TargetResolved", "MetricsAvailable", "OptimizationReady", "Ready", "ConfigurationValid",
-  "QueriesAnswered", "EnginesReadable", "GatewayReadable", "InventoryConsistent", "Actuated"]);
+  "QueriesAnswered", "EnginesReadable", "ReplicasOnTime", "GatewayReadable", "InventoryConsistent", "Actuated"]);
 
 const state = {
   token: "", namespace: "", turn: 0, stop: null, overview: null, chosen: null, lines: null,
@@ -167,6 +167,8 @@ function showFleet() {
   const next = (each) => (each.shadow ? each.current : each.desired); // nothing follows the number of a shadow
   const [current, desired] = [sum((each) => each.current), sum(next)];
   const [cost, after] = [sum((each) => each.cost * each.current), sum((each) => each.cost * next(each))];
+  const hindered = variants.filter((each) => faults(each).length);
+  const causes = [...new Set(hindered.flatMap((each) => faults(each).map(({ reason }) => reason)))].sort();
   const tiles = [
     ["Models", number(state.overview.models.length), count(variants.length, "variant")],
     ["Replicas", number(current), `${number(sum((each) => each.ready))} Ready`],
@@ -174,9 +176,11 @@ function showFleet() {
     ["Cost per hour", number(cost), `${number(after)} as desired`],
     ["Held", number(variants.filter((each) => each.held).length), "for lack of evidence"],
     ["Limited", number(variants.filter((each) => each.limited_by).length), "could not grow as wanted"],
+    ["In trouble", number(hindered.length), causes.length ? causes.join(", ") : "no condition says so"],
   ];
   fill("totals", tiles, () => tiles.map(([name, value, more]) =>
-    make("div", {}, make("dt", {}, name), make("dd", {}, value, make("small", {}, more)))));
+    make("div", { class: name === "In trouble" && causes.length ? "bad" : null },
+      make("dt", {}, name), make("dd", {}, value, make("small", {}, more)))));
 }
 
 function showGpus() {
@@ -206,13 +210,13 @@ function tags(variant) {
   if (variant.held) found.push(["held", `held: ${variant.reason}`]);
   if (variant.limited_by) found.push(["limited", `limited by ${variant.limited_by}`]);
   if (!variant.held) found.push(["", variant.reason]);
-  const known = new Set(["OptimizationReady", "Limited"]); // the tags above say so
-  for (const each of variant.conditions) {
-    if (poor(each) && !known.has(each.type) && each.reason !== variant.reason) found.push(["bad", `${each.type}: ${each.reason}`]);
-  }
+  for (const each of faults(variant)) found.push(["bad", `${each.type}: ${each.reason}`]);
   return make("div", { class: "tags" }, ...found.map(([kind, words]) => make("span", { class: `tag ${kind}` }, words)));
 }
 
+// Returns the conditions that say what is wrong beside what holds or limits the number.
+const faults = (variant) => variant.conditions.filter((each) => poor(each) && each.reason !== variant.reason
+  && each.type !== "OptimizationReady" && each.type !== "Limited");
 const poor = (condition) => (GOOD_WHEN_TRUE.has(condition.type) ? condition.status !== "True"
   : condition.type === "Limited" && condition.status === "True");
 
