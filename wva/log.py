@@ -7,7 +7,6 @@ can flood a line, and masks values whose key names a secret.
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
 from collections.abc import Hashable
@@ -74,8 +73,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-class _Unbreakable(io.TextIOBase):
-    """A stream that drops text that it cannot write: a full disk or a closed stderr must not end the process."""
+class _Unbreakable:
+    """A stream that drops text that it cannot write: a full disk or a closed stderr must not end the process.
+
+    It has none of ``io``'s bases: their finalizer flushes, at the end of the interpreter after this module has gone.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -190,6 +191,20 @@ def test_the_console_form_is_for_people(capsys, lines):
     assert "thing_happened" in text
     assert "count=3" in text
     assert "\x1b" not in text
+
+
+def test_the_end_of_the_process_is_silent():
+    """The stream may go after the names of its module have gone, and must not need them.
+
+    Python 3.13 tells the errors of finalizers; before, ``-X dev`` does.
+    """
+    program = (
+        "import structlog; from wva import log; log.configure(level='error', encoding='console'); "
+        "vars(log).update(dict.fromkeys(vars(log))); structlog.reset_defaults()"
+    )
+    words = [sys.executable, "-X", "dev", "-c", program]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)  # noqa: S603 - our own code
+    assert ended.stderr == ""
 
 
 values = st.recursive(
