@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from math import ceil
+from textwrap import wrap
 from types import TracebackType
 from typing import Final, Self
 
@@ -17,9 +20,20 @@ from wva.sim.world.timeline import DecisionEntry, Point, VariantTimeline
 from wva.sim.world.world import EmbeddedWorld
 
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
-_HISTORY: Final = 40
+_WIDEST: Final = 118
+_FRAME: Final = 4
+"""Columns of the border with its padding; it takes two lines."""
+_ROOMY_LINES: Final = 20
+"""From so many lines on there is room for a bar and empty lines."""
+_CHART: Final = (8, 40)
+"""The least and the most columns of a chart."""
 _DECISIONS: Final = 6
 _HOT: Final = 0.7
+_CHART_HEADING: Final = ("replicas over time", "replicas")
+_DROPPED: Final = ("cost", "queue", "KV")
+"""The columns that a narrow terminal does without, the first one first."""
+
+_Row = Mapping[str, Text]
 
 
 def clock_text(seconds: float) -> str:
@@ -28,79 +42,103 @@ def clock_text(seconds: float) -> str:
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
-def sparkline(values: list[float], *, top: float) -> str:
-    """Return the newest values as blocks; the highest block means ``top``."""
-    shown = values[-_HISTORY:]
+def sparkline(values: Sequence[float], *, top: float, columns: int) -> str:
+    """Return all values as at most so many blocks (2 or more), the newest last; the highest block means ``top``."""
+    step = max(1, ceil((len(values) - 1) / (columns - 1)))
+    shown = [*values[:-1:step], values[-1]]  # counted from the oldest, so that what stands does not change
     steps = len(_BLOCKS) - 1
     return "".join(_BLOCKS[min(steps, round(value / top * steps))] if top else _BLOCKS[0] for value in shown)
 
 
-def render(world: EmbeddedWorld, duration_seconds: float) -> RenderableType:
-    """Return the whole view."""
-    return Panel(
-        Group(
-            _load_line(world),
-            ProgressBar(total=duration_seconds, completed=world.clock.elapsed_seconds, width=60),
-            Text(),
-            _variants_table(world),
-            Text(),
-            _decisions_table(world),
-        ),
-        title=f"wva demo: {world.scenario.name}",
-        subtitle=world.scenario.title,
-        width=118,
-    )
+def render(world: EmbeddedWorld, duration_seconds: float, *, columns: int, lines: int) -> RenderableType:
+    """Return the whole view for a terminal of this size: reasons are whole, and as many as there is room for."""
+    width = min(columns, _WIDEST)
+    inner = max(1, width - _FRAME)
+    table, height = _variants_table(world, inner)
+    load = _load_lines(world, inner)
+    parts: list[RenderableType] = [*load]
+    free = lines - 2 - len(load) - height
+    if lines >= _ROOMY_LINES:
+        bar = ProgressBar(total=duration_seconds, completed=world.clock.elapsed_seconds, width=min(60, inner))
+        heading = Text("last decisions: time, variant, desired number, reason", style="italic")
+        parts += [bar, Text(), table, Text(), heading]  # a bar does not end its line
+        free -= 3
+    else:
+        parts.append(table)
+    parts += _decision_lines(world, inner, free)
+    return Panel(Group(*parts), title=f"wva demo: {world.scenario.name}", subtitle=world.scenario.title, width=width)
 
 
-def _load_line(world: EmbeddedWorld) -> Text:
+def _load_lines(world: EmbeddedWorld, width: int) -> list[Text]:
     model = world.model_now
-    line = Text()
-    line.append(f"{clock_text(world.clock.elapsed_seconds)}  ", style="bold")
-    line.append(f"load {world.offered_per_second:5.1f} requests/s   waiting {model.waiting + model.queued:4d}   ")
-    line.append(f"served {model.served_total:,}   cost so far {world.timeline.total_cost:,.1f}")
-    return line
+    words = (
+        f"{clock_text(world.clock.elapsed_seconds)}  load {world.offered_per_second:5.1f} requests/s   "
+        f"waiting {model.waiting + model.queued:4d}   served {model.served_total:,}   "
+        f"cost so far {world.timeline.total_cost:,.1f}"
+    )
+    return [Text(line) for line in wrap(words, width)]
 
 
-def _variants_table(world: EmbeddedWorld) -> Table:
-    table = Table(box=None, pad_edge=False, expand=True)
-    for heading in ("variant", "cost", "ready/exist", "desired", "KV", "queue", "replicas over time"):
-        table.add_column(heading, justify="left" if heading in {"variant", "replicas over time"} else "right")
-    for name in sorted(world.timeline.variants):
-        variant = world.timeline.variants[name]
-        if variant.points:
-            table.add_row(*_variant_row(variant, variant.points[-1]))
-    return table
+def _variants_table(world: EmbeddedWorld, width: int) -> tuple[Table, int]:
+    """Return the table of the variants, and its lines. What a narrow terminal has no room for is left out."""
+    seen = [world.timeline.variants[name] for name in sorted(world.timeline.variants)]
+    seen = [variant for variant in seen if variant.points]
+    rows = [_variant_row(variant, variant.points[-1]) for variant in seen]
+    headings = ["variant", "cost", "ready/exist", "desired", "KV", "queue"]
+    dropped = list(_DROPPED)
+    while (room := width - _columns(headings, rows)) < _CHART[0] and dropped:
+        headings.remove(dropped.pop(0))
+    spare = min(max(0, room - _CHART[1]), len(headings))
+    table = Table(box=None, pad_edge=False, padding=(0, 1 + spare // len(headings), 0, 0))
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "variant" else "right", no_wrap=True)
+    table.add_column(_CHART_HEADING[room < len(_CHART_HEADING[0])], no_wrap=True)
+    for variant, row in zip(seen, rows, strict=True):
+        replicas = [float(entry.current) for entry in variant.points]
+        chart = sparkline(replicas, top=max([*replicas, 4.0]), columns=max(2, min(room, _CHART[1])))
+        table.add_row(*(row[heading] for heading in headings), chart)
+    return table, 1 + len(rows)
 
 
-def _variant_row(variant: VariantTimeline, point: Point) -> list[RenderableType]:
+def _columns(headings: Sequence[str], rows: Sequence[_Row]) -> int:
+    """Return the width of a table of these columns, with a space behind each."""
+    return sum(1 + max([len(heading), *(row[heading].cell_len for row in rows)]) for heading in headings)
+
+
+def _variant_row(variant: VariantTimeline, point: Point) -> _Row:
     usage = point.kv_cache_usage
     heat = "" if usage is None else "red" if usage >= _HOT else "green"
-    replicas = [float(entry.current) for entry in variant.points[:: max(1, len(variant.points) // _HISTORY)]]
     moved = "bold yellow" if point.desired != point.current else ""
-    return [
-        f"{variant.name} ({variant.accelerator})",
-        f"{variant.cost_per_replica_hour:g}/h",
-        f"{point.ready}/{point.current}",
-        Text("-" if point.desired is None else str(point.desired), style=moved),
-        Text("no data" if usage is None else f"{usage:4.0%}", style=heat),
-        str(point.waiting),
-        sparkline(replicas, top=max([*replicas, 4.0])),
-    ]
+    return {
+        "variant": Text(f"{variant.name} ({variant.accelerator})"),
+        "cost": Text(f"{variant.cost_per_replica_hour:g}/h"),
+        "ready/exist": Text(f"{point.ready}/{point.current}"),
+        "desired": Text("-" if point.desired is None else str(point.desired), style=moved),
+        "KV": Text("no data" if usage is None else f"{usage:4.0%}", style=heat),
+        "queue": Text(str(point.waiting)),
+    }
 
 
-def _decisions_table(world: EmbeddedWorld) -> Table:
-    """Return the last decisions that changed a number or kept it without evidence, newest first."""
-    table = Table(box=None, pad_edge=False, expand=True, title="last decisions", title_justify="left")
-    table.add_column("time", min_width=7)
-    table.add_column("variant", min_width=max(len(name) for name in world.timeline.variants))
-    table.add_column("desired", min_width=7)
-    table.add_column("why", ratio=1, overflow="ellipsis", no_wrap=True)
+def _decision_lines(world: EmbeddedWorld, width: int, lines: int) -> list[Text]:
+    """Return the last decisions that changed a number or kept it without evidence, newest first, in so many lines.
+
+    Only the newest is cut, where it alone is longer.
+    """
     telling = [entry for entry in world.timeline.decisions if _changed(entry) or entry.source != Source.MEASURED.value]
+    shown: list[Text] = []
+    names = max(len(name) for name in world.timeline.variants)
     for entry in reversed(telling[-_DECISIONS:]):
         change = f"{entry.previous} -> {entry.desired}" if _changed(entry) else str(entry.desired)
+        words = f"{clock_text(entry.at_seconds)}  {entry.variant:{names}}  {change:6}  {entry.message}"
         style = "bold" if _changed(entry) else "yellow"
-        table.add_row(clock_text(entry.at_seconds), entry.variant, change, entry.message, style=style)
-    return table
+        room = max(0, lines - len(shown))
+        wrapped = wrap(words, width, subsequent_indent="  ")
+        if len(wrapped) > room:
+            if shown or not room:
+                break
+            wrapped = wrap(words, width, subsequent_indent="  ", max_lines=room, placeholder=" …")
+        shown += [Text(line, style=style) for line in wrapped]
+    return shown
 
 
 def _changed(entry: DecisionEntry) -> bool:
@@ -114,11 +152,15 @@ class LiveView:
         """Show ``world``."""
         self._world = world
         self._duration = duration_seconds
-        self._live = Live(render(world, duration_seconds), auto_refresh=False, transient=False)
+        self._live = Live(get_renderable=self._render, auto_refresh=False, transient=False)
 
     def refresh(self) -> None:
         """Draw the present state."""
-        self._live.update(render(self._world, self._duration), refresh=True)
+        self._live.refresh()
+
+    def _render(self) -> RenderableType:
+        size = self._live.console.size
+        return render(self._world, self._duration, columns=size.width, lines=size.height)
 
     def __enter__(self) -> Self:
         """Start drawing."""
