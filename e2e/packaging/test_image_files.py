@@ -14,6 +14,7 @@ import pytest
 
 from image import assemble, bytecode, lock, sbom
 from image.launcher import launcher
+from wva.serve.console import SCRIPTS
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = """\
@@ -150,7 +151,7 @@ def test_the_image_has_the_page_of_the_console(tmp_path: Path):
         {path.name: path.read_bytes() for path in folder.glob("wva/serve/assets/*")} for folder in (ROOT, tmp_path)
     )
     assert there == here
-    assert here.keys() == {"console.html", "console.js", "console.css", "console.svg"}
+    assert here.keys() == {"console.html", "console.css", "console.svg", *[f"{name}.js" for name in SCRIPTS]}
 
 
 @pytest.mark.parametrize("command", ["run", "emulator", "loadgen"])

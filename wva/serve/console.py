@@ -32,9 +32,11 @@ from wva.serve.reviews import PageRight
 OVERVIEW_PATH: Final = "/v1/overview"
 STREAM_PATH: Final = "/v1/stream"
 TIMELINE_PREFIX: Final = "/v1/timeline/"
+SCRIPTS: Final = ("base", "fleet", "timeline", "explanation", "console")
+"""They share their names, so the page has them in this order."""
 _ASSETS: Final = {
     "/": ("console.html", "text/html"),
-    "/console.js": ("console.js", "text/javascript"),
+    **{f"/{name}.js": (f"{name}.js", "text/javascript") for name in SCRIPTS},
     "/console.css": ("console.css", "text/css"),
     "/console.svg": ("console.svg", "image/svg+xml"),
 }

@@ -1,0 +1,90 @@
+"use strict";
+// What all scripts of the console stand on: its state, elements, numbers and times, and questions to the controller.
+// Every text enters the page as text, never as markup.
+
+const GOOD_WHEN_TRUE = new Set(["TargetResolved", "MetricsAvailable", "OptimizationReady", "Ready", "ConfigurationValid",
+  "QueriesAnswered", "EnginesReadable", "ReplicasOnTime", "GatewayReadable", "InventoryConsistent", "Actuated"]);
+
+const state = {
+  token: "", namespace: "", turn: 0, stop: null, overview: null, chosen: null, lines: null,
+  zoom: null, // null: all; {seconds}: the last ones; {from, until}: these
+  dragging: false, asked: 0, opener: "", drawn: {},
+};
+const $ = (id) => document.getElementById(id);
+const SVG = "http://www.w3.org/2000/svg";
+const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+function make(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "onclick") node.addEventListener("click", value);
+    else if (value !== null) node.setAttribute(key, value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== ""));
+  return node;
+}
+
+function draw(name, attributes = {}, text = "") {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text) node.textContent = text;
+  return node;
+}
+
+// Fills a container anew where what it shows has changed; the focus stays on the element with the same key.
+function fill(id, shown, nodes) {
+  const signature = JSON.stringify(shown);
+  if (state.drawn[id] === signature) return;
+  state.drawn[id] = signature;
+  const key = $(id).contains(document.activeElement) ? document.activeElement.dataset.key : "";
+  const open = new Set([...$(id).querySelectorAll("details[open]")].map((node) => node.dataset.key));
+  $(id).replaceChildren(...nodes());
+  for (const node of $(id).querySelectorAll("details")) node.open = open.has(node.dataset.key);
+  if (key) $(id).querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
+}
+
+function number(value) {
+  const size = Math.abs(value);
+  const digits = size >= 100 || Number.isInteger(value) ? 0 : size >= 10 ? 1 : 2;
+  const how = size > 0 && size < 0.1 ? { maximumSignificantDigits: 2 } : { maximumFractionDigits: digits };
+  return value.toLocaleString("en", how).replace("-", "\u2212");
+}
+const percent = (share) => `${Math.round(100 * share)} %`;
+const signed = (value) => (value > 0 ? `+${number(value)}` : number(value));
+const count = (many, word) => `${many} ${word}${many === 1 ? "" : "s"}`;
+const arrow = (before, after) => (before === after ? String(after) : `${before} \u2192 ${after}`);
+const moment = (at) => new Date(at * 1000);
+const clock = (at) => moment(at).toLocaleTimeString("en-GB");
+const when = (at) => (state.overview && state.overview.at - at > 64800
+  ? `${moment(at).toLocaleDateString("en-GB", { day: "numeric", month: "short" })} ${clock(at)}` : clock(at));
+
+async function get(path, signal) {
+  const headers = state.token ? { Authorization: `Bearer ${state.token}` } : {};
+  const how = { headers, signal, cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" };
+  const response = await fetch(path, how);
+  if (!response.ok) {
+    const error = new Error((await response.text()).trim() || `the controller answered ${response.status}`);
+    error.status = response.status;
+    throw error;
+  }
+  return response;
+}
+
+const scope = () => (state.namespace ? `?namespace=${encodeURIComponent(state.namespace)}` : "");
+const refused = (error) => error.status === 401 || error.status === 403;
+
+const same = (one, other) => one.namespace === other.namespace && one.model === other.model;
+const chosenModel = () => state.overview.models.find((model) => state.chosen && same(model, state.chosen));
+
+const poor = (condition) => (GOOD_WHEN_TRUE.has(condition.type) ? condition.status !== "True"
+  : condition.type === "Limited" && condition.status === "True");
+// Returns the conditions that say what is wrong beside what holds or limits the number.
+const faults = (variant) => variant.conditions.filter((each) => poor(each) && each.reason !== variant.reason
+  && each.type !== "OptimizationReady" && each.type !== "Limited");
+
+function table(name, heads, rows, right = new Set()) {
+  return make("div", { class: "frame", tabindex: "0", role: "region", "aria-label": name }, make("table", {},
+    make("thead", {}, make("tr", {}, ...heads.map((head, index) => make("th", { scope: "col", class: right.has(index) ? "n" : "" }, head)))),
+    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((cell, index) =>
+      make("td", { class: right.has(index) ? "n" : "" }, cell)))))));
+}

@@ -1,0 +1,155 @@
+"use strict";
+// The sections of the fleet: totals, GPUs, models and shadow mode.
+
+const MOST_MODELS = 100;
+
+function showFleet() {
+  const variants = state.overview.models.flatMap((model) => model.variants);
+  const sum = (of) => variants.reduce((total, variant) => total + of(variant), 0);
+  const next = (each) => (each.shadow ? each.current : each.desired); // nothing follows the number of a shadow
+  const [current, desired] = [sum((each) => each.current), sum(next)];
+  const [cost, after] = [sum((each) => each.cost * each.current), sum((each) => each.cost * next(each))];
+  const hindered = variants.filter((each) => faults(each).length);
+  const causes = [...new Set(hindered.flatMap((each) => faults(each).map(({ reason }) => reason)))].sort();
+  const tiles = [
+    ["Models", number(state.overview.models.length), count(variants.length, "variant")],
+    ["Replicas", number(current), `${number(sum((each) => each.ready))} Ready`],
+    ["Desired replicas", number(desired), desired === current ? "as many as exist" : `${signed(desired - current)} to come`],
+    ["Cost per hour", number(cost), `${number(after)} as desired`],
+    ["Held", number(variants.filter((each) => each.held).length), "for lack of evidence"],
+    ["Limited", number(variants.filter((each) => each.limited_by).length), "could not grow as wanted"],
+    ["In trouble", number(hindered.length), causes.length ? causes.join(", ") : "no condition says so"],
+  ];
+  fill("totals", tiles, () => tiles.map(([name, value, more]) =>
+    make("div", { class: name === "In trouble" && causes.length ? "bad" : null },
+      make("dt", {}, name), make("dd", {}, value, make("small", {}, more)))));
+}
+
+function showGpus() {
+  const { counted, problem, pools, quotas } = state.overview.gpus;
+  const all = [
+    ...pools.map((pool) => [pool.accelerator, pool]),
+    ...quotas.map((quota) => [`${quota.namespace}: quota ${quota.name}, ${quota.resource}`, quota]),
+  ];
+  $("gpu").hidden = !counted && !problem;
+  fill("pools", [all, problem], () => [
+    ...all.map(([name, pool]) => {
+      const full = pool.free === 0;
+      const bar = draw("svg", { class: full ? "bar full" : "bar", "aria-hidden": "true" });
+      const share = pool.capacity ? Math.min(100, (100 * pool.used) / pool.capacity) : 0;
+      bar.append(draw("rect", { class: "all", width: "100%", height: "100%", rx: 4 }),
+        draw("rect", { class: "used", width: `${share}%`, height: "100%", rx: 4 }));
+      return make("div", {}, make("p", {}, make("b", {}, name),
+        make("span", {}, `${number(pool.used)} used, ${number(pool.free)} free of ${number(pool.capacity)}`)), bar);
+    }),
+    all.length ? "" : make("p", { class: "none note" }, problem || "No GPUs are counted for what you may see."),
+  ]);
+}
+
+function tags(variant) {
+  const found = [];
+  if (variant.shadow) found.push(["shadow", "shadow: nothing follows the number"]);
+  if (variant.held) found.push(["held", `held: ${variant.reason}`]);
+  if (variant.limited_by) found.push(["limited", `limited by ${variant.limited_by}`]);
+  if (!variant.held) found.push(["", variant.reason]);
+  for (const each of faults(variant)) found.push(["bad", `${each.type}: ${each.reason}`]);
+  return make("div", { class: "tags" }, ...found.map(([kind, words]) => make("span", { class: `tag ${kind}` }, words)));
+}
+
+function loadWords(load) {
+  if (!load) return [make("span", {}, "load not known")];
+  const words = [];
+  if (load.demand !== null) {
+    words.push(make("span", {}, make("b", {}, number(load.demand)), " requests/s demand"));
+    const over = load.demand > load.serving;
+    const share = load.serving > 0 ? ` (${percent(load.demand / load.serving)} used)` : "";
+    words.push(make("span", { class: over ? "over" : "" }, make("b", {}, number(load.serving)), ` carried${share}`));
+  }
+  if (load.kv !== null) words.push(make("span", {}, make("b", {}, percent(load.kv)), " of the KV cache"));
+  if (load.waiting !== null) words.push(make("span", {}, make("b", {}, number(load.waiting)), " waiting"));
+  return words.length ? words : [make("span", {}, "load not known")];
+}
+
+function showModels() {
+  const { models } = state.overview;
+  $("finder").hidden = models.length < 8;
+  const wanted = $("finder").hidden ? "" : $("filter").value.trim().toLowerCase();
+  const found = models.filter((model) => !wanted || [model.namespace, model.model,
+    ...model.variants.flatMap((each) => [each.name, each.accelerator, each.reason])].some((text) => text.toLowerCase().includes(wanted)));
+  const shown = found.slice(0, MOST_MODELS);
+  fill("models", [shown, found.length, state.chosen], () => [models.length ? modelTable(shown) : make("p", { class: "note" },
+    "No VariantAutoscalings are decided on here."), found.length > shown.length ? make("p", { class: "more" },
+    `${found.length - shown.length} more models. Find them by name.`) : ""]);
+}
+
+function modelTable(models) {
+  const heads = [["Variant", ""], ["Accelerator", ""], ["Ready", "n"], ["Exist", "n"], ["Desired", "n"], ["Cost per hour", "n"],
+    ["State", ""], ["", ""]];
+  const bodies = models.map((model) => {
+    const chosen = state.chosen && same(model, state.chosen);
+    const choose = () => { chooseModel(model); };
+    const name = make("button", { type: "button", class: "link", onclick: choose, "aria-pressed": null,
+      "aria-current": chosen ? "true" : null, "data-key": `model ${model.namespace}/${model.model}` }, model.model);
+    const head = make("tr", { class: chosen ? "group chosen" : "group" }, make("th", { colspan: heads.length, scope: "rowgroup" },
+      make("div", { class: "title" }, name, make("span", { class: "load" }, model.namespace)),
+      make("div", { class: "load" }, ...loadWords(model.load))));
+    return make("tbody", {}, head, ...model.variants.map((variant) => make("tr", {},
+      make("th", { scope: "row" }, variant.name),
+      make("td", { "data-label": "On" }, variant.accelerator),
+      make("td", { class: "n", "data-label": "Ready" }, number(variant.ready)),
+      make("td", { class: "n", "data-label": "Exist" }, number(variant.current)),
+      make("td", { class: "n", "data-label": "Desired" }, variant.desired === variant.current ? number(variant.desired)
+        : make("b", {}, `${number(variant.desired)} (${signed(variant.desired - variant.current)})`)),
+      make("td", { class: "n", "data-label": "Per hour" }, number(variant.cost * variant.current)),
+      make("td", { class: "line" }, tags(variant)),
+      make("td", { class: "line" }, make("button", { type: "button", onclick: () => explain(variant, null),
+        "data-key": `why ${variant.namespace}/${variant.name}`, "aria-label": `Explain ${variant.name}` }, "Explain")))));
+  });
+  return make("div", { class: "frame cards" }, make("table", {},
+    make("thead", {}, make("tr", {}, ...heads.map(([head, kind]) => (head
+      ? make("th", { scope: "col", class: kind }, head) : make("td", {}))))), ...bodies));
+}
+
+async function chooseModel(model) {
+  state.chosen = { namespace: model.namespace, model: model.model };
+  state.zoom = null;
+  history.replaceState(null, "", `#${encodeURIComponent(model.namespace)}/${encodeURIComponent(model.model)}`);
+  showModels();
+  try {
+    await showModel();
+    $("model-title").focus({ preventScroll: true });
+    $("model").scrollIntoView({ block: "start" });
+  } catch (error) {
+    trouble(error.message);
+  }
+}
+
+function showRegret() {
+  const shadows = state.overview.models.flatMap((model) => model.variants).filter((variant) => variant.regret);
+  $("shadow").hidden = !shadows.length;
+  const rows = shadows.map((variant) => [`${variant.namespace}/${variant.name}`, variant.regret]);
+  const sums = {};
+  for (const [, regret] of rows) {
+    for (const [name, fleets] of Object.entries(regret)) {
+      sums[name] ||= {};
+      for (const [fleet, value] of Object.entries(fleets)) sums[name][fleet] = (sums[name][fleet] || 0) + value;
+    }
+  }
+  if (rows.length > 1) rows.push(["All of them", sums]);
+  const heads = [["Variant", ""], ["What", ""], ["Ran", "n"], ["Would have been", "n"], ["Difference", "n"]];
+  const kinds = [["GPU hours", "wva_shadow_gpu_hours"], ["Cost", "wva_shadow_cost"], ["Late requests", "wva_shadow_late_requests"]];
+  const known = (regret) => kinds.filter(([, series]) => regret[series]); // late requests may have no estimate
+  fill("regret", rows, () => [make("div", { class: "frame cards" }, make("table", {},
+    make("thead", {}, make("tr", {}, ...heads.map(([head, kind]) => make("th", { scope: "col", class: kind }, head)))),
+    ...rows.map(([name, regret]) => make("tbody", {}, ...known(regret).map(([words, series], index, all) => {
+      const { real = 0, shadow = 0 } = regret[series];
+      const error = words === "Late requests" ? (regret.wva_shadow_late_requests_error || {})[""] || 0 : 0;
+      const share = real > 0 && words !== "Late requests" ? ` (${signed(Math.round((100 * (shadow - real)) / real))} %)` : "";
+      return make("tr", {},
+        index ? "" : make("th", { scope: "rowgroup", rowspan: all.length, class: "line" }, name),
+        make("td", { class: "line" }, words),
+        make("td", { class: "n", "data-label": "Ran" }, number(real)),
+        make("td", { class: "n", "data-label": "Would have been" }, `${number(shadow)}${error ? ` \u00b1 ${number(error)}` : ""}`),
+        make("td", { class: "n line", "data-label": "Difference" }, `${signed(shadow - real)}${share}`));
+    })))))]);
+}
