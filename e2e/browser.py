@@ -84,7 +84,7 @@ class BrowserPage:
 
     async def press(self, key: str) -> None:
         """Press and release a key by its name, such as ``Tab`` or ``Enter``."""
-        code = {"Tab": 9, "Enter": 13, "Escape": 27}[key]
+        code = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowDown": 40}[key]
         pressed = {"key": key, "code": key, "windowsVirtualKeyCode": code}
         text = {"text": "\r"} if key == "Enter" else {}
         await self.call("Input.dispatchKeyEvent", type="keyDown", **pressed, **text)

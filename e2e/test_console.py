@@ -16,7 +16,7 @@ import pytest
 
 from e2e.browser import BrowserPage, browser
 from e2e.controlplane.ports import free_port
-from tests.builders import replica, variant
+from tests.builders import NOW, replica, variant
 from tests.serve.console_site import GPUS, ConsoleSite
 from tests.serve.doubles import serving
 from wva.api.meta import Condition
@@ -319,8 +319,9 @@ async def test_the_keyboard_reaches_everything_and_keeps_its_place(fleet: Consol
     await page.open(fleet.url + "/", width=1280, height=1800)
     await page.until(f"{_SEEN} === 3")
     reached = set()
+    key = ""
     for _ in range(60):
-        await page.press("Tab")
+        await page.press("ArrowDown" if key.startswith(("model ", "why ")) else "Tab")
         key = await page.evaluate("document.activeElement.dataset.key || document.activeElement.className")
         reached.add(key)
         if key == "why one/calm":
@@ -334,6 +335,53 @@ async def test_the_keyboard_reaches_everything_and_keeps_its_place(fleet: Consol
     await page.press("Escape")
     await page.until("!document.getElementById('explanation').open")
     assert await page.evaluate("document.activeElement.dataset.key") == "why one/calm"
+
+
+async def test_a_section_of_many_models_is_one_stop_of_the_tab_key(fleet: ConsoleFleet, page: BrowserPage) -> None:
+    """Arrows, Home and End go through its buttons; Tab leaves it, and comes back to the button that it left."""
+    names = [f"v{number:02}" for number in range(60)]
+    variants = [variant(name, namespace="one", model=f"model-{name}") for name in names]
+    pods = [replica(f"{name}-0", variant=name, namespace="one") for name in names]
+    await fleet.cycle(_CYCLES + 1, variants=variants, replicas=pods)
+    await page.open(fleet.url + "/", width=1280, height=1000)
+    await page.until(f"{_SEEN} === 60")
+    focused = "document.activeElement.dataset.key || document.activeElement.id"
+    assert await page.evaluate("document.querySelectorAll('#models button').length") == 120
+    assert await page.evaluate("document.querySelectorAll('#models button[tabindex=\"0\"]').length") == 1
+    await page.evaluate("document.querySelector('#models button').focus()")
+    for key, expected in (("ArrowDown", "why one/v00"), ("End", "why one/v59"), ("Home", "model one/model-v00")):
+        await page.press(key)
+        assert await page.evaluate(focused) == expected
+    await page.press("End")
+    await page.press("Tab")
+    assert await page.evaluate("document.getElementById('model').contains(document.activeElement)")
+    await fleet.cycle(_CYCLES + 2, variants=variants, replicas=pods)
+    await page.until(f"state.overview.at === {NOW + 15 * (_CYCLES + 2)}")
+    assert await page.evaluate("document.querySelector('#models button[tabindex=\"0\"]').dataset.key") == "why one/v59"
+
+
+_BROKEN_WORDS = """[...document.querySelectorAll('.tag')].flatMap((tag) =>
+  [...tag.textContent.matchAll(/[A-Za-z]+/g)].filter((word) => {
+    const range = document.createRange();
+    range.setStart(tag.firstChild, word.index);
+    range.setEnd(tag.firstChild, word.index + word[0].length);
+    return new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1;
+  }).map((word) => word[0]))"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+async def test_no_word_of_a_tag_is_broken_and_the_heading_covers_every_column(
+    fleet: ConsoleFleet, page: BrowserPage, width: int
+) -> None:
+    """Not even where a limit has a long name. The heading of the decisions stays, with its last column."""
+    await page.open(fleet.url + "/", width=width, height=1000)
+    await page.until(f"{_SEEN} === 3")
+    for number in range(3):
+        await page.evaluate(f"document.querySelectorAll('#models .link')[{number}].click()")
+        await page.until("document.querySelectorAll('#decisions .tag').length > 0")
+        assert await page.evaluate(_BROKEN_WORDS) == []
+    place = "[...document.querySelectorAll('#decisions thead tr > *')].map((each) => getComputedStyle(each).position)"
+    assert await page.evaluate(place) == ["static" if width < 700 else "sticky"] * 5
 
 
 async def test_a_token_opens_it_and_is_nowhere_but_in_its_tab(page: BrowserPage) -> None:

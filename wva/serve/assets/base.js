@@ -9,6 +9,7 @@ const state = {
   token: "", namespace: "", turn: 0, stop: null, overview: null, chosen: null, lines: null,
   zoom: null, // null: all; {seconds}: the last ones; {from, until}: these
   dragging: false, asked: 0, opener: "", drawn: {},
+  stops: {}, // by container: the key of its button that the Tab key stops at
 };
 const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
@@ -40,7 +41,35 @@ function fill(id, shown, nodes) {
   const open = new Set([...$(id).querySelectorAll("details[open]")].map((node) => node.dataset.key));
   $(id).replaceChildren(...nodes());
   for (const node of $(id).querySelectorAll("details")) node.open = open.has(node.dataset.key);
+  if ("oneStop" in $(id).dataset) stopOnce($(id));
   if (key) $(id).querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
+}
+
+// The buttons of a container with data-one-stop are one stop of the Tab key, since a fleet has hundreds of them. Arrows,
+// Home and End go from one to the next.
+const STEPS = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
+const buttonsOf = (node) => [...node.querySelectorAll("button:not(:disabled)")];
+
+function stopOnce(node) {
+  const buttons = buttonsOf(node);
+  const kept = buttons.find((each) => each.dataset.key === state.stops[node.id]) || buttons[0];
+  for (const each of buttons) each.tabIndex = each === kept ? 0 : -1;
+}
+
+function walkable(node) {
+  node.addEventListener("focusin", ({ target }) => {
+    if (!target.matches("button")) return;
+    state.stops[node.id] = target.dataset.key;
+    stopOnce(node);
+  });
+  node.addEventListener("keydown", (event) => {
+    const step = STEPS[event.key];
+    const buttons = buttonsOf(node);
+    const place = buttons.indexOf(document.activeElement);
+    if (!step || place < 0 || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    buttons[Math.min(Math.max(place + step, 0), buttons.length - 1)].focus();
+  });
 }
 
 function number(value) {

@@ -118,6 +118,7 @@ document.addEventListener("DOMContentLoaded", () => {
     [state.token, state.namespace] = [$("token").value.trim(), $("namespace").value.trim()];
     run();
   });
+  document.querySelectorAll("[data-one-stop]").forEach(walkable);
   $("leave").addEventListener("click", () => ask(""));
   $("filter").addEventListener("input", showModels);
   $("close").addEventListener("click", () => $("explanation").close());

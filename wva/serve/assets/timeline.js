@@ -249,7 +249,7 @@ function showDecisions(from, until) {
       make("td", {}, when(at)),
       make("td", {}, name),
       make("td", { class: "n", "data-label": "Desired" }, arrow(before, after)),
-      make("td", {}, make("div", { class: "tags" }, make("span", { class: held ? "tag held" : "tag" }, held ? `held: ${reason}` : reason),
+      make("td", { class: "line" }, make("div", { class: "tags" }, make("span", { class: held ? "tag held" : "tag" }, held ? `held: ${reason}` : reason),
         limit ? make("span", { class: "tag limited" }, `limited by ${limit}`) : "")),
       make("td", { class: "line" }, make("button", { type: "button", onclick: () => explain({ namespace, name }, at),
         "data-key": `${at} ${name}`, "aria-label": `Explain ${name} at ${when(at)}` }, "Explain"))))))) : "",
