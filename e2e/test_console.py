@@ -425,7 +425,7 @@ async def sign_in(page: BrowserPage, token: str, namespace: str) -> None:
 
 
 async def test_a_console_that_goes_and_comes_back_is_found_again(page: BrowserPage) -> None:
-    """The page says that it is not live, and then is."""
+    """The page says that it is not live, how old its numbers are, and when it tries again; and then it is."""
     site = ConsoleFleet(Loopback())
     async with serving(site.handler, name="console") as server:
         port = server.port
@@ -436,6 +436,28 @@ async def test_a_console_that_goes_and_comes_back_is_found_again(page: BrowserPa
         await page.until("document.getElementById('trouble').hidden")
     await page.until("document.getElementById('trouble').textContent.includes('No connection')")
     assert await text(page, "state") == "not live"
+    await page.until(r"/The numbers are \d+ s old\. Reconnecting in \d+ s\./.test($('trouble').textContent)")
+    assert await page.evaluate("$('console').classList.contains('stale')")
+    await page.until("/^[1-9][0-9]* s old$/.test($('fleet-title').dataset.age)")
+    assert await serious(page) == []
+    await picture(page, "lost")
     async with serving(site.handler, name="console", port=port):
+        await click(page, "#again")
         await page.until("document.getElementById('trouble').hidden")
         assert (await text(page, "state")).startswith("decided at")
+        assert not await page.evaluate("$('console').classList.contains('stale')")
+
+
+async def test_a_stream_that_dies_without_a_word_is_given_up(fleet: ConsoleFleet, page: BrowserPage) -> None:
+    """The numbers are called old, and another stream is opened."""
+    await page.open(fleet.url + "/", width=800, height=900)
+    await page.until(f"{_SEEN} === 3")
+    await page.evaluate("WAITS.silence = 1000; WAITS.retry = 4000")
+    await fleet.cycle(_CYCLES + 1)
+    await page.until("document.getElementById('trouble').textContent.includes('it says nothing any more')")
+    streams = len([url for url in page.requests if url.endswith("/v1/stream")])
+    await page.evaluate("WAITS.silence = 45000")
+    await page.until("document.getElementById('trouble').hidden")
+    async with asyncio.timeout(10):
+        while len([url for url in page.requests if url.endswith("/v1/stream")]) == streams:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)

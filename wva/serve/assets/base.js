@@ -5,15 +5,25 @@
 const GOOD_WHEN_TRUE = new Set(["TargetResolved", "MetricsAvailable", "OptimizationReady", "Ready", "ConfigurationValid",
   "QueriesAnswered", "EnginesReadable", "ReplicasOnTime", "GatewayReadable", "InventoryConsistent", "Actuated"]);
 
+// In milliseconds. A retry takes twice as long after each failure, and as long as a poll at most. A stream says something each
+// 15 s, so a longer silence is a dead connection. Many may ask for explanations at once, and each waits for a turn.
+const WAITS = { retry: 2000, poll: 15000, silence: 45000, answer: 30000, explanation: 120000 };
+
 const state = {
-  token: "", namespace: "", turn: 0, stop: null, overview: null, chosen: null, lines: null,
+  token: "", namespace: "", turn: 0, stop: null, wake: null, chosen: null, lines: null,
+  overview: null, answered: 0, // when the overview came, in milliseconds since the epoch
+  lost: null, // {words, next}: what is wrong, and when the page tries again
   zoom: null, // null: all; {seconds}: the last ones; {from, until}: these
   dragging: false, asked: 0, opener: "", drawn: {},
   stops: {}, // by container: the key of its button that the Tab key stops at
 };
 const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
-const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+// Ends early when somebody calls state.wake.
+const pause = (milliseconds) => new Promise((resolve) => {
+  state.wake = resolve;
+  setTimeout(resolve, milliseconds);
+});
 
 function make(name, attributes = {}, ...children) {
   const node = document.createElement(name);
@@ -87,9 +97,14 @@ const clock = (at) => moment(at).toLocaleTimeString("en-GB");
 const when = (at) => (state.overview && state.overview.at - at > 64800
   ? `${moment(at).toLocaleDateString("en-GB", { day: "numeric", month: "short" })} ${clock(at)}` : clock(at));
 
-async function get(path, signal) {
+const old = (seconds) => (seconds < 120 ? `${Math.round(seconds)} s` : seconds < 7200 ? `${Math.round(seconds / 60)} min`
+  : `${Math.round(seconds / 3600)} h`);
+
+// Asks the controller, and waits so many milliseconds for all of the answer; 0 is without end.
+async function get(path, signal, patience = WAITS.answer) {
   const headers = state.token ? { Authorization: `Bearer ${state.token}` } : {};
-  const how = { headers, signal, cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" };
+  const ends = [signal, patience && AbortSignal.timeout(patience)].filter(Boolean);
+  const how = { headers, signal: AbortSignal.any(ends), cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" };
   const response = await fetch(path, how);
   if (!response.ok) {
     const error = new Error((await response.text()).trim() || `the controller answered ${response.status}`);

@@ -1,54 +1,70 @@
 "use strict";
 // Asks the controller for its pages, as long as the user may read them.
 
-const RETRY_MILLISECONDS = 2000;
-const POLL_MILLISECONDS = 15000;
+const backoff = (failures) => Math.min(WAITS.poll, WAITS.retry * 2 ** failures) * (0.5 + Math.random() / 2);
 
 // Shows what there is, then follows the stream, until the user signs out or may not read any more.
 async function run() {
   const turn = ++state.turn;
   state.stop?.abort();
   const stop = state.stop = new AbortController();
-  for (;;) {
-    let wait = RETRY_MILLISECONDS;
+  for (let failures = 0; ; failures += 1) {
+    let wait = null;
     try {
       await refresh(stop.signal);
+      failures = 0;
       signedIn();
       await follow(stop.signal);
     } catch (error) {
       if (turn !== state.turn) return;
       if (refused(error)) return ask(error.status === 401 && !state.token ? "" : error.message);
-      if (error.streamless) wait = POLL_MILLISECONDS;
-      else trouble(error.status ? error.message : `No connection to the controller: ${error.message}. Trying again.`);
+      if (error.streamless) wait = WAITS.poll;
+      else {
+        wait = backoff(failures);
+        trouble(error.status ? error.message : `No connection to the controller: ${error.message}`, Date.now() + wait);
+      }
     }
-    await pause(wait);
+    await pause(wait ?? backoff(failures));
     if (turn !== state.turn) return;
+    if (state.lost) trouble(state.lost.words, null);
   }
 }
 
+// Asks again after each cycle. A connection that died without a word is given up.
 async function follow(signal) {
-  let response;
+  const silence = new AbortController();
+  let timer;
+  const heard = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => silence.abort(new Error("it says nothing any more")), WAITS.silence);
+  };
+  heard();
   try {
-    response = await get(`v1/stream${scope()}`, signal);
-  } catch (error) {
-    error.streamless = Boolean(error.status) && !refused(error);
-    throw error;
-  }
-  const reader = response.body.getReader();
-  const decoder = new TextDecoder();
-  let pending = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    const events = (pending + decoder.decode(value, { stream: true })).split("\n\n");
-    pending = events.pop();
-    if (events.some((event) => event.includes("event: cycle"))) await refresh(signal);
+    const response = await get(`v1/stream${scope()}`, AbortSignal.any([signal, silence.signal]), 0).catch((error) => {
+      error.streamless = Boolean(error.status) && !refused(error);
+      throw error;
+    });
+    const reader = response.body.getReader();
+    const decoder = new TextDecoder();
+    let pending = "";
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      heard();
+      const events = (pending + decoder.decode(value, { stream: true })).split("\n\n");
+      pending = events.pop();
+      if (events.some((event) => event.includes("event: cycle"))) await refresh(signal);
+    }
+  } finally {
+    clearTimeout(timer);
+    silence.abort();
   }
 }
 
 async function refresh(signal) {
   const overview = await (await get(`v1/overview${scope()}`, signal)).json();
   state.overview = overview;
+  state.answered = Date.now();
   const names = JSON.stringify(overview.models.map((model) => [model.namespace, model.model]));
   if (!chosenModel() && overview.models.length) {
     const [namespace, model] = linked();
@@ -62,7 +78,7 @@ async function refresh(signal) {
   showModels(names);
   showRegret();
   await showModel(signal);
-  trouble("");
+  settled();
   $("state").textContent = `decided at ${clock(overview.at)}`;
   $("state").className = "live";
 }
@@ -75,13 +91,32 @@ function linked() {
   }
 }
 
-function trouble(words) {
-  if ($("trouble").textContent !== words) $("trouble").textContent = words;
-  $("trouble").hidden = !words;
-  if (words) {
-    $("state").textContent = "not live";
-    $("state").className = "";
-  }
+// Tells what is wrong and, where the page tries again, when: null is now. The numbers that stand are dimmed and have their age.
+function trouble(words, next) {
+  state.lost = { words, next };
+  $("state").textContent = "not live";
+  $("state").className = "";
+  tick();
+}
+
+function settled() {
+  state.lost = null;
+  tick();
+}
+
+function tick() {
+  const { lost } = state;
+  $("trouble").hidden = !lost;
+  $("console").classList.toggle("stale", Boolean(lost));
+  const age = lost && state.overview ? `${old((Date.now() - state.answered) / 1000)} old` : "";
+  for (const title of document.querySelectorAll("#console h2")) title.dataset.age = age;
+  if (!lost) return;
+  const words = `${lost.words.replace(/\.$/, "")}.`;
+  if ($("trouble-words").textContent !== words) $("trouble-words").textContent = words;
+  const next = lost.next === undefined ? "" : lost.next === null ? "Reconnecting now \u2026"
+    : `Reconnecting in ${Math.max(1, Math.ceil((lost.next - Date.now()) / 1000))} s.`;
+  $("trouble-next").textContent = [age ? `The numbers are ${age}.` : "", next].join(" ").trim();
+  $("again").hidden = !lost.next;
 }
 
 function ask(problem) {
@@ -95,7 +130,7 @@ function ask(problem) {
   if ($("explanation").open) $("explanation").close();
   $("console").hidden = true;
   $("leave").hidden = true;
-  trouble("");
+  settled();
   $("login").hidden = false;
   $("problem").textContent = problem;
   $("state").textContent = "not connected";
@@ -119,6 +154,9 @@ document.addEventListener("DOMContentLoaded", () => {
     run();
   });
   document.querySelectorAll("[data-one-stop]").forEach(walkable);
+  $("again").addEventListener("click", () => state.wake?.());
+  addEventListener("online", () => state.wake?.());
+  setInterval(() => { if (state.lost) tick(); }, 1000);
   $("leave").addEventListener("click", () => ask(""));
   $("filter").addEventListener("input", showModels);
   $("close").addEventListener("click", () => $("explanation").close());

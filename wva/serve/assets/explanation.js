@@ -12,11 +12,11 @@ async function explain(variant, at) {
   $("explanation-title").focus();
   try {
     let time = at === null ? "" : `at=${at}&`;
-    let found = await (await get(`${path}?${time}changes=false`)).json();
+    let found = await (await get(`${path}?${time}changes=false`, null, WAITS.explanation)).json();
     if (asked !== state.asked) return;
     $("why").replaceChildren(...explained(found));
     time = `at=${found.at}`;
-    found = await (await get(`${path}?${time}`)).json();
+    found = await (await get(`${path}?${time}`, null, WAITS.explanation)).json();
     if (asked === state.asked) $("changes")?.replaceWith(changesOf(found));
   } catch (error) {
     if (asked !== state.asked) return;
