@@ -281,6 +281,24 @@ async def test_holds_limits_budget_and_shadow_are_seen(fleet: ConsoleFleet, page
     assert "limited by gpu-limiter A100" in decisions
 
 
+async def test_an_empty_console_says_what_to_do_first(page: BrowserPage) -> None:
+    """It shows the manifest of a first variant, with the namespace of the user, and how to find out what is wrong."""
+    site = ConsoleFleet(Loopback())
+    await site.cycle(variants=[], replicas=[])
+    async with serving(site.handler, name="console") as server:
+        url = f"http://127.0.0.1:{server.port}/"
+        for scheme, width in (("light", 390), ("dark", 1280)):
+            await page.open(url, width=width, height=1000, scheme=scheme)
+            await page.until("document.querySelectorAll('#models pre').length === 3")
+            models = await text(page, "models")
+            assert "No VariantAutoscaling is decided on yet." in models
+            assert "kind: VariantAutoscaling" in models
+            assert "wva doctor" in models
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width
+            assert await serious(page) == []
+            await picture(page, f"empty-{scheme}")
+
+
 async def test_hostile_texts_stay_texts(fleet: ConsoleFleet, page: BrowserPage) -> None:
     """Names and messages with markup are shown as they are written, and run nothing."""
     await page.open(fleet.url + "/", width=1280, height=1800)

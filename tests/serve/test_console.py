@@ -10,18 +10,24 @@ from importlib.resources import files
 from urllib.parse import quote
 
 import aiohttp
+import msgspec
 import pytest
+import yaml
 
 from tests.builders import NOW, replica, variant
 from tests.serve.console_site import ConsoleSite
 from tests.serve.doubles import serving, until
+from wva.actuation import MODE_ANNOTATION
+from wva.api.crd import render
 from wva.api.meta import Condition
+from wva.api.variantautoscaling import ACCELERATOR_LABEL, VariantAutoscaling
 from wva.model.decision import Limit
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
 from wva.model.variant import VariantKey
 from wva.publish.shadow import REAL, SHADOW, Account
 from wva.serve.console import MOST_STREAMS, SCRIPTS
 from wva.serve.gate import Loopback
+from wva.sim.apiserver import ObjectStore, StoreOptions
 
 A = VariantKey("one", "a")
 GOOD = {"Authorization": "Bearer good"}
@@ -355,6 +361,21 @@ def test_the_script_has_no_way_for_a_text_to_become_markup_code_or_an_address():
 def test_a_way_in_is_found(line):
     """The pattern of the test above finds what it is for."""
     assert WAYS_IN.search(line)
+
+
+def test_the_first_variant_that_the_empty_page_proposes_can_be_created():
+    """The API server takes the manifest of the page. It is a variant in shadow mode, so it changes nothing."""
+    script = files("wva.serve").joinpath("assets", "fleet.js").read_text()
+    text = re.search(r"kubectl apply -f - <<'EOF'\n(.*?)\nEOF`", script, re.DOTALL)[1]
+    for place, name in (("${namespace}", "chat"), ("VARIANT", "a"), ("MODEL", "acme/chat"), ("DEPLOYMENT", "chat-a")):
+        text = text.replace(place, name)
+    store = ObjectStore(now=lambda: NOW, options=StoreOptions(namespaces=("chat",)))
+    store.create("customresourcedefinitions.apiextensions.k8s.io", yaml.safe_load(render()))
+    created = store.create("variantautoscalings.llmd.ai", yaml.safe_load(text))
+    read = msgspec.convert(created, VariantAutoscaling)
+    assert (read.spec.model_id, read.spec.scale_target_ref.name) == ("acme/chat", "chat-a")
+    assert created["metadata"]["annotations"] == {MODE_ANNOTATION: "shadow"}
+    assert ACCELERATOR_LABEL in created["metadata"]["labels"]
 
 
 async def test_a_process_without_decisions_says_why(site):

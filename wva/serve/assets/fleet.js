@@ -4,6 +4,7 @@
 const MOST_MODELS = 100;
 
 function showFleet() {
+  $("fleet").hidden = !state.overview.models.length;
   const variants = state.overview.models.flatMap((model) => model.variants);
   const sum = (of) => variants.reduce((total, variant) => total + of(variant), 0);
   const next = (each) => (each.shadow ? each.current : each.desired); // nothing follows the number of a shadow
@@ -77,9 +78,42 @@ function showModels() {
   const found = models.filter((model) => !wanted || [model.namespace, model.model,
     ...model.variants.flatMap((each) => [each.name, each.accelerator, each.reason])].some((text) => text.toLowerCase().includes(wanted)));
   const shown = found.slice(0, MOST_MODELS);
-  fill("models", [shown, found.length, state.chosen], () => [models.length ? modelTable(shown) : make("p", { class: "note" },
-    "No VariantAutoscalings are decided on here."), found.length > shown.length ? make("p", { class: "more" },
+  fill("models", [shown, found.length, state.chosen], () => [!models.length ? firstSteps() : shown.length ? modelTable(shown)
+    : make("p", { class: "note" }, "Nothing here has this name."), found.length > shown.length ? make("p", { class: "more" },
     `${found.length - shown.length} more models. Find them by name.`) : ""]);
+}
+
+// What to do where nothing is decided on: make a first VariantAutoscaling, or find out why those that exist are not here.
+function firstSteps() {
+  const namespace = state.namespace || "NAMESPACE";
+  const manifest = `kubectl apply -f - <<'EOF'
+apiVersion: llmd.ai/v1alpha1
+kind: VariantAutoscaling
+metadata:
+  name: VARIANT
+  namespace: ${namespace}
+  labels:
+    inference.optimization/acceleratorName: H100
+  annotations:
+    wva.llmd.ai/mode: shadow # nothing follows its number until you take this line away
+spec:
+  modelID: MODEL
+  variantCost: "10"
+  scaleTargetRef:
+    apiVersion: apps/v1
+    kind: Deployment
+    name: DEPLOYMENT
+EOF`;
+  const code = (text) => make("pre", { tabindex: "0" }, make("code", {}, text));
+  return make("div", { class: "card first" },
+    make("p", {}, make("b", {}, state.namespace ? `No VariantAutoscaling in ${state.namespace} is decided on yet.`
+      : "No VariantAutoscaling is decided on yet.")),
+    make("ol", {},
+      make("li", {}, "Create one for a Deployment that serves a model with vLLM. The words in capitals are yours; MODEL is the name "
+        + "that the requests carry. Its number appears here with the next cycle.", code(manifest)),
+      make("li", {}, "If there is one already, ask what keeps it from being seen:", code("wva doctor")),
+      make("li", {}, "To see what a busy console looks like, without a cluster:", code("wva demo --web"))),
+    make("p", { class: "note" }, "docs/day-two.md has the way from a first look to a variant that scales."));
 }
 
 function modelTable(models) {
