@@ -281,6 +281,27 @@ async def test_holds_limits_budget_and_shadow_are_seen(fleet: ConsoleFleet, page
     assert "limited by gpu-limiter A100" in decisions
 
 
+async def test_a_tile_leads_to_what_it_counts(fleet: ConsoleFleet, page: BrowserPage) -> None:
+    """To the variants that are limited, and back to all. A tile that counts none leads nowhere."""
+    await page.open(fleet.url + "/", width=1280, height=1000)
+    await page.until(f"{_SEEN} === 3")
+    tiles = "[...document.querySelectorAll('.tile')].map((each) => each.dataset.key)"
+    counted = await page.evaluate(tiles)
+    assert counted == [
+        f"tile {name}" for name in ("Models", "Replicas", "Desired replicas", "Cost per hour", "Limited", "In trouble")
+    ]
+    await click(page, "[data-key='tile Limited']")
+    await page.until(f"{_SEEN} === 2")
+    assert await page.evaluate("document.activeElement.id") == "models-title"
+    assert "Only variants that could not grow as wanted." in await text(page, "only")
+    assert await serious(page) == []
+    await click(page, "[data-key='tile Desired replicas']")
+    await page.until(f"{_SEEN} === 1")
+    await click(page, "#all")
+    await page.until(f"{_SEEN} === 3")
+    assert await page.evaluate("document.getElementById('only').hidden")
+
+
 async def test_an_empty_console_says_what_to_do_first(page: BrowserPage) -> None:
     """It shows the manifest of a first variant, with the namespace of the user, and how to find out what is wrong."""
     site = ConsoleFleet(Loopback())

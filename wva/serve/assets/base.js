@@ -11,6 +11,7 @@ const WAITS = { retry: 2000, poll: 15000, silence: 45000, answer: 30000, explana
 
 const state = {
   token: "", namespace: "", turn: 0, stop: null, wake: null, chosen: null, lines: null,
+  only: "", // the kind of the variants that are shown, of KINDS; empty for all
   overview: null, answered: 0, // when the overview came, in milliseconds since the epoch
   lost: null, // {words, next}: what is wrong, and when the page tries again
   zoom: null, // null: all; {seconds}: the last ones; {from, until}: these

@@ -126,6 +126,7 @@ function ask(problem) {
   sessionStorage.removeItem("wva");
   state.overview = state.lines = null;
   state.drawn = {};
+  state.only = "";
   for (const id of ["totals", "pools", "models", "regret", "zoom", "charts", "decisions", "conditions", "why"]) $(id).replaceChildren();
   if ($("explanation").open) $("explanation").close();
   $("console").hidden = true;
@@ -157,6 +158,7 @@ document.addEventListener("DOMContentLoaded", () => {
   $("again").addEventListener("click", () => state.wake?.());
   addEventListener("online", () => state.wake?.());
   setInterval(() => { if (state.lost) tick(); }, 1000);
+  $("all").addEventListener("click", () => showOnly(""));
   $("leave").addEventListener("click", () => ask(""));
   $("filter").addEventListener("input", showModels);
   $("close").addEventListener("click", () => $("explanation").close());

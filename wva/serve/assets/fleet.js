@@ -2,6 +2,13 @@
 // The sections of the fleet: totals, GPUs, models and shadow mode.
 
 const MOST_MODELS = 100;
+// What a tile counts, and which variants these are.
+const KINDS = {
+  changing: ["whose number differs from the replicas that exist", (each) => !each.shadow && each.desired !== each.current],
+  held: ["that are held for lack of evidence", (each) => each.held],
+  limited: ["that could not grow as wanted", (each) => Boolean(each.limited_by)],
+  troubled: ["with a condition that says what is wrong", (each) => faults(each).length > 0],
+};
 
 function showFleet() {
   $("fleet").hidden = !state.overview.models.length;
@@ -10,20 +17,30 @@ function showFleet() {
   const next = (each) => (each.shadow ? each.current : each.desired); // nothing follows the number of a shadow
   const [current, desired] = [sum((each) => each.current), sum(next)];
   const [cost, after] = [sum((each) => each.cost * each.current), sum((each) => each.cost * next(each))];
-  const hindered = variants.filter((each) => faults(each).length);
-  const causes = [...new Set(hindered.flatMap((each) => faults(each).map(({ reason }) => reason)))].sort();
-  const tiles = [
-    ["Models", number(state.overview.models.length), count(variants.length, "variant")],
-    ["Replicas", number(current), `${number(sum((each) => each.ready))} Ready`],
-    ["Desired replicas", number(desired), desired === current ? "as many as exist" : `${signed(desired - current)} to come`],
-    ["Cost per hour", number(cost), `${number(after)} as desired`],
-    ["Held", number(variants.filter((each) => each.held).length), "for lack of evidence"],
-    ["Limited", number(variants.filter((each) => each.limited_by).length), "could not grow as wanted"],
-    ["In trouble", number(hindered.length), causes.length ? causes.join(", ") : "no condition says so"],
+  const causes = [...new Set(variants.flatMap(faults).map(({ reason }) => reason))].sort();
+  const of = (kind) => variants.filter(KINDS[kind][1]).length;
+  const tiles = [ // with the kind of the variants that it counts: "" is all, null is none
+    ["Models", number(state.overview.models.length), count(variants.length, "variant"), variants.length ? "" : null],
+    ["Replicas", number(current), `${number(sum((each) => each.ready))} Ready`, variants.length ? "" : null],
+    ["Desired replicas", number(desired), desired === current ? "as many as exist" : `${signed(desired - current)} to come`,
+      of("changing") ? "changing" : null],
+    ["Cost per hour", number(cost), `${number(after)} as desired`, variants.length ? "" : null],
+    ["Held", number(of("held")), "for lack of evidence", of("held") ? "held" : null],
+    ["Limited", number(of("limited")), "could not grow as wanted", of("limited") ? "limited" : null],
+    ["In trouble", number(of("troubled")), causes.length ? causes.join(", ") : "no condition says so", causes.length ? "troubled" : null],
   ];
-  fill("totals", tiles, () => tiles.map(([name, value, more]) =>
-    make("div", { class: name === "In trouble" && causes.length ? "bad" : null },
-      make("dt", {}, name), make("dd", {}, value, make("small", {}, more)))));
+  fill("totals", tiles, () => tiles.map(([name, value, more, kind]) => make("div",
+    { class: kind === "troubled" ? "bad" : null }, make("dt", {}, name),
+    make("dd", {}, kind === null ? value : make("button", { type: "button", class: "tile", onclick: () => showOnly(kind),
+      "data-key": `tile ${name}`, "aria-label": `${name}: ${value}. Show ${kind ? "these variants" : "the models"}` }, value),
+    make("small", {}, more)))));
+}
+
+function showOnly(kind) {
+  state.only = kind;
+  showModels();
+  $("models-title").focus({ preventScroll: true });
+  $("models-title").scrollIntoView({ block: "start" });
 }
 
 function showGpus() {
@@ -75,11 +92,15 @@ function showModels() {
   const { models } = state.overview;
   $("finder").hidden = models.length < 8;
   const wanted = $("finder").hidden ? "" : $("filter").value.trim().toLowerCase();
-  const found = models.filter((model) => !wanted || [model.namespace, model.model,
+  const ofKind = state.only ? KINDS[state.only][1] : () => true;
+  const chosen = models.map((model) => ({ ...model, variants: model.variants.filter(ofKind) })).filter((model) => model.variants.length);
+  const found = chosen.filter((model) => !wanted || [model.namespace, model.model,
     ...model.variants.flatMap((each) => [each.name, each.accelerator, each.reason])].some((text) => text.toLowerCase().includes(wanted)));
   const shown = found.slice(0, MOST_MODELS);
+  $("only").hidden = !state.only;
+  if (state.only) $("only-words").textContent = `Only variants ${KINDS[state.only][0]}.`;
   fill("models", [shown, found.length, state.chosen], () => [!models.length ? firstSteps() : shown.length ? modelTable(shown)
-    : make("p", { class: "note" }, "Nothing here has this name."), found.length > shown.length ? make("p", { class: "more" },
+    : make("p", { class: "note" }, wanted ? "Nothing here has this name." : "There are none at present."), found.length > shown.length ? make("p", { class: "more" },
     `${found.length - shown.length} more models. Find them by name.`) : ""]);
 }
 
