@@ -15,7 +15,7 @@ import pytest
 from e2e import tools
 from e2e.controlplane.api import Body
 from e2e.controlplane.cluster import ControlPlane
-from e2e.foreign_kinds import serve_monitors
+from e2e.foreign_kinds import serve_certificates, serve_monitors
 from e2e.manifests import CRD
 from e2e.packaging import everything
 from e2e.packaging.chart import only
@@ -28,6 +28,7 @@ def cluster(own_control_plane: ControlPlane, namespace: str) -> ControlPlane:
     labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
     api.patch("Namespace", namespace, {"metadata": {"labels": labels}})
     serve_monitors(api)
+    serve_certificates(api)
     api.apply_yaml(CRD.read_text(encoding="utf-8"))
     api.resource("VariantAutoscaling")
     return own_control_plane

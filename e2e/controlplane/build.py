@@ -219,7 +219,7 @@ KUSTOMIZE_OLDEST = Module(
 KUSTOMIZE_NEWEST = Module(
     name="kustomize-newest", path=_KUSTOMIZE, packages={"kustomize-newest": _KUSTOMIZE}, stamp=_KUSTOMIZE_STAMP
 )
-# The definitions that check manifests of custom kinds. The module of KEDA is fetched and not compiled.
+# The definitions that check manifests of custom kinds. Of KEDA and cert-manager the modules are fetched, not compiled.
 KEDA_API = Module(name="keda-api", origin=KEDA.name, path=KEDA.path, packages={}, folders=KEDA.folders)
 PROMETHEUS_OPERATOR = Module(
     name="prometheus-operator",
@@ -227,6 +227,12 @@ PROMETHEUS_OPERATOR = Module(
     packages={},
     folders={"crds": "v1"},
     generator="sigs.k8s.io/controller-tools/cmd/controller-gen",  # the module has Go types, and no definitions
+)
+CERT_MANAGER = Module(
+    name="cert-manager",
+    path="github.com/cert-manager/cert-manager",
+    packages={},
+    folders={"crds": "deploy/crds"},
 )
 # An API server has one backend for external metrics: KEDA's adapter, and this one in the tests of plain HPAs.
 PROMETHEUS_ADAPTER = Module(
@@ -236,7 +242,7 @@ PROMETHEUS_ADAPTER = Module(
 )
 SERVERS = (ETCD, KUBERNETES, PROMETHEUS, KEDA)
 TOOLS = (HELM, KUBECTL, KUSTOMIZE_OLDEST, KUSTOMIZE_NEWEST, PROMTOOL)
-SCHEMAS = (KEDA_API, PROMETHEUS_OPERATOR)
+SCHEMAS = (KEDA_API, PROMETHEUS_OPERATOR, CERT_MANAGER)
 CONTROLLERS = (LEADER_WORKER_SET,)  # only the tests of what they control need them
 PICKERS = (PICKER_1_3, PICKER_1_2)  # only the tests of starts from zero need them, most of them the newer one
 ALL = (*SERVERS, *CONTROLLERS, PICKER_1_3, *TOOLS, *SCHEMAS)  # what is built where no part is named

@@ -15,6 +15,8 @@ from e2e import tools
 
 CHART = Path(__file__).parents[2] / "charts" / "workload-variant-autoscaler"
 DEVELOPMENT = CHART / "values-dev.yaml"
+CONTROLLER = CHART / "values-controller.yaml"
+LLM_D = CHART / "values-llm-d.yaml"
 RELEASE = "wva"
 NAMESPACE = "wva-system"
 MONITORING = "monitoring.coreos.com/v1"

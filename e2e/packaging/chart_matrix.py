@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from e2e.packaging.chart import DEVELOPMENT, MONITORING, OPENSHIFT, Body, Values, nested, parsed, text
+from e2e.packaging.chart import (
+    CONTROLLER,
+    DEVELOPMENT,
+    LLM_D,
+    MONITORING,
+    OPENSHIFT,
+    Body,
+    Values,
+    nested,
+    parsed,
+    text,
+)
 
 V0_5 = Path(__file__).parent / "data" / "values-0.5.0.yaml"
 AUTHORITY = "-----BEGIN CERTIFICATE-----\nMAo=\n-----END CERTIFICATE-----\n"
@@ -49,12 +60,19 @@ def _keys(**paths: object) -> Body:
 
 
 _MODEL = {"modelID": "acme/chat-13b", "namespace": "prod"}
+_SCRAPE = {
+    "scrapeTimeout": "5s",
+    "relabelings": [{"targetLabel": "cluster", "replacement": "east"}],
+    "metricRelabelings": [{"sourceLabels": ["__name__"], "regex": "python_.*", "action": "drop"}],
+}
 CASES = {
     "default": Case(),
     "default-with-prometheus-operator": Case(apis=[MONITORING]),
     "default-on-openshift": Case(apis=[MONITORING, OPENSHIFT]),
     "development": Case(files=[DEVELOPMENT]),
     "development-with-prometheus-operator": Case(files=[DEVELOPMENT], apis=[MONITORING]),
+    "controller-alone-by-its-file": Case(files=[CONTROLLER], apis=[MONITORING]),
+    "beside-llm-d": Case(files=[LLM_D], apis=[MONITORING]),
     "version-0.5.0": Case(files=[V0_5], apis=[MONITORING]),
     "release-named-as-the-chart": Case(release="workload-variant-autoscaler"),
     "long-release": Case(release="a-release-whose-name-is-as-long-as-it-is-allowed-to"),
@@ -138,6 +156,22 @@ CASES = {
             wva__imagePullSecret="registry",
         )
     ),
+    "several-pull-secrets": Case(
+        values=_keys(wva__imagePullSecret="registry", wva__imagePullSecrets=[{"name": "mirror"}, {"name": "registry"}])
+    ),
+    "account-of-ones-own": Case(
+        values=_keys(
+            wva__serviceAccount={"create": False, "name": "autoscaler"}, wva__imagePullSecrets=[{"name": "mirror"}]
+        )
+    ),
+    "probes": Case(
+        values=_keys(
+            wva__livenessProbe={"timeoutSeconds": 10},
+            wva__readinessProbe__periodSeconds=5,
+            wva__startupProbe__failureThreshold=60,
+        )
+    ),
+    "probes-as-kubernetes-has-them": Case(values=_keys(wva__livenessProbe=None, wva__readinessProbe=None)),
     "digest": Case(values=_keys(wva__image__digest=DIGEST)),
     "more-of-the-pod": Case(
         values=_keys(
@@ -199,6 +233,46 @@ CASES = {
             wva__metrics__serviceMonitor__tlsConfig={"ca": {"configMap": {"name": "service-ca", "key": "ca.crt"}}},
         ),
         apis=[MONITORING],
+    ),
+    "certificate-of-cert-manager": Case(
+        values=_keys(
+            wva__metrics__certificate={"enabled": True, "issuerRef": {"name": "internal", "kind": "ClusterIssuer"}},
+        ),
+        apis=[MONITORING],
+    ),
+    "certificate-of-cert-manager-with-all-settings": Case(
+        values=_keys(
+            wva__metrics__certSecret="metrics-tls",
+            wva__metrics__certificate={
+                "enabled": True,
+                "issuerRef": {"name": "internal"},
+                "duration": "720h",
+                "renewBefore": "240h",
+            },
+            wva__kedaPush__enabled=True,
+        ),
+    ),
+    "more-of-the-scrapes": Case(
+        values=_keys(
+            wva__metrics__serviceMonitor=_SCRAPE,
+            vllmService__serviceMonitor=_SCRAPE,
+        ),
+        apis=[MONITORING],
+    ),
+    "pod-monitor": Case(
+        values=_keys(vllmPodMonitor__enabled="auto", vllmService__serviceMonitor__enabled=False), apis=[MONITORING]
+    ),
+    "pod-monitor-with-all-settings": Case(
+        values=_keys(
+            vllmService__enabled=False,
+            vllmPodMonitor={
+                **_SCRAPE,
+                "enabled": True,
+                "namespaces": ["prod", "staging"],
+                "selector": {"matchLabels": {"app": "vllm"}},
+                "labels": {"release": "kube-prometheus-stack"},
+            },
+        ),
     ),
     "monitors-in-any-case": Case(
         values=_keys(wva__metrics__serviceMonitor__enabled=True, vllmService__serviceMonitor__enabled=True)

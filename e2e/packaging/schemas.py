@@ -2,9 +2,9 @@
 
 Kubernetes' kinds are checked by the strict schemas of ``kubernetes-validate``, once for the oldest version that is
 supported and once for the one that ``e2e`` runs, so that nothing newer than the oldest is used. Custom kinds are
-checked by the CustomResourceDefinitions of the pinned KEDA and Prometheus Operator and by ours. A field that the schema
-does not name, a value of another type and an unknown kind are errors. The API server judges what schemas cannot
-express (``e2e/test_manifests.py``).
+checked by the CustomResourceDefinitions of the pinned KEDA, Prometheus Operator and cert-manager and by ours. A field
+that the schema does not name, a value of another type and an unknown kind are errors. The API server judges what
+schemas cannot express (``e2e/test_manifests.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
-from e2e.controlplane.build import KEDA_API, KUBERNETES, PROMETHEUS_OPERATOR
+from e2e.controlplane.build import CERT_MANAGER, KEDA_API, KUBERNETES, PROMETHEUS_OPERATOR
 from e2e.manifests import CRD
 
 Schema = dict[str, Any]
@@ -59,7 +59,7 @@ def _problem(text: str) -> str:
 def _custom(api_version: str, kind: str) -> Schema | None:
     """Return the strict schema of a custom kind, None when none of the definitions is about it."""
     group, _, version = api_version.rpartition("/")
-    folders = [module.binary("crds") for module in (KEDA_API, PROMETHEUS_OPERATOR)]
+    folders = [module.binary("crds") for module in (KEDA_API, PROMETHEUS_OPERATOR, CERT_MANAGER)]
     for file in (CRD, *(file for folder in folders for file in sorted(folder.glob(f"{group}_*.yaml")))):
         if not file.name.startswith(f"{group}_{kind.lower()}"):
             continue

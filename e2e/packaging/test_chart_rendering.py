@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from e2e import tools
+from e2e.kustomize import DEPLOY
 from e2e.packaging import chart
 from e2e.packaging.chart import only, render
 from e2e.packaging.chart_matrix import AUTHORITY, CASES, merged
@@ -502,3 +503,116 @@ def test_development_is_laid_over_the_default():
     assert both != chart.defaults()
     main = only(CASES["development"].render(), "ConfigMap", "variantautoscaling-config")["data"]
     assert (main["LOG_LEVEL"], main["PROMETHEUS_TLS_INSECURE_SKIP_VERIFY"]) == ("debug", "true")
+
+
+@pytest.mark.parametrize("file", [chart.CONTROLLER, chart.LLM_D], ids=lambda file: file.stem)
+def test_the_controller_alone_brings_nothing_that_a_stranger_must_switch_off(file: Path):
+    """No variant, scaler, Service of vLLM, port of a node, Thanos or token, and memory for an idle controller."""
+    items = render({}, file, apis=[chart.MONITORING])
+    kinds = {item["kind"] for item in items}
+    assert kinds.isdisjoint({"VariantAutoscaling", "HorizontalPodAutoscaler", "ScaledObject", "PodMonitor"})
+    assert "NodePort" not in str(items)
+    assert "thanos" not in str(items)
+    main = only(items, "ConfigMap", "variantautoscaling-config")["data"]
+    assert "PROMETHEUS_TOKEN_PATH" not in main
+    assert main["PROMETHEUS_ALLOW_HTTP"] == "true"
+    (container,) = only(items, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["resources"] == {
+        "requests": {"cpu": "10m", "memory": "128Mi"},
+        "limits": chart.defaults()["wva"]["resources"]["limits"],
+    }
+
+
+@pytest.mark.parametrize("file", [chart.CONTROLLER, chart.LLM_D], ids=lambda file: file.stem)
+def test_the_controller_alone_is_reached_by_its_prometheus_and_nobody_else(file: Path):
+    """The NetworkPolicy names the namespace in the URL of Prometheus, both ways."""
+    items = render({}, file, apis=[chart.MONITORING])
+    policy = only(items, "NetworkPolicy")["spec"]
+    values = yaml.safe_load(file.read_text(encoding="utf-8"))["wva"]["prometheus"]
+    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": values["monitoringNamespace"]}}}
+    assert policy["ingress"][0]["from"] == [peer]
+    assert [peer] in [rule.get("to") for rule in policy["egress"]]
+
+
+def test_llm_d_differs_from_the_controller_alone_in_its_prometheus():
+    """What both files set is the same but for the address, its namespace and the label of the ServiceMonitor."""
+    alone, beside = (yaml.safe_load(file.read_text(encoding="utf-8")) for file in (chart.CONTROLLER, chart.LLM_D))
+    del alone["wva"]["metrics"]
+    for key in ("monitoringNamespace", "baseURL"):
+        assert alone["wva"]["prometheus"].pop(key) != beside["wva"]["prometheus"].pop(key)
+    assert alone == beside
+
+
+def test_the_secrets_of_the_image_are_where_they_work():
+    """They are on the chart's ServiceAccount, each once, and on the pods where the account is not the chart's."""
+    items = CASES["several-pull-secrets"].render()
+    names = [{"name": "registry"}, {"name": "mirror"}]
+    assert only(items, "ServiceAccount", "controller-manager")["imagePullSecrets"] == names
+    assert "imagePullSecrets" not in only(items, "Deployment")["spec"]["template"]["spec"]
+    items = CASES["account-of-ones-own"].render()
+    pod = only(items, "Deployment")["spec"]["template"]["spec"]
+    assert (pod["serviceAccountName"], pod["imagePullSecrets"]) == ("autoscaler", [{"name": "mirror"}])
+
+
+def test_an_account_of_ones_own_gets_the_rights_and_is_not_made():
+    """The roles are bound to the account that exists: it may do what the chart's own account may do."""
+    items = CASES["account-of-ones-own"].render()
+    assert [item["metadata"]["name"] for item in items if item["kind"] == "ServiceAccount"] == [
+        f"{chart.fullname()}-metrics-reader"
+    ]
+    assert rights_of("autoscaler", items) == rights_of(f"{chart.fullname()}-controller-manager", render())
+
+
+def test_probes_keep_what_is_not_given():
+    """What the probes ask is fixed; of their times only those that are given change."""
+    (container,) = only(CASES["probes"].render(), "Deployment")["spec"]["template"]["spec"]["containers"]
+    health, ready = ({"httpGet": {"path": path, "port": "probes"}} for path in ("/healthz", "/readyz"))
+    assert container["livenessProbe"] == {
+        **health, "initialDelaySeconds": 15, "periodSeconds": 20, "timeoutSeconds": 10, "failureThreshold": 3
+    }  # fmt: skip
+    assert container["readinessProbe"] == {**ready, "initialDelaySeconds": 5, "periodSeconds": 5}
+    assert container["startupProbe"] == {**health, "failureThreshold": 60}
+
+
+def test_a_certificate_is_for_the_names_that_are_asked_and_goes_where_it_is_served():
+    """cert-manager writes the Secret that the pods mount and Prometheus verifies, for the names of the Services."""
+    items = CASES["certificate-of-cert-manager"].render()
+    certificate = only(items, "Certificate")["spec"]
+    service = only(items, "Service", "-metrics")["metadata"]["name"]
+    assert certificate["issuerRef"] == {"name": "internal", "kind": "ClusterIssuer"}
+    assert certificate["dnsNames"] == [
+        f"{service}.{chart.NAMESPACE}.svc",
+        f"{service}.{chart.NAMESPACE}.svc.cluster.local",
+    ]
+    (volume,) = [
+        volume
+        for volume in only(items, "Deployment")["spec"]["template"]["spec"]["volumes"]
+        if volume["name"] == "metrics-cert"
+    ]
+    assert volume["secret"]["secretName"] == certificate["secretName"]
+    (endpoint,) = only(items, "ServiceMonitor", "metrics-monitor")["spec"]["endpoints"]
+    assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == certificate["secretName"]
+    assert endpoint["tlsConfig"]["serverName"] in certificate["dnsNames"]
+    items = CASES["certificate-of-cert-manager-with-all-settings"].render()
+    certificate = only(items, "Certificate")["spec"]
+    assert certificate["secretName"] == "metrics-tls"
+    asked = only(items, "Service", "-keda-push")["metadata"]["name"]
+    assert f"{asked}.{chart.NAMESPACE}.svc" in certificate["dnsNames"]
+
+
+def test_monitors_take_what_prometheus_takes():
+    """Time-out and both kinds of relabelings reach each monitor, and an empty value leaves no field."""
+    given = {"scrapeTimeout", "relabelings", "metricRelabelings"}
+    found = [item for item in CASES["more-of-the-scrapes"].render() if item["kind"] == "ServiceMonitor"]
+    assert len(found) == 2
+    assert all(given <= item["spec"]["endpoints"][0].keys() for item in found)
+    (endpoint,) = only(CASES["pod-monitor-with-all-settings"].render(), "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert given <= endpoint.keys()
+    (endpoint,) = only(CASES["pod-monitor"].render(), "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert endpoint == {"port": "vllm", "path": "/metrics", "interval": "15s"}
+
+
+def test_the_pod_monitor_is_the_sample():
+    """The chart's PodMonitor selects and scrapes as ``deploy/samples/podmonitor`` does."""
+    sample = yaml.safe_load((DEPLOY / "samples" / "podmonitor" / "vllm.yaml").read_text(encoding="utf-8"))
+    assert only(CASES["pod-monitor"].render(), "PodMonitor")["spec"] == sample["spec"]

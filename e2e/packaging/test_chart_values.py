@@ -31,12 +31,17 @@ from wva.config.keys import (
 VALUES = {value.path: value for value in values()}
 SCHEMA = json.loads((chart.CHART / "values.schema.json").read_text(encoding="utf-8"))
 ENTRY = {"modelID": "m", "namespace": "prod"}
+_RULE = {"targetLabel": "cluster", "replacement": "east"}
 # Another value where a text with an x at its end, a number and one, or the opposite will not do.
 OTHERS: dict[str, Any] = {
     "commonLabels": {"a": "b"},
     "commonAnnotations": {"a": "b"},
     "wva.image.digest": DIGEST,
     "wva.imagePullPolicy": "Never",
+    "wva.imagePullSecrets": [{"name": "a"}],
+    "wva.startupProbe": {"periodSeconds": 5},
+    "wva.livenessProbe": {"periodSeconds": 5},
+    "wva.readinessProbe": {"periodSeconds": 5},
     "wva.extraArgs": ["-v=4"],
     "wva.extraEnv": [{"name": "V", "value": "4"}],
     "wva.extraVolumes": [{"name": "a", "emptyDir": {}}],
@@ -55,6 +60,18 @@ OTHERS: dict[str, Any] = {
     "wva.metrics.serviceMonitor.interval": "5s",
     "wva.metrics.serviceMonitor.labels": {"a": "b"},
     "wva.metrics.serviceMonitor.tlsConfig": {"serverName": "a"},
+    "wva.metrics.certificate.issuerRef": {"name": "b"},
+    "vllmPodMonitor.namespaces": ["prod"],
+    "vllmPodMonitor.selector": {"matchLabels": {"a": "b"}},
+    "vllmPodMonitor.interval": "5s",
+    "vllmPodMonitor.labels": {"a": "b"},
+    "wva.metrics.certificate.duration": "720h",
+    "wva.metrics.certificate.renewBefore": "240h",
+    **{
+        f"{monitor}.{key}": value
+        for monitor in ("wva.metrics.serviceMonitor", "vllmService.serviceMonitor", "vllmPodMonitor")
+        for key, value in {"scrapeTimeout": "5s", "relabelings": [_RULE], "metricRelabelings": [_RULE]}.items()
+    },
     "wva.prometheus.caCert": AUTHORITY,
     "wva.prometheus.clusterMonitoringView": True,
     "wva.prometheus.monitoringNamespace": "monitoring",
@@ -139,6 +156,17 @@ CONTEXT: dict[str, chart.Body] = {
     "wva.kedaPush.clientCASecret": nested("wva.kedaPush.enabled", True),
     "wva.kedaPush.namespace": merged(nested("wva.kedaPush.enabled", True), nested("wva.networkPolicy.enabled", True)),
     "wva.leaderElection.enabled": nested("wva.replicaCount", 1),
+    "wva.serviceAccount.create": nested("wva.serviceAccount.name", "a"),
+    "vllmPodMonitor": nested("vllmService.serviceMonitor.enabled", False),
+    **{
+        f"vllmPodMonitor.{key}": nested("vllmPodMonitor.enabled", True)
+        for key in SCHEMA["properties"]["vllmPodMonitor"]["properties"].keys() - {"enabled"}
+    },
+    "wva.metrics.certificate": nested("wva.metrics.certificate.issuerRef.name", "a"),
+    **{
+        f"wva.metrics.certificate.{key}": nested("wva.metrics.certificate.enabled", True)
+        for key in ("issuerRef", "duration", "renewBefore")
+    },
     "observability.alerts.labels": nested("observability.alerts.enabled", True),
     "observability.dashboards.labels": nested("observability.dashboards.enabled", True),
     "observability.dashboards.annotations": nested("observability.dashboards.enabled", True),
@@ -329,6 +357,15 @@ def test_wrong_types_are_refused_everywhere():
             {"scaleNamespaces": ["prod"], "namespaceScoped": True},
             "wva.scaleNamespaces is set while wva.namespaceScoped is true",
         ),
+        ("wva.serviceAccount.create", False, "set wva.serviceAccount.name to the ServiceAccount that exists"),
+        ("wva.metrics.certificate.enabled", True, "set wva.metrics.certificate.issuerRef.name"),
+        (
+            "wva.metrics",
+            {"certificate": {"enabled": True, "issuerRef": {"name": "a"}}, "secure": False},
+            "wva.metrics.certificate.enabled needs wva.metrics.enabled=true and wva.metrics.secure=true",
+        ),
+        ("wva.imagePullSecrets", ["registry"], "at '/wva/imagePullSecrets/0': got string, want object"),
+        ("wva.livenessProbe.periodSeconds", 0, "at '/wva/livenessProbe/periodSeconds': minimum: got 0, want 1"),
         ("llmd.targetKind", "DaemonSet", "value must be one of 'Deployment', 'StatefulSet', 'LeaderWorkerSet'"),
         ("llmd.targetKind", "StatefulSet", "llmd.targetKind is StatefulSet, which wva.targetKinds does not have"),
         ("hpa.minReplicas", 11, "hpa.minReplicas is 11, above hpa.maxReplicas 10"),
@@ -342,6 +379,14 @@ def test_wrong_types_are_refused_everywhere():
 def test_what_is_wrong_is_said(path: str, value: Any, said: str):
     """The message has the key, its value and the expected form."""
     assert said in refusal(nested(path, value))
+
+
+def test_no_pod_is_scraped_twice():
+    """Two monitors of the same pods are refused, whether they are named or come with the cluster."""
+    both = merged(nested("vllmPodMonitor.enabled", True), nested("vllmService.serviceMonitor.enabled", True))
+    assert "would scrape the same pods twice" in refusal(both)
+    by_itself = chart.attempt(nested("vllmPodMonitor.enabled", "auto"), apis=[chart.MONITORING])
+    assert "would scrape the same pods twice" in by_itself.stderr
 
 
 def test_contradictions_are_said_all_at_once():

@@ -22,7 +22,32 @@
 {{- end }}
 
 {{- define "wva.serviceAccountName" -}}
-{{ include "wva.fullname" . }}-controller-manager
+{{- default (printf "%s-controller-manager" (include "wva.fullname" .)) .Values.wva.serviceAccount.name }}
+{{- end }}
+
+{{/* The Secrets with which the image is pulled: on the ServiceAccount if the chart makes it, else on the pods. Empty is none. */}}
+{{- define "wva.imagePullSecrets" -}}
+{{- $secrets := .Values.wva.imagePullSecrets }}
+{{- with .Values.wva.imagePullSecret }}
+{{- $secrets = prepend $secrets (dict "name" .) }}
+{{- end }}
+{{- with $secrets }}
+imagePullSecrets:
+  {{- range uniq . }}
+  - name: {{ .name | quote }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The Secret with the certificate of /metrics: one that exists, or the one that cert-manager writes; empty is none. */}}
+{{- define "wva.certSecret" -}}
+{{- with .Values.wva.metrics }}
+{{- if .certSecret }}
+{{- .certSecret }}
+{{- else if .certificate.enabled }}
+{{- include "wva.named" (list $ "metrics-tls") }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "wva.readerName" -}}
@@ -142,6 +167,21 @@ name: {{ include "wva.target" . | quote }}
 {{- $root := index . 0 }}
 {{- $switch := toString (index . 1) }}
 {{- if or (eq $switch "true") (and (eq $switch "auto") ($root.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) }}true{{ end }}
+{{- end }}
+
+{{/* What a monitor says of its scrapes beside their interval; empty fields are left out. */}}
+{{- define "wva.scrape" -}}
+{{- with .scrapeTimeout }}
+scrapeTimeout: {{ . | quote }}
+{{- end }}
+{{- with .relabelings }}
+relabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .metricRelabelings }}
+metricRelabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- define "wva.openshiftView" -}}

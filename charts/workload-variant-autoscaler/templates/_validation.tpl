@@ -45,6 +45,18 @@
 {{- if and .Values.wva.kedaPush.enabled .Values.wva.console.enabled (eq (int .Values.wva.kedaPush.port) (int .Values.wva.console.port)) }}
 {{- $problems = append $problems (printf "wva.kedaPush.port and wva.console.port are both %d: set one of them to another port" (int .Values.wva.kedaPush.port)) }}
 {{- end }}
+{{- if and (not .Values.wva.serviceAccount.create) (not .Values.wva.serviceAccount.name) }}
+{{- $problems = append $problems "wva.serviceAccount.create is false: set wva.serviceAccount.name to the ServiceAccount that exists, or let the chart make one" }}
+{{- end }}
+{{- if and .Values.wva.metrics.certificate.enabled (not (and .Values.wva.metrics.enabled .Values.wva.metrics.secure)) }}
+{{- $problems = append $problems "wva.metrics.certificate.enabled needs wva.metrics.enabled=true and wva.metrics.secure=true: nothing else is served with the certificate" }}
+{{- end }}
+{{- if and .Values.wva.metrics.certificate.enabled (not .Values.wva.metrics.certificate.issuerRef.name) }}
+{{- $problems = append $problems "wva.metrics.certificate.enabled is true: set wva.metrics.certificate.issuerRef.name to the Issuer of cert-manager, and its kind if it is a ClusterIssuer" }}
+{{- end }}
+{{- if and (include "wva.monitors" (list . .Values.vllmPodMonitor.enabled)) .Values.vllmService.enabled (include "wva.monitors" (list . .Values.vllmService.serviceMonitor.enabled)) }}
+{{- $problems = append $problems "vllmPodMonitor.enabled and vllmService.serviceMonitor.enabled would scrape the same pods twice: set vllmService.serviceMonitor.enabled=false or vllmPodMonitor.enabled=false" }}
+{{- end }}
 {{- if and .Values.wva.limitedMode .Values.wva.namespaceScoped }}
 {{- $problems = append $problems "wva.limitedMode needs the nodes, which a controller with wva.namespaceScoped=true may not read: set one of them to false" }}
 {{- end }}
