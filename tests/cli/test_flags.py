@@ -58,11 +58,33 @@ def test_a_bare_boolean_does_not_swallow_the_next_word():
     assert given("--leader-elect", "--watch-namespace", "llm") == {"leader_elect": "true", "watch_namespace": "llm"}
 
 
-def test_a_word_after_a_bare_boolean_is_refused(wva):
-    """A word after a bare boolean is not its value, as in pflag, and the command takes no words."""
-    outcome = wva("run", "--leader-elect", "false")
+@pytest.mark.parametrize("flag", BOOLEANS)
+@pytest.mark.parametrize("word", ["true", "false"])
+def test_a_boolean_may_be_the_next_word(flag, word):
+    """``--leader-elect false`` means what it says, also between other flags."""
+    assert expand_booleans(["-v", "4", f"--{flag}", word, "--watch-namespace", word]) == [
+        "-v", "4", f"--{flag}={word}", "--watch-namespace", word,
+    ]  # fmt: skip
+
+
+def test_the_next_word_is_the_value_of_a_boolean():
+    """As with an equals sign, and in every spelling that a boolean has."""
+    assert given("--leader-elect", "false") == {"leader_elect": "false"}
+    assert given("--leader-elect", "True", "--metrics-secure", "0") == {"leader_elect": "True", "metrics_secure": "0"}
+
+
+@pytest.mark.parametrize("words", [("maybe",), ("",), ("true", "false"), ("2",)])
+def test_a_word_after_a_boolean_that_is_none_is_refused(wva, words):
+    """The command takes no words, so one that is no value of a flag is a usage error that names it."""
+    outcome = wva("run", "--leader-elect", *words)
     assert outcome.status == 2
-    assert "false" in outcome.err
+    assert f"unrecognized arguments: {words[-1]}" in outcome.err
+
+
+def test_a_boolean_takes_no_second_word():
+    """The value of ``--flag=VALUE`` is there already."""
+    with pytest.raises(SystemExit):
+        given("--leader-elect=true", "false")
 
 
 def test_the_last_of_several_values_wins():

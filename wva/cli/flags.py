@@ -1,8 +1,8 @@
 """The flags of ``wva run`` and ``wva config``, made from the declarations of the settings.
 
-They behave as pflag's do: a boolean flag may stand alone (``--leader-elect``) or carry its value
-(``--leader-elect=false``), and never swallows the next word. Values go to the settings as text, like those of the
-environment.
+A boolean flag may stand alone (``--leader-elect``), carry its value as pflag wants it (``--leader-elect=false``), or
+have it as the next word (``--leader-elect false``). It takes no other word. Values go to the settings as text, like
+those of the environment.
 """
 
 from __future__ import annotations
@@ -42,14 +42,33 @@ def add_settings_flags(parser: argparse.ArgumentParser, model: type[Settings] = 
 
 
 def expand_booleans(argv: Sequence[str]) -> list[str]:
-    """Turn a bare boolean flag into ``--flag=true``: an optional value of argparse would swallow the next word."""
+    """Join each boolean flag with its value: that of the next word if this is a boolean, else ``true``.
+
+    An optional value of argparse would take any next word.
+    """
     bare = {
         f"-{flag}" if len(flag) == 1 else f"--{flag}"
         for declared in declarations(Settings).values()
         for flag in declared.flags
         if declared.form is SWITCH
     }
-    return [f"{word}=true" if word in bare else word for word in argv]
+    joined: list[str] = []
+    last = ""
+    for word in argv:
+        if last in bare and _is_boolean(word):
+            joined[-1] = f"{last}={word}"
+        else:
+            joined.append(f"{word}=true" if word in bare else word)
+        last = word
+    return joined
+
+
+def _is_boolean(word: str) -> bool:
+    try:
+        SWITCH.read(word)
+    except ValueError:
+        return False
+    return True
 
 
 def given_flags(namespace: argparse.Namespace) -> dict[str, str]:
