@@ -128,12 +128,60 @@ def test_an_abbreviated_flag_is_unknown(wva):
     assert wva("run", "--watch-name=x").status == 2
 
 
-def test_an_unknown_command_ends_with_status_2(wva):
-    """The error names the commands."""
-    outcome = wva("start")
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [(("rum",), "run"), (("doctr", "a/b"), "doctor"), (("explane",), "explain"), (("emulater", "--model", "m"), "emulator")],
+)
+def test_an_unknown_command_names_the_nearest(wva, typed, meant):
+    """The error is one line on stderr that names all commands and the nearest one."""
+    outcome = wva(*typed)
+    assert (outcome.status, outcome.out) == (2, "")
+    (line,) = outcome.err.splitlines()
+    assert line.startswith(f"wva: error: argument COMMAND: {typed[0]!r} is none of run, config, demo, ")
+    assert line.endswith(f"(did you mean {meant}?)")
+
+
+def test_a_command_like_nothing_points_to_the_help(wva):
+    """The error names the commands, and suggests none where none is similar."""
+    outcome = wva("zzzz")
     assert outcome.status == 2
-    assert "run" in outcome.err
-    assert "demo" in outcome.err
+    assert outcome.err.endswith("(see wva --help)\n")
+
+
+def test_a_value_that_is_no_choice_names_the_nearest(wva):
+    """As a flag does."""
+    outcome = wva("doctor", "--output", "jsn")
+    assert outcome.status == 2
+    assert outcome.err == "wva doctor: error: argument --output: 'jsn' is none of text, json (did you mean json?)\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("explain", "chat"),
+        ("explain", "ns/chat", "--from", "-", "--at", "yesterday"),
+        ("doctor", "chat"),
+        ("doctor", "ns/chat", "more"),
+        ("demo", "--scenario", "nothing"),
+        ("demo", "--for", "soon"),
+        ("demo", "--for", "0s"),
+        ("demo", "--speed", "0"),
+        ("demo", "--headless", "--web", "0.0.0.0:1"),
+        ("report", "--shadow", "--prometheus", "nowhere"),
+        ("backtest", "--prometheus", "nowhere", "--from", "now-1h", "--to", "now"),
+        ("tune", "--prometheus", "http://127.0.0.1:1"),
+        ("bench", "quality", "--scenario", "nothing"),
+        ("version", "--short"),
+        ("crd", "more"),
+    ],
+)
+def test_every_wrong_usage_has_status_2(wva, words, monkeypatch, log_as_before):
+    """What no cluster and no file can mend is a wrong usage, and one line of stderr says what is expected."""
+    monkeypatch.setattr("wva.cli.explain.read_all", lambda _: [])
+    outcome = wva(*words)
+    assert (outcome.status, outcome.out) == (2, "")
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("wva")
 
 
 def test_a_flag_without_its_value_ends_with_status_2(wva):

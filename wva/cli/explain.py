@@ -15,7 +15,7 @@ from wva import log
 from wva.api.meta import format_time
 from wva.cli import remote
 from wva.cli.decide import print_json, read_all
-from wva.command_error import CommandError
+from wva.command_error import CommandError, UsageError
 from wva.decide.amounts import replicas
 from wva.decide.flips import INTERVAL_SECONDS
 from wva.model.variant import VariantKey
@@ -155,5 +155,5 @@ def _seconds(text: str) -> float:
     try:
         when = datetime.fromisoformat(text)
     except ValueError as error:
-        raise CommandError(f"--at={text!r}: expected a time as 2026-01-31T12:00:00Z") from error
+        raise UsageError(f"--at={text!r}: expected a time as 2026-01-31T12:00:00Z") from error
     return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()

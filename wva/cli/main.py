@@ -9,12 +9,12 @@ import argparse
 import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Final, NoReturn
 
 from wva import __version__
-from wva.command_error import INTERRUPTED_STATUS, CommandError
+from wva.command_error import INTERRUPTED_STATUS, CommandError, UsageError
 
 COMMANDS: Final = {
     "run": "run the controller against a cluster",
@@ -41,14 +41,12 @@ _DESCRIPTION: Final = (
     "so that the load is served at the lowest cost."
 )
 _HELP_FLAGS: Final = ("-h", "--help", "--version")
-_UNKNOWN: Final = "unrecognized arguments: "
-_USAGE_ERROR: Final = 2
 _SIGPIPE_STATUS: Final = 141
 """The status that shells report for a program that SIGPIPE ended: 128 plus the number of the signal."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that suggests the nearest flag, as pflag does, and prints errors on one line."""
+    """An argument parser that suggests the nearest word, as pflag and kubectl do, and prints errors on one line."""
 
     def parse_known_args(  # type: ignore[override]  # argparse types it by overloads that say the same
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -56,19 +54,27 @@ class Parser(argparse.ArgumentParser):
         """Refuse unknown words in the sub-command, whose flags the advice needs, and not in the main parser."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"{_UNKNOWN}{' '.join(unknown)}")
+            flags = [flag for action in self._actions for flag in action.option_strings]
+            self._refuse(f"unrecognized arguments: {' '.join(unknown)}", unknown[0].partition("=")[0], flags)
         return found, unknown
 
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Refuse a word that is none of the choices; argparse alone would not name the nearest."""
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            name = "/".join(action.option_strings) or str(action.metavar or action.dest)
+            self._refuse(f"argument {name}: {value!r} is none of {', '.join(known)}", str(value), known)
+
     def error(self, message: str) -> NoReturn:
-        """Print the usage error with the nearest flag and exit with status 2."""
+        """Print the usage error and exit with status 2."""
+        self._refuse(message)
+
+    def _refuse(self, message: str, typed: str = "", known: Iterable[str] = ()) -> NoReturn:
         line = "".join(character if character.isprintable() else "?" for character in message)
         advice = f"see {self.prog} --help"
-        if message.startswith(_UNKNOWN):
-            unknown = message.removeprefix(_UNKNOWN).partition(" ")[0].partition("=")[0]
-            flags = [flag for action in self._actions for flag in action.option_strings]
-            for nearest in difflib.get_close_matches(unknown, flags, n=1, cutoff=0.5):
-                advice = f"did you mean {nearest}?"
-        self.exit(_USAGE_ERROR, f"{self.prog}: error: {line} ({advice})\n")
+        for nearest in difflib.get_close_matches(typed, list(known), n=1, cutoff=0.5):
+            advice = f"did you mean {nearest}?"
+        self.exit(UsageError.status, f"{self.prog}: error: {line} ({advice})\n")
 
 
 def build_parser(only: str | None = None) -> Parser:
@@ -126,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         for line in str(error).splitlines():
             sys.stderr.write(f"wva: {printable(line)}\n")
-        return 1
+        return error.status
     except KeyboardInterrupt:
         return INTERRUPTED_STATUS
     except BrokenPipeError:

@@ -31,7 +31,7 @@ from wva.api.core import Pod
 from wva.api.kinds import LEASES, PODS
 from wva.api.meta import Key
 from wva.cli.peer import peer_check
-from wva.command_error import CommandError
+from wva.command_error import CommandError, UsageError
 from wva.config.keys import Settings
 from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
@@ -112,7 +112,7 @@ def named(text: str, what: str) -> Key:
     """Return the object that ``NAMESPACE/NAME`` names. Raises CommandError, which says of what it was expected."""
     namespace, _, name = text.partition("/")
     if not (namespace and name) or "/" in name:
-        raise CommandError(f"{text!r}: expected NAMESPACE/NAME {what}")
+        raise UsageError(f"{text!r}: expected NAMESPACE/NAME {what}")
     return Key(namespace, name)
 
 

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from wva import log
-from wva.command_error import CommandError
+from wva.command_error import CommandError, UsageError
 from wva.config import Given, load
 from wva.config.declare import is_header_safe, strip_token
+from wva.config.load import URL_KEY
 from wva.instruments import Instruments
 from wva.prometheus.additions import EXPECTED_HEADERS, EXPECTED_PARAMETERS, Additions, read_headers, read_parameters
 from wva.prometheus.answers import ErrorKind, PrometheusError, Secrets
@@ -245,7 +246,8 @@ def connection_of(url: str, flag: str, environment: Mapping[str, str]) -> Promet
     settings = replace(PrometheusSettings.of(given), base_url=url, allow_http=http)
     problems = connection_problems(settings)
     if problems:
-        raise CommandError("\n".join(problem.replace("PROMETHEUS_BASE_URL", flag) for problem in problems))
+        kind = UsageError if any(problem.startswith(URL_KEY) for problem in problems) else CommandError
+        raise kind("\n".join(problem.replace(URL_KEY, flag) for problem in problems))
     return settings
 
 

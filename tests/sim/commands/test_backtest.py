@@ -131,7 +131,7 @@ async def test_a_wrong_token_is_told(prometheus, run, tmp_path):
     ],
 )
 def test_what_cannot_be_is_refused(wva, tmp_path, change, words):
-    """The command ends with status 1 and a line that names the flag, the value and the expectation."""
+    """The command ends with status 2 and a line that names the flag, the value and the expectation."""
     flags = {
         "--prometheus": f"http://127.0.0.1:{closed_port()}",
         "--from": "2026-01-01T00:00:00Z",
@@ -141,7 +141,7 @@ def test_what_cannot_be_is_refused(wva, tmp_path, change, words):
         "--out": str(tmp_path),
     }
     outcome = wva("backtest", *(word for pair in (flags | change).items() for word in pair))
-    assert outcome.status == 1
+    assert outcome.status == 2
     assert words in outcome.lines[0]
 
 
@@ -207,7 +207,7 @@ def test_policies_have_names_of_their_own(wva, monkeypatch, tmp_path, files):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(OTHER)
     outcome = wva("backtest", "--prometheus", "http://127.0.0.1:1", *SPAN, "--policy", "wva", *files)
-    assert outcome.status == 1
+    assert outcome.status == 2
     (line,) = outcome.lines
     taken = files[-1].partition("/")[2].removesuffix(".yaml")
     assert line == (f"wva: --policy={files[-1]!r}: another policy has the name {taken}: give the file another name")

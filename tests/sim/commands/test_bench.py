@@ -134,7 +134,7 @@ def test_requests_from_a_pipe_are_refused(bench, tmp_path):
 def test_a_name_that_is_unknown(bench, flag):
     """One line names the flag, the value and the known names."""
     outcome = bench(flag, "nonsense")
-    assert outcome.status == 1
+    assert outcome.status == 2
     assert len(outcome.err.splitlines()) == 1
     assert f"wva: {flag}='nonsense': expected one of " in outcome.err
 

@@ -59,7 +59,7 @@ async def test_nothing_answered_is_status_1(run, free_port):
 def test_flags_of_the_load_that_make_no_sense(wva, words, told):
     """The error is one line that names the flag."""
     outcome = wva("loadgen", "--model", "m", *words)
-    assert outcome.status == 1
+    assert outcome.status == 2
     assert len(outcome.lines) == 1
     assert told in outcome.lines[0]
 
@@ -72,12 +72,12 @@ def test_flags_of_the_load_that_make_no_sense(wva, words, told):
         (("--output-tokens", "0"), "--output-tokens=0"),
         (("--startup", "soon"), "--startup: "),
         (("--startup=-1s",), "--startup=-1s"),
-        (("--port", "99999"), "--port=99999: cannot listen"),
+        (("--port", "99999"), "--port=99999: "),
     ],
 )
 def test_flags_of_the_emulator_that_make_no_sense(wva, words, told):
     """The error is one line that names the flag."""
     outcome = wva("emulator", "--model", "m", *(word for word in words))
-    assert outcome.status == 1
+    assert outcome.status == 2
     assert len(outcome.lines) == 1
     assert told in outcome.lines[0]

@@ -20,7 +20,8 @@ from prometheus_client import CollectorRegistry
 
 from wva import log
 from wva.clock import SystemClock
-from wva.command_error import CommandError
+from wva.collect.queries import validate_namespace
+from wva.command_error import CommandError, UsageError
 from wva.godurations import parse_duration
 from wva.instruments import Instruments
 from wva.model.policy import Policy, QueueingRules, ScaleToZeroEntry, ScaleToZeroRules
@@ -108,11 +109,11 @@ def _backtest(arguments: argparse.Namespace) -> None:
         file = None if word in POLICIES else word
         if file is not None and not Path(word).is_file():
             known = ", ".join(sorted(name for name in POLICIES if "@" not in name))
-            raise CommandError(f"--policy={word!r}: expected a file of ConfigMaps, or one of {known}")
+            raise UsageError(f"--policy={word!r}: expected a file of ConfigMaps, or one of {known}")
         name = word if file is None else Path(word).stem
         taken = file is not None and (name in POLICIES or name == AS_RECORDED)
         if taken or files.get(name, file) != file:
-            raise CommandError(f"--policy={word!r}: another policy has the name {name}: give the file another name")
+            raise UsageError(f"--policy={word!r}: another policy has the name {name}: give the file another name")
         files[name] = file
     folder = Path(arguments.out)
     found = prepared(arguments, folder)
@@ -214,9 +215,14 @@ def _history(arguments: argparse.Namespace, folder: Path) -> RecordedHistory:
     start, end = moment("--from", arguments.start, now), moment("--to", arguments.end, now)
     step = _STEP.find(duration("--step", arguments.step))
     if step is None:
-        raise CommandError(f"--step={arguments.step!r}: expected 1s to 1h")
+        raise UsageError(f"--step={arguments.step!r}: expected 1s to 1h")
     if end > now + step:
-        raise CommandError(f"--to={arguments.end!r} is in the future")
+        raise UsageError(f"--to={arguments.end!r} is in the future")
+    try:
+        if arguments.namespace:
+            validate_namespace(arguments.namespace)
+    except ValueError as error:
+        raise UsageError(f"--namespace: {error}") from error
     start = start // step * step  # so that the next command finds what this one keeps
 
     async def read() -> RecordedHistory:
@@ -237,7 +243,10 @@ def _history(arguments: argparse.Namespace, folder: Path) -> RecordedHistory:
                     told = ", ".join(log.printable(f"{model_id} in {space}") for space, model_id in fitting[:20])
                     raise CommandError(f"several models report: choose one with --namespace and --model: {told}")
                 ((namespace, model),) = fitting
-            span = ModelSpan(namespace, model, start, end, step)
+            try:
+                span = ModelSpan(namespace, model, start, end, step)
+            except ValueError as error:
+                raise UsageError(str(error)) from error
             parts = await fetch(client, span, folder, clock=clock, address=client.source, progress=_show_parts)
             return history(span, parts)
 
@@ -263,7 +272,7 @@ def moment(flag: str, text: str, now: float) -> float:
         found = datetime.fromisoformat(text)
     except ValueError:
         message = f"{flag}={text!r}: expected a time such as 2026-01-31T08:00:00Z, seconds since the epoch, or now-2h"
-        raise CommandError(message) from None
+        raise UsageError(message) from None
     return found.replace(tzinfo=found.tzinfo or UTC).timestamp()
 
 
@@ -272,9 +281,9 @@ def duration(flag: str, text: str, *, days: int = 1) -> float:
     try:
         found = Real(0.0, days * 86400.0, above=True).find(parse_duration(text))
     except ValueError as error:
-        raise CommandError(f"{flag}={text!r}: {error}") from error
+        raise UsageError(f"{flag}={text!r}: {error}") from error
     if found is None:
-        raise CommandError(f"{flag}={text!r}: expected more than nothing and at most {24 * days} h")
+        raise UsageError(f"{flag}={text!r}: expected more than nothing and at most {24 * days} h")
     return found
 
 

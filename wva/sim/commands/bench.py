@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from wva.command_error import CommandError
+from wva.command_error import CommandError, UsageError
 from wva.sim.commands.runs import SEEDS, WORKERS, play_to_the_end, progress_bar
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _policies() -> list[str]:
 
 
 def _plan(arguments: argparse.Namespace) -> SuitePlan:
-    """Return the plan of the flags. Raises ValueError naming the flag."""
+    """Return the plan of the flags. Raises UsageError, and ValueError for a file of no use."""
     from wva.sim.rivals import FAMILIES, POLICIES
     from wva.sim.scorecard.card import TUNED, PolicyFamily
     from wva.sim.scorecard.quality import SuitePlan
@@ -110,10 +110,10 @@ def _plan(arguments: argparse.Namespace) -> SuitePlan:
 def _known(
     flag: str, names: Sequence[str], known: Mapping[str, object], *, shown: Sequence[str] | None = None
 ) -> list[str]:
-    """Return the names, each once. Raises ValueError for an unknown one."""
+    """Return the names, each once. Raises UsageError for an unknown one."""
     for name in names:
         if name not in known:
-            raise ValueError(f"{flag}={name!r}: expected one of {', '.join(shown or known)}")
+            raise UsageError(f"{flag}={name!r}: expected one of {', '.join(shown or known)}")
     return list(dict.fromkeys(names))
 
 

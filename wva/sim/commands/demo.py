@@ -23,7 +23,7 @@ import msgspec
 
 from wva import log
 from wva.app import Application, new_registry
-from wva.command_error import INTERRUPTED_STATUS, CommandError
+from wva.command_error import INTERRUPTED_STATUS, CommandError, UsageError
 from wva.config import Given, load
 from wva.godurations import parse_duration
 from wva.instruments import Instruments
@@ -80,15 +80,15 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     scenario = SCENARIOS.get(arguments.scenario)
     if scenario is None:
-        raise CommandError(f"--scenario={arguments.scenario!r}: expected one of {', '.join(SCENARIOS)}")
+        raise UsageError(f"--scenario={arguments.scenario!r}: expected one of {', '.join(SCENARIOS)}")
     duration = scenario.duration_seconds
     if arguments.duration is not None:
         try:
             duration = parse_duration(arguments.duration)
         except ValueError as error:
-            raise CommandError(f"--for={arguments.duration!r}: {error}") from error
+            raise UsageError(f"--for={arguments.duration!r}: {error}") from error
     if duration <= 0:
-        raise CommandError(f"--for={arguments.duration!r}: expected a duration greater than zero")
+        raise UsageError(f"--for={arguments.duration!r}: expected a duration greater than zero")
     headless = arguments.headless or not sys.stdout.isatty()
     speed: float | None = duration / DEFAULT_RUN_SECONDS
     if arguments.speed == "max" or (arguments.speed is None and headless):
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.speed is not None:
         speed = _SPEED.find(arguments.speed)
         if speed is None:
-            raise CommandError(f"--speed={arguments.speed!r}: expected a number greater than zero, or max")
+            raise UsageError(f"--speed={arguments.speed!r}: expected a number greater than zero, or max")
     if arguments.web is not None:
         _check_web(arguments.web)
     _check_outputs(arguments)
@@ -136,9 +136,9 @@ def _check_web(text: str) -> None:
     try:
         address = Address.parse(text, setting="--web")
     except AddressError as error:
-        raise CommandError(str(error)) from error
+        raise UsageError(str(error)) from error
     if address is not None and address.host not in Loopback.HOSTS:
-        raise CommandError(f"--web={text!r}: expected 127.0.0.1:PORT or localhost:PORT, as the demo asks for no token")
+        raise UsageError(f"--web={text!r}: expected 127.0.0.1:PORT or localhost:PORT, as the demo asks for no token")
 
 
 def _check_outputs(arguments: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from wva.clock import SystemClock
-from wva.command_error import CommandError
+from wva.command_error import CommandError, UsageError
 from wva.godurations import parse_duration
 from wva.model.records import replace
 
@@ -44,9 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     preset = PRESETS.get(arguments.accelerator)
     if preset is None:
-        raise CommandError(f"--accelerator={arguments.accelerator!r}: expected one of {', '.join(PRESETS)}")
+        raise UsageError(f"--accelerator={arguments.accelerator!r}: expected one of {', '.join(PRESETS)}")
     if arguments.output_tokens < 1:
-        raise CommandError(f"--output-tokens={arguments.output_tokens}: expected at least 1")
+        raise UsageError(f"--output-tokens={arguments.output_tokens}: expected at least 1")
     given = {
         name: getattr(arguments, name)
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "num_gpu_blocks")
@@ -54,16 +54,18 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         parameters = replace(preset, **{name: value for name, value in given.items() if value is not None})
     except ValueError as error:
-        raise CommandError(str(error)) from error
+        raise UsageError(str(error)) from error
     try:
         startup_seconds = parse_duration(arguments.startup)
     except ValueError as error:
-        raise CommandError(f"--startup: {error}") from error
+        raise UsageError(f"--startup: {error}") from error
     if startup_seconds < 0:
-        raise CommandError(f"--startup={arguments.startup}: expected no negative duration")
+        raise UsageError(f"--startup={arguments.startup}: expected no negative duration")
     try:
         asyncio.run(_serve(arguments, parameters, startup_seconds))
-    except (OSError, OverflowError) as error:
+    except OverflowError as error:
+        raise UsageError(f"--port={arguments.port}: {error}") from error
+    except OSError as error:
         raise CommandError(f"--host={arguments.host} --port={arguments.port}: cannot listen: {error}") from error
     return 0
 

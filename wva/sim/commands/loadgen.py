@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from wva.clock import SystemClock
-from wva.command_error import CommandError
+from wva.command_error import CommandError, UsageError
 from wva.godurations import parse_duration
 
 if TYPE_CHECKING:
@@ -60,25 +60,25 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         steps = parse_rate(arguments.rate)
     except ValueError as error:
-        raise CommandError(f"--rate={arguments.rate!r}: {error}") from error
+        raise UsageError(f"--rate={arguments.rate!r}: {error}") from error
     try:
         url = urlsplit(arguments.url)
     except ValueError as error:
-        raise CommandError(f"--url: {error}") from error
+        raise UsageError(f"--url: {error}") from error
     if url.scheme not in {"http", "https"} or not url.hostname or url.username or url.query:
-        raise CommandError(
+        raise UsageError(
             f"--url: expected the root of an API such as http://localhost:8000/v1, {TOKEN_VARIABLE} apart"
         )
     if not 1 <= arguments.content <= _MAX_WORDS:
-        raise CommandError(f"--content={arguments.content}: expected 1 to {_MAX_WORDS} words")
+        raise UsageError(f"--content={arguments.content}: expected 1 to {_MAX_WORDS} words")
     if arguments.concurrency < 1 or (arguments.max_tokens is not None and arguments.max_tokens < 1):
-        raise CommandError("--concurrency and --max-tokens: expected at least 1")
+        raise UsageError("--concurrency and --max-tokens: expected at least 1")
     try:
         timeout_seconds = parse_duration(arguments.timeout)
     except ValueError as error:
-        raise CommandError(f"--timeout: {error}") from error
+        raise UsageError(f"--timeout: {error}") from error
     if timeout_seconds <= 0:
-        raise CommandError(f"--timeout={arguments.timeout}: expected more than 0")
+        raise UsageError(f"--timeout={arguments.timeout}: expected more than 0")
     limits = RunLimits(arguments.concurrency, timeout_seconds, arguments.max_tokens)
     report = asyncio.run(_generate(arguments, steps, limits))
     if arguments.json:

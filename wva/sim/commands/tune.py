@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from wva import log
-from wva.command_error import CommandError
+from wva.command_error import CommandError, UsageError
 from wva.model.records import replace
 from wva.sim.commands.backtest import add_history, played, prepared
 from wva.sim.commands.runs import play_to_the_end
@@ -58,7 +58,7 @@ def _tune(arguments: argparse.Namespace) -> None:
     elif arguments.start and arguments.end:
         found = prepared(arguments, folder)
     else:
-        raise CommandError("--prometheus needs --from and --to")
+        raise UsageError("--prometheus needs --from and --to")
     # Thresholds first; the best of them are then tried with other timings, and beside the defaults.
     base = WvaSetup(interval_seconds=found.interval_seconds)
     first = {choice.name: choice for choice in thresholds(base)}
