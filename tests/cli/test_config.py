@@ -44,7 +44,7 @@ def entries(outcome):
 async def test_each_source_is_told(config, api):
     """Each setting has its source (flag, environment, ConfigMap, default) and when a change applies."""
     store(api, **URL, GLOBAL_OPT_INTERVAL="15s", V="3")
-    outcome = await config("--json", "--leader-elect", "-v=4", WATCH_NAMESPACE="llm")
+    outcome = await config("--output=json", "--leader-elect", "-v=4", WATCH_NAMESPACE="llm")
     assert outcome.status == 0
     found = entries(outcome)
     assert len(found) == len(FIELDS)
@@ -72,7 +72,7 @@ async def test_the_table_has_a_line_for_each_setting(config):
 async def test_secrets_are_masked(config, api):
     """Secrets from the environment and from the ConfigMap are masked, in the table and in JSON."""
     store(api, **URL, EPP_METRIC_READER_BEARER_TOKEN=SECRET)
-    for words in ((), ("--json",)):
+    for words in ((), ("-o", "json")):
         outcome = await config(*words, PROMETHEUS_BEARER_TOKEN=SECRET)
         assert SECRET not in outcome.out + outcome.err
         assert "***" in outcome.out
@@ -81,7 +81,7 @@ async def test_secrets_are_masked(config, api):
 async def test_what_cannot_be_used_is_noted(config, api):
     """A note names each unusable value with the value in force, and each unknown key."""
     store(api, **URL, LEADER_ELECT="maybe", PROMETEUS_BASE_URL="https://x")
-    outcome = await config("--json")
+    outcome = await config("--output=json")
     notes = json.loads(outcome.out)["notes"]
     assert any("LEADER_ELECT='maybe' (configmap)" in note and "in force: false" in note for note in notes)
     assert "PROMETEUS_BASE_URL (configmap): no such setting" in notes
@@ -89,7 +89,7 @@ async def test_what_cannot_be_used_is_noted(config, api):
 
 async def test_it_says_what_would_keep_the_controller_from_starting(config):
     """The status is 1, with one line for each problem; the settings are printed all the same."""
-    outcome = await config("--json", POOL_GROUP="inference.example.com")
+    outcome = await config("--output=json", POOL_GROUP="inference.example.com")
     assert outcome.status == 1
     assert len(outcome.lines) == 2
     assert entries(outcome)["POOL_GROUP"]["value"] == ""
@@ -97,13 +97,13 @@ async def test_it_says_what_would_keep_the_controller_from_starting(config):
 
 async def test_without_a_cluster_it_shows_what_is_known(run, closed_cluster):
     """An unreachable cluster is a note and not status 1, because the ConfigMap may have the missing settings."""
-    answer = unknown(await run("config", "--json", KUBECONFIG=str(closed_cluster)))
+    answer = unknown(await run("config", "--output=json", KUBECONFIG=str(closed_cluster)))
     assert "cannot be reached" in answer["configMap"]["reason"]
 
 
 async def test_without_permission_it_names_what_is_missing(run, cluster_without_permission):
     """The answer names the missing permission and shows the other settings."""
-    answer = unknown(await run("config", "--json", KUBECONFIG=str(cluster_without_permission)))
+    answer = unknown(await run("config", "--output=json", KUBECONFIG=str(cluster_without_permission)))
     assert f"get configmaps in namespace {SYSTEM}" in answer["configMap"]["reason"]
 
 

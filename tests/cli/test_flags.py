@@ -130,7 +130,12 @@ def test_an_abbreviated_flag_is_unknown(wva):
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [(("rum",), "run"), (("doctr", "a/b"), "doctor"), (("explane",), "explain"), (("emulater", "--model", "m"), "emulator")],
+    [
+        (("rum",), "run"),
+        (("doctr", "a/b"), "doctor"),
+        (("explane",), "explain"),
+        (("emulater", "--port"), "emulator"),
+    ],
 )
 def test_an_unknown_command_names_the_nearest(wva, typed, meant):
     """The error is one line on stderr that names all commands and the nearest one."""
@@ -158,6 +163,30 @@ def test_a_value_that_is_no_choice_names_the_nearest(wva):
 @pytest.mark.parametrize(
     "words",
     [
+        ("config",),
+        ("decide", "FILE"),
+        ("doctor",),
+        ("explain", "ns/a"),
+        ("loadgen", "--model", "m", "--rate", "[[1, 1]]"),
+        ("migrate",),
+        ("replay", "DIR"),
+        ("report", "--shadow", "--from", "DIR"),
+    ],
+)
+def test_there_is_one_way_to_ask_for_json(words):
+    """Every command that answers takes ``--output json`` and ``-o json``."""
+    parser = build_parser(words[0])
+    for asked in (("--output", "json"), ("-o", "json"), ("-ojson",)):
+        assert parser.parse_args([*words, *asked]).output == "json"
+    assert parser.parse_args(words).output in {"text", "json"}
+    with pytest.raises(SystemExit):
+        parser.parse_args([*words, "--json"])
+
+
+@pytest.mark.usefixtures("log_as_before")
+@pytest.mark.parametrize(
+    "words",
+    [
         ("explain", "chat"),
         ("explain", "ns/chat", "--from", "-", "--at", "yesterday"),
         ("doctor", "chat"),
@@ -175,7 +204,7 @@ def test_a_value_that_is_no_choice_names_the_nearest(wva):
         ("crd", "more"),
     ],
 )
-def test_every_wrong_usage_has_status_2(wva, words, monkeypatch, log_as_before):
+def test_every_wrong_usage_has_status_2(wva, words, monkeypatch):
     """What no cluster and no file can mend is a wrong usage, and one line of stderr says what is expected."""
     monkeypatch.setattr("wva.cli.explain.read_all", lambda _: [])
     outcome = wva(*words)

@@ -48,7 +48,7 @@ async def test_cluster_is_looked_at(migrate, api):
 
 async def test_kinds_that_are_not_served_are_said(migrate):
     """A cluster without KEDA gives no finding about ScaledObject."""
-    outcome = await migrate("--json")
+    outcome = await migrate("--output=json")
     assert outcome.status == 0
     kinds = {finding["kind"] for finding in json.loads(outcome.out)["findings"]}
     assert "ScaledObject" not in kinds
@@ -96,10 +96,10 @@ async def test_files_are_looked_at(run, tmp_path):
 
 
 async def test_json_has_every_field(run, tmp_path):
-    """``--json`` prints the number of objects, and every field of each finding."""
+    """``--output json`` prints the number of objects, and every field of each finding."""
     file = tmp_path / "va.yaml"
     file.write_text(yaml.safe_dump({**VARIANT, "spec": {"modelID": "m"}}), encoding="utf-8")
-    answer = json.loads((await run("migrate", "--json", str(file))).out)
+    answer = json.loads((await run("migrate", "--output=json", str(file))).out)
     assert answer["objects"] == 1
     first = answer["findings"][0]
     assert set(first) == {"severity", "kind", "key", "problem", "change"}

@@ -39,7 +39,7 @@ def test_every_flag_in_the_text_of_the_configuration_exists():
     named = set(re.findall(r"(--[a-z][a-z0-9-]+)", text))
     others = {
         "--flag",
-        "--json",
+        "--output",
         "--field-selector",
         "--verb",
         "--non-resource-url",

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import json
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Final
@@ -21,6 +20,7 @@ from wva.app import election_problems
 from wva.cli.flags import add_settings_flags, given_flags
 from wva.cli.run import UnreadError, read_once
 from wva.command_error import CommandError
+from wva.command_line import add_output
 from wva.config import Given, fatal_problems, load
 from wva.config.load import describe, unknown_keys
 from wva.instruments import Instruments
@@ -33,14 +33,14 @@ _CONNECT_SECONDS: Final = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``--json`` and the flags of all settings."""
+    """Add the form of the answer and the flags of all settings."""
     parser.description = (
         "Print what `wva run` would have in force with the same flags, environment and cluster: each setting, its "
         "value, its source (flag, environment, configmap, default) and whether a change of the main ConfigMap applies "
         "live or at the next start. Secrets are masked."
     )
     parser.epilog = "Exit status: 0, 1 when `wva run` would refuse to start, 2 on a wrong flag."
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_output(parser)
     add_settings_flags(parser)
 
 
@@ -69,11 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
     notes += loaded.without_effect
     notes += (f"{unknown} (configmap): no such setting" for unknown in unknown_keys(given.config_map))
 
-    if arguments.json:
+    if arguments.output == "json":
         told = {"name": str(key), "state": state} | ({"reason": reason} if reason else {})
         answer = {"configMap": told, "settings": [asdict(entry) for entry in entries], "notes": notes}
-        json.dump(answer, sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        print(json.dumps(answer, indent=2))
     else:
         rows = [("SETTING", "VALUE", "SOURCE", "CHANGES APPLY")]
         applies = {"live": "live", "start": "at start"}

@@ -16,6 +16,7 @@ import msgspec
 
 from wva import log
 from wva.command_error import CommandError
+from wva.command_line import add_output
 from wva.files import read_bounded
 from wva.publish.recordings import Recording, read_recording
 from wva.publish.replay import repeat
@@ -30,16 +31,18 @@ _MOST_BYTES_OF_A_FOLDER: Final = 4 * MAXIMUM_BYTES
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the recording and how its decisions are shown."""
-    parser.description = "Read a recording (made with --record-dir) and print its decisions as JSON."
+    parser.description = "Read a recording (made with --record-dir) and print its decisions."
     parser.add_argument("file", metavar="FILE", help="the recording; - reads standard input")
-    parser.add_argument("--explain", action="store_true", help="every step from the analyzer to the number, in words")
+    add_output(parser, default="json")
+    explained = "every step from the analyzer to the number, in words: --output text"
+    parser.add_argument("--explain", dest="output", action="store_const", const="text", help=explained)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the decisions of the recording. Raises CommandError when it cannot be read."""
     (cycle,) = repeat([read_one(arguments.file)])
     decisions = cycle.outcome.decisions
-    if not arguments.explain:
+    if arguments.output == "json":
         print_json(decisions)
         return 0
     explained = []

@@ -15,6 +15,7 @@ from wva.api.meta import Key
 from wva.cli import remote
 from wva.cli.decide import print_json
 from wva.command_error import CommandError
+from wva.command_line import add_output
 from wva.config.declare import shortened
 from wva.doctor import Link, examine
 from wva.doctor.examination import Examination
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "flag, 3 when there are only warnings, or parts that could not be looked at."
     )
     parser.add_argument("variant", nargs="?", metavar="NAMESPACE/NAME", help="only this VariantAutoscaling")
-    parser.add_argument("--output", choices=["text", "json"], default="text", help="what to print (default: text)")
+    add_output(parser)
     remote.add_arguments(parser)
 
 

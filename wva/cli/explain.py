@@ -16,6 +16,7 @@ from wva.api.meta import format_time
 from wva.cli import remote
 from wva.cli.decide import print_json, read_all
 from wva.command_error import CommandError, UsageError
+from wva.command_line import add_output
 from wva.decide.amounts import replicas
 from wva.decide.flips import INTERVAL_SECONDS
 from wva.model.variant import VariantKey
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--at", metavar="TIME", help="the cycle at or before this time (2026-01-31T12:00:00Z); default: the last one"
     )
     parser.add_argument("--no-changes", action="store_true", help="leave out what would have given another number")
-    parser.add_argument("--output", choices=["text", "json"], default="text", help="what to print (default: text)")
+    add_output(parser)
     remote.add_arguments(parser)
 
 

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from wva import log
 from wva.command_error import CommandError
+from wva.command_line import add_output
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.errors import ApiError, ConfigurationError
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", metavar="PATH", help=paths)
     parser.add_argument("--namespace", "-n", default="", metavar="NAME", help="only this namespace of the cluster")
     parser.add_argument("--context", default=None, metavar="NAME", help="the kubeconfig's context to use")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -70,10 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
         if why:
             raise CommandError("\n".join(["nothing was looked at", *why]))
     findings = check(objects, now=time.time(), found=found)
-    if arguments.json:
+    if arguments.output == "json":
         entries = [{**asdict(finding), "key": str(finding.key)} for finding in findings]
-        json.dump({"objects": objects.size, "findings": entries}, sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        print(json.dumps({"objects": objects.size, "findings": entries}, indent=2))
     else:
         for finding in findings:
             print(log.printable(f"{finding.severity.value:6} {finding.kind} {finding.key}"))

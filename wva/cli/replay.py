@@ -15,6 +15,7 @@ import msgspec
 from wva import log
 from wva.api.meta import format_time
 from wva.cli.decide import print_json, read_all
+from wva.command_line import add_output
 from wva.policy_file import PolicyFile, read_policy
 from wva.publish.recordings import Recording
 from wva.publish.replay import Cycle, Difference, Pair, differences, kinds, repeat, under
@@ -56,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Exit status: 0, 1 when something cannot be read or a decision differs, 2 on a wrong flag."
     parser.add_argument("path", metavar="DIR|FILE", help="a folder of recordings, or one; - reads standard input")
     parser.add_argument("--policy", metavar="FILE", help="ConfigMaps in YAML, as in a cluster")
-    parser.add_argument("--output", choices=["text", "json"], default="text", help="what to print (default: text)")
+    add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

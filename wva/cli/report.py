@@ -21,6 +21,7 @@ from wva.cli.remote import add_controller_namespace
 from wva.clock import SystemClock
 from wva.collect.queries import TargetLabels, validate_namespace
 from wva.command_error import CommandError
+from wva.command_line import add_output
 from wva.instruments import Instruments
 from wva.model.variant import VariantKey
 from wva.numbers import Whole, shown
@@ -61,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_controller_namespace(
         parser, ": Prometheus is asked for the counters of targets there, '' for those of any target"
     )
-    add("--output", choices=["text", "json"], default="text", help="what to print (default: text)")
+    add_output(parser)
     add("--html", metavar="FILE", help="also write a page that needs no other file and no network")
 
 

@@ -24,7 +24,7 @@ async def test_load_against_an_emulated_replica(start, run):
     assert line.startswith("serving m as one A100 on 127.0.0.1:")
     url = f"http://{line.split()[-1]}/v1"
     outcome = await run(
-        "loadgen", "--model", "m", "--url", url, "--rate", RATE, "--evenly", "--max-tokens", "3", "--json"
+        "loadgen", "--model", "m", "--url", url, "--rate", RATE, "--evenly", "--max-tokens", "3", "-o", "json"
     )
     assert outcome.status == 0, outcome.err
     report = json.loads(outcome.out)

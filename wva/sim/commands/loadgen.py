@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from wva.clock import SystemClock
-from wva.command_error import CommandError, UsageError
+from wva.command_error import UsageError
+from wva.command_line import add_output
 from wva.godurations import parse_duration
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--concurrency", type=int, default=1024, metavar="N", help="most at once (default: 1024)")
     add("--evenly", action="store_true", help="evenly spaced instead of at random")
     add("--seed", type=int, default=1, metavar="N", help="of the times of sending (default: 1)")
-    add("--json", action="store_true", help="print the summary as JSON")
+    add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -66,9 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(f"--url: {error}") from error
     if url.scheme not in {"http", "https"} or not url.hostname or url.username or url.query:
-        raise UsageError(
-            f"--url: expected the root of an API such as http://localhost:8000/v1, {TOKEN_VARIABLE} apart"
-        )
+        raise UsageError(f"--url: expected the root of an API such as http://localhost:8000/v1, {TOKEN_VARIABLE} apart")
     if not 1 <= arguments.content <= _MAX_WORDS:
         raise UsageError(f"--content={arguments.content}: expected 1 to {_MAX_WORDS} words")
     if arguments.concurrency < 1 or (arguments.max_tokens is not None and arguments.max_tokens < 1):
@@ -81,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--timeout={arguments.timeout}: expected more than 0")
     limits = RunLimits(arguments.concurrency, timeout_seconds, arguments.max_tokens)
     report = asyncio.run(_generate(arguments, steps, limits))
-    if arguments.json:
+    if arguments.output == "json":
         json.dump(asdict(report), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
