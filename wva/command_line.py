@@ -24,5 +24,5 @@ class HelpFormatter(argparse.HelpFormatter):
     """Wraps paragraphs of prose, and leaves those with indented lines, such as examples, as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        paragraphs = text.split("\n\n")
-        return "\n\n".join(part if "\n  " in part else super()._fill_text(part, width, indent) for part in paragraphs)
+        fill = super()._fill_text
+        return "\n\n".join(part if "\n  " in part else fill(part, width, indent) for part in text.split("\n\n"))

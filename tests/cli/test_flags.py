@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from wva.cli.flags import expand_booleans, given_flags
@@ -157,7 +159,7 @@ def test_a_value_that_is_no_choice_names_the_nearest(wva):
     """As a flag does."""
     outcome = wva("doctor", "--output", "jsn")
     assert outcome.status == 2
-    assert outcome.err == "wva doctor: error: argument --output: 'jsn' is none of text, json (did you mean json?)\n"
+    assert outcome.err == "wva doctor: error: argument --output/-o: 'jsn' is none of text, json (did you mean json?)\n"
 
 
 @pytest.mark.parametrize(
@@ -246,3 +248,55 @@ def test_no_command_prints_the_help(wva):
     outcome = wva()
     assert outcome.status == 0
     assert all(word in outcome.out for word in ("run", "demo", "decide", "crd", "version"))
+
+
+def parsers(parser):
+    """Yield a parser and those of its commands, by what one types to get there."""
+    yield parser.prog, parser
+    for action in parser._actions:
+        if isinstance(action.choices, dict):
+            for below in action.choices.values():
+                yield from parsers(below)
+
+
+def test_every_help_has_examples_that_parse():
+    """The lines are command lines of this command; other commands of a pipe are not looked at."""
+    whole = build_parser()
+    for prog, parser in parsers(whole):
+        (paragraph,) = [part for part in parser.format_help().split("\n\n") if part.startswith("examples:\n")]
+        lines = paragraph.splitlines()[1:]
+        assert lines
+        for line in lines:
+            (words,) = [words for words in split_at_pipes(shlex.split(line)) if "wva" in words]
+            words = words[words.index("wva") + 1 :]
+            assert " ".join(["wva", *words]).startswith(prog)
+            whole.parse_args(expand_booleans(words))
+
+
+def split_at_pipes(words):
+    """Return the commands of a line of shell, without the file that takes the output."""
+    commands = [[]]
+    for word in words:
+        if word == ">":
+            break
+        if word == "|":
+            commands.append([])
+        else:
+            commands[-1].append(word)
+    return commands
+
+
+def test_the_help_of_run_begins_with_what_is_required():
+    """Then come the flags in groups, those without an effect last, and none is left over."""
+    for command in ("run", "config"):
+        parser = dict(parsers(build_parser(command)))[f"wva {command}"]
+        text = parser.format_help()
+        assert text.startswith(f"usage: wva {command} [FLAG ...]\n")
+        titles = ["required", "where it listens:", "who leads:", "the API server:", "accepted for compatibility"]
+        places = [text.index(f"\n{title}") for title in titles]
+        assert places == sorted(places)
+        assert text.index("PROMETHEUS_BASE_URL=") < places[1]
+        assert all(FIELDS[name].group for name, _ in FLAGS)
+        useless = [FIELDS[name].flags[0] for name, _ in FLAGS if FIELDS[name].no_effect]
+        assert useless
+        assert all(text.index(f"  --{flag} ") > places[-1] for flag in useless)

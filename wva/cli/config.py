@@ -30,6 +30,10 @@ from wva.model.records import replace
 from wva.prometheus.settings import PrometheusSettings
 
 _CONNECT_SECONDS: Final = 10.0
+EXAMPLES: Final = (
+    "wva config",
+    "wva config --output json --metrics-bind-address=:8443 --leader-elect",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -27,6 +27,10 @@ MAXIMUM_BYTES: Final = 256 * 1024**2
 """Limit for one recording; a thousand variants with ten replicas each need a small part of it."""
 _MOST_BYTES_OF_A_FOLDER: Final = 4 * MAXIMUM_BYTES
 """All recordings of a folder are in memory at a time."""
+EXAMPLES: Final = (
+    "wva decide cycles/cycle-0001767226650.000.json",
+    "wva decide --explain cycles/cycle-0001767226650.000.json",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -30,6 +30,11 @@ _MOST_CHARACTERS: Final = 4000
 """A condition has room for 32 KiB, and an object may say more than it may."""
 _STATUS: Final = {Severity.MUST: 1, Severity.SHOULD: 3, Severity.NOTE: 0}
 _WORDS: Final = {Severity.MUST: "broken", Severity.SHOULD: "warning", Severity.NOTE: "note"}
+EXAMPLES: Final = (
+    "wva doctor",
+    "wva doctor models/chat --service-account monitoring/prometheus-k8s",
+    "wva doctor --context production --output json",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

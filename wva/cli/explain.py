@@ -27,6 +27,11 @@ _SHOWN: Final = 40
 """Samples that are shown to people; JSON has all."""
 _NAMED: Final = 5
 """Variants that are named when the one that was asked for is not there."""
+EXAMPLES: Final = (
+    "wva explain models/chat --service-account monitoring/prometheus-k8s",
+    "wva explain models/chat --from cycles --at 2026-01-31T12:00:00Z",
+    "wva explain models/chat --from cycles --output json",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,13 +12,19 @@ from collections.abc import Sequence
 
 from wva.config import Settings
 from wva.config.declare import SWITCH, declarations, shown
+from wva.config.load import URL_KEY
 
 _PREFIX = "setting:"
+_REQUIRED = f"""required, in the environment or in the main ConfigMap:
+  {URL_KEY}=https://prometheus.monitoring.svc:9090"""
 
 
 def add_settings_flags(parser: argparse.ArgumentParser, model: type[Settings] = Settings) -> None:
-    """Add the flags of every setting that has flags."""
-    for name, declared in declarations(model).items():
+    """Add the flags of every setting that has flags, in groups, and say which setting is required."""
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    parser.usage = "%(prog)s [FLAG ...]"
+    parser.description = f"{parser.description}\n\n{_REQUIRED}"
+    for name, declared in sorted(declarations(model).items(), key=lambda each: bool(each[1].no_effect)):
         if not declared.flags:
             continue
         parts = [declared.meaning]
@@ -32,7 +38,9 @@ def add_settings_flags(parser: argparse.ArgumentParser, model: type[Settings] = 
         spellings = []
         for flag in declared.flags:  # pflag takes one letter with two dashes, too
             spellings += [f"-{flag}", f"--{flag}"] if len(flag) == 1 else [f"--{flag}"]
-        parser.add_argument(
+        if declared.group not in groups:
+            groups[declared.group] = parser.add_argument_group(declared.group)
+        groups[declared.group].add_argument(
             *spellings,
             dest=f"{_PREFIX}{name}",
             metavar=declared.metavar,

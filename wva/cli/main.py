@@ -11,10 +11,11 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from wva import __version__
 from wva.command_error import INTERRUPTED_STATUS, CommandError, UsageError
+from wva.command_line import HelpFormatter, with_examples
 
 COMMANDS: Final = {
     "run": "run the controller against a cluster",
@@ -30,11 +31,17 @@ COMMANDS: Final = {
 }
 """The commands of the controller, with their lines in ``wva --help``; ``wva.sim.commands`` has those of the simulator.
 
-A command is a module of this package with ``add_arguments(parser)`` and ``run(arguments)``, which returns the exit
-status or raises CommandError. The module is imported only when the command is called.
+A command is a module of this package with ``add_arguments(parser)``, ``run(arguments)``, which returns the exit status
+or raises CommandError, and ``EXAMPLES`` for its help. The module is imported only when the command is called.
 """
-_PRINTED: Final = ("crd", "version")
-"""The commands without a module: ``main`` prints their output."""
+_PRINTED: Final = {"crd": ("wva crd | kubectl apply -f -",), "version": ("wva version",)}
+"""The commands without a module, with their examples: ``main`` prints their output."""
+_EXAMPLES: Final = (
+    "wva demo",
+    "wva doctor",
+    "wva explain models/chat --service-account monitoring/prometheus-k8s",
+    "PROMETHEUS_BASE_URL=https://prometheus.monitoring.svc:9090 wva run",
+)
 _WITH_SETTINGS: Final = ("run", "config")
 _DESCRIPTION: Final = (
     "Workload Variant Autoscaler: decides how many replicas each variant of an LLM service should have, "
@@ -47,6 +54,11 @@ _SIGPIPE_STATUS: Final = 141
 
 class Parser(argparse.ArgumentParser):
     """An argument parser that suggests the nearest word, as pflag and kubectl do, and prints errors on one line."""
+
+    def __init__(self, **more: Any) -> None:
+        """Take no abbreviated flags: one that is added later could change the meaning of a manifest."""
+        options: dict[str, Any] = {"allow_abbrev": False, "formatter_class": HelpFormatter}
+        super().__init__(**(options | more))
 
     def parse_known_args(  # type: ignore[override]  # argparse types it by overloads that say the same
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -82,7 +94,7 @@ def build_parser(only: str | None = None) -> Parser:
 
     Raises CommandError when the module of a command is not installed.
     """
-    parser = Parser(prog="wva", description=_DESCRIPTION, allow_abbrev=False)
+    parser = Parser(prog="wva", description=_DESCRIPTION, epilog=with_examples(None, _EXAMPLES))
     parser.add_argument("--version", action="version", version=f"wva {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     lines = dict(COMMANDS)
@@ -94,10 +106,13 @@ def build_parser(only: str | None = None) -> Parser:
         for name, line in COMMANDS.items():
             lines |= {name: line, **simulated.COMMANDS.get(name, {})}
     for name, line in lines.items():
-        command = commands.add_parser(name, help=line, allow_abbrev=False)
-        if name not in _PRINTED and only in (None, name):
+        command = commands.add_parser(name, help=line)
+        if name in _PRINTED:
+            command.epilog = with_examples(None, _PRINTED[name])
+        elif only in (None, name):
             module = import_module(f"wva.cli.{name}") if name in COMMANDS else simulated.load(name)
             module.add_arguments(command)
+            command.epilog = with_examples(command.epilog, module.EXAMPLES)
             command.set_defaults(run=module.run)
     return parser
 

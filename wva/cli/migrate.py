@@ -23,6 +23,11 @@ from wva.migration.objects import REFUSED, Manifests, read_cluster
 
 _CALL_SECONDS: Final = 30.0
 _IN_ALL_SECONDS: Final = 120.0
+EXAMPLES: Final = (
+    "wva migrate",
+    "wva migrate manifests/ --output json",
+    "helm get manifest my-release | wva migrate -",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -44,6 +44,10 @@ _NOT_ASKED: Final = {
     "engines": "the other policy asks for signals of engines that the recording may not have",
     "requests": "the other policy lets a model go to zero, and the recording did not count its requests",
 }
+EXAMPLES: Final = (
+    "wva replay cycles",
+    "wva replay cycles --policy configmaps.yaml",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

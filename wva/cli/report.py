@@ -37,6 +37,10 @@ from wva.report.recorded import from_recordings
 _DAYS: Final = Whole(1, MOST_DAYS)
 _DEFAULT_DAYS: Final = 7
 _IN_ALL_SECONDS: Final = 600.0
+EXAMPLES: Final = (
+    "wva report --shadow --prometheus http://localhost:9090",
+    "wva report --shadow --from cycles --days 1 --html report.html",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

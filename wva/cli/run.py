@@ -45,6 +45,12 @@ class UnreadError(Exception):
     """The main ConfigMap could not be read; the message is one line for the operator."""
 
 
+EXAMPLES: Final = (
+    "PROMETHEUS_BASE_URL=https://prometheus.monitoring.svc:9090 wva run",
+    "wva run --leader-elect --metrics-bind-address=:8443 --zap-log-level=debug",
+)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of all settings."""
     parser.description = "Run the controller. The cluster is KUBECONFIG, else the one it runs in, else ~/.kube/config."

@@ -220,7 +220,7 @@ class Declaration:
     ``places`` says where keys may stand beside flags; of an entry ``GLOBAL_DEFAULT`` means in no other entry. ``live``
     says how the log reports a change at run time; None: a change needs a restart. ``no_effect`` says why an accepted
     setting changes nothing here. The ConfigMap may give the setting only if the environment does not have
-    ``shut_out_by``. ``unset`` says in words what holds without a field.
+    ``shut_out_by``. ``unset`` says in words what holds without a field. ``group`` is the title of its flags in a help.
     """
 
     attribute: str
@@ -233,6 +233,7 @@ class Declaration:
     live: Live | None = None
     no_effect: str = ""
     metavar: str = "TEXT"
+    group: str = ""
     shut_out_by: str = ""
     unset: str = "-"
 

@@ -27,6 +27,13 @@ INTERVAL_CHANGE: Final = Live("Updated optimization interval", "interval_updated
 CACHE_CHANGE: Final = Live("Updated Prometheus cache config", "metrics_cache_updated")
 LOG_CHANGE: Final = Live("Updated log config", "log_level_updated")
 
+LISTENING: Final = "where it listens"
+LEADING: Final = "who leads"
+CLUSTER: Final = "the API server"
+TELLING: Final = "logs, recordings and names of metrics"
+PROCESS: Final = "the process"
+COMPATIBILITY: Final = "accepted for compatibility, without effect"
+
 _ELECTION: Final = Durations()
 _DEBUG_VERBOSITY: Final = 4
 
@@ -41,7 +48,7 @@ Name = Annotated[str, declare.NAME]
 
 def accepted(default: object, no_effect: str, **more: Any) -> Any:
     """Declare a setting that the Go controller has and that changes nothing here."""
-    return flag(default, "Accepted for compatibility.", no_effect=no_effect, **more)
+    return flag(default, "Accepted for compatibility.", no_effect=no_effect, group=COMPATIBILITY, **more)
 
 
 def connection(default: object, meaning: str) -> Any:
@@ -62,18 +69,31 @@ class Settings(BaseSettings):
     # --- where the process listens, who leads, how it logs ---
 
     metrics_bind_address: Address = flag(
-        "0", "Address of /metrics, such as :8443; 0 switches it off.", "metrics-bind-address", "metrics-addr"
+        "0",
+        "Address of /metrics, such as :8443; 0 switches it off.",
+        "metrics-bind-address",
+        "metrics-addr",
+        group=LISTENING,
     )
-    console_bind_address: Address = flag("0", "Address of the console, such as :8444; 0 switches it off.")
+    console_bind_address: Address = flag(
+        "0", "Address of the console, such as :8444; 0 switches it off.", group=LISTENING
+    )
     keda_push_bind_address: Address = flag(
-        "0", "Address of the external scaler that KEDA asks for numbers, such as :9443; 0 switches it off."
+        "0",
+        "Address of the external scaler that KEDA asks for numbers, such as :9443; 0 switches it off.",
+        group=LISTENING,
     )
     keda_push_client_ca_path: File = flag(
         "",
         "File of the authorities (PEM) of KEDA's client certificate, followed while it runs; empty lets everybody in.",
+        group=LISTENING,
     )
     health_probe_bind_address: Address = flag(
-        ":8081", "Address of /healthz and /readyz; 0 switches them off.", "health-probe-bind-address", "probe-addr"
+        ":8081",
+        "Address of /healthz and /readyz; 0 switches them off.",
+        "health-probe-bind-address",
+        "probe-addr",
+        group=LISTENING,
     )
     leader_elect: Switch = flag(
         False,
@@ -81,28 +101,35 @@ class Settings(BaseSettings):
         "leader-elect",
         "enable-leader-election",
         keys=("LEADER_ELECT",),
+        group=LEADING,
     )
-    leader_election_id: Name = flag("72dd1cf1.llm-d.ai", "Name of the Lease.")
+    leader_election_id: Name = flag("72dd1cf1.llm-d.ai", "Name of the Lease.", group=LEADING)
     leader_election_lease_duration: Duration = flag(
-        _ELECTION.lease_seconds, "How long a standby waits after the leader's last renewal before it takes over."
+        _ELECTION.lease_seconds,
+        "How long a standby waits after the leader's last renewal before it takes over.",
+        group=LEADING,
     )
     leader_election_renew_deadline: Duration = flag(
-        _ELECTION.renew_deadline_seconds, "How long the leader tries to renew the Lease before it stops leading."
+        _ELECTION.renew_deadline_seconds,
+        "How long the leader tries to renew the Lease before it stops leading.",
+        group=LEADING,
     )
     leader_election_retry_period: Duration = flag(
-        _ELECTION.retry_period_seconds, "Time between two attempts to acquire or renew the Lease."
+        _ELECTION.retry_period_seconds, "Time between two attempts to acquire or renew the Lease.", group=LEADING
     )
-    rest_client_timeout: Duration = flag(60.0, "Time limit of one request to the API server.")
+    rest_client_timeout: Duration = flag(60.0, "Time limit of one request to the API server.", group=CLUSTER)
     metrics_secure: Switch = flag(
-        True, "Serve /metrics over HTTPS to clients that the API server allows; false: plain HTTP for all."
+        True,
+        "Serve /metrics over HTTPS to clients that the API server allows; false: plain HTTP for all.",
+        group=LISTENING,
     )
     enable_http2: Switch = accepted(False, "the endpoints speak HTTP/1.1 only; true changes nothing")
-    watch_namespace: str = flag("", "Watch only this namespace; empty watches all.", metavar="NAMESPACE")
+    watch_namespace: str = flag("", "Watch only this namespace; empty watches all.", metavar="NAMESPACE", group=CLUSTER)
     metrics_cert_path: Directory = flag(
-        "", "Directory with the certificate of /metrics; empty: WVA makes a self-signed one."
+        "", "Directory with the certificate of /metrics; empty: WVA makes a self-signed one.", group=LISTENING
     )
-    metrics_cert_name: File = flag("tls.crt", "File name of the certificate in that directory.")
-    metrics_cert_key: File = flag("tls.key", "File name of its private key.")
+    metrics_cert_name: File = flag("tls.crt", "File name of the certificate in that directory.", group=LISTENING)
+    metrics_cert_key: File = flag("tls.key", "File name of its private key.", group=LISTENING)
     webhook_cert_path: Directory = accepted("", "there is no webhook")
     webhook_cert_name: File = accepted("tls.crt", "there is no webhook")
     webhook_cert_key: File = accepted("tls.key", "there is no webhook")
@@ -111,6 +138,7 @@ class Settings(BaseSettings):
         "Log verbosity as in the Go controller: 0 to 3 is info, 4 and above debug. LOG_LEVEL wins.",
         "v",
         live=LOG_CHANGE,
+        group=TELLING,
     )
     log_level: Annotated[Literal["debug", "info", "warn", "error"] | None, declare.LEVEL] = flag(
         None,
@@ -118,9 +146,10 @@ class Settings(BaseSettings):
         "zap-log-level",
         keys=("LOG_LEVEL",),
         live=LOG_CHANGE,
+        group=TELLING,
     )
     log_encoding: Annotated[Literal["json", "console"], declare.one_of("json", "console")] = flag(
-        "json", "Form of the log lines.", "zap-encoder", keys=("LOG_ENCODING",), metavar="FORM"
+        "json", "Form of the log lines.", "zap-encoder", keys=("LOG_ENCODING",), metavar="FORM", group=TELLING
     )
     zap_devel: Switch = accepted(False, "use --zap-encoder and --zap-log-level", places=())
     zap_stacktrace_level: str = accepted("", "unexpected errors always carry their traceback", places=())
@@ -130,15 +159,17 @@ class Settings(BaseSettings):
         "Event loop. uvloop is faster with many connections, but can abort the process when one is reset while it "
         "opens.",
         places=(ENVIRONMENT,),
+        group=PROCESS,
     )
     record_dir: Directory = flag(
-        "", "Directory for recordings of the last 100 cycles, for `wva replay`; empty records nothing."
+        "", "Directory for recordings of the last 100 cycles, for `wva replay`; empty records nothing.", group=TELLING
     )
     inferno_metric_aliases: Switch = flag(
         False,
         "Publish wva_current_replicas, wva_desired_replicas, wva_desired_ratio and wva_desired_source a second time "
         "under their older names, which begin with inferno_ instead of wva_.",
         keys=("WVA_INFERNO_METRIC_ALIASES",),
+        group=TELLING,
     )
 
     # --- the connection to Prometheus ---

@@ -1,8 +1,8 @@
 """The commands of ``wva`` that need the simulator.
 
-To add one, add its line to ``COMMANDS`` and a module of its name with ``add_arguments(parser)`` and ``run(arguments)``.
-``run`` returns the exit status or raises CommandError. Both import the simulator only inside, so that help comes at
-once and without the extras. The container image has the modules of ``emulator`` and ``loadgen`` only.
+To add one, add its line to ``COMMANDS`` and a module of its name with ``add_arguments(parser)``, ``run(arguments)`` and
+``EXAMPLES``. ``run`` returns the exit status or raises CommandError. Both import the simulator only inside, so that
+help comes at once and without the extras. The container image has the modules of ``emulator`` and ``loadgen`` only.
 """
 
 from __future__ import annotations

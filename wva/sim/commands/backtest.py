@@ -46,6 +46,10 @@ _NOW: Final = re.compile(r"now(?:-(?P<ago>.+))?")
 _SECONDS: Final = Real(0.0, 1e11)
 _STEP: Final = Real(1.0, 3600.0)
 _LONGEST_AGO_DAYS: Final = 3660
+EXAMPLES: Final = (
+    "wva backtest --prometheus http://localhost:9090 --from now-24h --to now --namespace models",
+    "wva backtest --prometheus http://localhost:9090 --from now-2h --to now --policy wva configmaps.yaml",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from wva.command_error import CommandError, UsageError
+from wva.command_line import with_examples
 from wva.sim.commands.runs import SEEDS, WORKERS, play_to_the_end, progress_bar
 
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ _ORDER: Final = ("wva", "hpa", "keda", "kpa", "static", "clairvoyant")
 _TUNED_GROUP: Final = "hpa-"
 """The beginning of the names of policies that a suite also has tuned."""
 _TOLD_FAILURES: Final = 5
+EXAMPLES: Final = (
+    "wva bench quality --list",
+    "wva bench quality --suite quick",
+    "wva bench quality --requests mine.csv --policy wva hpa-kv",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compare WVA with other autoscalers: requests in time, and cost",
         description="Run WVA and other autoscalers on the same traffic in a simulated world, and write a scorecard: a "
         "page with plots (HTML), Markdown, and JSON. Runs that are in the folder already are kept.",
-        epilog="Exit status: 0, 1 when there is no scorecard, 2 on a wrong flag.",
-        allow_abbrev=False,
+        epilog=with_examples("Exit status: 0, 1 when there is no scorecard, 2 on a wrong flag.", EXAMPLES),
     )
     add = quality.add_argument
     suites = "which scenarios to run: quick takes minutes, full about an hour (default: quick)"

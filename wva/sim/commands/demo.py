@@ -45,6 +45,11 @@ _SPEED: Final = Real(minimum=0, above=True)
 _NOTHING: Final = Given({}, {}, {})
 
 Tick = Callable[[], Awaitable[None]]
+EXAMPLES: Final = (
+    "wva demo",
+    "wva demo --scenario bad-day --web",
+    "wva demo --headless --speed max --for 18m --json run.json",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

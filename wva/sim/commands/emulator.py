@@ -7,7 +7,7 @@ import asyncio
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from wva.clock import SystemClock
 from wva.command_error import CommandError, UsageError
@@ -16,6 +16,11 @@ from wva.model.records import replace
 
 if TYPE_CHECKING:
     from wva.sim.fleet.parameters import EngineParameters
+
+EXAMPLES: Final = (
+    "wva emulator --model default/default",
+    "wva emulator --model default/default --accelerator H100 --port 8001 --startup 30s",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

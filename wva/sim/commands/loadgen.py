@@ -27,6 +27,10 @@ TOKEN_VARIABLE: Final = "OPENAI_API_KEY"  # noqa: S105 - the name of a variable,
 _LINE_SECONDS: Final = 5.0
 _BAR_SECONDS: Final = 0.25
 _MAX_WORDS: Final = 1_000_000
+EXAMPLES: Final = (
+    "wva loadgen --model default/default --rate '[[600, 40], [300, 240]]'",
+    "wva loadgen --model default/default --rate [[60,600]] --url http://localhost:8001/v1 --output json",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,6 +20,10 @@ _NAMES: Final = (
 )
 _BEST: Final = 2
 """The number of sets of thresholds that are tried with other intervals and windows."""
+EXAMPLES: Final = (
+    "wva tune",
+    "wva tune --prometheus http://localhost:9090 --from now-24h --to now --namespace models",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
