@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "doctor": "find where the chain to the replicas is broken",
     "report": "say what WVA in shadow mode would have run",
     "migrate": "say what to change before the swap",
+    "completion": "print the script for tab completion",
     "crd": "print the CustomResourceDefinition as YAML",
     "version": "print the version",
 }
@@ -42,6 +43,8 @@ _EXAMPLES: Final = (
     "wva explain models/chat --service-account monitoring/prometheus-k8s",
     "PROMETHEUS_BASE_URL=https://prometheus.monitoring.svc:9090 wva run",
 )
+COMPLETE: Final = "__complete"
+"""What the scripts of ``wva completion`` call; it is no command for people."""
 _WITH_SETTINGS: Final = ("run", "config")
 _DESCRIPTION: Final = (
     "Workload Variant Autoscaler: decides how many replicas each variant of an LLM service should have, "
@@ -117,13 +120,22 @@ def build_parser(only: str | None = None) -> Parser:
     return parser
 
 
+def with_command(words: Sequence[str]) -> list[str]:
+    """Return the words with the command that they leave out: a flag comes alone in manifests of the original image."""
+    if words and words[0].startswith("-") and words[0] not in _HELP_FLAGS:
+        return ["run", *words]
+    return list(words)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words and words[0].startswith("-") and words[0] not in _HELP_FLAGS:
-        words.insert(0, "run")
+    words = with_command(sys.argv[1:] if argv is None else argv)
     name = words[0] if words else ""
     try:
+        if name == COMPLETE:
+            from wva.cli.completion import answer  # noqa: PLC0415 - it needs this module
+
+            return answer(words[1:])
         parser = build_parser(name)
         if name in _WITH_SETTINGS:
             from wva.cli.flags import expand_booleans  # noqa: PLC0415 - slow to import, and only two commands need it
