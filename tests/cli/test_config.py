@@ -96,7 +96,7 @@ async def test_it_says_what_would_keep_the_controller_from_starting(config):
 
 
 async def test_without_a_cluster_it_shows_what_is_known(run, closed_cluster):
-    """An unreachable cluster is a note and not status 1, because the ConfigMap may have the missing settings."""
+    """An unreachable cluster is not status 1, because the ConfigMap may have the missing settings."""
     answer = unknown(await run("config", "--output=json", KUBECONFIG=str(closed_cluster)))
     assert "cannot be reached" in answer["configMap"]["reason"]
 
@@ -108,8 +108,8 @@ async def test_without_permission_it_names_what_is_missing(run, cluster_without_
 
 
 def unknown(outcome):
-    """Return the JSON answer of a run that could not read the ConfigMap."""
-    assert outcome.status == 0
+    """Return the JSON answer of a run that could not read the ConfigMap: its status is 3."""
+    assert outcome.status == 3
     assert "Traceback" not in outcome.err
     answer = json.loads(outcome.out)
     assert answer["configMap"]["state"] == "unknown"
@@ -120,7 +120,7 @@ def unknown(outcome):
 async def test_without_a_kubeconfig_it_shows_what_is_known(run):
     """The command shows flags, environment and defaults: the controller will run elsewhere."""
     outcome = await run("config")
-    assert outcome.status == 0
+    assert outcome.status == 3
     assert "not read: no way to a Kubernetes API server" in outcome.out.splitlines()[-1]
 
 

@@ -1,4 +1,4 @@
-"""``wva doctor`` and ``wva report`` on a cluster that answers badly, or whose objects are not what a schema allows."""
+"""The commands on a cluster that answers badly or not at all, or whose objects are not what a schema allows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.cli.conftest import kubeconfig
+from tests.cli.conftest import closed_port, kubeconfig
 from wva.api.crd import definition
 from wva.api.meta import Key
 from wva.cli import doctor as doctor_command
@@ -175,6 +175,7 @@ def answer_of(kind):
             status = {"kind": "Status", "reason": f"Why{CODES}", "message": CODES * 20_000, "code": int(kind)}
             return web.json_response(status, status=int(kind))
         bodies = {
+            "login": b"<!DOCTYPE html><title>Sign in</title>",
             "garbage": b"\xff\xfe<html>" + CODES.encode(),
             "deep": b"[" * 200_000,
             "list": b"[]",
@@ -241,3 +242,70 @@ async def test_the_report_ends_whatever_prometheus_answers(wva, monkeypatch, kin
     sound(outcome, began)
     assert outcome.status == 1
     assert len(outcome.err.splitlines()) == 1
+
+
+UNREADABLE = {
+    "401": (": 401", "log in again"),
+    "403": (": 403", "kubectl auth can-i --list"),
+    "login": ("a page for a browser in place of JSON, such as the login of a proxy", "a proxy before it"),
+    "hangs": ("no answer within ", "does the cluster run"),
+    "closed": ("Cannot connect to host 127.0.0.1", "does the cluster run"),
+    "missing": ("does not exist", "a kubeconfig that works with KUBECONFIG"),
+    "broken": ("ParserError", "a kubeconfig that works with KUBECONFIG"),
+    "empty": ("expected YAML with clusters, users, contexts", "a kubeconfig that works with KUBECONFIG"),
+}
+"""Why a cluster cannot be read: what is said, and what to do."""
+STATUS = {"migrate": 1, "doctor": 1, "config": 3, "explain": 1}
+"""The statuses that the helps of the commands promise."""
+
+
+@asynccontextmanager
+async def unreadable(kind, folder):
+    """Yield the path of a kubeconfig that leads to no answer of use."""
+    path = folder / "wrong"
+    if kind == "closed":
+        yield kubeconfig(folder, closed_port())
+    elif kind == "missing":
+        yield path
+    elif kind in {"broken", "empty"}:
+        path.write_text({"broken": "clusters: [}", "empty": ""}[kind])
+        yield path
+    else:
+        async with server(kind) as port:
+            yield kubeconfig(folder, port)
+
+
+@pytest.mark.parametrize("command", STATUS)
+@pytest.mark.parametrize("kind", UNREADABLE)
+async def test_what_could_not_be_looked_at_is_said_with_advice(wva, tmp_path, monkeypatch, kind, command):
+    """Within seconds, with the status that the help promises, and nothing is called well."""
+    monkeypatch.delenv("PROMETHEUS_BASE_URL", raising=False)
+    words = ("ns/a", "--service-account", "ns/b") if command == "explain" else ()
+    async with unreadable(kind, tmp_path) as path:
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        began = time.monotonic()
+        outcome = await asyncio.to_thread(wva, command, *words)
+    sound(outcome, began)
+    assert outcome.status == STATUS[command]
+    told = outcome.out + outcome.err
+    assert all(words in told for words in UNREADABLE[kind]), told[-3000:]
+    assert "  ok" not in outcome.out
+
+
+async def test_what_is_green_in_part_is_not_green(wva, tmp_path, monkeypatch):
+    """A migration that may list one kind of six says which it could not, and its status is 3."""
+
+    async def answer(request):
+        if request.path.endswith("/leases"):
+            metadata = {"name": "a", "namespace": "ns"}
+            return web.json_response({"metadata": {}, "items": [{"metadata": metadata, "spec": {}}]})
+        return web.json_response({"kind": "Status", "reason": "Forbidden", "message": "no", "code": 403}, status=403)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app, host="127.0.0.1") as served:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, served.port)))
+        outcome = await asyncio.to_thread(wva, "migrate")
+    assert outcome.status == 3
+    assert "may not be listed, so it was not looked at" in outcome.out
+    assert outcome.out.splitlines()[-1].startswith("1 objects looked at: 0 must, ")

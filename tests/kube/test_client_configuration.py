@@ -144,7 +144,10 @@ async def test_missing_file_of_the_variable(connect: Any, clean_environment: pyt
 async def test_broken_kubeconfig(connect: Any, kubeconfig: Any, text: str) -> None:
     """Every fault of the file gives one line and the same class of error."""
     kubeconfig("http://127.0.0.1:8001").write_text(text, encoding="utf-8")
-    assert (await refusal(connect)).startswith("Kubernetes configuration unusable: ")
+    told = await refusal(connect)
+    assert told.startswith("Kubernetes configuration unusable: ")
+    assert "NoneType" not in told
+    assert "object has no attribute" not in told
 
 
 async def test_secrets_of_a_broken_kubeconfig_are_not_told(connect: Any, kubeconfig: Any) -> None:

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from wva.api.meta import Key
 from wva.app import election_problems
+from wva.cli.cluster import advice
 from wva.cli.flags import add_settings_flags, given_flags
 from wva.cli.run import UnreadError, read_once
 from wva.command_error import CommandError
@@ -43,13 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "value, its source (flag, environment, configmap, default) and whether a change of the main ConfigMap applies "
         "live or at the next start. Secrets are masked."
     )
-    parser.epilog = "Exit status: 0, 1 when `wva run` would refuse to start, 2 on a wrong flag."
+    parser.epilog = (
+        "Exit status: 0, 1 when `wva run` would refuse to start, 2 on a wrong flag, 3 when the main ConfigMap could "
+        "not be read, so that other values may be in force."
+    )
     add_output(parser)
     add_settings_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the settings; status 0. Raises CommandError with every reason why ``wva run`` would not start."""
+    """Print the settings and return the status. Raises CommandError with each reason why ``wva run`` does not start."""
     given = Given(given_flags(arguments), dict(os.environ), {})
     before = load(given).settings
     key = Key(before.pod_namespace, before.config_map_name)
@@ -65,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         data = asyncio.run(read())
         state = "absent" if data is None else "read"
     except (ConfigurationError, UnreadError) as error:
-        reason = str(error)
+        reason = f"{error}; {advice(error.__cause__ if isinstance(error, UnreadError) else error)}"
     given = replace(given, config_map=data or {})
     loaded = load(given)
     entries = describe(loaded)
@@ -95,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     problems += election_problems(loaded.settings)
     if problems:
         raise CommandError("\n".join(problems))
-    return 0
+    return 3 if state == "unknown" else 0
 
 
 def _printable(text: str) -> str:

@@ -8,20 +8,16 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from typing import Final
 
-from prometheus_client import CollectorRegistry
-
 from wva import log
 from wva.api.meta import Key
 from wva.cli import remote
+from wva.cli.cluster import connected
 from wva.cli.decide import print_json
 from wva.command_error import CommandError
 from wva.command_line import add_output
 from wva.config.declare import shortened
 from wva.doctor import Link, examine
 from wva.doctor.examination import Examination
-from wva.instruments import Instruments
-from wva.kube.client import KubeClient
-from wva.kube.errors import ApiError, ConfigurationError
 from wva.migration.objects import Severity
 
 _CALL_SECONDS: Final = 30.0
@@ -62,8 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
         found = asyncio.run(_examined(arguments, only))
     except TimeoutError as error:
         raise CommandError(f"the cluster did not answer within {_IN_ALL_SECONDS:g} s") from error
-    except (ApiError, ConfigurationError) as error:
-        raise CommandError(log.printable(str(error))) from error
     if arguments.output == "json":
         findings = [
             {
@@ -88,10 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _examined(arguments: argparse.Namespace, only: Key | None) -> Examination:
-    instruments = Instruments(CollectorRegistry())
-    connection = KubeClient.connect(instruments=instruments, timeout_seconds=_CALL_SECONDS, context=arguments.context)
+    connection = connected(arguments.context, call_seconds=_CALL_SECONDS)
     async with asyncio.timeout(_IN_ALL_SECONDS), connection as client, AsyncExitStack() as stack:
-        await client.greet()
         ask, unasked = None, ""
         try:
             controller = await stack.enter_async_context(remote.remote(arguments))
@@ -110,7 +102,12 @@ def _short(text: str) -> str:
 
 
 def status_of(found: Examination) -> int:
-    """Return the exit status: that of the worst finding. What was not looked at counts as a warning."""
+    """Return the exit status: that of the worst finding. What was not looked at counts as a warning.
+
+    Without the list of VariantAutoscalings nothing was looked at that the command is about.
+    """
+    if not found.listed:
+        return 1
     statuses = {_STATUS[each.finding.severity] for each in found.diagnoses} | ({3} if found.unread else set())
     return 1 if 1 in statuses else max(statuses, default=0)
 
@@ -133,4 +130,6 @@ def lines(found: Examination) -> Iterator[str]:
     yield ""
     broken = sum(each.finding.severity is Severity.MUST for each in found.diagnoses)
     warnings = sum(each.finding.severity is Severity.SHOULD for each in found.diagnoses)
-    yield f"{len(found.variants)} variants looked at: {broken} broken, {warnings} warnings"
+    unread = f", {len(found.unread)} parts not looked at" if found.unread else ""
+    looked_at = f"{len(found.variants)} variants looked at" if found.listed else "the variants could not be listed"
+    yield f"{looked_at}: {broken} broken, {warnings} warnings{unread}"

@@ -10,14 +10,11 @@ import time
 from dataclasses import asdict
 from typing import Final
 
-from prometheus_client import CollectorRegistry
-
 from wva import log
+from wva.cli.cluster import advice, connected
 from wva.command_error import CommandError
 from wva.command_line import add_output
-from wva.instruments import Instruments
-from wva.kube.client import KubeClient
-from wva.kube.errors import ApiError, ConfigurationError
+from wva.kube.errors import Forbidden
 from wva.migration import Finding, FoundObjects, Severity, check
 from wva.migration.objects import REFUSED, Manifests, read_cluster
 
@@ -37,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "to change before this one takes over. Nothing is written."
     )
     parser.epilog = (
-        "Exit status: 0 when nothing must change, 1 when something must or nothing could be read, 2 on a wrong flag."
+        "Exit status: 0 when nothing must change, 1 when something must or nothing could be read, 2 on a wrong flag, 3 "
+        "when nothing that was looked at must change, but parts could not be looked at."
     )
     paths = "files or folders of YAML, - for standard input (default: the cluster)"
     parser.add_argument("paths", nargs="*", metavar="PATH", help=paths)
@@ -47,16 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings; status 1 when something must change. Raises CommandError when nothing can be read."""
+    """Print the findings and return the status. Raises CommandError when nothing can be read."""
     log.configure(level="error", encoding="console")  # the findings already report problems of a ConfigMap
 
     async def read() -> tuple[FoundObjects, list[Finding]]:
-        instruments = Instruments(CollectorRegistry())
-        connection = KubeClient.connect(
-            instruments=instruments, timeout_seconds=_CALL_SECONDS, context=arguments.context
-        )
+        connection = connected(arguments.context, call_seconds=_CALL_SECONDS)
         async with asyncio.timeout(_IN_ALL_SECONDS), connection as client:
-            await client.greet()
             return await read_cluster(client, arguments.namespace)
 
     if arguments.paths:
@@ -66,12 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         try:
             objects, found = asyncio.run(read())
-        except (ApiError, ConfigurationError, TimeoutError) as error:
-            reason = str(error) or f"no answer within {_IN_ALL_SECONDS:g} s"
-            raise CommandError(f"the cluster cannot be read: {reason}") from error
+        except TimeoutError as error:
+            raise CommandError(f"the cluster cannot be read: no answer within {_IN_ALL_SECONDS:g} s") from error
+    refused = [f"{finding.kind} {finding.problem}" for finding in found if finding.problem.startswith(REFUSED)]
     if not objects.size:
         # An empty cluster has nothing to change. One that refuses to be looked at, and an empty folder, are not green.
-        why = [f"{finding.kind} {finding.problem}" for finding in found if finding.problem.startswith(REFUSED)]
+        why = [*refused, *([advice(Forbidden(403, "", ""))] if refused else [])]
         why += [f"{name}: expected files (.yaml, .yml or .json) with objects of WVA" for name in arguments.paths]
         if why:
             raise CommandError("\n".join(["nothing was looked at", *why]))
@@ -88,4 +82,6 @@ def run(arguments: argparse.Namespace) -> int:
         counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
         told = ", ".join(f"{count} {severity.value}" for severity, count in counts.items())
         print(f"{objects.size} objects looked at: {told}")
-    return 1 if any(finding.severity is Severity.MUST for finding in findings) else 0
+    if any(finding.severity is Severity.MUST for finding in findings):
+        return 1
+    return 3 if refused else 0

@@ -25,18 +25,17 @@ from urllib.parse import quote
 
 import aiohttp
 import msgspec
-from prometheus_client import CollectorRegistry
 
 from wva.api.core import Pod
 from wva.api.kinds import LEASES, PODS
 from wva.api.meta import Key
+from wva.cli.cluster import connected
 from wva.cli.peer import peer_check
 from wva.command_error import CommandError, UsageError
 from wva.config.keys import Settings
-from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
 from wva.kube.client import KubeClient
-from wva.kube.errors import RETRY_AFTER_SECONDS, ApiError, ConfigurationError
+from wva.kube.errors import RETRY_AFTER_SECONDS, ApiError
 from wva.kube.portforward import PortForward
 from wva.log import printable
 from wva.serve.tokens import own_audience
@@ -169,36 +168,29 @@ class RemoteController:
 @asynccontextmanager
 async def remote(arguments: argparse.Namespace) -> AsyncIterator[RemoteController]:
     """Reach the controller that leads. Raises CommandError when there is none, or no token for it."""
-    instruments = Instruments(CollectorRegistry())
-    connection = KubeClient.connect(instruments=instruments, timeout_seconds=_CALL_SECONDS, context=arguments.context)
-    try:
-        async with connection as client:
-            pod = await _leader(client, arguments.controller_namespace, arguments.lease)
-            token = await _token(client, arguments)
-            check = await peer_check(
-                client,
-                arguments.controller_namespace,
-                ca_file=arguments.metrics_ca,
-                server_name=arguments.metrics_server_name,
-            )
-            forward = PortForward(client, PODS, pod, arguments.metrics_port)
-            async with (
-                forward.listening(),
-                aiohttp.ClientSession(
-                    connector=aiohttp.TCPConnector(ssl=check.context),
-                    timeout=aiohttp.ClientTimeout(total=_ANSWER_SECONDS),
-                    trust_env=False,
-                ) as session,
-            ):
-                name = await check.name(forward.local_port, pod)
-                if name is None and arguments.send_my_token:
-                    told = (
-                        f"your token goes to pod {pod}, whose certificate is not checked: name its CA with --metrics-ca"
-                    )
-                    print(f"wva: warning: {printable(told)}", file=sys.stderr)
-                yield RemoteController(session, forward, token, pod, name)
-    except (ApiError, ConfigurationError) as error:
-        raise CommandError(printable(str(error))) from error
+    async with connected(arguments.context, call_seconds=_CALL_SECONDS) as client:
+        pod = await _leader(client, arguments.controller_namespace, arguments.lease)
+        token = await _token(client, arguments)
+        check = await peer_check(
+            client,
+            arguments.controller_namespace,
+            ca_file=arguments.metrics_ca,
+            server_name=arguments.metrics_server_name,
+        )
+        forward = PortForward(client, PODS, pod, arguments.metrics_port)
+        async with (
+            forward.listening(),
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=check.context),
+                timeout=aiohttp.ClientTimeout(total=_ANSWER_SECONDS),
+                trust_env=False,
+            ) as session,
+        ):
+            name = await check.name(forward.local_port, pod)
+            if name is None and arguments.send_my_token:
+                told = f"your token goes to pod {pod}, whose certificate is not checked: name its CA with --metrics-ca"
+                print(f"wva: warning: {printable(told)}", file=sys.stderr)
+            yield RemoteController(session, forward, token, pod, name)
 
 
 async def _leader(client: KubeClient, namespace: str, lease: str) -> Key:

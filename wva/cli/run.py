@@ -28,7 +28,7 @@ from wva.config.load import unknown_keys
 from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
 from wva.kube.client import KubeClient
-from wva.kube.errors import ApiError, ConfigurationError, Forbidden, NotFound
+from wva.kube.errors import ApiError, ConfigurationError, Forbidden, NotFound, Unreachable
 from wva.model.records import replace
 from wva.prometheus.authentication import connection_problems
 from wva.prometheus.settings import PrometheusSettings
@@ -201,7 +201,9 @@ async def read_once(client: KubeClient, key: Key) -> Mapping[str, str] | None:
         ) from error
     except (ApiError, TimeoutError) as error:
         reason = str(error) or f"no answer within {_READ_SECONDS:g} s"
-        raise UnreadError(f"the cluster at {client.host} cannot be reached for ConfigMap {key}: {reason}") from error
+        heard = isinstance(error, ApiError) and not isinstance(error, Unreachable)
+        problem = "gives no answer of use" if heard else "cannot be reached"
+        raise UnreadError(f"the cluster at {client.host} {problem} for ConfigMap {key}: {reason}") from error
 
 
 async def read_until_known(

@@ -54,11 +54,12 @@ class _Decisions(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Examination:
-    """What was found, and in ``unread`` what could not be looked at."""
+    """What was found, and in ``unread`` what could not be looked at; ``listed``: the VariantAutoscalings were."""
 
     diagnoses: list[Diagnosis] = field(default_factory=list)
     variants: list[Key] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    listed: bool = True
 
 
 async def examine(
@@ -86,7 +87,9 @@ async def examine(
     settings, page, explain = await _of_controller(ask, only, found)
     watched = settings.get("watch_namespace", "")
     groups = frozenset(str(each.get("name")) for each in mappings(((await cluster.get("/apis")) or {}).get("groups")))
-    items = await cluster.list(path_of(f"{GROUP}/{VERSION}", PLURAL, only.namespace if only else ""))
+    path = path_of(f"{GROUP}/{VERSION}", PLURAL, only.namespace if only else "")
+    items = await cluster.list(path)
+    found.listed = bool(items) or cluster.knows(path)
     chosen = [item for item in items if only is None or key_of(item) == only]
     places = sorted({key_of(item).namespace for item in chosen})
     with _looking(found, "the rights of the controller"):

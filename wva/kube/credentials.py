@@ -96,9 +96,16 @@ async def find(configuration: Configuration, context: str | None) -> Renewal | N
             f"no way to a Kubernetes API server: kubeconfig {paths} does not exist, and this is not a pod "
             "with a service account"
         )
-    merged = library().merger(paths)
-    loader = library().loader(config_dict=merged.config, config_base_path=None, active_context=context)
-    await loader.load_and_set(configuration)
+    try:
+        merged = library().merger(paths)
+        loader = library().loader(config_dict=merged.config, config_base_path=None, active_context=context)
+        await loader.load_and_set(configuration)
+    except (AttributeError, TypeError) as error:
+        # The library takes what YAML has for what a kubeconfig has.
+        raise ConfigurationError(
+            f"Kubernetes configuration unusable: kubeconfig {paths}: expected YAML with clusters, users, contexts and "
+            "current-context"
+        ) from error
 
     # The user of the active context says whether its token changes; relative paths start from the file that names it.
     name = loader.current_context["context"].get("user") if loader.current_context else None
