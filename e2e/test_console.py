@@ -24,6 +24,7 @@ from wva.decide.failed import Load
 from wva.model.decision import Decision, Limit
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.variant import ModelKey, VariantKey
+from wva.publish.meanings import MEANINGS_OF_REASONS
 from wva.publish.shadow import REAL, SHADOW, Account
 from wva.serve.gate import Loopback
 
@@ -267,6 +268,8 @@ async def test_holds_limits_budget_and_shadow_are_seen(fleet: ConsoleFleet, page
     models = await text(page, "models")
     assert "shadow: nothing follows the number" in models
     assert "limited by gpu-limiter A100" in models
+    assert "ScaleUp " + MEANINGS_OF_REASONS["ScaleUp"] in models
+    assert "MetricsAvailable: MetricsStale " + MEANINGS_OF_REASONS["MetricsStale"].replace("`", "") in models
     assert "24 requests/s demand" in models
     assert "12 carried (200 % used)" in models
     assert "MetricsAvailable: MetricsStale" in models
@@ -277,7 +280,7 @@ async def test_holds_limits_budget_and_shadow_are_seen(fleet: ConsoleFleet, page
     await page.until("document.getElementById('model-title').textContent.includes('an-organisation')")
     await page.until("document.querySelectorAll('#charts .shade-limited').length > 0")
     decisions = await text(page, "decisions")
-    assert "held: MetricsIncomplete" in decisions
+    assert "held: MetricsIncomplete " + MEANINGS_OF_REASONS["MetricsIncomplete"] in decisions
     assert "limited by gpu-limiter A100" in decisions
 
 

@@ -30,7 +30,9 @@ from wva.config.kinds import MapKind, Queueing, Saturation
 from wva.doctor.diagnosis import MEANINGS
 from wva.godurations import format_promql_duration
 from wva.instruments import Instruments
+from wva.model.decision import HOLD_REASONS, Reason
 from wva.publish import metrics
+from wva.publish.meanings import MEANINGS_OF_REASONS
 from wva.publish.obstacles import OBSTACLES
 from wva.sim.traffic.acceptance import TRACES, comparisons
 from wva.sim.traffic.kinds import KINDS
@@ -189,6 +191,12 @@ def obstacles_table():
     return table(("Reason", "Meaning", "Condition", "Event"), rows)
 
 
+def reasons_table():
+    """Return one row per reason of a decision that is no hold; those are obstacles."""
+    found = [reason for reason in Reason if reason is Reason.NOT_DECIDED or reason not in HOLD_REASONS]
+    return table(("Reason", "Meaning"), [(f"`{reason}`", MEANINGS_OF_REASONS[reason]) for reason in found])
+
+
 def findings_table():
     """Return one row per finding of the doctor."""
     rows = [(link.value, f"`{name}`", meaning) for link, found in MEANINGS.items() for name, meaning in found.items()]
@@ -308,7 +316,7 @@ def traces_table():
 
 TABLES = {
     "../README.md": {"picture": picture},
-    "conditions.md": {"obstacles": obstacles_table},
+    "conditions.md": {"obstacles": obstacles_table, "reasons": reasons_table},
     "crd-reference.md": {
         "names": names_table,
         "columns": columns_table,

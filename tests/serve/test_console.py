@@ -21,9 +21,10 @@ from wva.actuation import MODE_ANNOTATION
 from wva.api.crd import render
 from wva.api.meta import Condition
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, VariantAutoscaling
-from wva.model.decision import Limit
+from wva.model.decision import Limit, Reason
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
 from wva.model.variant import VariantKey
+from wva.publish.obstacles import OBSTACLES
 from wva.publish.shadow import REAL, SHADOW, Account
 from wva.serve.console import MOST_STREAMS, SCRIPTS
 from wva.serve.gate import Loopback
@@ -49,6 +50,7 @@ async def site():
         *[(f"/{name}.js", "text/javascript") for name in SCRIPTS],
         ("/console.css", "text/css"),
         ("/console.svg", "image/svg+xml"),
+        ("/meanings.json", "application/json"),
     ],
 )
 async def test_the_page_is_open_and_loads_nothing_from_elsewhere(site, path, kind):
@@ -63,9 +65,19 @@ async def test_the_page_is_open_and_loads_nothing_from_elsewhere(site, path, kin
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Referrer-Policy"] == "no-referrer"
     assert headers["Cross-Origin-Resource-Policy"] == headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    text = json.dumps(text)
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in text
     assert site.guarded.reviewer.asked == {}
+
+
+async def test_every_reason_has_a_sentence_and_obstacles_have_that_of_their_table(site):
+    """So a code on the page is never without words, and the words are those of the documentation."""
+    _, _, meanings = await site.get("/meanings.json", user="")
+    assert {*meanings} == {str(reason) for reason in Reason} | {each.reason for each in OBSTACLES}
+    assert {each.reason: each.meaning for each in OBSTACLES}.items() <= meanings.items()
+    assert len({each.reason for each in OBSTACLES}) == len(OBSTACLES)
+    assert [words for words in meanings.values() if not re.fullmatch(r"[A-Z].{10,300}\.", words)] == []
 
 
 async def test_the_overview_shows_what_a_client_may_list(site):

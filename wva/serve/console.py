@@ -1,10 +1,11 @@
 """The console: a page that shows the fleet, and what it is drawn from.
 
-The page, its style and its script are the same for everybody and are served to everybody. What they show comes from
-``/v1/overview``, ``/v1/timeline/NAMESPACE`` and ``/v1/stream``, each behind the right to ``list`` VariantAutoscalings,
-and from ``/v1/explain``. A client that lists one namespace sees nothing of the others, so it sees its quotas of GPUs
-and not what the nodes have. The stream sends an event after each cycle, so that the page asks again at once. It carries
-the time alone. Nothing is loaded from elsewhere: the policy of the page forbids it, and forbids markup made of text.
+The page, its style, its scripts and the meanings of reasons are the same for everybody and are served to everybody.
+What they show comes from ``/v1/overview``, ``/v1/timeline/NAMESPACE`` and ``/v1/stream``, each behind the right to
+``list`` VariantAutoscalings, and from ``/v1/explain``. A client that lists one namespace sees nothing of the others, so
+it sees its quotas of GPUs and not what the nodes have. The stream sends an event after each cycle, so that the page
+asks again at once. It carries the time alone. Nothing is loaded from elsewhere: the policy of the page forbids it, and
+forbids markup made of text.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from http import HTTPStatus
 from importlib.resources import files
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
 
 from wva.api.meta import Condition
 from wva.model.variant import ModelKey, VariantKey
+from wva.publish.meanings import MEANINGS_OF_REASONS
 from wva.publish.recent import RecentCycles
 from wva.publish.shadow import Account, rows
 from wva.publish.timeline import Timeline
@@ -83,6 +86,7 @@ class ConsolePages:
             path: (files("wva.serve").joinpath("assets", name).read_bytes(), kind)
             for path, (name, kind) in _ASSETS.items()
         }
+        self._texts["/meanings.json"] = (msgspec.json.encode(MEANINGS_OF_REASONS), "application/json")
 
     def __call__(self, request: web.BaseRequest) -> Page | None:
         """Return the page that a request asks for."""

@@ -13,6 +13,7 @@ const state = {
   token: "", namespace: "", turn: 0, stop: null, wake: null, chosen: null, lines: null,
   only: "", // the kind of the variants that are shown, of KINDS; empty for all
   overview: null, answered: 0, // when the overview came, in milliseconds since the epoch
+  meanings: new Map(), // a sentence for each code
   lost: null, // {words, next}: what is wrong, and when the page tries again
   zoom: null, // null: all; {seconds}: the last ones; {from, until}: these
   dragging: false, asked: 0, opener: "", drawn: {},
@@ -126,6 +127,11 @@ const poor = (condition) => (GOOD_WHEN_TRUE.has(condition.type) ? condition.stat
 // Returns the conditions that say what is wrong beside what holds or limits the number.
 const faults = (variant) => variant.conditions.filter((each) => poor(each) && each.reason !== variant.reason
   && each.type !== "OptimizationReady" && each.type !== "Limited");
+
+// Returns a code on its ground, and what it means beside it.
+const meaning = (code) => (state.meanings.get(code) || "").replaceAll("`", "");
+const coded = (kind, words, sense) => make("p", { class: "coded" }, make("span", { class: `tag ${kind}` }, words),
+  ...(sense ? [" ", make("span", { class: "sense" }, sense)] : []));
 
 function table(name, heads, rows, right = new Set()) {
   return make("div", { class: "frame", tabindex: "0", role: "region", "aria-label": name }, make("table", {},

@@ -11,6 +11,7 @@ async function run() {
   for (let failures = 0; ; failures += 1) {
     let wait = null;
     try {
+      if (!state.meanings.size) state.meanings = new Map(Object.entries(await (await get("meanings.json", stop.signal)).json()));
       await refresh(stop.signal);
       failures = 0;
       signedIn();

@@ -40,13 +40,14 @@ function explained(found) {
     table(name, ["Of", "Signal", "Value", "Age", "State"], samples(list), new Set([2, 3])));
   return [
     make("dl", { class: "facts" }, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value))))),
-    make("p", { class: "message" }, make("b", {}, `${found.reason}. `), found.message),
+    make("p", { class: "message" }, make("b", {}, `${found.reason}. `), meaning(found.reason)),
+    make("p", { class: "message" }, found.message),
     make("h3", {}, "Steps to the number"), make("ol", { class: "steps" }, ...steps),
     make("div", { id: "changes" }, make("h3", {}, "What would change it"),
       make("p", { class: "note" }, "Deciding again with smaller and larger inputs \u2026")),
     ...(found.siblings.length ? [make("h3", {}, "Other variants of the model"), table("Other variants",
       ["Variant", "Accelerator", "Exist", "Desired", "Reason"], found.siblings.map((each) => [each.variant, each.accelerator,
-        number(each.current), number(each.desired), each.reason]), new Set([2, 3]))] : []),
+        number(each.current), number(each.desired), coded("", each.reason, meaning(each.reason))]), new Set([2, 3]))] : []),
     make("h3", {}, "What it stands on"),
     ...(found.notes.length ? [make("p", {}, "Not read:"), make("ul", { class: "plain" },
       ...found.notes.map((note) => make("li", {}, note)))] : []),
@@ -56,7 +57,7 @@ function explained(found) {
 }
 
 function changesOf(found) {
-  const flips = (found.changes?.flips || []).map((flip) => [flip.change.words, arrow(found.desired, flip.number), flip.reason]);
+  const flips = (found.changes?.flips || []).map((flip) => [flip.change.words, arrow(found.desired, flip.number), coded("", flip.reason, meaning(flip.reason))]);
   return make("div", {}, make("h3", {}, "What would change it"), flips.length
     ? table("What would change it", ["Smallest change", "Desired", "Reason then"], flips, new Set([1]))
     : make("p", { class: "note" }, "None of the changes that were tried gives another number."));

@@ -65,13 +65,13 @@ function showGpus() {
 }
 
 function tags(variant) {
-  const found = [];
-  if (variant.shadow) found.push(["shadow", "shadow: nothing follows the number"]);
-  if (variant.held) found.push(["held", `held: ${variant.reason}`]);
-  if (variant.limited_by) found.push(["limited", `limited by ${variant.limited_by}`]);
-  if (!variant.held) found.push(["", variant.reason]);
-  for (const each of faults(variant)) found.push(["bad", `${each.type}: ${each.reason}`]);
-  return make("div", { class: "tags" }, ...found.map(([kind, words]) => make("span", { class: `tag ${kind}` }, words)));
+  const { reason } = variant;
+  const limit = variant.conditions.find((each) => each.type === "Limited" && poor(each) && each.reason !== reason);
+  return make("div", { class: "tags" },
+    variant.shadow ? coded("shadow", "shadow: nothing follows the number", "") : "",
+    variant.limited_by ? coded("limited", `limited by ${variant.limited_by}`, limit ? meaning(limit.reason) : "") : "",
+    coded(variant.held ? "held" : "", variant.held ? `held: ${reason}` : reason, meaning(reason)),
+    ...faults(variant).map((each) => coded("bad", `${each.type}: ${each.reason}`, meaning(each.reason) || each.message)));
 }
 
 function loadWords(load) {
@@ -156,7 +156,7 @@ function modelTable(models) {
       make("td", { class: "n", "data-label": "Desired" }, variant.desired === variant.current ? number(variant.desired)
         : make("b", {}, `${number(variant.desired)} (${signed(variant.desired - variant.current)})`)),
       make("td", { class: "n", "data-label": "Per hour" }, number(variant.cost * variant.current)),
-      make("td", { class: "line" }, tags(variant)),
+      make("td", { class: "line state" }, tags(variant)),
       make("td", { class: "line" }, make("button", { type: "button", onclick: () => explain(variant, null),
         "data-key": `why ${variant.namespace}/${variant.name}`, "aria-label": `Explain ${variant.name}` }, "Explain")))));
   });
