@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
+from string import Template
 
 import wva
+from e2e import tools
 from e2e.manifests import CRD
 from e2e.packaging import chart
 from e2e.packaging.chart_readme import DEVIATIONS, FORMER, README, rendered
@@ -42,6 +45,26 @@ def test_every_link_leads_somewhere():
     for link in links:
         path, _, section = link.partition("#")
         assert (README.parent / path).exists() if path else section in headings, link
+
+
+def test_the_way_beside_what_one_has_makes_a_variant_first_and_its_scaler_last():
+    """The commands of the page about installing render: a variant that nothing follows, then the HPA to take over."""
+    page = (README.parents[2] / "docs" / "install.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Try it beside what you have\n")[2].partition("\n## ")[0].replace("\\\n", "")
+    shadow, over, back = re.findall(r"^helm upgrade .*$", section, re.MULTILINE)
+    names = {"DEPLOYMENT": "chat", "MODELS_NS": "models", "MODEL": "acme/chat", "WVA_NS": chart.NAMESPACE}
+
+    def rendered_with(*more: str) -> dict[str, chart.Body]:
+        words = shlex.split(Template(shadow).substitute(names))
+        assert words[:5] == ["helm", "upgrade", "-i", "chat", f"charts/{chart.CHART.name}"]
+        text = tools.output("helm", "template", "chat", chart.CHART, *words[5:], *more)
+        return {item["kind"]: item for item in chart.parsed(text)}
+
+    first = rendered_with()
+    assert first.keys() == {"VariantAutoscaling", "PodMonitor"}
+    assert first["VariantAutoscaling"]["spec"]["scaleTargetRef"]["name"] == "chat"
+    assert rendered_with("--set", over.partition(" --set ")[2]).keys() == {*first, "HorizontalPodAutoscaler"}
+    assert rendered_with("--set", back.partition(" --set ")[2]).keys() == first.keys()
 
 
 def test_the_version_is_that_of_the_program():
