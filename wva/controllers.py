@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from wva import log
-from wva.actuation import actuation_problems
+from wva.actuation import Actuation, actuation_of, actuation_problems
 from wva.api.core import EXCLUDE_ANNOTATION, Namespace
 from wva.api.kinds import VARIANT_AUTOSCALINGS
 from wva.api.meta import Condition, Key
@@ -53,7 +53,7 @@ from wva.kube.errors import ApiError, Conflict, NotFound, WriteRefused
 from wva.kube.workqueue import WorkQueue
 from wva.model.decision import Decision, Reason
 from wva.model.records import replace
-from wva.model.trouble import UNTROUBLED, Trouble, cause_of
+from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason, cause_of
 from wva.model.variant import Bounds, Variant, VariantKey
 from wva.publish.announce import CLAIMED_TWICE_EVENT
 from wva.publish.conditions import ConfigurationView, TargetView
@@ -272,10 +272,18 @@ class VariantAutoscalingController:
             queries=self._queries(namespace),
             gateway=self._trouble(va, lambda: troubles.gateway(namespace, labels)),
             inventory=self._trouble(va, lambda: troubles.inventory(accelerator, pods_of(target, stores.targets))),
-            late=troubles.late(VariantKey(*va.metadata.key)),
+            late=self._trouble(va, lambda: self._late(va)),
             start=self._trouble(va, lambda: troubles.start(VariantKey(*va.metadata.key))),
             actuation=self._actuation(va.metadata.key),
         )
+
+    def _late(self, va: VariantAutoscaling) -> Trouble:
+        """Return why replicas are not there in time. Where nothing scales the target, that is why."""
+        late = self._troubles.late(VariantKey(*va.metadata.key))
+        followed = actuation_of(va) is Actuation.DIRECT or any(self._stores.scalers.of(va))
+        if late.reason != TroubleReason.SCALER_NOT_FOLLOWING or followed:
+            return late
+        return Trouble(TroubleReason.SCALER_MISSING, f"{late.message}; no HPA or ScaledObject names the target")
 
     def _trouble(self, va: VariantAutoscaling, read: Callable[[], Trouble]) -> Trouble:
         try:

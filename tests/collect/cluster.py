@@ -101,9 +101,22 @@ class CachedCluster:
         return self._put(self.replica_sets, ReplicaSet, {"metadata": metadata})
 
     def pod(
-        self, name, *, namespace="ns", deployment="d", ready=True, phase="Running", node="n", conditions=(), **metadata
+        self,
+        name,
+        *,
+        namespace="ns",
+        deployment="d",
+        ready=True,
+        phase="Running",
+        node="n",
+        conditions=(),
+        containers=None,
+        **metadata,
     ):
-        """Put a pod of the ReplicaSet of a Deployment; None makes a bare pod. ``conditions`` are beside Ready."""
+        """Put a pod of the ReplicaSet of a Deployment; None makes a bare pod.
+
+        ``conditions`` are beside Ready, ``containers`` are further fields of the status.
+        """
         owner = None
         if deployment is not None:
             owner = next(
@@ -119,7 +132,7 @@ class CachedCluster:
             {
                 "metadata": self._metadata(name, namespace) | owned | metadata,
                 "spec": {"nodeName": node},
-                "status": {"phase": phase, "conditions": [ready_condition, *conditions]},
+                "status": {"phase": phase, "conditions": [ready_condition, *conditions], **(containers or {})},
             },
         )
 

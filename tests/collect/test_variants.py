@@ -90,6 +90,39 @@ def test_pods_without_a_node_count_at_once_and_as_hopeless_after_a_minute(cluste
         assert (variant.unplaced_pods, variant.unschedulable_pods) == (3, hopeless)
 
 
+def _container(name="vllm", *, waiting="", restarts=0, ended=None):
+    """Return the status of a container that is not ready."""
+    state = {"waiting": {"reason": waiting}} if waiting else {"running": {"startedAt": LATE}}
+    last = {"terminated": {"finishedAt": ended}} if ended else {}
+    return {"name": name, "ready": False, "restartCount": restarts, "state": state, "lastState": last}
+
+
+@pytest.mark.parametrize(
+    ("container", "words"),
+    [
+        (_container(waiting="ContainerCreating"), ""),
+        (_container(), ""),
+        (_container(waiting="CrashLoopBackOff", restarts=1), "CrashLoopBackOff"),
+        (_container(waiting="ImagePullBackOff"), "ImagePullBackOff"),
+        (_container(restarts=1, ended=EARLY), ""),
+        (_container(restarts=2, ended=EARLY), "restarted 2 times"),
+    ],
+)
+@pytest.mark.parametrize("which", ["containerStatuses", "initContainerStatuses"])
+def test_a_pod_whose_container_does_not_run_fails(cluster, container, words, which):
+    """Between two crashes it runs for a while. A Ready pod does not fail, and an end of long ago does not count."""
+    cluster.deployment("d", replicas=3)
+    cluster.va()
+    cluster.pod("bad", ready=False, containers={which: [container]})
+    cluster.pod("good", containers={which: [container]})
+    cluster.pod("going", ready=False, containers={which: [container]}, deletionTimestamp=LATE)
+    variant = _only(cluster, now=parse_time(LATE))
+    assert variant.failing_pods == bool(words)
+    assert variant.failure == (f"container vllm of pod bad: {words}" if words else "")
+    later = _only(cluster, now=parse_time(LATE) + 600.0)
+    assert later.failing_pods == bool(words and "restarted" not in words)
+
+
 def test_pods_belong_by_owner_not_by_name(cluster):
     """Bare pods, pods of other ReplicaSets and pods of a deleted Deployment do not count."""
     cluster.deployment("d")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec import structs
 from prometheus_client import CollectorRegistry
@@ -9,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from tests.collect.cluster import CachedCluster
 from tests.publish.decisions import decision
 from wva.api.meta import Key
+from wva.api.scalers import HorizontalPodAutoscaler
 from wva.api.variantautoscaling import Claimant
 from wva.collect.variants import Claims
 from wva.controllers import VariantAutoscalingController
@@ -16,7 +18,7 @@ from wva.instruments import Instruments
 from wva.kube.controller import After, Done
 from wva.kube.errors import Conflict, NotFound, Unavailable, WriteRefused
 from wva.model.decision import Reason, Source
-from wva.model.trouble import UNTROUBLED
+from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
 from wva.sim.world.clock import VirtualClock
@@ -49,7 +51,9 @@ class NoProblems:
 
 
 class NoTroubles:
-    """Troubles of a cluster that has none."""
+    """Troubles of a cluster that has none, apart from replicas that are late."""
+
+    of_replicas = UNTROUBLED
 
     def gateway(self, _namespace, _labels):
         """Return no trouble of the gateways."""
@@ -60,8 +64,8 @@ class NoTroubles:
         return UNTROUBLED
 
     def late(self, _key):
-        """Return no replica that is late."""
-        return UNTROUBLED
+        """Return why replicas are not there in time."""
+        return self.of_replicas
 
     def start(self, _key):
         """Return no trouble of a start."""
@@ -78,14 +82,14 @@ class VariantEventScene:
         self.ledger = Ledger()
         self.instruments = Instruments(CollectorRegistry())
         self.clock = VirtualClock()
-        self.events = []
+        self.events, self.troubles = [], NoTroubles()
         self.controller = VariantAutoscalingController(
             client=self.client,
             stores=self.cluster.stores,
             ledger=self.ledger,
             configuration=NoProblems(),
             claims=Claims(Claimant(f"s/{instance}", instance)),
-            troubles=NoTroubles(),
+            troubles=self.troubles,
             announce=lambda *event: self.events.append(event),
             clock=self.clock,
             instruments=self.instruments,
@@ -350,3 +354,36 @@ async def test_the_answer_to_our_own_patch_wakes_nobody_and_what_others_write_do
     others = structs.replace(va, metadata=structs.replace(va.metadata, resource_version="901"))
     scene.cluster.stores.variant_autoscalings.upsert(others)
     assert await scene.woken() == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "annotations", "told"),
+    [
+        (TroubleReason.SCALER_NOT_FOLLOWING, {}, "ScalerMissing"),
+        (TroubleReason.SCALER_NOT_FOLLOWING, {"wva.llmd.ai/actuation": "direct"}, "ScalerNotFollowing"),
+        (TroubleReason.REPLICAS_LATE, {}, "ReplicasLate"),
+    ],
+)
+async def test_a_number_that_is_not_followed_has_no_scaler_if_none_names_the_target(scene, reason, annotations, told):
+    """Where the controller itself writes the number, a scaler is not missing."""
+    scene.troubles.of_replicas = Trouble(reason, "the number is 3")
+    scene.cluster.deployment("d")
+    scene.cluster.va("va", metadata={"annotations": annotations})
+    await scene.controller.reconcile(Key("ns", "va"))
+    ((_, patch),) = scene.client.patches
+    (found,) = [each for each in patch["status"]["conditions"] if each["type"] == "ReplicasOnTime"]
+    assert (found["status"], found["reason"]) == ("False", told)
+    assert found["message"].startswith("the number is 3")
+
+
+async def test_a_scaler_that_names_the_target_is_not_missing(scene):
+    """It does not follow."""
+    scene.troubles.of_replicas = Trouble(TroubleReason.SCALER_NOT_FOLLOWING, "the number is 3")
+    scene.cluster.deployment("d")
+    scene.cluster.va("va")
+    metadata, spec = {"name": "h", "namespace": "ns"}, {"scaleTargetRef": {"kind": "Deployment", "name": "d"}}
+    hpa = msgspec.convert({"metadata": metadata, "spec": spec}, HorizontalPodAutoscaler)
+    scene.cluster.stores.scalers.hpas.upsert(hpa)
+    await scene.controller.reconcile(Key("ns", "va"))
+    ((_, patch),) = scene.client.patches
+    assert "ScalerNotFollowing" in [each["reason"] for each in patch["status"]["conditions"]]

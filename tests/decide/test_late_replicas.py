@@ -87,7 +87,17 @@ def test_pods_without_a_node_are_told_at_once(story, count, words):
     assert (story.late["a"].reason, story.late["a"].message) == ("PodsUnschedulable", words)
 
 
+@pytest.mark.parametrize(("count", "words"), [(1, "1 pod fails"), (2, "2 pods fail")])
+def test_pods_whose_containers_do_not_run_are_told_at_once(story, count, words):
+    """The number stays as it is without this knowledge."""
+    without = story.cycle(STUCK, a=[BUSY])["a"]
+    why = "container vllm of pod a-1: CrashLoopBackOff"
+    found = story.cycle(replace(STUCK, failing_pods=count, failure=why), a=[BUSY])["a"]
+    assert (story.late["a"].reason, story.late["a"].message) == ("ContainersFailing", f"{words}: {why}")
+    assert (found.desired, found.message) == (without.desired, without.message)
+
+
 def test_a_variant_at_zero_waits_for_no_pod(story):
     """The pod that is left of it may have no node."""
-    story.cycle(variant(replicas=0, unschedulable_pods=1))
+    story.cycle(variant(replicas=0, unschedulable_pods=1, failing_pods=1))
     assert story.late == {}

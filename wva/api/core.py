@@ -71,10 +71,35 @@ def _says_ready(conditions: tuple[PodCondition, ...]) -> bool:
     return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
 
 
+class _WaitingContainer(msgspec.Struct, frozen=True, gc=False):
+    reason: str = ""
+
+
+class _EndedContainer(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    finished_at: str | None = None
+
+
+class _ContainerState(msgspec.Struct, frozen=True):
+    waiting: _WaitingContainer | None = None
+    terminated: _EndedContainer | None = None
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What the kubelet says of one container of a pod: its state now, and the one before the last restart."""
+
+    name: str = ""
+    ready: bool = False
+    restart_count: int = 0
+    state: _ContainerState = _ContainerState()
+    last_state: _ContainerState = _ContainerState()
+
+
 class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
     pod_ip: str = msgspec.field(name="podIP", default="")
     conditions: tuple[PodCondition, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class PodContainer(msgspec.Struct, frozen=True, rename="camel"):

@@ -65,6 +65,12 @@ _KEPT_CHARACTERS: Final = 4096
 below 16 MiB."""
 _read_once: Final = lru_cache(maxsize=4096)(read_parameters)
 
+_STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
+"""Why a container waits before it has run; every other reason of the kubelet is an error."""
+_RESTARTS: Final = 2
+_ENDED_SECONDS: Final = 600.0
+"""The kubelet waits for up to five minutes before it starts such a container again, and an engine loads for minutes."""
+
 _log = log.get("collect")
 
 
@@ -235,6 +241,7 @@ def variant_of(
         created, written = parse_time(target.metadata.creation_timestamp), parse_time(allocation.last_run_time)
         if created is not None and written is not None and created >= written:
             bare = replace(bare, status_desired=None, status_accelerator="")
+    failures = [] if now is None else [container_failure(pod, now) for pod in pods]
     progressing = va.status.condition(ConditionType.PROGRESSING)
     settling = progressing if progressing is not None and progressing.status == "True" else None
     return replace(
@@ -244,6 +251,8 @@ def variant_of(
         oldest_unready_since=_oldest(pod for pod in pods if not pod.ready and not pod.metadata.deleting),
         bounds=bounds,
         unschedulable_pods=0 if now is None else sum(_unschedulable(pod, now) for pod in pods),
+        failing_pods=sum(map(bool, failures)),
+        failure=next(filter(None, failures), ""),
         # If the target was at zero before, its oldest pod is as old as its last start.
         activated_at=_oldest(pods),
         unplaced_pods=sum(not pod.spec.node_name and not pod.metadata.deleting for pod in pods),
@@ -303,3 +312,22 @@ def _unschedulable(pod: Pod, now: float) -> bool:
         return False
     since = parse_time(refused.last_transition_time) or parse_time(pod.metadata.creation_timestamp)
     return since is not None and now - since >= UNSCHEDULABLE_SECONDS
+
+
+def container_failure(pod: Pod, now: float) -> str:
+    """Return which container of a pod keeps it from becoming Ready because it does not run, and why; else nothing.
+
+    A container that ends again and again runs for a while each time. So one that has restarted ``_RESTARTS`` times, and
+    ended last within ``_ENDED_SECONDS``, counts as failing while it runs, too.
+    """
+    if pod.ready or pod.metadata.deleting:
+        return ""
+    for each in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting, ended = each.state.waiting, each.last_state.terminated
+        where = f"container {each.name} of pod {pod.metadata.name}"
+        if waiting is not None and waiting.reason and waiting.reason not in _STARTING:
+            return f"{where}: {waiting.reason}"
+        finished = None if ended is None or each.ready else parse_time(ended.finished_at)
+        if each.restart_count >= _RESTARTS and finished is not None and now - finished < _ENDED_SECONDS:
+            return f"{where}: restarted {each.restart_count} times"
+    return ""

@@ -28,7 +28,14 @@ COUNTLESS: Final = 2**53
 """More replicas than can exist. Floats represent every whole number up to this one."""
 
 _GPUS: Final = Whole(0, 1_000_000)
-_COUNTS: Final = ("spec_replicas", "current_replicas", "ready_replicas", "unschedulable_pods", "unplaced_pods")
+_COUNTS: Final = (
+    "spec_replicas",
+    "current_replicas",
+    "ready_replicas",
+    "unschedulable_pods",
+    "unplaced_pods",
+    "failing_pods",
+)
 _NUMBERS: Final = {
     policy: [field.name for field in fields(policy) if field.type == "float"]
     for policy in (SaturationPolicy, QueueingPolicy)

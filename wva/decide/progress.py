@@ -168,6 +168,11 @@ def lateness(decision: Decision, progress: Progress) -> Trouble:
         count = variant.unschedulable_pods
         pods = "1 pod has" if count == 1 else f"{count} pods have"
         return Trouble(TroubleReason.PODS_UNSCHEDULABLE, f"{pods} no node to run on")
+    if variant.failing_pods and decision.desired:
+        count = variant.failing_pods
+        return Trouble(
+            TroubleReason.CONTAINERS_FAILING, f"{count} {'pod fails' if count == 1 else 'pods fail'}: {variant.failure}"
+        )
     if wanted <= there or not (progress.overdue or progress.late):
         return UNTROUBLED
     if variant.spec_replicas < wanted and progress.current <= there:

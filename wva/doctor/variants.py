@@ -179,6 +179,8 @@ def condition_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
         "EnginesDormant": "wake these engines (POST /wake_up), or delete their pods",
         "ReplicasLate": target.kubectl("describe"),
         "PodsUnschedulable": "add nodes that these pods fit on; kubectl describe of a pod says what it lacks",
+        "ContainersFailing": "kubectl logs --previous of the pod that the message names; check image and arguments",
+        "ScalerMissing": "create an HPA or a ScaledObject for it: see deploy/samples",
         "ScalerNotFollowing": "see the findings about its scaler",
         "NoReadyReplicas": target.kubectl("describe"),
         "NoCandidate": "raise the maximum of a scaler, or mend the pods that the message names",

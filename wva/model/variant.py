@@ -93,7 +93,8 @@ class Variant:
     oldest pod that is not Ready: with them a process that just took over resets no clock. ``activated_at`` is when the
     target was last started from zero. ``unplaced_pods`` have no node yet, and for ``unschedulable_pods`` none is
     expected to come. ``parameters`` of vLLM are those in the pod template, None when they were not read. At
-    ``taken_at`` another writer last took replicas away that the number asks for.
+    ``taken_at`` another writer last took replicas away that the number asks for. Containers of ``failing_pods`` do not
+    run; ``failure`` says which is the first, and why.
     """
 
     key: VariantKey
@@ -115,6 +116,8 @@ class Variant:
     unplaced_pods: int = 0
     parameters: VllmParameters | None = None
     taken_at: float | None = None
+    failing_pods: int = 0
+    failure: str = ""
 
     @property
     def pending_replicas(self) -> int:

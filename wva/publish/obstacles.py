@@ -126,8 +126,11 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
             TroubleReason.REPLICAS_LATE: "Replicas that the number asks for are not Ready within the transition "
             "deadline. Decisions count on them no longer.",
             TroubleReason.PODS_UNSCHEDULABLE: "The scheduler has found no node for pods of the target for a minute.",
+            TroubleReason.CONTAINERS_FAILING: "Containers of pods end again and again, or cannot start "
+            "(`CrashLoopBackOff`, `ImagePullBackOff`). The message has the first of them.",
             TroubleReason.SCALER_NOT_FOLLOWING: "After the transition deadline the target's `spec.replicas` is still "
             "below the number.",
+            TroubleReason.SCALER_MISSING: "The same, and no HPA or ScaledObject names the target.",
         },
     ),
     (
