@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from tests.docs import engine_differences, physics_tables
 from tests.docs.picture import picture
+from tests.publish import wrong_states
 from wva.api.crd import definition
 from wva.collect.queries import ANALYZER_QUERIES, ESSENTIAL_QUERIES
 from wva.config import Settings
@@ -197,6 +198,12 @@ def reasons_table():
     return table(("Reason", "Meaning"), [(f"`{reason}`", MEANINGS_OF_REASONS[reason]) for reason in found])
 
 
+def places_table():
+    """Return one row per state that a person calls wrong: how each place shows it, or why it does not."""
+    header = ("What is wrong", "Reasons", *(place.value for place in wrong_states.Place))
+    return table(header, wrong_states.rows())
+
+
 def findings_table():
     """Return one row per finding of the doctor."""
     rows = [(link.value, f"`{name}`", meaning) for link, found in MEANINGS.items() for name, meaning in found.items()]
@@ -316,7 +323,7 @@ def traces_table():
 
 TABLES = {
     "../README.md": {"picture": picture},
-    "conditions.md": {"obstacles": obstacles_table, "reasons": reasons_table},
+    "conditions.md": {"obstacles": obstacles_table, "places": places_table, "reasons": reasons_table},
     "crd-reference.md": {
         "names": names_table,
         "columns": columns_table,

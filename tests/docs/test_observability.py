@@ -7,18 +7,16 @@ import re
 
 import promql_parser
 import pytest
-import yaml
 
+from tests.docs.alerts import ALERTS, FOLDER, selectors
 from tests.docs.rendering import DOCS
 from wva.model.decision import HOLD_REASONS, Reason
+from wva.publish.obstacles import OBSTACLES
 
 ROOT = DOCS.parent
-FOLDER = ROOT / "deploy" / "observability"
 RUNBOOKS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((DOCS / "runbooks").glob("*.md"))}
 PAGE = (DOCS / "observability.md").read_text(encoding="utf-8")
 METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
-RULES = yaml.safe_load((FOLDER / "rules.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
-ALERTS = {rule["alert"]: rule for rule in RULES}
 DASHBOARDS = {
     path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (FOLDER / "dashboards").glob("*.json")
 }
@@ -61,17 +59,6 @@ def expressions():
 
 
 EXPRESSIONS = list(expressions())
-
-
-def selectors(node):
-    """Return every selector below a node of the syntax tree."""
-    if isinstance(node, promql_parser.VectorSelector):
-        return [node]
-    below = []
-    for name in ("lhs", "rhs", "expr", "vector_selector", "param"):
-        child = getattr(node, name, None)
-        below += [] if child is None else selectors(child)
-    return below + [found for child in getattr(node, "args", ()) for found in selectors(child)]
 
 
 def aggregations(node):
@@ -155,9 +142,12 @@ def test_the_table_of_dashboards_is_current():
 
 def test_the_reasons_in_the_rules_exist():
     """Every reason in the rules exists; otherwise the alert never fires."""
-    named = set(re.findall(r'reason="(\w+)"', "".join(rule["expr"] for rule in RULES)))
+    text = "".join(rule["expr"] for rule in ALERTS.values())
+    named = set(re.findall(r'reason="(\w+)"', text))
     assert named
     assert named <= {reason.value for reason in Reason}
+    of_obstacles = set("|".join(re.findall(r'reason=~"([\w|]+)"', text)).split("|"))
+    assert of_obstacles <= {obstacle.reason for obstacle in OBSTACLES}
 
 
 def test_the_reasons_of_a_hold_are_in_the_runbook():

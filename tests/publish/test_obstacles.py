@@ -2,85 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.publish.collectors import collector
-from tests.publish.decisions import KEY, NOW, decision, held
-from tests.publish.statuses import CONFLICT, FOUND, GONE, UNSUPPORTED, condition, patched, va
+from tests.publish.decisions import KEY, NOW, decision
+from tests.publish.situations import AROUND, situation
+from tests.publish.statuses import FOUND, GONE, condition, patched, va
 from tests.scale_from_zero.test_loop import WakingScene
 from wva.api.variantautoscaling import TargetReason, VariantAutoscalingStatus
 from wva.decide.start import Budget
 from wva.kube.errors import Forbidden
-from wva.model.decision import HOLD_REASONS, MetricsVerdict, Reason, Source, Step
+from wva.model.decision import HOLD_REASONS, Reason
 from wva.model.inventory import Inventory
-from wva.model.trouble import Trouble, TroubleReason
+from wva.model.trouble import TroubleReason
 from wva.publish.announce import announcements
-from wva.publish.conditions import ConfigurationView
-from wva.publish.obstacles import OBSTACLES, PARTLY_LIMITED, begun
-
-LIMIT = (Step("enforce", "9 is above the maximum 3", 9, 3, "HPA va", 6),)
-AROUND = {
-    TroubleReason.QUERY_FAILED: "queries",
-    TroubleReason.REPLICAS_LATE: "late",
-    TroubleReason.PODS_UNSCHEDULABLE: "late",
-    TroubleReason.CONTAINERS_FAILING: "late",
-    TroubleReason.SCALER_NOT_FOLLOWING: "late",
-    TroubleReason.SCALER_MISSING: "late",
-    TroubleReason.GATEWAY_UNREADABLE: "gateway",
-    TroubleReason.SELECTOR_EMPTY: "gateway",
-    TroubleReason.NAMES_UNKNOWN: "gateway",
-    TroubleReason.ACCELERATOR_UNKNOWN: "inventory",
-    TroubleReason.QUEUE_MISSING: "gateway",
-    TroubleReason.LABELS_DISAGREE: "inventory",
-    TroubleReason.INVENTORY_UNKNOWN: "inventory",
-    TroubleReason.START_REFUSED: "start",
-    TroubleReason.START_FAILED: "start",
-    TroubleReason.ACTUATION_SCALER: "actuation",
-    TroubleReason.ACTUATION_OWNED: "actuation",
-    TroubleReason.ACTUATION_FORBIDDEN: "actuation",
-    TroubleReason.ACTUATION_FAILED: "actuation",
-    TroubleReason.ACTUATION_REWRITTEN: "actuation",
-    TroubleReason.ACTUATION_NO_CLIENT: "actuation",
-}
-TARGETS = {
-    TargetReason.DEPLOYMENT_NOT_FOUND: GONE,
-    TargetReason.TARGET_NOT_FOUND: dataclasses.replace(GONE, kind="StatefulSet"),
-    TargetReason.TARGET_CONFLICT: CONFLICT,
-    TargetReason.TARGET_UNSUPPORTED: UNSUPPORTED,
-}
-DECISIONS = {
-    Reason.GPU_LIMITED: decision(reason=Reason.GPU_LIMITED, steps=LIMIT),
-    Reason.NO_CANDIDATE: decision(reason=Reason.NO_CANDIDATE),
-    Reason.BOUNDED: decision(reason=Reason.BOUNDED, steps=LIMIT),
-    PARTLY_LIMITED: decision(reason=Reason.SCALE_UP, steps=LIMIT),
-    **{
-        reason: decision(engines=MetricsVerdict(available=False, reason=reason.value, message="in words"))
-        for reason in (
-            TroubleReason.ENGINE_SERIES_UNUSABLE,
-            TroubleReason.ENGINES_DORMANT,
-            TroubleReason.MODEL_NAME_SHARED,
-        )
-    },
-    **{
-        reason: held(reason=reason, source=Source.PREVIOUS_DESIRED)
-        for reason in HOLD_REASONS
-        if reason is not Reason.NOT_DECIDED
-    },
-}
-
-
-def situation(reason):
-    """Return the arguments of the status while a variant is not scaled for this reason."""
-    if reason in TARGETS:
-        return {"target": TARGETS[reason]}
-    if reason in DECISIONS:
-        return {"decision": DECISIONS[reason]}
-    around = ConfigurationView(**{AROUND[reason]: Trouble(reason, "in words")})
-    return {"decision": decision(), "configuration": around}
+from wva.publish.obstacles import OBSTACLES, begun
 
 
 def read(status):

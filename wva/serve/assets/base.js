@@ -124,6 +124,9 @@ const chosenModel = () => state.overview.models.find((model) => state.chosen && 
 
 const poor = (condition) => (GOOD_WHEN_TRUE.has(condition.type) ? condition.status !== "True"
   : condition.type === "Limited" && condition.status === "True");
+// Returns what keeps the number of a variant from being larger, empty if nothing does.
+const limitOf = (variant) => variant.limited_by
+  || variant.conditions.find((each) => each.type === "Limited" && each.status === "True")?.reason || "";
 // Returns the conditions that say what is wrong beside what holds or limits the number.
 const faults = (variant) => variant.conditions.filter((each) => poor(each) && each.reason !== variant.reason
   && each.type !== "OptimizationReady" && each.type !== "Limited");

@@ -6,7 +6,7 @@ const MOST_MODELS = 100;
 const KINDS = {
   changing: ["whose number differs from the replicas that exist", (each) => !each.shadow && each.desired !== each.current],
   held: ["that are held for lack of evidence", (each) => each.held],
-  limited: ["that could not grow as wanted", (each) => Boolean(each.limited_by)],
+  limited: ["that could not grow as wanted", (each) => Boolean(limitOf(each))],
   troubled: ["with a condition that says what is wrong", (each) => faults(each).length > 0],
 };
 
@@ -69,7 +69,8 @@ function tags(variant) {
   const limit = variant.conditions.find((each) => each.type === "Limited" && poor(each) && each.reason !== reason);
   return make("div", { class: "tags" },
     variant.shadow ? coded("shadow", "shadow: nothing follows the number", "") : "",
-    variant.limited_by ? coded("limited", `limited by ${variant.limited_by}`, limit ? meaning(limit.reason) : "") : "",
+    variant.limited_by || limit ? coded("limited", variant.limited_by ? `limited by ${variant.limited_by}`
+      : `limited: ${limit.reason}`, limit ? meaning(limit.reason) : "") : "",
     coded(variant.held ? "held" : "", variant.held ? `held: ${reason}` : reason, meaning(reason)),
     ...faults(variant).map((each) => coded("bad", `${each.type}: ${each.reason}`, meaning(each.reason) || each.message)));
 }
