@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from wva.api.kinds import EVENTS, VARIANT_AUTOSCALINGS
 from wva.model.decision import Reason, Source
 from wva.model.records import replace
 from wva.sim.commands.demo import play
@@ -104,7 +105,10 @@ async def test_nothing_is_scaled_while_prometheus_is_away() -> None:
 
 @pytest.mark.timeout(300)
 async def test_pods_that_never_become_ready_do_not_freeze_the_sibling() -> None:
-    """After the transition deadline WVA no longer counts the stuck replicas, and the dearer variant grows."""
+    """After the transition deadline WVA no longer counts the stuck replicas, and the dearer variant grows.
+
+    Status and events say that replicas of the stuck variant are late, and nothing of the other.
+    """
     stuck = replace(
         UP_AND_DOWN,
         load=load((0, 3), (2, 3), (4, 14), (99, 14)),
@@ -116,6 +120,19 @@ async def test_pods_that_never_become_ready_do_not_freeze_the_sibling() -> None:
     assert _changes(world)[0] == ("a100", 1)
     assert ("h100", 1) in _changes(world)
     assert world.timeline.variants["a100"].points[-1].ready == 1
+    told = {
+        va["metadata"]["name"]: (condition["status"], condition["reason"])
+        for va in world.api.store.list(VARIANT_AUTOSCALINGS)
+        for condition in va["status"]["conditions"]
+        if condition["type"] == "ReplicasOnTime"
+    }
+    assert told == {"a100": ("False", "ReplicasLate")}
+    events = [
+        (event["involvedObject"]["name"], event["type"])
+        for event in world.api.store.list(EVENTS)
+        if event["reason"] == "ReplicasLate"
+    ]
+    assert events == [("a100", "Warning")]
 
 
 @pytest.mark.timeout(300)
