@@ -16,7 +16,7 @@ def checked(engine: Callable[..., Outcome]) -> Callable[..., Outcome]:
 
     def decide(*given: object, **named: object) -> Outcome:
         outcome = engine(*given, **named)
-        assert not contradictions(outcome.decisions)
+        assert not contradictions(outcome.decisions, outcome.late)
         return outcome
 
     return decide
