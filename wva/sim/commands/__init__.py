@@ -22,6 +22,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
         "emulator": "serve as one vLLM replica without a GPU",
         "loadgen": "send requests at a rate and measure them",
         "bench": "judge decisions in a simulated world",
+        "prior": "say what a replica will carry before any traffic",
     },
 }
 """Each command with its line in ``wva --help``, below the command of the controller that it follows there."""

@@ -1,0 +1,156 @@
+"""What a replica will carry, before any traffic: from data sheets and the formulas of the simulated engine.
+
+``carried`` sizes an engine of ``accelerators`` by the balance of ``calibration``. ``measured_error`` says how far such
+engines are from published measurements of vLLM on a GPU, with models of about that size; docs/physics.md has each
+measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from wva.sim.fleet.accelerators import GPUS, MODELS, Precision, engine_parameters
+from wva.sim.fleet.calibration import OperatingPoint, operating_point, saturation
+from wva.sim.fleet.parameters import EngineParameters
+
+_COUNTS: Final = (1, 2, 4, 8)
+"""GPUs of one replica that are tried: as many as share a fast link."""
+_LONGEST: Final = 8192
+"""Tokens of the longest sequence, unless the requests are longer. vLLM takes the model's own, which is more."""
+_HALVINGS: Final = 60
+"""Of the KV cache usage, until an objective is met."""
+SIZES: Final = MappingProxyType({"8B": (6.0, 9.0), "70B": (60.0, 80.0)})
+"""Least and most billions of parameters of the models that were measured, by the name of the size."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredError:
+    """How far simulated engines are from published measurements: latency, throughput and time per token.
+
+    Attributes:
+        percent: mean absolute error.
+        figures: how many measurements.
+
+    """
+
+    percent: float
+    figures: int
+
+
+MEASURED_ERRORS: Final[Mapping[tuple[str, str], MeasuredError]] = MappingProxyType(
+    {
+        ("A100", "70B"): MeasuredError(4, 9),
+        ("A100", "8B"): MeasuredError(12, 9),
+        ("A100-40GB", "8B"): MeasuredError(11, 2),
+        ("H100", "70B"): MeasuredError(5, 21),
+        ("H100", "8B"): MeasuredError(10, 21),
+        ("H200", "70B"): MeasuredError(12, 1),
+        ("H200", "8B"): MeasuredError(16, 1),
+        ("L40", "8B"): MeasuredError(5, 14),
+        ("L40S", "8B"): MeasuredError(4, 1),
+        ("MI300X", "70B"): MeasuredError(4, 20),
+        ("MI300X", "8B"): MeasuredError(1, 2),
+    }
+)
+"""By GPU and size of the model, as the tables of docs/physics.md have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPrior:
+    """What one replica will carry of requests of one length.
+
+    Attributes:
+        gpus: GPUs of the replica.
+        engine: its derived parameters.
+        full: the balance beyond which its queue grows.
+        carried: the same, or below it the highest load within the objective for the time between tokens; None where
+            not even one request alone is within it.
+        first_token_seconds: computing the prompt of a request that is alone, without server and network.
+        token_seconds: time between the tokens of a request that is alone.
+
+    """
+
+    gpus: int
+    engine: EngineParameters
+    full: OperatingPoint
+    carried: OperatingPoint | None
+    first_token_seconds: float
+    token_seconds: float
+
+
+def carried(
+    model: str,
+    gpu: str,
+    *,
+    gpus: int | None,
+    precision: Precision,
+    prompt_tokens: int,
+    output_tokens: int,
+    itl_seconds: float,
+) -> CapacityPrior:
+    """Return what a replica of a model on some GPUs carries; None takes the fewest GPUs on which it fits.
+
+    Raises:
+        ValueError: no GPU or model has this name, the GPU has no such precision, or the model does not fit.
+
+    """
+    problem = ""
+    for count in _COUNTS if gpus is None else (gpus,):
+        try:
+            engine = engine_parameters(
+                gpu,
+                model,
+                tensor_parallel=count,
+                precision=precision,
+                max_model_len=max(_LONGEST, prompt_tokens + output_tokens),
+            )
+        except ValueError as error:
+            problem = str(error)
+            continue
+        return _prior(engine, count, prompt_tokens, output_tokens, itl_seconds)
+    raise ValueError(problem)
+
+
+def _prior(
+    engine: EngineParameters, gpus: int, prompt_tokens: int, output_tokens: int, itl_seconds: float
+) -> CapacityPrior:
+    full = saturation(engine, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+    step = engine.beta_seconds_per_sequence + engine.kv_read_seconds_per_token * (prompt_tokens + output_tokens / 2)
+    token_seconds = engine.alpha_seconds + step
+    attention = engine.attention_seconds_per_token_pair * prompt_tokens / 2
+    first_seconds = engine.alpha_seconds + (engine.prefill_seconds_per_token + attention) * prompt_tokens
+    within: OperatingPoint | None = full
+    if full.inter_token_latency_seconds > itl_seconds:
+        within = None
+        low, high = 0.0, full.kv_cache_usage
+        for _ in range(_HALVINGS if token_seconds < itl_seconds else 0):
+            usage = (low + high) / 2
+            point = operating_point(
+                engine, kv_cache_usage=usage, prompt_tokens=prompt_tokens, output_tokens=output_tokens
+            )
+            if point.inter_token_latency_seconds <= itl_seconds:
+                low, within = usage, point
+            else:
+                high = usage
+    return CapacityPrior(gpus, engine, full, within, first_seconds, token_seconds)
+
+
+def measured_error(model: str, gpu: str) -> MeasuredError | None:
+    """Return the error of simulated engines on this GPU with models of this size; None where nothing was measured."""
+    billions = MODELS[model].parameters / 1e9
+    size = next((name for name, (least, most) in SIZES.items() if least <= billions <= most), "")
+    return MEASURED_ERRORS.get((gpu, size))
+
+
+def model_named(text: str) -> str | None:
+    """Return the model that a name means, also as model hubs write it: ``meta-llama/Llama-3.1-8B-Instruct``."""
+    plain = text.rpartition("/")[2].casefold().removeprefix("meta-").removesuffix("-instruct")
+    return next((name for name in MODELS if name.casefold() == plain), None)
+
+
+def gpu_named(text: str) -> str | None:
+    """Return the GPU that a name means; labels of nodes do not tell enough, as those of an A100 with 40 or 80 GB."""
+    return next((name for name in GPUS if name.casefold() == text.casefold()), None)
