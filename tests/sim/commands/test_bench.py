@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 
@@ -42,14 +43,33 @@ def test_the_list_has_every_scenario_and_policy(bench):
 
 
 def test_it_writes_three_files_and_says_where(bench, tmp_path):
-    """The command prints the three files and the folder of the runs."""
+    """The command prints the three files at the end, and the number of the runs."""
     outcome = bench(*SMALL)
     assert outcome.status == 0
-    assert outcome.out.splitlines() == [f"scorecard/scorecard.{kind}" for kind in ("html", "md", "json")]
+    assert outcome.out.splitlines()[-3:] == [f"scorecard/scorecard.{kind}" for kind in ("html", "md", "json")]
     assert outcome.err == "4 runs, 0 of them kept from before\n"
     document = json.loads((tmp_path / "scorecard" / "scorecard.json").read_bytes())
     assert [scenario["name"] for scenario in document["scenarios"]] == ["step-short", "sine-short"]
     assert len(list((tmp_path / "scorecard" / "runs").rglob("*.json"))) == 4
+
+
+def test_the_policies_of_one_scenario_are_printed(bench):
+    """Each policy has a line with its figures, below the title of the scenario."""
+    lines = bench("--scenario", "sine-short", "--policy", "wva", "hpa-kv").out.splitlines()
+    assert lines[0].startswith("The load swings")
+    assert lines[2].split("  ")[0] == "policy"
+    assert [line.split()[0] for line in lines[3:5]] == ["wva", "hpa-kv"]
+    assert all(re.fullmatch(r"\S+ +[\d.]+% +[\d.]+ +[\d.]+% .*\d", line) for line in lines[3:5])
+    assert {len(line) for line in lines[2:5]} == {len(lines[2])}
+    assert len(lines[2]) < 80
+
+
+def test_where_wva_stands_in_several_scenarios_is_printed(bench):
+    """Each scenario has a line with WVA and the best."""
+    lines = bench(*SMALL).out.splitlines()
+    assert lines[0].split() == ["scenario", "wva", "best", "wva", "against", "it"]
+    assert [line.split()[0] for line in lines[1:3]] == ["step-short", "sine-short"]
+    assert all(re.search(r"[\d.]+% at [\d.]+ +\S+: [\d.]+% at [\d.]+  \w", line) for line in lines[1:3])
 
 
 def test_progress_is_told_without_a_terminal(bench, monkeypatch):

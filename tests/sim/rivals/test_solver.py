@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import product
 
+import highspy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,3 +80,17 @@ def test_scarce_gpus_change_the_choice() -> None:
     assert cheapest(kinds, {"m": 8.0}, {"l40s": 100, "h100": 100}) == (8, 0)
     assert cheapest(kinds, {"m": 8.0}, {"l40s": 4, "h100": 100}) == (4, 1)
     assert cheapest(kinds, {"m": 8.0}, {"l40s": 4, "h100": 0}) is None
+
+
+def test_the_solver_prints_nothing(monkeypatch, capfd):
+    """Its constructor enables callbacks, with which highspy 1.16 prints a banner unless it is silent."""
+    enable = highspy.Highs.enableCallbacks
+
+    def told(solver):
+        if solver.getOptionValue("output_flag")[1]:
+            sys.stdout.write("Running HiGHS")
+        enable(solver)
+
+    monkeypatch.setattr(highspy.Highs, "enableCallbacks", told)
+    assert cheapest([ReplicaKind(1.0, {"a": 1.0})], {"a": 2.0}) == (2,)
+    assert capfd.readouterr() == ("", "")

@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     quality = benchmarks.add_parser(
         "quality",
         help="compare WVA with other autoscalers: requests in time, and cost",
-        description="Run WVA and other autoscalers on the same traffic in a simulated world, and write a scorecard: a "
-        "page with plots (HTML), Markdown, and JSON. Runs that are in the folder already are kept.",
+        description="Run WVA and other autoscalers on the same traffic in a simulated world, print a table, and write "
+        "a scorecard: a page with plots (HTML), Markdown, and JSON. Runs that are in the folder already are kept.",
         epilog=with_examples("Exit status: 0, 1 when there is no scorecard, 2 on a wrong flag.", EXAMPLES),
     )
     add = quality.add_argument
@@ -127,6 +127,7 @@ def _quality(arguments: argparse.Namespace) -> None:
     from wva.sim.rivals import POLICIES
     from wva.sim.rivals.wva import SETUPS
     from wva.sim.scorecard.markdown import markdown
+    from wva.sim.scorecard.overview import overview
     from wva.sim.scorecard.quality import RunsFailedError, judge, write
     from wva.sim.scorecard.runs import Workshop, program_digest, simulator_digest
     from wva.sim.stage.run import run as play
@@ -146,6 +147,7 @@ def _quality(arguments: argparse.Namespace) -> None:
         lines = [f"{run.scenario}, {run.policy}, seed {run.seed}: {run.problem}" for run in failed[:_TOLD_FAILURES]]
         lines.append(f"{len(failed)} of the runs failed, so there is no scorecard; the others are kept")
         raise CommandError("\n".join(lines)) from error
+    print(f"{overview(found)}\n")
     for path in write(found, arguments.out):
         print(path)
     if arguments.markdown is not None:

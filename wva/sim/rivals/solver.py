@@ -58,8 +58,14 @@ def cheapest(
     import highspy  # noqa: PLC0415 - from the extra: a policy that does not plan runs without it
     import numpy as np  # noqa: PLC0415 - as above
 
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]  # highspy has no types
-    solver.silent()
+    class Silent(highspy.Highs):
+        """A solver that prints nothing: the constructor, which enables callbacks, prints a banner."""
+
+        def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name
+            self.silent()
+            super().enableCallbacks()  # type: ignore[no-untyped-call]  # highspy has no types
+
+    solver = Silent()  # type: ignore[no-untyped-call]  # as above
     for option, value in _OPTIONS.items():
         solver.setOptionValue(option, value)
     for column, kind in enumerate(kinds):

@@ -117,9 +117,9 @@ def _results(card: Card) -> Iterator[str]:
     rows: list[tuple[str, ...]] = []
     for part in card.parts:
         subject, unaided = part.cell(SUBJECT), part.cell(part.unaided or "")
-        against = "" if subject is None or unaided is None else _verdict(compare(subject, unaided))
+        against = "" if subject is None or unaided is None else standing(compare(subject, unaided))
         link = f"[{part.scenario.name}](#{part.scenario.name})"
-        rows.append((link, _result(subject), _named(unaided), against, _named(part.cell(part.winner))))
+        rows.append((link, result(subject), named(unaided), against, named(part.cell(part.winner))))
     yield from _table(("scenario", SUBJECT, "best", f"{SUBJECT} against it", "best, with hindsight"), rows)
     rivals = [policy for policy in policies(card) if policy not in {SUBJECT, REFERENCE}]
     found = {rival: comparisons(card, rival) for rival in rivals}
@@ -204,15 +204,18 @@ def background() -> Iterator[str]:
     yield ""
 
 
-def _result(cell: Cell | None) -> str:
+def result(cell: Cell | None) -> str:
+    """Return how a policy did, in short."""
     return shown.NONE if cell is None else f"{shown.share(cell.attainment)} at {cell.cost_ratio:.2f}"
 
 
-def _named(cell: Cell | None) -> str:
-    return shown.NONE if cell is None else f"{shown.name(cell)}: {_result(cell)}"
+def named(cell: Cell | None) -> str:
+    """Return a policy and how it did, in short."""
+    return shown.NONE if cell is None else f"{shown.name(cell)}: {result(cell)}"
 
 
-def _verdict(found: PolicyComparison) -> str:
+def standing(found: PolicyComparison) -> str:
+    """Return how the first of two policies stands against the second."""
     if found.first is found.second:
         return "is it"
     return found.verdict.value + (f" by {found.by}" if found.by else "")

@@ -1,0 +1,48 @@
+"""The scorecard on a terminal: of one scenario its policies, of several how WVA stands in each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from wva.sim.scorecard import shown
+from wva.sim.scorecard.card import Card, ScenarioCard
+from wva.sim.scorecard.markdown import named, result, standing
+from wva.sim.scorecard.verdicts import SUBJECT, compare
+
+_FIGURES: Final = ("attainment", "cost_ratio", "failed_share", "ttft_p99_seconds", "mean_replicas", "peak_replicas")
+_COLUMNS: Final = tuple(column for column in shown.COLUMNS if column.figure in _FIGURES)
+_MEANING: Final = (
+    "in time: first token and mean time between tokens within the objectives\n"
+    "cost: 1.00 is the ideal fleet, the cheapest one that carries the load at each instant"
+)
+
+
+def overview(card: Card) -> str:
+    """Return the table as lines, and what its columns mean."""
+    if len(card.parts) == 1:
+        (part,) = card.parts
+        headings: tuple[str, ...] = ("policy", *(column.heading for column in _COLUMNS))
+        rows = [(shown.name(cell), *(shown.figure(cell, column) for column in _COLUMNS)) for cell in part.cells]
+        return f"{part.scenario.title}\n\n{_aligned(headings, rows, left=1)}\n\n{_MEANING}"
+    headings = ("scenario", SUBJECT, "best", f"{SUBJECT} against it")
+    return f"{_aligned(headings, [_row(part) for part in card.parts], left=len(headings))}\n\n{_MEANING}"
+
+
+def _row(part: ScenarioCard) -> tuple[str, ...]:
+    subject, best = part.cell(SUBJECT), part.cell(part.unaided or "")
+    against = "" if subject is None or best is None else standing(compare(subject, best))
+    return part.scenario.name, result(subject), named(best), against
+
+
+def _aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> str:
+    """Return lines whose cells stand below each other; the first ``left`` columns begin below each other."""
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    lines = (
+        "  ".join(
+            cell.ljust(width) if place < left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (headings, *rows)
+    )
+    return "\n".join(line.rstrip() for line in lines)
