@@ -104,7 +104,8 @@ class Assembly:
         """Build the wheel with the locked backend, from a copy so that the source may be read-only, and install it."""
         source = scratch / "source"
         copy_program(source / "wva")
-        for name in ("pyproject.toml", "README.md", "LICENSE"):
+        (source / "requirements").mkdir()
+        for name in ("pyproject.toml", "README.md", "LICENSE", "requirements/build_backend.py"):
             shutil.copyfile(ROOT / name, source / name)
         wheels = scratch / "wheels"
         with_tools = {**os.environ, "PYTHONPATH": str(tools)}
