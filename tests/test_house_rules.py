@@ -6,6 +6,8 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+import grimp
+
 ROOT = Path(__file__).parents[1]
 TREES = ("wva", "tests", "e2e", "bench", "deploy", "image", "requirements")
 
@@ -19,3 +21,13 @@ def test_no_two_classes_have_one_name():
                 places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert len(places) > 1000
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_module_imports_itself_through_others():
+    """Modules that import each other in a circle can only be read all at once; imports within functions count too."""
+    graph = grimp.build_graph("wva")
+    left = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    while free := [module for module, imported in left.items() if not imported & left.keys()]:
+        for module in free:
+            del left[module]
+    assert not left, sorted(left)

@@ -17,7 +17,7 @@ POLICIES = {"wva", "hpa-kv", "hpa-kv-tuned", "static-peak", "clairvoyant"}
 def bench(wva, monkeypatch, tmp_path):
     """Return a function that calls the command in an empty folder; runs are made up by a formula."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("wva.sim.stage.run.run", fakes.run)
+    monkeypatch.setattr("wva.sim.rivals.run", fakes.run)
 
     def call(*words):
         return wva("bench", "quality", "--jobs", "1", *words)
@@ -187,7 +187,7 @@ def test_bench_alone_says_what_is_missing(wva):
 
 def test_a_run_that_fails(bench, monkeypatch, tmp_path):
     """The error names the failed run, and the command writes no scorecard."""
-    monkeypatch.setattr("wva.sim.stage.run.run", fakes.broken_run)
+    monkeypatch.setattr("wva.sim.rivals.run", fakes.broken_run)
     outcome = bench(*SMALL)
     assert outcome.status == 1
     assert "wva: step-short, hpa-kv, seed 1: RuntimeError: a bug" in outcome.err
@@ -234,11 +234,11 @@ def test_a_run_that_is_not_made_up(wva, tmp_path):
 
 def test_ctrl_c_ends_it(bench, monkeypatch):
     """After Ctrl-C the command prints a line, has the status of an interrupted program, and keeps finished runs."""
-    monkeypatch.setattr("wva.sim.stage.run.run", fakes.interrupted_run)
+    monkeypatch.setattr("wva.sim.rivals.run", fakes.interrupted_run)
     outcome = bench(*SMALL)
     assert outcome.status == 130
     assert outcome.err.splitlines()[-1] == "wva: interrupted; the same command continues"
-    monkeypatch.setattr("wva.sim.stage.run.run", fakes.run)
+    monkeypatch.setattr("wva.sim.rivals.run", fakes.run)
     assert bench(*SMALL).err == "4 runs, 1 of them kept from before\n"
 
 

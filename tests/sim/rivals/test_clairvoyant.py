@@ -22,7 +22,7 @@ from wva.sim.rivals.clairvoyant import (
     start_ups,
     static_peak,
 )
-from wva.sim.rivals.demand import STEP_SECONDS, DemandOverTime, cheapest_counts, cost, demand, static_fleet
+from wva.sim.stage.demand import STEP_SECONDS, DemandOverTime, cheapest_counts, cost, demand, static_fleet
 from wva.sim.stage.run import figures
 from wva.sim.stage.scenario import StartUp, start_up_random
 from wva.sim.stage.world import StageWorld

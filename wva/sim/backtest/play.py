@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from wva.sim.rivals import POLICIES, Policy, wva_policy
+from wva.sim.rivals import POLICIES, wva_policy
 from wva.sim.rivals.wva import WvaSetup
 from wva.sim.stage.result import RunResult
-from wva.sim.stage.run import play
+from wva.sim.stage.run import Policy, play
 from wva.sim.stage.scenario import Scenario
 from wva.sim.stage.view import StageView
 

@@ -125,12 +125,12 @@ def _known(
 def _quality(arguments: argparse.Namespace) -> None:
     """Play the runs and write the scorecard. Raises CommandError."""
     from wva.sim.rivals import POLICIES
+    from wva.sim.rivals import run as play
     from wva.sim.rivals.wva import SETUPS
     from wva.sim.scorecard.markdown import markdown
     from wva.sim.scorecard.overview import overview
     from wva.sim.scorecard.quality import RunsFailedError, judge, write
     from wva.sim.scorecard.runs import Workshop, program_digest, simulator_digest
-    from wva.sim.stage.run import run as play
 
     try:
         plan = _plan(arguments)

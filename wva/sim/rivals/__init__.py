@@ -7,7 +7,6 @@ rules come from.
 - ``kubernetes``   HPAs on metrics of vLLM
 - ``keda``         KEDA's Prometheus scaler
 - ``knative``      the Knative Pod Autoscaler
-- ``demand``, ``solver``  what traffic demands, and the cheapest fleet for it
 - ``wva``          the shipped decisions, with the HPAs that apply them
 - ``clairvoyant``  policies that know the traffic
 """
@@ -26,11 +25,9 @@ from wva.sim.rivals.kubernetes import hpa
 from wva.sim.rivals.readings import LoadReading
 from wva.sim.rivals.scope import Scope
 from wva.sim.rivals.wva import SETUPS, WvaSetup, controllers
+from wva.sim.stage.result import RunResult
+from wva.sim.stage.run import Policy, play
 from wva.sim.stage.scenario import Scenario
-from wva.sim.stage.view import StageController
-
-Policy = Callable[[Scenario, int], list[StageController]]
-"""Makes the controllers of a run from its scenario and seed."""
 
 _Tunable = Callable[[float], Policy]
 
@@ -103,3 +100,13 @@ def _policies() -> dict[str, Policy]:
 
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(_policies())
 """Every policy by name. A name with ``@`` has the target behind it instead of the default."""
+
+
+def run(scenario: Scenario, policy: str, seed: int) -> RunResult:
+    """Run the policy of this name.
+
+    Raises:
+        KeyError: there is none.
+
+    """
+    return play(scenario, policy, seed, POLICIES[policy])

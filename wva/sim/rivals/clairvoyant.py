@@ -18,9 +18,12 @@ from typing import Final
 import numpy as np
 
 from wva.model.records import replace
-from wva.sim.rivals.demand import STEP_SECONDS, DemandOverTime, Ints, static_fleet
+from wva.sim.stage.demand import STEP_SECONDS, DemandOverTime, Ints, static_fleet
+from wva.sim.stage.links import Reference
+from wva.sim.stage.run import figures
 from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup, start_up_random
 from wva.sim.stage.view import StageController, StageView
+from wva.sim.stage.world import StageWorld
 
 MARGINS: Final = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Shares of the demand that are added to it, until users are served well."""
@@ -106,10 +109,6 @@ def _tried(
     What a replica carries is known for requests of one size. Where sizes differ, long prompts meet or the gateway
     routes badly, more is needed. Where nothing serves users well, it is the cheapest of what comes near to the best.
     """
-    from wva.sim.stage.links import Reference  # noqa: PLC0415 - the stage imports the policies
-    from wva.sim.stage.run import figures  # noqa: PLC0415 - as above
-    from wva.sim.stage.world import StageWorld  # noqa: PLC0415 - as above
-
     traffic = scenario.traffic(seed)
     reference = Reference.of(scenario, traffic)
     needed = reference.demand

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from wva.sim.rivals.capacity import Capacity, saturation
+from wva.sim.stage.capacity import Capacity, saturation
 from wva.sim.stage.scenario import Scenario, VariantSetup
 from wva.sim.stage.view import StageController, StageView
 

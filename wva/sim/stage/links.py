@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wva.sim.rivals.demand import STEP_SECONDS, DemandOverTime, cheapest_counts, cost, demand
+from wva.sim.stage.demand import STEP_SECONDS, DemandOverTime, cheapest_counts, cost, demand
 from wva.sim.stage.late import Chain, Looks, StepFunction
 from wva.sim.stage.scenario import Scenario
 from wva.sim.stage.world import ScaleRequest, StageWorld

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wva.sim.fleet.columns import BROKEN, REFUSED, SERVED, TIMED_OUT
-from wva.sim.rivals import POLICIES, Policy
 from wva.sim.stage.late import causes
 from wva.sim.stage.links import Reference, chain, shortages
 from wva.sim.stage.result import Figures, RunResult, StageTimeline, TimelineOfVariant
 from wva.sim.stage.scenario import Objectives, Scenario, VariantSetup
+from wva.sim.stage.view import StageController
 from wva.sim.stage.world import TIMELINE_SECONDS, StageWorld
 from wva.sim.traffic.requests import Traffic
 
 _HOUR = 3600.0
 
 
-def run(scenario: Scenario, policy: str, seed: int) -> RunResult:
-    """Run the policy of this name.
-
-    Raises:
-        KeyError: there is none.
-
-    """
-    return play(scenario, policy, seed, POLICIES[policy])
+Policy = Callable[[Scenario, int], list[StageController]]
+"""Makes the controllers of a run from its scenario and seed."""
 
 
 def play(scenario: Scenario, name: str, seed: int, policy: Policy) -> RunResult:
-    """Run a policy that need not have a name of its own; the result has it under this one."""
+    """Run a policy; the result has it under this name."""
     traffic = scenario.traffic(seed)
     reference = _reference(scenario, traffic)
     world = StageWorld(scenario, seed=seed, traffic=traffic)

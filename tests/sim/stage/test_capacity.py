@@ -6,7 +6,7 @@ import pytest
 
 from wva.sim.fleet.capacity import capacity
 from wva.sim.fleet.parameters import PRESETS
-from wva.sim.rivals.capacity import saturation, within
+from wva.sim.stage.capacity import saturation, within
 from wva.sim.stage.scenario import Objectives
 
 H100 = PRESETS["H100"]

@@ -9,7 +9,7 @@ import highspy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wva.sim.rivals.solver import ReplicaKind, cheapest
+from wva.sim.stage.solver import ReplicaKind, cheapest
 
 MODELS = ("a", "b")
 LIMITS = ("pool", "quota")

@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from wva.sim.rivals.capacity import Capacity, saturation, within
-from wva.sim.rivals.solver import ReplicaKind, cheapest
+from wva.sim.stage.capacity import Capacity, saturation, within
 from wva.sim.stage.scenario import Scenario, VariantSetup
+from wva.sim.stage.solver import ReplicaKind, cheapest
 from wva.sim.traffic.requests import Traffic
 
 STEP_SECONDS: Final = 10.0
