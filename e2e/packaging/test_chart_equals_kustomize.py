@@ -16,7 +16,7 @@ from e2e.kustomize import DEPLOY, MONITORS, OVERLAYS
 from e2e.packaging import chart
 from wva.api.meta import Key
 from wva.cli.flags import expand_booleans, given_flags
-from wva.cli.main import build_parser
+from wva.cli.parser import build_parser
 from wva.config import Given, Settings, load
 from wva.config.live import LiveConfiguration
 from wva.model.policy import Policy

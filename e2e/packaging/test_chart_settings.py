@@ -8,7 +8,7 @@ from e2e.packaging.chart import NAMESPACE, Body, only
 from e2e.packaging.chart_matrix import CASES
 from wva.api.meta import Key
 from wva.cli.flags import given_flags
-from wva.cli.main import build_parser
+from wva.cli.parser import build_parser
 from wva.config import Given, Loaded, Settings, load
 from wva.config.declare import ENVIRONMENT, declarations
 from wva.config.live import LiveConfiguration

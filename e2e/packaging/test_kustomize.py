@@ -19,7 +19,7 @@ from e2e.rights import Right, places_of
 from wva import __version__
 from wva.api.meta import Key
 from wva.cli.flags import expand_booleans, given_flags
-from wva.cli.main import build_parser
+from wva.cli.parser import build_parser
 from wva.config import Given, Settings, load
 from wva.config.live import LiveConfiguration
 from wva.config.load import unknown_keys

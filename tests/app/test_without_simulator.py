@@ -18,7 +18,8 @@ for top in pkgutil.iter_modules(wva.__path__, "wva."):
         importlib.import_module(found.name)
         count += 1
 print(count)
-from wva.cli.main import COMMANDS, main
+from wva.cli.main import main
+from wva.cli.parser import COMMANDS
 for command in COMMANDS:
     try:
         main([command, "--help"])

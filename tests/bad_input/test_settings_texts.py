@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.config.samples import FIELDS
 from wva.cli.flags import expand_booleans, given_flags
-from wva.cli.main import build_parser
+from wva.cli.parser import build_parser
 from wva.config import Given, fatal_problems, load
 from wva.config.load import describe, static_changes, summary, unknown_keys
 from wva.godurations import parse_bool, parse_duration

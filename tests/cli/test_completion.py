@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import ROOT
 from tests.cli.test_flags import parsers
 from wva.cli import completion
-from wva.cli.main import build_parser
+from wva.cli.parser import build_parser
 
 
 def offered(wva, *words):

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from wva.cli.flags import expand_booleans, given_flags
-from wva.cli.main import build_parser
+from wva.cli.parser import build_parser
 from wva.config import Settings
 from wva.config.declare import declarations
 

@@ -14,7 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from wva.cli.flags import expand_booleans, given_flags
-from wva.cli.main import build_parser
+from wva.cli.parser import build_parser
 from wva.config import Given, Settings, load
 from wva.config.declare import declarations, shown
 from wva.config.load import describe

@@ -9,7 +9,7 @@ import yaml
 
 from tests.docs.rendering import DOCS
 from wva.api.variantautoscaling import ConditionType, TargetReason
-from wva.cli.main import build_parser
+from wva.cli.parser import build_parser
 from wva.config.watch import DELETED_EVENT, IGNORED_EVENT, IMMUTABLE_EVENT, INVALID_EVENT
 from wva.controllers import EXCLUDED_EVENT
 from wva.model.decision import HOLD_REASONS, Reason, Source

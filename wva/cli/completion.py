@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from wva.cli.main import COMPLETE, build_parser, main, with_command
+from wva.cli.parser import build_parser, with_command
 
 EXAMPLES: Final = (
     "wva completion bash > /etc/bash_completion.d/wva",
@@ -86,11 +86,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the script; status 0."""
     sys.stdout.write(_SCRIPTS[arguments.shell])
     return 0
-
-
-def kubectl() -> int:
-    """Answer ``kubectl_complete-wva WORD ... BEGINNING``, which kubectl calls; the exit status."""
-    return main([COMPLETE, *sys.argv[1:]])
 
 
 def answer(words: Sequence[str]) -> int:
