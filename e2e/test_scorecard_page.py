@@ -1,4 +1,4 @@
-"""The page of the scorecard in a real browser: it draws without errors and fits into a window of 1280 px."""
+"""The pages of the scorecard in a real browser: they draw without errors and fit into the window."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from e2e.browser import browser
 from tests.sim.scorecard import fakes
 from wva.sim.scorecard.card import PolicyFamily, card
 from wva.sim.scorecard.page import html
+from wva.sim.scorecard.suites import SUITES
 
+_TABLES = Path(__file__).parent.parent / "docs" / "scorecard-tables.html"
 _SCENARIOS = ("waves", "steps", "crowds")
 _PLOTS = "document.querySelectorAll('.js-plotly-plot').length"
 _COVERED = """
@@ -79,6 +81,17 @@ async def test_another_policy_can_be_chosen(page_file: Path, tmp_path: Path) -> 
             " select.dispatchEvent(new Event('change')); })()"
         )
         await page.until(f"{filled} !== {before!r}")
+        assert page.complaints == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+async def test_the_tables_of_the_documentation_fit(tmp_path: Path, width: int) -> None:
+    """The page of tables in docs opens without complaint, loads nothing, and only its tables scroll to the side."""
+    async with browser(tmp_path / "profile") as page:
+        await page.open(_TABLES, width=width, height=900)
+        assert await page.evaluate("document.querySelectorAll('table.figures').length") == len(SUITES["full"])
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        assert [url for url in page.requests if not url.startswith("file:")] == []
         assert page.complaints == []
 
 

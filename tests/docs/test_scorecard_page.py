@@ -1,33 +1,57 @@
-"""docs/scorecard.md is the unedited output of `wva bench quality` for a whole suite."""
+"""docs/scorecard.md and its tables are what `wva bench quality` writes of the data beside them, for a whole suite."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.docs.commands import ROOT
-from wva.sim.scorecard import markdown, shown
-from wva.sim.scorecard.suites import SCENARIOS, SUITES
+from wva.sim.commands.bench import _policies
+from wva.sim.scorecard.quality import publish
+from wva.sim.scorecard.suites import DEFAULT_SEEDS, SCENARIOS, SUITES
+from wva.sim.scorecard.tables import HEADINGS, decode
 
 PAGE = ROOT / "docs" / "scorecard.md"
+DATA = ROOT / "docs" / "scorecard-tables.json"
 AGAIN = "write the page again: wva bench quality --suite full --markdown docs/scorecard.md"
+MOST_WORDS = 1200
+"""Two pages to read, without the table."""
 
 
 @pytest.fixture(scope="module")
-def text():
-    """Return the page."""
-    return PAGE.read_text(encoding="utf-8")
+def found():
+    """Return the data."""
+    return decode(DATA.read_text(encoding="utf-8"))
 
 
-def test_every_scenario_of_the_suite_is_there(text):
-    """Every scenario of the suite has its present title and a table."""
-    suite = text.partition("\n")[0].removeprefix("# Scorecard: suite ")
-    for name in SUITES[suite]:
-        section = text.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
-        assert f"\n{SCENARIOS[name].title}. Variants: " in section, AGAIN
-        assert f"\n| policy | {shown.COLUMNS[0].heading} | " in section, AGAIN
-        assert "\n| **wva** | " in section, AGAIN
+def test_every_scenario_and_every_policy_of_the_suite_is_there(found):
+    """The data have exactly the scenarios of the suite, with their present titles, and the policies of a suite."""
+    suite = found.title.removeprefix("Scorecard: suite ")
+    assert {part.name: part.title for part in found.scenarios} == {
+        name: SCENARIOS[name].title for name in SUITES[suite]
+    }, AGAIN
+    assert found.seeds == DEFAULT_SEEDS[suite], AGAIN
+    assert found.headings == HEADINGS, AGAIN
+    for part in found.scenarios:
+        assert [row.policy for row in part.rows] == _policies(), AGAIN
 
 
-def test_what_is_the_same_on_every_page_is_there(text):
-    """The page has the background that `wva bench quality` writes for every suite."""
-    assert "\n".join(markdown.background()) in text, AGAIN
+def test_the_pages_are_made_of_the_data(found, tmp_path):
+    """The page, the tables and the data are, byte for byte, what the command writes of the data."""
+    for path in publish(found, tmp_path / PAGE.name):
+        assert path.read_text(encoding="utf-8") == (PAGE.parent / path.name).read_text(encoding="utf-8"), AGAIN
+
+
+def test_the_page_is_two_pages_to_read():
+    """Without its table the page has few enough words that people read it."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    assert len(" ".join(line for line in lines if not line.startswith("|")).split()) <= MOST_WORDS
+
+
+def test_the_counts_are_those_of_the_scenarios(found):
+    """A policy is as often in the lists of wins and losses as the counts say."""
+    for count in found.counts:
+        for verdict in ("wins", "loses"):
+            pairs = [pair for part in found.scenarios for pair in getattr(part, verdict).against]
+            names = [pair.name.partition(" (")[0] for pair in pairs]
+            assert names.count(count.against) == getattr(count, verdict), (count.against, verdict)
+        assert count.wins + count.level + count.uncertain + count.loses == len(found.scenarios)

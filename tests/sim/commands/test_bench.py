@@ -84,7 +84,7 @@ def test_it_continues_where_it_stopped(bench):
     bench(*SMALL, "--out", "here")
     outcome = bench(*SMALL, "--out", "here", "--seeds", "2", "--markdown", "page.txt")
     assert outcome.err == "8 runs, 4 of them kept from before\n"
-    assert outcome.out.splitlines()[-1] == "page.txt"
+    assert outcome.out.splitlines()[-3:] == ["page.txt", "page-tables.html", "page-tables.json"]
 
 
 def test_a_policy_is_tuned_by_its_name(bench, tmp_path):
@@ -140,7 +140,7 @@ def test_a_file_of_any_name(bench, tmp_path):
     name = b"a\xff<b>.csv".decode(errors="surrogateescape")
     (tmp_path / name).write_text("seconds,prompt_tokens,output_tokens\n0,1,1\n99,1,1\n")
     assert bench("--requests", name, "--policy", "wva").status == 0
-    assert "The requests of a\ufffd&lt;b&gt;.csv. " in (tmp_path / "scorecard" / "scorecard.md").read_text()
+    assert "The requests of a\ufffd&lt;b&gt;.csv. " in (tmp_path / "scorecard" / "scorecard.html").read_text()
 
 
 def test_requests_from_a_pipe_are_refused(bench, tmp_path):

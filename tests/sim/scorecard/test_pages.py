@@ -11,13 +11,20 @@ import pytest
 from tests.sim.scorecard import fakes
 from wva.model.records import replace
 from wva.sim.scorecard.card import PolicyFamily, card
-from wva.sim.scorecard.markdown import markdown
+from wva.sim.scorecard.markdown import FiguresBeside, markdown
 from wva.sim.scorecard.page import html
-from wva.sim.scorecard.shown import seconds, share
+from wva.sim.scorecard.shown import COLUMNS, seconds, share
+from wva.sim.scorecard.tables import DecidedPair, decode, encode, tables
+from wva.sim.scorecard.tables_page import tables_page
 from wva.sim.scorecard.verdicts import in_short
 
 POLICIES = (*fakes.SKILL, *fakes.MEMBERS)
 LIMIT_BYTES = 8_000_000
+
+
+def read(card):
+    """Return the Markdown of a card."""
+    return markdown(tables(card), FiguresBeside("figures.html", "figures.json"))
 
 
 @pytest.fixture(scope="module")
@@ -124,37 +131,89 @@ def test_changes_of_replicas_are_exact_and_lines_are_thinned(example):
 
 
 def test_two_pages_of_the_same_runs_are_the_same(page, example):
-    """Two pages of the same runs are equal byte by byte."""
+    """Two pages of the same runs are equal byte by byte, also when the tables come from their file."""
     assert html(example) == page
-    assert markdown(example) == markdown(example)
+    assert read(example) == read(example)
+    again = decode(encode(tables(example)))
+    assert again == tables(example)
+    assert tables_page(again) == tables_page(tables(example))
 
 
-def test_the_markdown_has_every_scenario_and_every_policy(example):
-    """The Markdown has every scenario and policy, and no cell breaks the row of its table."""
-    text = markdown(example)
-    for part in example.parts:
-        section = text.partition(f"\n### {part.scenario.name}\n")[2].partition("\n#")[0]
-        rows = [line for line in section.splitlines() if line.startswith("|")][2:]
-        assert len(rows) == len(part.cells)
-    tables = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
-    assert len(tables) == 6
-    for table in tables:
-        assert len({line.count("|") for line in table.splitlines()}) == 1
+def test_the_markdown_has_a_line_for_every_scenario(example):
+    """The Markdown has one table, no cell breaks its rows, and it links every figure."""
+    text = read(example)
+    (table,) = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
+    rows = table.splitlines()
+    assert [row.split(" | ")[0] for row in rows[2:]] == ["| waves", "| odd"]
+    assert len({row.count("|") for row in rows}) == 1
+    assert "](figures.html)" in text
+    assert "](figures.json)" in text
 
 
-def test_the_markdown_says_where_it_wins_and_loses_and_why(example):
-    """The Markdown names each rival, the difference and its causes."""
-    text = markdown(example)
-    loses = text.partition("## Where wva loses\n")[2].partition("\n## ")[0]
-    assert "- [waves](#waves): by attainment to static-peak. The best of them is static-peak: wva is late" in loses
-    wins = text.partition("## Where wva wins\n")[2].partition("\n## ")[0]
-    assert "by attainment against hpa-kv" in wins
-    assert "by cost against" in wins or "hpa-inflight-tuned" in wins
+def test_the_tables_have_every_scenario_and_every_policy(example):
+    """The data and the page of tables have a row for every policy, as the page with plots shows it."""
+    found = tables(example)
+    page, plots = tables_page(found), html(example)
+    for part, table in zip(example.parts, found.scenarios, strict=True):
+        assert [row.policy for row in table.rows] == [cell.policy for cell in part.cells]
+        for row, cell in zip(table.rows, part.cells, strict=True):
+            assert len(row.values) == len(COLUMNS) + 1
+            cells = "".join(f"<td>{value}</td>" for value in row.values[:-1])
+            assert cells in page
+            assert cells in plots
+            assert row.cost == round(cell.cost_ratio, 2)
+    assert "<script" not in page
+    assert "a &lt;b&gt;|&lt;/script&gt;" in page
+
+
+def test_the_tables_say_where_it_wins_and_loses_and_why(example):
+    """The tables name each rival, the difference and its causes, and the counts are those of the scenarios."""
+    found = tables(example)
+    waves = found.scenarios[0]
+    assert {pair.name: pair.by for pair in waves.loses.against} == {"static-peak": "attainment"}
+    assert waves.loses.why.startswith("The best of them is static-peak: wva is late more often because of ")
+    by = {pair.name: pair.by for pair in waves.wins.against}
+    assert by["hpa-kv"] == "attainment"
+    page = tables_page(found)
+    assert f"<b>wva loses</b> by attainment to static-peak. {waves.loses.why}" in page
+    for count in found.counts:
+        for verdict in ("wins", "loses"):
+            lists = [getattr(part, verdict).against for part in found.scenarios]
+            names = [pair.name.partition(" (")[0] for pairs in lists for pair in pairs]
+            assert names.count(count.against) == getattr(count, verdict)
+
+
+def test_the_markdown_says_what_to_conclude():
+    """It says where the default is enough, where nobody is, what another setting costs, and how others do."""
+    scenario = fakes.scenario()
+    runs = [fakes.run(scenario, policy, seed) for policy in fakes.SKILL for seed in (1, 2)]
+    found = tables(card([scenario], runs, title="t"))
+    (part,) = found.scenarios
+    own = next(row for row in part.rows if row.policy == "wva")
+
+    def concluded(in_time, **changes):
+        rows = tuple(replace(row, in_time=in_time, cost=1.1) if row is own else row for row in part.rows)
+        text = markdown(replace(found, scenarios=(replace(part, rows=rows, **changes),)), FiguresBeside("p", "d"))
+        return text.partition("## What to conclude\n")[2].partition("\n## ")[0]
+
+    enough = concluded(0.99, goal=True)
+    assert "at least 99% in time in waves. The median cost there is 1.10, the highest 1.10 (waves)." in enough
+    assert "no autoscaler" not in enough
+    assert "(HPA, KEDA, Knative; targets set beforehand) wva wins in 1 of the 1 scenarios, and loses in 0." in enough
+    nobody = concluded(0.98, goal=False)
+    assert "Where the default is enough" not in nobody
+    assert "In 1 of 1 scenarios no policy that does not know the traffic has 99% in time." in nobody
+    assert "A fleet fixed at the size for the peak has the goal in 1 of these 1, at 1." in nobody
+    hybrid = replace(own, policy="wva-hybrid", name="wva-hybrid", cost=2.2)
+    loses = replace(part.loses, against=(DecidedPair("wva-hybrid", "attainment"), DecidedPair("static-peak", "cost")))
+    other = replace(part, rows=(replace(own, cost=1.1), hybrid, *part.rows[1:]), loses=loses)
+    text = markdown(replace(found, scenarios=(other,)), FiguresBeside("p", "d"))
+    assert "look at `wva-hybrid`. It has more requests in time in waves, at 2.0 to 2.0 times the cost of wva." in text
 
 
 def test_the_markdown_begins_with_what_it_comes_to(example):
     """Before any table, the Markdown names the best policy, the rank of WVA, and the rivals it beats most often."""
-    first_screen = markdown(example).partition("\n## Results\n")[0]
+    first_screen = read(example).partition("\n## Results\n")[0]
     assert "|" not in first_screen
     assert "compares `wva` with 5 other [policies](rivals.md) in 2 scenarios" in first_screen
     assert "- **Who is best without knowing the traffic:** `wva` (2)." in first_screen
@@ -182,7 +241,7 @@ def test_a_card_without_rivals_has_nothing_in_short():
     scenario = fakes.scenario()
     alone = card([scenario], [fakes.run(scenario, "wva", 1)], title="t")
     assert list(in_short(alone)) == []
-    assert "## In short" not in markdown(alone)
+    assert "## In short" not in read(alone)
 
 
 def test_one_seed_has_no_interval(example):
@@ -190,8 +249,9 @@ def test_one_seed_has_no_interval(example):
     scenario = fakes.scenario()
     one = card([scenario], [fakes.run(scenario, policy, 1) for policy in fakes.SKILL], title="t")
     assert "±" not in html(one)[: html(one).index("<script>")]
-    assert "One seed has no confidence interval" in markdown(one)
-    assert "±" in markdown(example)
+    assert "One seed has no confidence interval" in read(one)
+    assert "±" not in encode(tables(one))
+    assert "±" in encode(tables(example))
 
 
 @pytest.mark.parametrize(
@@ -213,12 +273,12 @@ def test_the_first_comparison_stands_beside_this_one():
     scenarios = [fakes.scenario("step"), fakes.scenario("first-step")]
     runs = [fakes.run(each, policy, seed) for each in scenarios for policy in fakes.SKILL for seed in (1, 2)]
     found = card(scenarios, runs, title="t")
-    section = markdown(found).partition("## Beside the first comparison\n")[2].partition("\n## ")[0]
-    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| step ")]
+    rows = tables(found).earlier
     assert [(row[1], row[2]) for row in rows] == [
         ("wva", "87.8% at 1.33"),
         ("hpa-kv", "96.7% at 1.65"),
         ("static-peak", "100% at 1.64"),
     ]
     assert all("±" in row[3] and "±" in row[4] for row in rows)
-    assert "Beside the first comparison" not in markdown(replace(found, parts=()))
+    assert "Beside the first comparison" in tables_page(tables(found))
+    assert "Beside the first comparison" not in tables_page(tables(replace(found, parts=())))

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seeds", type=SEEDS, metavar="N", help="runs of each policy in each scenario (default: 1 quick, 5 full)")
     folder = Path("scorecard")
     add("--out", type=Path, default=folder, metavar="DIR", help="folder for all files (default: scorecard)")
-    add("--markdown", type=Path, metavar="FILE", help="write the Markdown to this file, too")
+    add("--markdown", type=Path, metavar="FILE", help="write the Markdown to this file, too, and its tables beside it")
     add("--jobs", type=WORKERS, metavar="N", help="processes side by side (default: one per core)")
     add("--list", action="store_true", help="list scenarios and policies and exit")
 
@@ -127,10 +127,10 @@ def _quality(arguments: argparse.Namespace) -> None:
     from wva.sim.rivals import POLICIES
     from wva.sim.rivals import run as play
     from wva.sim.rivals.wva import SETUPS
-    from wva.sim.scorecard.markdown import markdown
     from wva.sim.scorecard.overview import overview
-    from wva.sim.scorecard.quality import RunsFailedError, judge, write
+    from wva.sim.scorecard.quality import RunsFailedError, judge, publish, write
     from wva.sim.scorecard.runs import Workshop, program_digest, simulator_digest
+    from wva.sim.scorecard.tables import tables
 
     try:
         plan = _plan(arguments)
@@ -147,9 +147,10 @@ def _quality(arguments: argparse.Namespace) -> None:
         lines = [f"{run.scenario}, {run.policy}, seed {run.seed}: {run.problem}" for run in failed[:_TOLD_FAILURES]]
         lines.append(f"{len(failed)} of the runs failed, so there is no scorecard; the others are kept")
         raise CommandError("\n".join(lines)) from error
-    print(f"{overview(found)}\n")
+    shown = tables(found)
+    print(f"{overview(shown)}\n")
     for path in write(found, arguments.out):
         print(path)
     if arguments.markdown is not None:
-        arguments.markdown.write_text(markdown(found), encoding="utf-8")
-        print(arguments.markdown)
+        for path in publish(shown, arguments.markdown):
+            print(path)

@@ -5,6 +5,8 @@
 - ``statistics``  means over seeds with their confidence intervals
 - ``card``        the summary: figures, the tuned member of each family, winners
 - ``verdicts``    where one policy wins and loses, to whom and why
-- ``markdown``    the summary as Markdown
+- ``tables``      the summary's tables, every figure as it is shown
+- ``markdown``    two pages to read, from the tables
+- ``tables_page`` the tables as one HTML file
 - ``page``        the summary as one HTML file with plots
 """

@@ -19,18 +19,16 @@ FIGURES: Final = {
 }
 """By scenario: share of requests with their first token within 1 s, and cost, of each of ``POLICIES``."""
 
-DIFFERENCES: Final = """\
-The columns differ by the engines and the users. The first comparison, and the scenarios named `first-...`, have the
-illustrative engines of the demo: their steps do not get longer with the context, and their KV cache fills before their
-computing is used up. Users wait for their first token without end and never try again. The other scenarios have engines
-derived from data sheets, whose computing is used up at a low usage of the KV cache, and users who give up.
-
-What is left between the first two columns has other causes. In the first comparison
-
-- a pod that ended handed its queue back,
-- scrapes, cycles and HPAs looked at the same moments, and the metrics adapter had no delay,
-- rates and times were of the same kinds, and not the same.
-"""
+DIFFERENCES: Final = (
+    "The columns differ by the engines and the users. The first comparison, and the scenarios first-..., have the "
+    "illustrative engines of the demo: their steps do not get longer with the context, and their KV cache fills before "
+    "their computing is used up. Users wait for their first token without end and never try again. The other scenarios "
+    "have engines derived from data sheets, whose computing is used up at a low usage of the KV cache, and users who "
+    "give up. What is left between the first two columns has other causes. In the first comparison a pod that ended "
+    "handed its queue back; scrapes, cycles and HPAs looked at the same moments, and the metrics adapter had no delay; "
+    "rates and times were of the same kinds, and not the same."
+)
+"""Why the figures differ."""
 
 
 def rows(card: Card) -> Iterator[tuple[str, ...]]:

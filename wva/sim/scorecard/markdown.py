@@ -1,27 +1,20 @@
-"""The scorecard as Markdown: the runs, how to read them, where WVA wins and loses, and a table per scenario."""
+"""The scorecard as Markdown, two pages to read: what it comes to, a line per scenario, and what is measured.
+
+Every figure behind it stands on another page, whose name and that of its data are given.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from wva.sim.scorecard import earlier, shown
-from wva.sim.scorecard.card import CLOSE, FINALISTS, FIXED, GOAL, REFERENCE, Card, Cell, best, in_hindsight, limit_of
-from wva.sim.scorecard.verdicts import (
-    COST_TOLERANCE,
-    SUBJECT,
-    PairVerdict,
-    PolicyComparison,
-    compare,
-    comparisons,
-    in_short,
-    policies,
-    setting,
-    why,
-)
-from wva.sim.stage.late import CAUSES
+from wva.sim.scorecard import shown
+from wva.sim.scorecard.card import CLOSE, FINALISTS, FIXED, GOAL, in_hindsight
+from wva.sim.scorecard.tables import PolicyRow, ScenarioTable, ScorecardTables
+from wva.sim.scorecard.verdicts import COST_TOLERANCE, SUBJECT
 
-_RESULTS: Final = f"""\
+_MEASURED: Final = f"""\
 *85.2% at 1.82* means: 85.2% of the requests were in time, at 1.82 times the cost of the ideal fleet.
 
 - **In time**: the first token, and the mean time between tokens, came within the objectives of the scenario. A request
@@ -32,32 +25,15 @@ _RESULTS: Final = f"""\
   If none has that, it is the cheapest of those within {CLOSE * 100:g} points of the highest share.
 - **best, with hindsight** is the best of all but the clairvoyant, by the same rule. `{FIXED}` takes part: a fleet
   fixed at the size for the peak, which one has to know. So do policies whose target was chosen when the traffic was
-  known: their names end in `-tuned`. What costs more than `{FIXED}` does not count.
+  known: their names end in `-tuned`, and the target follows in parentheses. All targets run with the first seed, the
+  best {FINALISTS} of them with all seeds. What costs more than `{FIXED}` does not count.
+- **wins, loses**: if one of two policies has less than {GOAL:.0%} in time, the one with the higher share wins. If both
+  have that, or if the shares are level, the cheaper one wins. Shares are level within {CLOSE * 100:g} points, and costs
+  within {COST_TOLERANCE:g}. A larger difference is *uncertain* if its 95% confidence interval contains zero; with one
+  seed there is no interval. If it is uncertain who has the higher share, the cheaper one wins only if its share is not
+  the lower one.
 """
-_COUNTS: Final = f"""\
-The next table counts the scenarios in which {SUBJECT} wins against a policy, is level with it, or loses to it. If one
-of the two has less than {GOAL:.0%} in time, the one with the higher share wins. If both have that, or if the shares are
-level, the cheaper one wins. Shares are level within {CLOSE * 100:g} points, and costs within {COST_TOLERANCE:g}. A
-larger difference is *uncertain* if its 95% confidence interval contains zero; with one seed there is no interval. If
-it is uncertain who has the higher share, the cheaper one wins only if its share is not the lower one.
-"""
-_EACH: Final = """\
-Each line names the policies, and says why for the best of them that does not know the traffic beforehand. The shares
-in parentheses are of all requests. The causes are explained [below](#columns).
-"""
-_FIGURES: Final = """\
-The first five minutes of a scenario do not count (with `--requests` less, if the time is short). A figure is the mean
-over the seeds. Behind ± is half of its 95% confidence interval, by Student's t; in shares it is in percentage points.
-`-` means that there is no such figure. Percent are of all requests.
-"""
-_BACKGROUND: Final = f"""\
-## Policies
-
-[Their own page](rivals.md) says what each policy is and where its rules come from. The name of a policy that is tuned
-in hindsight ends in `-tuned`. The target that was best in the scenario follows in parentheses. All targets run with
-the first seed, the best {FINALISTS} of them with all seeds, and the best of these is shown. The rule is that for *best,
-with hindsight*.
-
+_BACKGROUND: Final = """\
 ## What the simulation leaves out
 
 - The engine is a model of vLLM, not vLLM. Its speeds come from data sheets and published measurements.
@@ -83,151 +59,159 @@ few minutes. The same seeds give the same files.
 """
 
 
-def markdown(card: Card) -> str:
+@dataclass(frozen=True, slots=True)
+class FiguresBeside:
+    """The names of the files beside the Markdown that have every figure: a page for people, and data."""
+
+    page: str
+    data: str
+
+
+def markdown(found: ScorecardTables, beside: FiguresBeside) -> str:
     """Return the whole page."""
-    return "\n".join(
-        (*_head(card), *_results(card), *_differences(card), *_scenarios(card), *_earlier(card), *background())
-    )
+    return "\n".join((*_head(found, beside), *_conclusions(found), *_results(found), *background()))
 
 
-def _head(card: Card) -> Iterator[str]:
-    seeds = "1 seed" if len(card.seeds) == 1 else f"{len(card.seeds)} seeds"
-    scenarios = "1 scenario" if len(card.parts) == 1 else f"{len(card.parts)} scenarios"
-    others = [policy for policy in policies(card) if policy != SUBJECT]
+def _head(found: ScorecardTables, beside: FiguresBeside) -> Iterator[str]:
+    seeds = "1 seed" if found.seeds == 1 else f"{found.seeds} seeds"
+    scenarios = "1 scenario" if len(found.scenarios) == 1 else f"{len(found.scenarios)} scenarios"
+    others = [policy for policy in found.policies if policy != SUBJECT]
     own = ", among them other settings of WVA," if any(policy.startswith(f"{SUBJECT}-") for policy in others) else ""
-    yield from (f"# {card.title}", "")
+    yield from (f"# {found.title}", "")
     yield f"How well does WVA decide, beside other autoscalers? `{SUBJECT}` is WVA with its default policy and a"
     yield f"decision every 15 s; `{SUBJECT}-chart` has the slower settings of the former Helm chart. This page"
     yield f"compares `{SUBJECT}` with {len(others)} other [policies](rivals.md){own} in {scenarios}"
     yield f"with {seeds} each. In a scenario all policies get the same [requests](traffic.md), on the same simulated"
-    yield from ("[vLLM engines](physics.md). The command `wva bench quality` writes this page.", "")
-    if len(card.seeds) == 1:
+    yield "[vLLM engines](physics.md). The command `wva bench quality` writes this page, and beside it every figure:"
+    yield f"[tables of each scenario]({beside.page}), with the reasons why {SUBJECT} wins and loses, for a browser, and"
+    yield from (f"[the data]({beside.data}).", "")
+    if found.seeds == 1:
         yield from ("One seed has no confidence interval: small differences may be chance.", "")
-    for note in card.notes:
+    for note in found.notes:
         yield from (note, "")
-    if lines := [f"- **{question}:** {answer}" for question, answer in in_short(card)]:
+    if lines := [f"- **{question}:** {answer}" for question, answer in found.in_short]:
         yield from ("## In short", "")
         yield "Numbers in parentheses are scenarios. Policies that know the traffic beforehand are left out here, but"
         yield from ("for the clairvoyant, which shows what is possible.", "")
         yield from (*lines, "")
 
 
-def _results(card: Card) -> Iterator[str]:
-    yield from ("## Results", "", _RESULTS)
-    rows: list[tuple[str, ...]] = []
-    for part in card.parts:
-        subject, unaided = part.cell(SUBJECT), part.cell(part.unaided or "")
-        against = "" if subject is None or unaided is None else standing(compare(subject, unaided))
-        link = f"[{part.scenario.name}](#{part.scenario.name})"
-        rows.append((link, result(subject), named(unaided), against, named(part.cell(part.winner))))
-    yield from _table(("scenario", SUBJECT, "best", f"{SUBJECT} against it", "best, with hindsight"), rows)
-    rivals = [policy for policy in policies(card) if policy not in {SUBJECT, REFERENCE}]
-    found = {rival: comparisons(card, rival) for rival in rivals}
-    rows = [
-        (rival, *(str(sum(each.verdict is verdict for _, each in pairs)) for verdict in PairVerdict))
-        for rival, pairs in found.items()
-        if pairs
-    ]
-    if rows:
-        yield _COUNTS
-        yield from _table(("against", *(verdict.value for verdict in PairVerdict)), rows)
+def _conclusions(found: ScorecardTables) -> Iterator[str]:
+    """Yield what somebody who chooses an autoscaler may conclude, as far as the results say it."""
+    lines = [line for one in (_enough, _nobody, _other_settings, _others) if (line := one(found))]
+    if lines:
+        yield from ("## What to conclude", "", *(f"- {line}" for line in lines), "")
 
 
-def _differences(card: Card) -> Iterator[str]:
-    """Yield where the subject loses and wins, to whom and why."""
-    for verdict, title, preposition in ((PairVerdict.LOSES, "loses", "to"), (PairVerdict.WINS, "wins", "against")):
-        lines = []
-        for part in card.parts:
-            subject = part.cell(SUBJECT)
-            others = [cell for cell in part.cells if cell.policy not in {SUBJECT, REFERENCE}]
-            found = [] if subject is None else [compare(subject, other) for other in others]
-            chosen = {each.second.policy: each for each in found if each.verdict is verdict}
-            if not chosen:
-                continue
-            names = "; ".join(
-                f"by {by} {preposition} {', '.join(alike)}"
-                for by in ("attainment", "cost")
-                if (alike := [shown.name(each.second) for each in chosen.values() if each.by == by])
-            )
-            cells = [each.second for each in chosen.values()]
-            unaided = [cell for cell in cells if not in_hindsight(cell.policy)]
-            strongest = chosen[(best(unaided) if unaided else best(cells, limit=limit_of(part.cells))).policy]
-            link = f"[{part.scenario.name}](#{part.scenario.name})"
-            lines.append(f"- {link}: {names}. The best of them is {strongest.second.policy}: {why(strongest)}.")
-        yield from (f"## Where {SUBJECT} {title}", "")
-        if lines:
-            yield _EACH
-        yield from (*(lines or ["In no scenario."]), "")
+def _enough(found: ScorecardTables) -> str:
+    """Say where the default does what is asked of it, and what that costs."""
+    rows = [(part, row) for part in found.scenarios if (row := part.row(SUBJECT)) is not None and row.in_time >= GOAL]
+    if not rows:
+        return ""
+    dear = max(rows, key=lambda pair: pair[1].cost)
+    names = ", ".join(part.name for part, _ in rows)
+    median = sorted(row.cost for _, row in rows)[len(rows) // 2]
+    return (
+        f"**Where the default is enough.** It has at least {GOAL:.0%} in time in {names}. "
+        f"The median cost there is {median:.2f}, the highest {dear[1].cost:.2f} ({dear[0].name})."
+    )
 
 
-def _scenarios(card: Card) -> Iterator[str]:
-    yield from ("## Scenarios", "", "The columns are explained [below](#columns).", "")
-    headings = ("policy", *(column.heading for column in shown.COLUMNS), "late by cause")
-    for part in card.parts:
-        yield from (f"### {part.scenario.name}", "", f"{shown.plain(part.scenario.title)}. {setting(part)}", "")
-        rows = [
-            (_bold(shown.name(cell), cell), *(shown.figure(cell, column) for column in shown.COLUMNS), _causes(cell))
-            for cell in part.cells
-        ]
-        yield from _table(headings, rows)
-
-
-def _earlier(card: Card) -> Iterator[str]:
-    """Yield the first comparison beside this one, as far as the same kinds of scenarios ran."""
-    rows = list(earlier.rows(card))
-    if rows:
-        yield from (
-            "## Beside the first comparison",
-            "",
-            "Before this scorecard there was a comparison on five scenarios of the same kinds. A figure is the share",
-            "of requests with their first token within 1 s, and the cost. *Now, its engines and users* is of the",
-            "scenarios named `first-...`, and *now, ours* of those named as the kind.",
-            "",
-            *_table(("kind", "policy", "then", "now, its engines and users", "now, ours"), rows),
-            earlier.DIFFERENCES,
+def _nobody(found: ScorecardTables) -> str:
+    """Say where no policy has the goal without knowing the traffic, and what a fixed fleet costs there."""
+    parts = [part for part in found.scenarios if part.best is not None and not part.goal]
+    if not parts:
+        return ""
+    fixed = [row for part in parts if (row := part.row(FIXED)) is not None and row.in_time >= GOAL]
+    text = (
+        f"**Where no autoscaler is enough.** In {len(parts)} of {len(found.scenarios)} scenarios no policy that does "
+        f"not know the traffic has {GOAL:.0%} in time. What helps there is replicas that run before the load comes: a "
+        "higher minimum of the HPA or ScaledObject."
+    )
+    if fixed:
+        costs = [row.cost for row in fixed]
+        text += (
+            f" A fleet fixed at the size for the peak has the goal in {len(fixed)} of these {len(parts)}, "
+            f"at {min(costs):.2f} to {max(costs):.2f} of the ideal cost."
         )
+    return text
+
+
+def _other_settings(found: ScorecardTables) -> str:
+    """Say which other setting of WVA has more requests in time, where, and at which price."""
+    gains: dict[str, list[tuple[ScenarioTable, float]]] = {}
+    for part in found.scenarios:
+        own = part.row(SUBJECT)
+        for pair in part.loses.against:
+            row = next(row for row in part.rows if row.name == pair.name)
+            if own is not None and pair.by == "attainment" and row.policy.startswith(f"{SUBJECT}-"):
+                gains.setdefault(row.policy, []).append((part, row.cost / own.cost))
+    if not gains:
+        return ""
+    policy, won = max(gains.items(), key=lambda item: len(item[1]))
+    ratios = [ratio for _, ratio in won]
+    return (
+        f"**Where late requests cost more than GPUs**, look at `{policy}`. It has more requests in time in "
+        f"{', '.join(part.name for part, _ in won)}, at {min(ratios):.1f} to {max(ratios):.1f} times the cost of "
+        f"{SUBJECT}. [The policies](rivals.md) says how it is set."
+    )
+
+
+def _others(found: ScorecardTables) -> str:
+    """Say how the subject does against autoscalers that are not WVA and do not know the traffic."""
+    rivals = [
+        each for each in found.counts if not each.against.startswith(f"{SUBJECT}-") and not in_hindsight(each.against)
+    ]
+    if not rivals:
+        return ""
+    wins, loses = ([getattr(each, name) for each in rivals] for name in ("wins", "loses"))
+    return (
+        f"**Beside autoscalers of other kinds** (HPA, KEDA, Knative; targets set beforehand) {SUBJECT} wins in "
+        f"{_range(wins)} of the {len(found.scenarios)} scenarios, and loses in {_range(loses)}."
+    )
+
+
+def _range(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _results(found: ScorecardTables) -> Iterator[str]:
+    yield from ("## Results", "")
+    yield "What the figures mean stands [below](#what-is-measured). `wva bench quality --list` says what the scenarios"
+    yield from ("are.", "")
+    rows = [
+        (
+            part.name,
+            result(part.row(SUBJECT)),
+            named(part.row(part.best)),
+            part.verdict,
+            named(part.row(part.with_hindsight)),
+        )
+        for part in found.scenarios
+    ]
+    yield from _table(("scenario", SUBJECT, "best", f"{SUBJECT} against it", "best, with hindsight"), rows)
 
 
 def background() -> Iterator[str]:
     """Yield the part that does not depend on the results."""
-    yield from ("## Columns", "")
-    meanings = [(column.heading, column.meaning) for column in shown.COLUMNS]
-    late = "share of requests whose first token was late or that failed, by cause"
-    yield from _table(("column", "meaning"), [*meanings, ("late by cause", late)])
-    yield _FIGURES
-    yield "The cause of a late request is the first of these that holds when it arrives:"
-    yield ""
-    yield from _table(("cause", "meaning"), list(shown.CAUSES.items()))
-    yield "Pods take equally long to start with every policy. Less *warm-up* means that a policy asks earlier, or keeps"
-    yield from ("more replicas than the load needs.", "")
-    yield _BACKGROUND.rstrip()
-    yield ""
+    yield from ("## What is measured", "", _MEASURED)
+    yield (
+        "The cause of a late request is the first of these that holds when it arrives: "
+        + "; ".join(f"*{cause}*: {meaning}" for cause, meaning in shown.CAUSES.items())
+        + "."
+    )
+    yield from ("", _BACKGROUND.rstrip(), "")
 
 
-def result(cell: Cell | None) -> str:
+def result(row: PolicyRow | None) -> str:
     """Return how a policy did, in short."""
-    return shown.NONE if cell is None else f"{shown.share(cell.attainment)} at {cell.cost_ratio:.2f}"
+    return shown.NONE if row is None else f"{row.values[0].partition(' ±')[0]} at {row.cost:.2f}"
 
 
-def named(cell: Cell | None) -> str:
+def named(row: PolicyRow | None) -> str:
     """Return a policy and how it did, in short."""
-    return shown.NONE if cell is None else f"{shown.name(cell)}: {result(cell)}"
-
-
-def standing(found: PolicyComparison) -> str:
-    """Return how the first of two policies stands against the second."""
-    if found.first is found.second:
-        return "is it"
-    return found.verdict.value + (f" by {found.by}" if found.by else "")
-
-
-def _bold(text: str, cell: Cell) -> str:
-    return f"**{text}**" if cell.policy == SUBJECT else text
-
-
-def _causes(cell: Cell) -> str:
-    causes = [(cell.late_by_cause[cause], cause) for cause in CAUSES if cell.late_by_cause[cause] >= 0.0005]  # noqa: PLR2004 - 0.1% when shown
-    return ", ".join(f"{cause} {share:.1%}" for share, cause in sorted(causes, reverse=True)) or shown.NONE
+    return shown.NONE if row is None else f"{row.name}: {result(row)}"
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from wva.sim.scorecard import shown
-from wva.sim.scorecard.card import Card, ScenarioCard
-from wva.sim.scorecard.markdown import named, result, standing
-from wva.sim.scorecard.verdicts import SUBJECT, compare
+from wva.sim.scorecard.markdown import named, result
+from wva.sim.scorecard.tables import ScenarioTable, ScorecardTables
+from wva.sim.scorecard.verdicts import SUBJECT
 
 _FIGURES: Final = ("attainment", "cost_ratio", "failed_share", "ttft_p99_seconds", "mean_replicas", "peak_replicas")
 _COLUMNS: Final = tuple(column for column in shown.COLUMNS if column.figure in _FIGURES)
@@ -18,21 +18,20 @@ _MEANING: Final = (
 )
 
 
-def overview(card: Card) -> str:
+def overview(found: ScorecardTables) -> str:
     """Return the table as lines, and what its columns mean."""
-    if len(card.parts) == 1:
-        (part,) = card.parts
-        headings: tuple[str, ...] = ("policy", *(column.heading for column in _COLUMNS))
-        rows = [(shown.name(cell), *(shown.figure(cell, column) for column in _COLUMNS)) for cell in part.cells]
-        return f"{part.scenario.title}\n\n{_aligned(headings, rows, left=1)}\n\n{_MEANING}"
+    if len(found.scenarios) == 1:
+        (part,) = found.scenarios
+        chosen = [place for place, column in enumerate(shown.COLUMNS) if column in _COLUMNS]
+        headings: tuple[str, ...] = ("policy", *(found.headings[place] for place in chosen))
+        rows = [(row.name, *(row.values[place] for place in chosen)) for row in part.rows]
+        return f"{part.title}\n\n{_aligned(headings, rows, left=1)}\n\n{_MEANING}"
     headings = ("scenario", SUBJECT, "best", f"{SUBJECT} against it")
-    return f"{_aligned(headings, [_row(part) for part in card.parts], left=len(headings))}\n\n{_MEANING}"
+    return f"{_aligned(headings, [_row(part) for part in found.scenarios], left=len(headings))}\n\n{_MEANING}"
 
 
-def _row(part: ScenarioCard) -> tuple[str, ...]:
-    subject, best = part.cell(SUBJECT), part.cell(part.unaided or "")
-    against = "" if subject is None or best is None else standing(compare(subject, best))
-    return part.scenario.name, result(subject), named(best), against
+def _row(part: ScenarioTable) -> tuple[str, ...]:
+    return part.name, result(part.row(SUBJECT)), named(part.row(part.best)), part.verdict
 
 
 def _aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> str:

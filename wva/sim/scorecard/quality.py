@@ -15,8 +15,10 @@ import msgspec
 
 from wva.model.records import replace
 from wva.sim.scorecard.card import FINALISTS, REFERENCE, Card, Cell, PolicyFamily, best, card, limit_of
-from wva.sim.scorecard.markdown import markdown
+from wva.sim.scorecard.markdown import FiguresBeside, markdown
 from wva.sim.scorecard.runs import RunJob, RunOutcome, Workshop, outcomes
+from wva.sim.scorecard.tables import ScorecardTables, encode, tables
+from wva.sim.scorecard.tables_page import tables_page
 from wva.sim.scorecard.verdicts import SUBJECT, compare, setting, why
 from wva.sim.stage.result import RunResult, StageTimeline
 from wva.sim.stage.scenario import Scenario
@@ -88,12 +90,21 @@ def write(found: Card, folder: Path) -> list[Path]:
 
     texts = {
         "scorecard.html": html(found),
-        "scorecard.md": markdown(found),
+        "scorecard.md": markdown(tables(found), FiguresBeside("scorecard.html", "scorecard.json")),
         "scorecard.json": msgspec.json.format(msgspec.json.encode(document(found)), indent=1).decode(),
     }
     for name, text in texts.items():
         folder.joinpath(name).write_text(text, encoding="utf-8")
     return [folder / name for name in texts]
+
+
+def publish(found: ScorecardTables, path: Path) -> list[Path]:
+    """Write the Markdown to ``path``, and beside it its tables as a page and as data; return where they are."""
+    page, data = (path.with_name(f"{path.stem}-tables.{kind}") for kind in ("html", "json"))
+    texts = {path: markdown(found, FiguresBeside(page.name, data.name)), page: tables_page(found), data: encode(found)}
+    for each, text in texts.items():
+        each.write_text(text, encoding="utf-8")
+    return list(texts)
 
 
 def document(found: Card) -> dict[str, object]:

@@ -1,0 +1,120 @@
+"""The tables of a scorecard as one HTML file without plots: every figure, and why the subject wins and loses.
+
+It is small enough to lie beside the documentation. Its own security policy forbids it to load anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Final
+
+from wva.sim.scorecard import earlier, shown
+from wva.sim.scorecard.tables import DecidedPairs, ScenarioTable, ScorecardTables
+from wva.sim.scorecard.verdicts import SUBJECT
+
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+_LATE: Final = "share of requests whose first token was late or that failed, by cause"
+_FIGURES: Final = (
+    "The first five minutes of a scenario do not count (with --requests less, if the time is short). A figure is the "
+    "mean over the seeds. Behind ± is half of its 95% confidence interval, by Student's t; in shares it is in "
+    "percentage points. A - means that there is no such figure. Percent are of all requests."
+)
+_EARLIER: Final = (
+    "Before this scorecard there was a comparison on five scenarios of the same kinds. A figure is the share of "
+    'requests with their first token within 1 s, and the cost. "Now, its engines and users" is of the scenarios named '
+    'first-..., and "now, ours" of those named as the kind.'
+)
+
+
+def tables_page(found: ScorecardTables) -> str:
+    """Return the whole page."""
+    style = files("wva.sim.scorecard").joinpath("page.css").read_text(encoding="utf-8")
+    body = "\n".join((*_head(found), *_counts(found), *_scenarios(found), *_earlier(found), *_meanings()))
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(found.title)}: tables</title>\n<style>\n{style}</style>\n</head>\n"
+        f"<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _head(found: ScorecardTables) -> Iterator[str]:
+    yield f"<h1>{escape(found.title)}: tables</h1>"
+    seeds = "one seed" if found.seeds == 1 else f"{found.seeds} seeds"
+    yield f'<p class="quiet">{seeds} each. The columns are explained <a href="#columns">below</a>.</p>'
+    yield from (f"<p>{escape(note)}</p>" for note in found.notes)
+    links = (f'<a href="#{escape(part.name)}">{escape(part.name)}</a>' for part in found.scenarios)
+    yield f"<p>{' · '.join(links)}</p>"
+
+
+def _counts(found: ScorecardTables) -> Iterator[str]:
+    if not found.counts:
+        return
+    yield f"<h2>{SUBJECT} against each other policy</h2>"
+    yield "<p>Numbers of scenarios.</p>"
+    rows = [
+        (each.against, str(each.wins), str(each.level), str(each.uncertain), str(each.loses)) for each in found.counts
+    ]
+    yield from _table(("against", "wins", "level", "uncertain", "loses"), rows)
+
+
+def _scenarios(found: ScorecardTables) -> Iterator[str]:
+    for part in found.scenarios:
+        yield f'<section id="{escape(part.name)}"><h2>{escape(part.name)}</h2>'
+        yield f'<p>{escape(part.title)}. <span class="quiet">{escape(part.setting)}</span></p>'
+        yield from _decided(part.loses, f"{SUBJECT} loses", "to")
+        yield from _decided(part.wins, f"{SUBJECT} wins", "against")
+        yield from _figures(part, found.headings)
+        yield "</section>"
+
+
+def _decided(pairs: DecidedPairs, begin: str, preposition: str) -> Iterator[str]:
+    by = {by: [pair.name for pair in pairs.against if pair.by == by] for by in ("attainment", "cost")}
+    told = "; ".join(f"by {what} {preposition} {', '.join(names)}" for what, names in by.items() if names)
+    if told:
+        yield f"<p><b>{begin}</b> {escape(told)}. {escape(pairs.why)}</p>"
+
+
+def _figures(part: ScenarioTable, headings: Sequence[str]) -> Iterator[str]:
+    yield '<div class="wide"><table class="figures"><thead><tr><th scope="col">policy</th>'
+    yield "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    yield "</tr></thead><tbody>"
+    for row in part.rows:
+        own = ' class="subject"' if row.policy == SUBJECT else ""
+        yield f"<tr{own}><td>{escape(row.name)}</td>{''.join(f'<td>{escape(value)}</td>' for value in row.values)}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _earlier(found: ScorecardTables) -> Iterator[str]:
+    """Yield the first comparison beside this one, as far as the same kinds of scenarios ran."""
+    if found.earlier:
+        yield f"<h2>Beside the first comparison</h2>\n<p>{escape(_EARLIER)}</p>"
+        yield from _table(("kind", "policy", "then", "now, its engines and users", "now, ours"), found.earlier)
+        yield f"<p>{escape(earlier.DIFFERENCES)}</p>"
+
+
+def _meanings() -> Iterator[str]:
+    yield '<h2 id="columns">Columns</h2>'
+    yield f"<p>{escape(_FIGURES)}</p>"
+    yield from _table(
+        ("column", "meaning"), [*((each.heading, each.meaning) for each in shown.COLUMNS), ("late by cause", _LATE)]
+    )
+    yield "<p>The cause of a late request is the first of these that holds when it arrives:</p>"
+    yield from _table(("cause", "meaning"), list(shown.CAUSES.items()))
+    yield (
+        "<p>Pods take equally long to start with every policy. Less warm-up means that a policy asks earlier, or keeps "
+        "more replicas than the load needs.</p>"
+    )
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield '<div class="wide"><table><thead><tr>'
+    yield "".join(f'<th scope="col" class="left">{escape(heading)}</th>' for heading in headings)
+    yield "</tr></thead><tbody>"
+    for row in rows:
+        cells = "".join(f'<td class="left">{escape(text)}</td>' for text in row)
+        yield f"<tr>{cells}</tr>"
+    yield "</tbody></table></div>"
