@@ -1,4 +1,4 @@
-"""The page about the demand analyzer has examples that the code computes, and the names of the code."""
+"""The pages about the demand analyzer have examples that the code computes, and the names of the code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sam
 from wva.model.policy import MAX_KEEP_WARM_SECONDS, SaturationPolicy
 from wva.model.variant import VariantKey
 
-PAGE = (DOCS / "demand-analyzer.md").read_text(encoding="utf-8")
+USERS = (DOCS / "demand-analyzer.md").read_text(encoding="utf-8")
+DESIGN = (DOCS / "design" / "demand-analyzer.md").read_text(encoding="utf-8")
+PAGE = f"{USERS}\n{DESIGN}"
+
+
+MOST_WORDS = 1400
+"""About two pages."""
 
 
 def marked(name):
@@ -101,6 +107,12 @@ def test_the_limits_and_targets_are_those_of_the_code():
     assert float(marked("first")) == FIRST_TOKEN
     assert float(marked("times")) == MOST_TIMES
     assert {row[0]: row[1] for row in rows("Parameter")}["`surgeFactor`"] == f"{SaturationPolicy().surge_factor:g}"
+
+
+def test_users_read_what_they_decide():
+    """The page for users has each setting of the analyzer, and no more words than people read."""
+    assert {row[0] for row in rows("Parameter")} == {"`keepWarm`", "`surgeFactor`", "`transitionDeadline`"}
+    assert len(USERS.split()) <= MOST_WORDS
 
 
 def test_the_config_map_of_the_page_is_valid():
