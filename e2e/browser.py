@@ -92,14 +92,21 @@ class BrowserPage:
 
     async def drag(self, selector: str, *, begin: float, end: float) -> None:
         """Drag the mouse over an element, from one share of its width to another one."""
+        await self.point(selector, share=begin, press=True)
+        await self.point(selector, share=(begin + end) / 2)
+        await self.point(selector, share=end, release=True)
+
+    async def point(self, selector: str, *, share: float, press: bool = False, release: bool = False) -> None:
+        """Move the mouse to a share of the width of an element, and press or release its button there."""
         box = await self.evaluate(
             f"(() => {{ const node = document.querySelector({selector!r}); node.scrollIntoView({{block: 'center'}});"
             " const {left, top, width, height} = node.getBoundingClientRect(); return {left, top, width, height}; })()"
         )
-        y = box["top"] + box["height"] / 2
-        places = [box["left"] + box["width"] * share for share in (begin, (begin + end) / 2, end)]
-        for kind, x in zip(("mousePressed", "mouseMoved", "mouseReleased"), places, strict=True):
-            await self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        place = {"x": box["left"] + box["width"] * share, "y": box["top"] + box["height"] / 2}
+        kinds = ["mouseMoved", *(["mousePressed"] if press else []), *(["mouseReleased"] if release else [])]
+        for kind in kinds:
+            button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
+            await self.call("Input.dispatchMouseEvent", type=kind, **place, **button)
 
     async def until(self, expression: str) -> None:
         """Wait until a JavaScript expression is true. TimeoutError."""

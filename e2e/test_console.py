@@ -31,6 +31,7 @@ from wva.serve.gate import Loopback
 _CYCLES = 24
 _HOSTILE = "<img src=x onerror=\"document.title='broken in'\"></script><script>document.title='broken in'</script>"
 _LONG = "an-organisation-with-a-long-name/and-a-model-with-a-longer-one-instruct-fp8-dynamic-2026"
+_NAMED = "longest-name-of-a-variant-that-somebody-has-chosen"
 _WIDE, _PHONE = (1280, 1800), (375, 3600)
 _SEEN = "document.querySelectorAll('#models tbody').length"
 _EXPLAINED = "document.getElementById('explanation').open && document.querySelectorAll('#why .steps li').length > 0"
@@ -72,7 +73,7 @@ class ConsoleFleet(ConsoleSite):
 
     async def play(self) -> None:
         """Run cycles in which models are held and limited, and one has a variant in shadow mode."""
-        models = {"m": "calm", _LONG: "longest-name-of-a-variant-that-somebody-has-chosen", _HOSTILE: "hostile"}
+        models = {"m": "calm", _LONG: _NAMED, _HOSTILE: "hostile"}
         shadow = VariantKey("one", "calm")
         self.shadows.update({shadow, VariantKey("one", "hostile")})
         for key in self.shadows:
@@ -282,6 +283,37 @@ async def test_holds_limits_budget_and_shadow_are_seen(fleet: ConsoleFleet, page
     decisions = await text(page, "decisions")
     assert "held: MetricsIncomplete " + MEANINGS_OF_REASONS["MetricsIncomplete"] in decisions
     assert "limited by gpu-limiter A100" in decisions
+
+
+async def test_a_chart_shows_the_values_of_a_time_and_a_click_explains_it(
+    fleet: ConsoleFleet, page: BrowserPage
+) -> None:
+    """The values stand beside the pointer, also after a cycle. The explanation is of the time that was clicked on."""
+    await page.open(fleet.url + "/", width=1280, height=1000)
+    await page.until(f"{_SEEN} === 3")
+    await page.evaluate(
+        "[...document.querySelectorAll('#models .link')].find((each) => each.textContent.startsWith('an-')).click()"
+    )
+    await page.until("document.getElementById('model-title').textContent.includes('an-organisation')")
+    chart = "#charts figure:nth-child(2) svg"
+    shown = f"document.querySelector({chart!r}).querySelector('.tip[visibility=visible]')"
+    assert await page.evaluate(shown) is None
+    await page.point(chart, share=0.8)
+    words = str(await page.evaluate(f"[...{shown}.querySelectorAll('text')].map((each) => each.textContent).join('; ')"))
+    assert re.fullmatch(r"\d\d:\d\d:\d\d; exist 1; Ready 1; desired 1; Steady; limited by gpu-limiter A100; Click for why", words)
+    await fleet.cycle(_CYCLES, variants=[variant(_NAMED, namespace="one", model=_LONG)])
+    await page.until(f"state.overview.at === {NOW + 15 * _CYCLES}")
+    assert await page.evaluate(f"{shown} !== null")
+    await page.point(chart, share=0.8, press=True, release=True)
+    await page.until(_EXPLAINED)
+    assert _NAMED in await text(page, "explanation-title")
+    asked = next(url for url in reversed(page.requests) if "changes=false" in url)
+    at = float(re.search(r"at=([0-9.]+)", asked)[1])  # type: ignore[index]
+    assert NOW + 15 * 15 < at < NOW + 15 * _CYCLES
+    await page.press("Escape")
+    await page.point(chart, share=0.1)
+    await page.point("#model-title", share=0.5)
+    await page.until(f"{shown} === null")
 
 
 async def test_a_tile_leads_to_what_it_counts(fleet: ConsoleFleet, page: BrowserPage) -> None:

@@ -35,7 +35,7 @@ from wva.serve.reviews import PageRight
 OVERVIEW_PATH: Final = "/v1/overview"
 STREAM_PATH: Final = "/v1/stream"
 TIMELINE_PREFIX: Final = "/v1/timeline/"
-SCRIPTS: Final = ("base", "fleet", "timeline", "explanation", "console")
+SCRIPTS: Final = ("base", "fleet", "chart", "timeline", "explanation", "console")
 """They share their names, so the page has them in this order."""
 _ASSETS: Final = {
     "/": ("console.html", "text/html"),
