@@ -8,9 +8,11 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator
+from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -314,6 +316,19 @@ async def test_a_chart_shows_the_values_of_a_time_and_a_click_explains_it(
     await page.point(chart, share=0.1)
     await page.point("#model-title", share=0.5)
     await page.until(f"{shown} === null")
+
+
+async def test_times_are_those_of_the_zone_of_the_browser(fleet: ConsoleFleet, page: BrowserPage) -> None:
+    """Also since when a condition is there, which the API server says in UTC; and the page names the zone."""
+    await page.call("Emulation.setTimezoneOverride", timezoneId="America/New_York")
+    await page.open(fleet.url + "/", width=1280, height=1000)
+    await page.until(f"{_SEEN} === 3")
+    local = datetime.fromtimestamp(NOW + 15 * (_CYCLES - 1), ZoneInfo("America/New_York"))
+    offset = local.strftime("%z")[:3].replace("0", "")
+    assert await text(page, "state") == f"decided at {local:%H:%M:%S} UTC{offset}"
+    since = "[...document.querySelectorAll('#conditions td:last-child')].map((each) => each.textContent)"
+    assert "19:00:00" in str(await page.evaluate(since))
+    assert "Z" not in str((await page.evaluate(since))[0])
 
 
 async def test_a_tile_leads_to_what_it_counts(fleet: ConsoleFleet, page: BrowserPage) -> None:

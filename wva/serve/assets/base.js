@@ -99,6 +99,10 @@ const clock = (at) => moment(at).toLocaleTimeString("en-GB");
 const when = (at) => (state.overview && state.overview.at - at > 64800
   ? `${moment(at).toLocaleDateString("en-GB", { day: "numeric", month: "short" })} ${clock(at)}` : clock(at));
 
+// Returns what the clocks of this browser differ from UTC at a time.
+const zone = (at) => new Intl.DateTimeFormat("en-GB", { timeZoneName: "shortOffset" }).formatToParts(moment(at))
+  .find((part) => part.type === "timeZoneName").value.replace(/^GMT([+-]0)?$/, "UTC").replace("GMT", "UTC");
+const local = (text) => (Number.isNaN(Date.parse(text)) ? text : when(Date.parse(text) / 1000));
 const old = (seconds) => (seconds < 120 ? `${Math.round(seconds)} s` : seconds < 7200 ? `${Math.round(seconds / 60)} min`
   : `${Math.round(seconds / 3600)} h`);
 

@@ -80,7 +80,7 @@ async function refresh(signal) {
   showRegret();
   await showModel(signal);
   settled();
-  $("state").textContent = `decided at ${clock(overview.at)}`;
+  $("state").textContent = `decided at ${clock(overview.at)} ${zone(overview.at)}`;
   $("state").className = "live";
 }
 

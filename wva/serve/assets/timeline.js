@@ -141,6 +141,6 @@ function showConditions(model) {
       bad ? make("span", { class: "tag bad" }, `${bad} to look at`) : ""),
     table("Conditions", ["Type", "Status", "Reason", "Message", "Since"], variant.conditions.map((each) => [
       make("b", {}, each.type), poor(each) ? make("span", { class: "tag bad" }, each.status) : each.status, each.reason,
-      make("div", { class: "words" }, each.message), each.since])));
+      make("div", { class: "words" }, each.message), local(each.since)])));
   }));
 }
