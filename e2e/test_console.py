@@ -331,6 +331,22 @@ async def test_times_are_those_of_the_zone_of_the_browser(fleet: ConsoleFleet, p
     assert "Z" not in str((await page.evaluate(since))[0])
 
 
+async def test_the_cost_over_time_stands_beside_that_of_a_fixed_fleet(page: BrowserPage) -> None:
+    """Four replicas at the peak for one of four minutes, and one for the rest, against four all the time."""
+    site = ConsoleFleet(Loopback())
+    for number, current in enumerate((1, 4, 1, 1, 1)):
+        await site.cycle(4 * number, variants=[variant("a", namespace="one", cost=60.0, replicas=current)])
+    async with serving(site.handler, name="console") as server:
+        await page.open(f"http://127.0.0.1:{server.port}/", width=1280, height=1000)
+        await page.until("document.querySelectorAll('#costs figure').length === 2")
+        words = await text(page, "costs")
+        assert words.count("what existed cost 7. A fleet fixed at the peak, 240 per hour at") == 2
+        assert words.count("would have cost 16, 129 % more.") == 2
+        await click(page, "[data-key='tile Cost per hour']")
+        assert await page.evaluate("document.activeElement.id") == "cost-title"
+        assert await serious(page) == []
+
+
 async def test_a_tile_leads_to_what_it_counts(fleet: ConsoleFleet, page: BrowserPage) -> None:
     """To the variants that are limited, and back to all. A tile that counts none leads nowhere."""
     await page.open(fleet.url + "/", width=1280, height=1000)

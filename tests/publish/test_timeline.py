@@ -12,7 +12,7 @@ from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish import timeline as module
-from wva.publish.timeline import ModelPoint, Timeline
+from wva.publish.timeline import ALL_NAMESPACES, CostPoint, ModelPoint, Timeline
 
 A, MODEL = VariantKey("ns", "a"), ModelKey("ns", "m")
 
@@ -50,8 +50,8 @@ def test_a_model_has_a_line_of_its_load():
     cycle(lines, 0)
     cycle(lines, 15, demand=4.0)
     assert lines.model(MODEL) == (
-        ModelPoint(NOW, 0.2, 0.0),
-        ModelPoint(NOW + 15, 0.2, 0.0, demand=4.0, serving=5.0, desired=6.0),
+        ModelPoint(NOW, 0.2, 0.0, cost=10.0),
+        ModelPoint(NOW + 15, 0.2, 0.0, demand=4.0, serving=5.0, desired=6.0, cost=10.0),
     )
     assert lines.newest(MODEL) == lines.model(MODEL)[-1]
 
@@ -65,7 +65,25 @@ def test_the_load_is_that_of_fresh_samples():
     for second, found in ((0, pods), (15, pods[2:])):
         snapshot = Snapshot.of(variants, found)
         lines.add(snapshot, conclude(snapshot, Memory(), policy(), NOW + second), NOW + second)
-    assert lines.model(MODEL) == (ModelPoint(NOW, pytest.approx(0.4), 7.0), ModelPoint(NOW + 15, None, None))
+    assert lines.model(MODEL) == (
+        ModelPoint(NOW, pytest.approx(0.4), 7.0, cost=20.0),
+        ModelPoint(NOW + 15, None, None, cost=20.0),
+    )
+
+
+def test_a_namespace_and_all_of_them_have_lines_of_their_cost_until_nothing_is_there():
+    """The cost of what exists, at the cost that a replica has then."""
+    lines = Timeline()
+    for second, price in ((0, 10.0), (15, 10.0), (30, 2.5)):
+        found = [variant("a", replicas=3, cost=price), variant("b", namespace="two", cost=7.0)]
+        snapshot = Snapshot.of(found, [])
+        lines.add(snapshot, conclude(snapshot, Memory(), policy(), NOW + second), NOW + second)
+    assert lines.costs(A.namespace) == (CostPoint(NOW, 30.0), CostPoint(NOW + 30, 7.5))
+    assert lines.costs(ALL_NAMESPACES) == (CostPoint(NOW, 37.0), CostPoint(NOW + 30, 14.5))
+    snapshot = Snapshot.of([], [])
+    lines.add(snapshot, conclude(snapshot, Memory(), policy(), NOW + 45), NOW + 45)
+    assert lines.costs(A.namespace) == ()
+    assert lines.costs(ALL_NAMESPACES)[-1] == CostPoint(NOW + 45, 0.0)
 
 
 def test_a_variant_that_goes_takes_its_line_with_it():

@@ -181,6 +181,36 @@ async def test_the_timeline_has_a_line_for_each_variant_of_the_model(site):
     assert (await site.get("/v1/timeline/one?model=nothing"))[0] == 404
 
 
+async def cost(site):
+    """Run cycles in which the cost of both namespaces changes."""
+    for number, (mine, others) in enumerate(((10.0, 70.0), (10.0, 70.0), (20.0, 30.0))):
+        variants = [
+            variant("a", namespace="one", cost=mine, replicas=2),
+            variant("b", namespace="two", cost=others, replicas=1),
+        ]
+        await site.cycle(number, variants=variants)
+
+
+async def test_the_cost_of_a_namespace_is_for_who_may_list_it(site):
+    """Per hour, at the cost of that time. A client of one namespace sees nothing of what the others cost."""
+    await cost(site)
+    site.allowed.add(("scraper", "list", "one/"))
+    _, headers, page = await site.get("/v1/cost?namespace=one")
+    assert headers["Cache-Control"] == "no-store"
+    assert page == {"points": [[NOW, 20.0], [NOW + 30, 40.0]]}
+    _, _, lines = await site.get("/v1/timeline/one?model=m")
+    assert [(point[0], point[6]) for point in lines["model"]] == [(NOW, 20.0), (NOW + 30, 40.0)]
+    for path in ("/v1/cost", "/v1/cost?namespace=", "/v1/cost?namespace=two"):
+        assert (await site.get(path))[0] == 403, path
+
+
+async def test_who_may_list_everywhere_sees_the_cost_of_all(site):
+    """It is the sum over the namespaces."""
+    await cost(site)
+    site.allowed.add(("scraper", "list", "/"))
+    assert (await site.get("/v1/cost"))[2] == {"points": [[NOW, 90.0], [NOW + 30, 70.0]]}
+
+
 async def test_a_cycle_is_an_event_of_the_stream(site):
     """The stream begins at once, and tells of each cycle when it is decided: the time and nothing else."""
     site.allowed.add(("scraper", "list", "/"))

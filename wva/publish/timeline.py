@@ -1,4 +1,4 @@
-"""What the console shows of the last hours: a line of points for each variant, and one for each model.
+"""What the console shows of the last hours: a line of points for each variant, model and cost of a namespace.
 
 A point is kept when it differs from the one before, and at least every five minutes, so a quiet fleet keeps few. Points
 are bounded for each line and for all lines together: all lines have the same share. The oldest points go first.
@@ -19,6 +19,7 @@ POINTS_OF_A_LINE: Final = 720
 POINTS_OF_ALL: Final = 200_000
 """Some 40 MiB."""
 REPEAT_SECONDS: Final = 300.0
+ALL_NAMESPACES: Final = ""
 
 
 class VariantPoint(Struct, frozen=True, gc=False, array_like=True):
@@ -41,7 +42,8 @@ class ModelPoint(Struct, frozen=True, gc=False, array_like=True):
 
     ``kv`` is the mean used share of the KV caches (0 to 1) and ``waiting`` the requests that wait at the replicas, over
     those with fresh samples; None where there is none. ``demand``, and what the serving replicas and the desired ones
-    carry, are in requests per second; None where the demand is not known as a rate.
+    carry, are in requests per second; None where the demand is not known as a rate. ``cost`` is that of the replicas
+    that exist, per hour, in the unit of the variants' cost.
     """
 
     at: float
@@ -50,10 +52,18 @@ class ModelPoint(Struct, frozen=True, gc=False, array_like=True):
     demand: float | None = None
     serving: float | None = None
     desired: float | None = None
+    cost: float = 0.0
 
 
-P = TypeVar("P", VariantPoint, ModelPoint)
-K = TypeVar("K", VariantKey, ModelKey)
+class CostPoint(Struct, frozen=True, gc=False, array_like=True):
+    """The replicas of a namespace, or of all, at a time: ``at`` in seconds since the epoch, then their hourly cost."""
+
+    at: float
+    cost: float
+
+
+P = TypeVar("P", VariantPoint, ModelPoint, CostPoint)
+K = TypeVar("K", VariantKey, ModelKey, str)
 
 
 class _Lines(Generic[K, P]):
@@ -94,6 +104,7 @@ class Timeline:
         """Begin without lines."""
         self._variants: _Lines[VariantKey, VariantPoint] = _Lines()
         self._models: _Lines[ModelKey, ModelPoint] = _Lines()
+        self._costs: _Lines[str, CostPoint] = _Lines()
 
     def add(self, snapshot: Snapshot, outcome: Outcome, now: float) -> None:
         """Add a cycle; variants and models that it does not have are forgotten."""
@@ -120,15 +131,24 @@ class Timeline:
                 limits[-1].limited_by if limits else "",
             )
             self._variants.add(decision.key, point)
-        models = {decision.model for decision in outcome.decisions}
-        for model in models:
+        costs: dict[ModelKey, float] = {}
+        for decision in outcome.decisions:
+            costs[decision.model] = costs.get(decision.model, 0.0) + decision.cost * decision.current
+        for model, cost in costs.items():
             kv, waiting = usages.get(model), queues.get(model)
             load = outcome.loads.get(model)
             rates = () if load is None else (load.demand, load.serving, load.desired)
             share = None if kv is None else sum(kv) / len(kv)
-            self._models.add(model, ModelPoint(now, share, None if waiting is None else sum(waiting), *rates))
+            self._models.add(model, ModelPoint(now, share, None if waiting is None else sum(waiting), *rates, cost=cost))
         self._variants.keep({decision.key for decision in outcome.decisions})
-        self._models.keep(models)
+        self._models.keep(set(costs))
+        sums = {ALL_NAMESPACES: 0.0}
+        for model, cost in costs.items():
+            sums[model.namespace] = sums.get(model.namespace, 0.0) + cost
+            sums[ALL_NAMESPACES] += cost
+        for namespace, cost in sums.items():
+            self._costs.add(namespace, CostPoint(now, cost))
+        self._costs.keep(set(sums))
 
     def variant(self, key: VariantKey) -> tuple[VariantPoint, ...]:
         """Return the points of a variant, the oldest first."""
@@ -138,10 +158,14 @@ class Timeline:
         """Return the last point of a model, None if it has none."""
         return self._models.newest(key)
 
+    def costs(self, namespace: str) -> tuple[CostPoint, ...]:
+        """Return the points of the cost of a namespace, or of ``ALL_NAMESPACES``, the oldest first."""
+        return self._costs.of(namespace)
+
     def model(self, key: ModelKey) -> tuple[ModelPoint, ...]:
         """Return the points of a model, the oldest first."""
         return self._models.of(key)
 
 
-def _values(point: VariantPoint | ModelPoint) -> tuple[object, ...]:
+def _values(point: VariantPoint | ModelPoint | CostPoint) -> tuple[object, ...]:
     return tuple([getattr(point, name) for name in point.__struct_fields__[1:]])

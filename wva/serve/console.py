@@ -1,8 +1,8 @@
 """The console: a page that shows the fleet, and what it is drawn from.
 
 The page, its style, its scripts and the meanings of reasons are the same for everybody and are served to everybody.
-What they show comes from ``/v1/overview``, ``/v1/timeline/NAMESPACE`` and ``/v1/stream``, each behind the right to
-``list`` VariantAutoscalings, and from ``/v1/explain``. A client that lists one namespace sees nothing of the others, so
+What they show comes from ``/v1/overview``, ``/v1/timeline/NAMESPACE``, ``/v1/cost`` and ``/v1/stream``, each behind the
+right to ``list`` VariantAutoscalings, and from ``/v1/explain``. A client that lists one namespace sees nothing of the others, so
 it sees its quotas of GPUs and not what the nodes have. The stream sends an event after each cycle, so that the page
 asks again at once. It carries the time alone. Nothing is loaded from elsewhere: the policy of the page forbids it, and
 forbids markup made of text.
@@ -34,6 +34,7 @@ from wva.serve.reviews import PageRight
 
 OVERVIEW_PATH: Final = "/v1/overview"
 STREAM_PATH: Final = "/v1/stream"
+COST_PATH: Final = "/v1/cost"
 TIMELINE_PREFIX: Final = "/v1/timeline/"
 SCRIPTS: Final = ("base", "fleet", "chart", "timeline", "explanation", "console")
 """They share their names, so the page has them in this order."""
@@ -52,6 +53,8 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
 }
+_LOAD: Final = ("kv", "waiting", "demand", "serving", "desired")
+"""The fields of a model's point that are its load."""
 MOST_STREAMS: Final = 32
 """A page that gets no stream asks again every few seconds, so the connections are left for its questions."""
 _QUIET_SECONDS: Final = 15.0
@@ -97,6 +100,8 @@ class ConsolePages:
             return Page(PageRight("list", namespace=_namespace(request)), self._overview)
         if path == STREAM_PATH:
             return Page(PageRight("list", namespace=_namespace(request)), self._stream)
+        if path == COST_PATH:
+            return Page(PageRight("list", namespace=_namespace(request)), self._cost)
         namespace = path.removeprefix(TIMELINE_PREFIX)
         if path.startswith(TIMELINE_PREFIX) and namespace and "/" not in namespace:
             return Page(PageRight("list", namespace=namespace), partial(self._lines, namespace))
@@ -154,7 +159,7 @@ class ConsolePages:
         models = []
         for model, shown in sorted(variants.items()):
             last = self._timeline.newest(model)
-            load = None if last is None else {field: getattr(last, field) for field in last.__struct_fields__[1:]}
+            load = None if last is None else {field: getattr(last, field) for field in _LOAD}
             models.append({"namespace": model.namespace, "model": model.model_id, "load": load, "variants": shown})
 
         # The pools count all namespaces, so they are for a client that may see all.
@@ -196,6 +201,9 @@ class ConsolePages:
                 "variants": {key.name: self._timeline.variant(key) for key in keys},
             }
         )
+
+    async def _cost(self, request: web.BaseRequest) -> web.StreamResponse:
+        return json_answer({"points": self._timeline.costs(_namespace(request))})
 
     async def _stream(self, _: web.BaseRequest) -> web.StreamResponse:
         if self._streams >= MOST_STREAMS:

@@ -10,7 +10,7 @@ const GOOD_WHEN_TRUE = new Set(["TargetResolved", "MetricsAvailable", "Optimizat
 const WAITS = { retry: 2000, poll: 15000, silence: 45000, answer: 30000, explanation: 120000 };
 
 const state = {
-  token: "", namespace: "", turn: 0, stop: null, wake: null, chosen: null, lines: null,
+  token: "", namespace: "", turn: 0, stop: null, wake: null, chosen: null, lines: null, costs: [],
   only: "", // the kind of the variants that are shown, of KINDS; empty for all
   overview: null, answered: 0, // when the overview came, in milliseconds since the epoch
   meanings: new Map(), // a sentence for each code

@@ -126,9 +126,10 @@ function ask(problem) {
   state.token = "";
   sessionStorage.removeItem("wva");
   state.overview = state.lines = null;
+  state.costs = [];
   state.drawn = {};
   state.only = "";
-  for (const id of ["totals", "pools", "models", "regret", "zoom", "charts", "decisions", "conditions", "why"]) $(id).replaceChildren();
+  for (const id of ["totals", "pools", "models", "regret", "zoom", "charts", "costs", "decisions", "conditions", "why"]) $(id).replaceChildren();
   if ($("explanation").open) $("explanation").close();
   $("console").hidden = true;
   $("leave").hidden = true;
@@ -159,7 +160,7 @@ document.addEventListener("DOMContentLoaded", () => {
   $("again").addEventListener("click", () => state.wake?.());
   addEventListener("online", () => state.wake?.());
   setInterval(() => { if (state.lost) tick(); }, 1000);
-  $("all").addEventListener("click", () => showOnly(""));
+  $("all").addEventListener("click", () => lead(""));
   $("leave").addEventListener("click", () => ask(""));
   $("filter").addEventListener("input", showModels);
   $("close").addEventListener("click", () => $("explanation").close());

@@ -10,6 +10,8 @@ const KINDS = {
   troubled: ["with a condition that says what is wrong", (each) => faults(each).length > 0],
 };
 
+const PLACES = { "": "the models", cost: "it over time" };
+
 function showFleet() {
   $("fleet").hidden = !state.overview.models.length;
   const variants = state.overview.models.flatMap((model) => model.variants);
@@ -19,28 +21,33 @@ function showFleet() {
   const [cost, after] = [sum((each) => each.cost * each.current), sum((each) => each.cost * next(each))];
   const causes = [...new Set(variants.flatMap(faults).map(({ reason }) => reason))].sort();
   const of = (kind) => variants.filter(KINDS[kind][1]).length;
-  const tiles = [ // with the kind of the variants that it counts: "" is all, null is none
+  const tiles = [ // with where it leads: a kind of variants, "" for all, null for nowhere
     ["Models", number(state.overview.models.length), count(variants.length, "variant"), variants.length ? "" : null],
     ["Replicas", number(current), `${number(sum((each) => each.ready))} Ready`, variants.length ? "" : null],
     ["Desired replicas", number(desired), desired === current ? "as many as exist" : `${signed(desired - current)} to come`,
       of("changing") ? "changing" : null],
-    ["Cost per hour", number(cost), `${number(after)} as desired`, variants.length ? "" : null],
+    ["Cost per hour", number(cost), `${number(after)} as desired`, variants.length ? "cost" : null],
     ["Held", number(of("held")), "for lack of evidence", of("held") ? "held" : null],
     ["Limited", number(of("limited")), "could not grow as wanted", of("limited") ? "limited" : null],
     ["In trouble", number(of("troubled")), causes.length ? causes.join(", ") : "no condition says so", causes.length ? "troubled" : null],
   ];
   fill("totals", tiles, () => tiles.map(([name, value, more, kind]) => make("div",
     { class: kind === "troubled" ? "bad" : null }, make("dt", {}, name),
-    make("dd", {}, kind === null ? value : make("button", { type: "button", class: "tile", onclick: () => showOnly(kind),
-      "data-key": `tile ${name}`, "aria-label": `${name}: ${value}. Show ${kind ? "these variants" : "the models"}` }, value),
+    make("dd", {}, kind === null ? value : make("button", { type: "button", class: "tile", onclick: () => lead(kind),
+      "data-key": `tile ${name}`, "aria-label": `${name}: ${value}. Show ${PLACES[kind] || "these variants"}` }, value),
     make("small", {}, more)))));
+}
+
+function lead(kind) {
+  if (kind !== "cost") showOnly(kind);
+  const title = $(kind === "cost" ? "cost-title" : "models-title");
+  title.focus({ preventScroll: true });
+  title.scrollIntoView({ block: "start" });
 }
 
 function showOnly(kind) {
   state.only = kind;
   showModels();
-  $("models-title").focus({ preventScroll: true });
-  $("models-title").scrollIntoView({ block: "start" });
 }
 
 function showGpus() {

@@ -1,5 +1,5 @@
 "use strict";
-// The sections of one model: its timeline, its decisions and its conditions.
+// What was over time: the timeline of one model, its decisions and conditions, and the cost.
 
 const MOST_DECISIONS = 200;
 const SHORTEST_SECONDS = 60;
@@ -11,8 +11,10 @@ async function showModel(signal) {
   if (!model) return;
   const query = `?model=${encodeURIComponent(model.model)}`;
   const lines = await (await get(`v1/timeline/${encodeURIComponent(model.namespace)}${query}`, signal)).json();
+  const costs = await (await get(`v1/cost${scope()}`, signal)).json();
   if (!same(model, state.chosen)) return;
   state.lines = lines;
+  state.costs = costs.points;
   $("model-title").textContent = `Timeline of ${model.model} in ${model.namespace}`;
   redraw();
   showConditions(model);
@@ -58,6 +60,9 @@ function redraw() {
       { type: "button", "aria-label": name, title: name, "data-key": name, disabled: off ? "" : null, onclick }, sign)),
   ]);
   fill("charts", [state.lines, from, until, $("charts").clientWidth], charts);
+  fill("costs", [state.costs, state.lines.model, from, until, $("charts").clientWidth], () => [
+    costChart(`Cost per hour of ${state.chosen.model}`, state.lines.model.map((point) => [point[0], point[6]]), from, until),
+    costChart("Cost per hour of all models", state.costs, from, until)]);
   pointer.readers.get(pointer.on)?.(pointer.share);
   showDecisions(from, until);
 }
@@ -66,7 +71,6 @@ function charts() {
   const found = [];
   const { model, variants } = state.lines;
   const { namespace } = state.chosen;
-  pointer.readers.clear();
   const why = (name) => (at) => explain({ namespace, name }, at);
   const names = Object.keys(variants);
   const ofModel = names.length === 1 ? { notes: () => ["Click for why"], pick: why(names[0]) } : {};
@@ -92,6 +96,25 @@ function charts() {
   if (known(1)) found.push(chart("KV cache used, in percent", [{ name: "mean of the replicas", points: line(1, 100) }], ofModel));
   if (known(2)) found.push(chart("Waiting requests", [{ name: "at the replicas", points: line(2) }], ofModel));
   return found;
+}
+
+// What existed, and what a fleet would have cost that has throughout what existed at the peak of the shown time.
+function costChart(title, points, from, until) {
+  let [sum, hours, peak, peakAt] = [0, 0, 0, from];
+  points.forEach(([at, cost], index) => {
+    const begin = Math.max(at, from);
+    const end = Math.min(index + 1 < points.length ? points[index + 1][0] : until, until);
+    if (end <= begin) return;
+    hours += (end - begin) / 3600;
+    sum += (cost * (end - begin)) / 3600;
+    if (cost > peak) [peak, peakAt] = [cost, begin];
+  });
+  const share = sum > 0 ? `, ${percent((peak * hours) / sum - 1)} more` : "";
+  const node = chart(title, [{ name: "what existed", points },
+    { name: "fixed fleet", dashed: true, points: [[Math.max(from, points[0]?.[0] ?? from), peak]] }]);
+  node.append(make("p", { class: "note" }, `From ${when(from)} to ${when(until)} what existed cost ${number(sum)}. A fleet fixed at the `
+    + `peak, ${number(peak)} per hour at ${when(peakAt)}, would have cost ${number(peak * hours)}${share}.`));
+  return node;
 }
 
 // Returns what a decision was at a time.
