@@ -301,8 +301,12 @@ async def test_a_chart_shows_the_values_of_a_time_and_a_click_explains_it(
     shown = f"document.querySelector({chart!r}).querySelector('.tip[visibility=visible]')"
     assert await page.evaluate(shown) is None
     await page.point(chart, share=0.8)
-    words = str(await page.evaluate(f"[...{shown}.querySelectorAll('text')].map((each) => each.textContent).join('; ')"))
-    assert re.fullmatch(r"\d\d:\d\d:\d\d; exist 1; Ready 1; desired 1; Steady; limited by gpu-limiter A100; Click for why", words)
+    words = str(
+        await page.evaluate(f"[...{shown}.querySelectorAll('text')].map((each) => each.textContent).join('; ')")
+    )
+    assert re.fullmatch(
+        r"\d\d:\d\d:\d\d; exist 1; Ready 1; desired 1; Steady; limited by gpu-limiter A100; Click for why", words
+    )
     await fleet.cycle(_CYCLES, variants=[variant(_NAMED, namespace="one", model=_LONG)])
     await page.until(f"state.overview.at === {NOW + 15 * _CYCLES}")
     assert await page.evaluate(f"{shown} !== null")

@@ -137,9 +137,10 @@ class Timeline:
         for model, cost in costs.items():
             kv, waiting = usages.get(model), queues.get(model)
             load = outcome.loads.get(model)
-            rates = () if load is None else (load.demand, load.serving, load.desired)
+            demand, serving, desired = (None,) * 3 if load is None else (load.demand, load.serving, load.desired)
             share = None if kv is None else sum(kv) / len(kv)
-            self._models.add(model, ModelPoint(now, share, None if waiting is None else sum(waiting), *rates, cost=cost))
+            queued = None if waiting is None else sum(waiting)
+            self._models.add(model, ModelPoint(now, share, queued, demand, serving, desired, cost))
         self._variants.keep({decision.key for decision in outcome.decisions})
         self._models.keep(set(costs))
         sums = {ALL_NAMESPACES: 0.0}

@@ -2,10 +2,10 @@
 
 The page, its style, its scripts and the meanings of reasons are the same for everybody and are served to everybody.
 What they show comes from ``/v1/overview``, ``/v1/timeline/NAMESPACE``, ``/v1/cost`` and ``/v1/stream``, each behind the
-right to ``list`` VariantAutoscalings, and from ``/v1/explain``. A client that lists one namespace sees nothing of the others, so
-it sees its quotas of GPUs and not what the nodes have. The stream sends an event after each cycle, so that the page
-asks again at once. It carries the time alone. Nothing is loaded from elsewhere: the policy of the page forbids it, and
-forbids markup made of text.
+right to ``list`` VariantAutoscalings, and from ``/v1/explain``. A client that lists one namespace sees nothing of the
+others, so it sees its quotas of GPUs and not what the nodes have. The stream sends an event after each cycle, so that
+the page asks again at once. It carries the time alone. Nothing is loaded from elsewhere: the policy of the page forbids
+it, and forbids markup made of text.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ function costChart(title, points, from, until) {
   points.forEach(([at, cost], index) => {
     const begin = Math.max(at, from);
     const end = Math.min(index + 1 < points.length ? points[index + 1][0] : until, until);
-    if (end <= begin) return;
+    if (end < begin || (end === begin && at < from)) return;
     hours += (end - begin) / 3600;
     sum += (cost * (end - begin)) / 3600;
     if (cost > peak) [peak, peakAt] = [cost, begin];
