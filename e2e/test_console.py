@@ -329,7 +329,8 @@ async def test_times_are_those_of_the_zone_of_the_browser(fleet: ConsoleFleet, p
     await page.until(f"{_SEEN} === 3")
     local = datetime.fromtimestamp(NOW + 15 * (_CYCLES - 1), ZoneInfo("America/New_York"))
     offset = local.strftime("%z")[:3].replace("0", "")
-    assert await text(page, "state") == f"decided at {local:%H:%M:%S} UTC{offset}"
+    decided = f"decided at {local:%H:%M:%S} UTC{offset}"
+    await page.until(f"document.getElementById('state').textContent === {decided!r}")
     since = "[...document.querySelectorAll('#conditions td:last-child')].map((each) => each.textContent)"
     assert "19:00:00" in str(await page.evaluate(since))
     assert "Z" not in str((await page.evaluate(since))[0])
