@@ -108,8 +108,10 @@ def run(arguments: argparse.Namespace) -> int:
     log.configure(level="error", encoding="console")
 
     from wva.sim.commands import view
+    from wva.sim.world.baseline import ComparisonProcess, comparable
     from wva.sim.world.world import EmbeddedWorld
 
+    beside = ComparisonProcess(scenario, duration, arguments.seed) if comparable(scenario, duration) else None
     world = EmbeddedWorld(scenario, seed=arguments.seed)
     started = time.monotonic()
     problem: BaseException | None = None
@@ -124,6 +126,9 @@ def run(arguments: argparse.Namespace) -> int:
         problem = problem.exceptions[0]
     if isinstance(problem, AddressError):
         raise CommandError(f"--web={arguments.web}: {problem}") from problem
+    whole = world.clock.elapsed_seconds >= duration
+    if problem is not None or not whole:
+        beside = None  # a daemon: it ends with this process
     if problem is not None:
         raise problem
     if interrupted and not all(variant.points for variant in world.timeline.variants.values()):
@@ -132,8 +137,10 @@ def run(arguments: argparse.Namespace) -> int:
         document = world.timeline.document(scenario, seed=arguments.seed, model=world.model)
         with _naming("--json", arguments.json_file):
             arguments.json_file.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
-    view.print_summary(world, wall_seconds=time.monotonic() - started)
-    return INTERRUPTED_STATUS if interrupted and world.clock.elapsed_seconds < duration else 0
+    wall_seconds = time.monotonic() - started
+    others = None if beside is None else beside.figures()
+    view.print_summary(world, wall_seconds=wall_seconds, others=others)
+    return INTERRUPTED_STATUS if interrupted and not whole else 0
 
 
 def _check_web(text: str) -> None:

@@ -16,6 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from wva.model.decision import Source
+from wva.sim.stage.result import Figures
+from wva.sim.world.baseline import COMPARED
 from wva.sim.world.timeline import DecisionEntry, Point, VariantTimeline
 from wva.sim.world.world import EmbeddedWorld
 
@@ -32,6 +34,10 @@ _HOT: Final = 0.7
 _CHART_HEADING: Final = ("replicas over time", "replicas")
 _DROPPED: Final = ("cost", "queue", "KV")
 """The columns that a narrow terminal does without, the first one first."""
+
+NEXT: Final = """
+next: `wva demo --web` explains each number in a browser. docs/day-two.md has `wva explain`, `wva doctor` and the shadow
+mode, in which WVA runs beside what you have and changes nothing."""
 
 _Row = Mapping[str, Text]
 
@@ -175,8 +181,8 @@ class LiveView:
         self._live.stop()
 
 
-def print_summary(world: EmbeddedWorld, *, wall_seconds: float) -> None:
-    """Print the figures of the run."""
+def print_summary(world: EmbeddedWorld, *, wall_seconds: float, others: Mapping[str, Figures] | None = None) -> None:
+    """Print the figures of the run, beside those of ``others`` on the same traffic, and what to do next."""
     summary = world.timeline.summary(world.model)
     console = Console(highlight=False)
     console.print(f"\n{world.scenario.name}: {world.scenario.title}", style="bold")
@@ -196,6 +202,15 @@ def print_summary(world: EmbeddedWorld, *, wall_seconds: float) -> None:
         lines.append((f"  {name}", f"cost {cost:,.1f}, {low} to {high} replicas, desired changed {changes} times"))
     for label, value in lines:
         console.print(f"  {label:24} {value}")
+    if others is not None:
+        console.print("\non the same traffic          first token in time      cost", style="bold")
+        rows = [("WVA", summary["ttft_attainment"], summary["replica_cost"], "")]
+        rows += [(name, found.ttft_attainment, found.cost, COMPARED[name]) for name, found in others.items()]
+        for name, share, cost, words in rows:
+            console.print(f"  {name:24} {'-' if share is None else f'{share:.1%}':>20} {cost:9,.1f}", soft_wrap=True)
+            if words:
+                console.print(f"    {words}", soft_wrap=True)
+    console.print(NEXT, soft_wrap=True)
 
 
 def _share(value: float | None) -> str:

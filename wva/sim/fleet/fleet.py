@@ -67,6 +67,11 @@ class ReadyPod:
     ready_at_seconds: float | None = None
 
 
+def arrivals(load: LoadSpec, model: PoolKey, *, seed: int, start_seconds: float = 0.0) -> ArrivalProcess:
+    """Return the requests of a model in a fleet of this seed."""
+    return ArrivalProcess(load, seed=f"{seed}/{model.namespace}/{model.model_id}", start_seconds=start_seconds)
+
+
 class Fleet:
     """All models, replicas and loads of a world."""
 
@@ -211,9 +216,7 @@ class Fleet:
     def _add_pool(self, model: PoolKey, load: LoadSpec) -> None:
         settings = self.settings
         self._pools[model] = ModelPool(
-            ArrivalProcess(
-                load, seed=f"{self._seed}/{model.namespace}/{model.model_id}", start_seconds=self.now_seconds
-            ),
+            arrivals(load, model, seed=self._seed, start_seconds=self.now_seconds),
             settings=settings.gateway,
             drain_seconds=settings.drain_seconds,
             start_seconds=self.now_seconds,
