@@ -91,6 +91,27 @@ def test_what_cannot_be_written_is_named_before_the_run(wva, flag):
     assert "virtual time" not in outcome.out
 
 
+def test_a_comparison_that_does_not_come_is_told(wva, monkeypatch):
+    """The run waits for it, says so, and ends with its own figures."""
+
+    class SlowComparison:
+        ready = False
+
+        def __init__(self, *_):
+            """Start nothing."""
+
+        def figures(self):
+            """Return nothing."""
+
+    monkeypatch.setattr("wva.sim.world.baseline.ComparisonProcess", SlowComparison)
+    monkeypatch.setattr("wva.sim.world.baseline.comparable", lambda *_: True)
+    outcome = wva("demo", "--headless", "--for", "1m")
+    assert outcome.status == 0
+    assert "still play the same traffic" in outcome.err
+    assert "nothing to compare with" in outcome.err
+    assert "on the same traffic  " not in outcome.out
+
+
 def test_ctrl_c_ends_a_run_with_its_summary():
     """Without a terminal a line on the standard error tells how far the run is. There is no traceback."""
     words = [sys.executable, "-m", "wva", "demo", "--headless", "--speed", "30"]

@@ -34,6 +34,8 @@ from wva.serve.gate import Loopback
 
 if TYPE_CHECKING:
     from wva.sim.prometheus import Tsdb
+    from wva.sim.stage.result import Figures
+    from wva.sim.world.baseline import ComparisonProcess
     from wva.sim.world.world import EmbeddedWorld, Endpoints
 
 CONSOLE: Final = "127.0.0.1:8444"
@@ -138,9 +140,19 @@ def run(arguments: argparse.Namespace) -> int:
         with _naming("--json", arguments.json_file):
             arguments.json_file.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
     wall_seconds = time.monotonic() - started
-    others = None if beside is None else beside.figures()
+    others = None if beside is None else _others(beside)
     view.print_summary(world, wall_seconds=wall_seconds, others=others)
     return INTERRUPTED_STATUS if interrupted and not whole else 0
+
+
+def _others(beside: ComparisonProcess) -> dict[str, Figures] | None:
+    """Return what the run is compared with; say so while it takes time, and if it does not come."""
+    if not beside.ready:
+        print("the run has ended; an HPA and a fixed fleet still play the same traffic", file=sys.stderr, flush=True)
+    found = beside.figures()
+    if found is None:
+        print("nothing to compare with: the HPA and the fixed fleet were stopped or too slow", file=sys.stderr)
+    return found
 
 
 def _check_web(text: str) -> None:

@@ -117,6 +117,13 @@ class ComparisonProcess:
             self._process.start()
         theirs.close()
 
+    @property
+    def ready(self) -> bool:
+        """Tell whether ``figures`` has something to return at once."""
+        with suppress(OSError):
+            return self._answer.poll()
+        return True
+
     def figures(self) -> dict[str, Figures] | None:
         """Wait for the figures by name of policy; None where there are none, or Ctrl-C ends the wait."""
         with suppress(EOFError, OSError, KeyboardInterrupt):
