@@ -70,7 +70,7 @@ MIB = 1024**2
 CYCLES = 3
 """How many cycles each part of an attack lasts at least."""
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 _QUICK = {"wva.scale_from_zero.starts.VISIBLE_SECONDS": 0.1, "wva.scale_from_zero.starts.SETTLE_SECONDS": 0.01}
 """The Prometheus of the tests does not scrape the controller, so a start from zero never sees its own number there."""
 

@@ -26,7 +26,7 @@ CODES = "\x1b[2J\x1b]0;owned\x07\x9b31m\x7f\u202e\u2028\r\n\t\b"
 """Clears a terminal, sets its title, colours it, turns its text around, and begins a line of its own."""
 NAMES = [f"{name}{CODES}" for name in ("chat", "Deployment", "why")]
 WRONG = (None, "text", 1e999, [5], {"a": [5]})
-LIMIT_SECONDS = 20.0
+LIMIT_SECONDS = 60.0
 
 
 def condition(type_, status, message="words"):
