@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from collections.abc import Iterable
 from typing import Literal
 
@@ -12,6 +14,20 @@ def add_output(parser: argparse.ArgumentParser, default: Literal["text", "json"]
     parser.add_argument(
         "--output", "-o", choices=["text", "json"], default=default, help=f"what to print (default: {default})"
     )
+
+
+def print_json(document: object) -> None:
+    """Print JSON for people to read. What a terminal would obey in its texts is written out, as JSON allows."""
+    import msgspec  # noqa: PLC0415 - slow to import, and help does not need it
+
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    sys.stdout.write("".join(f"{_written_out(line)}\n" for line in text.split("\n")))
+
+
+def _written_out(line: str) -> str:
+    if line.isprintable():
+        return line
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
 
 
 def with_examples(epilog: str | None, examples: Iterable[str]) -> str:

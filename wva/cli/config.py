@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -21,7 +20,7 @@ from wva.cli.cluster import advice
 from wva.cli.flags import add_settings_flags, given_flags
 from wva.cli.run import UnreadError, read_once
 from wva.command_error import CommandError
-from wva.command_line import add_output
+from wva.command_line import add_output, print_json
 from wva.config import Given, fatal_problems, load
 from wva.config.load import describe, unknown_keys
 from wva.instruments import Instruments
@@ -80,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         told = {"name": str(key), "state": state} | ({"reason": reason} if reason else {})
         answer = {"configMap": told, "settings": [asdict(entry) for entry in entries], "notes": notes}
-        print(json.dumps(answer, indent=2))
+        print_json(answer)
     else:
         rows = [("SETTING", "VALUE", "SOURCE", "CHANGES APPLY")]
         applies = {"live": "live", "start": "at start"}

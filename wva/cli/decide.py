@@ -1,13 +1,12 @@
 """``wva decide FILE``: decide on a recorded cycle again and print its decisions, as JSON or step by step for people.
 
-Other commands use ``read_all`` and ``print_json``, too.
+Other commands use ``read_all``, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import errno
-import json
 import sys
 from pathlib import Path
 from typing import Final
@@ -16,7 +15,7 @@ import msgspec
 
 from wva import log
 from wva.command_error import CommandError
-from wva.command_line import add_output
+from wva.command_line import add_output, print_json
 from wva.files import read_bounded
 from wva.publish.recordings import Recording, read_recording
 from wva.publish.replay import repeat
@@ -63,18 +62,6 @@ def run(arguments: argparse.Namespace) -> int:
         explained.append("\n".join(log.printable(line) for line in ("Optimization solution:", *solved)))
     print("\n\n".join(explained))
     return 0
-
-
-def print_json(document: object) -> None:
-    """Print JSON for people to read. What a terminal would obey in its texts is written out, as JSON allows."""
-    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    print("\n".join(_written_out(line) for line in text.split("\n")))
-
-
-def _written_out(line: str) -> str:
-    if line.isprintable():
-        return line
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
 
 
 def read_one(name: str) -> Recording:

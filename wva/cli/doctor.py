@@ -12,9 +12,8 @@ from wva import log
 from wva.api.meta import Key
 from wva.cli import remote
 from wva.cli.cluster import connected
-from wva.cli.decide import print_json
 from wva.command_error import CommandError
-from wva.command_line import add_output
+from wva.command_line import add_output, print_json
 from wva.config.declare import shortened
 from wva.doctor import Link, examine
 from wva.doctor.examination import Examination

@@ -14,9 +14,9 @@ import msgspec
 from wva import log
 from wva.api.meta import format_time
 from wva.cli import remote
-from wva.cli.decide import print_json, read_all
+from wva.cli.decide import read_all
 from wva.command_error import CommandError, UsageError
-from wva.command_line import add_output
+from wva.command_line import add_output, print_json
 from wva.decide.amounts import replicas
 from wva.decide.flips import INTERVAL_SECONDS
 from wva.model.variant import VariantKey

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import time
 from dataclasses import asdict
@@ -13,7 +12,7 @@ from typing import Final
 from wva import log
 from wva.cli.cluster import advice, connected
 from wva.command_error import CommandError
-from wva.command_line import add_output
+from wva.command_line import add_output, print_json
 from wva.kube.errors import Forbidden
 from wva.migration import Finding, FoundObjects, Severity, check
 from wva.migration.objects import REFUSED, Manifests, read_cluster
@@ -72,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     findings = check(objects, now=time.time(), found=found)
     if arguments.output == "json":
         entries = [{**asdict(finding), "key": str(finding.key)} for finding in findings]
-        print(json.dumps({"objects": objects.size, "findings": entries}, indent=2))
+        print_json({"objects": objects.size, "findings": entries})
     else:
         for finding in findings:
             print(log.printable(f"{finding.severity.value:6} {finding.kind} {finding.key}"))

@@ -14,8 +14,8 @@ import msgspec
 
 from wva import log
 from wva.api.meta import format_time
-from wva.cli.decide import print_json, read_all
-from wva.command_line import add_output
+from wva.cli.decide import read_all
+from wva.command_line import add_output, print_json
 from wva.policy_file import PolicyFile, read_policy
 from wva.publish.recordings import Recording
 from wva.publish.replay import Cycle, Difference, Pair, differences, kinds, repeat, under

@@ -16,12 +16,12 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from wva import log
-from wva.cli.decide import print_json, read_all
+from wva.cli.decide import read_all
 from wva.cli.remote import add_controller_namespace
 from wva.clock import SystemClock
 from wva.collect.queries import TargetLabels, validate_namespace
 from wva.command_error import CommandError
-from wva.command_line import add_output
+from wva.command_line import add_output, print_json
 from wva.instruments import Instruments
 from wva.model.variant import VariantKey
 from wva.numbers import Whole, shown

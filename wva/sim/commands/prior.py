@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from wva.command_error import UsageError
-from wva.command_line import add_output
+from wva.command_line import add_output, print_json
 from wva.godurations import parse_duration
 from wva.numbers import Real, Whole
 from wva.sim.commands.runs import whole
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{model} in {arguments.precision} on {gpu}: {error}") from error
     measured = measured_error(model, gpu)
     if arguments.output == "json":
-        _print_json(arguments, model, gpu, found, measured)
+        print_json(_document(arguments, model, gpu, found, measured))
     else:
         for line in _lines(arguments, model, gpu, found, measured):
             print(line)
@@ -120,12 +120,10 @@ def _error_words(error: MeasuredError | None, gpu: str) -> str:
     )
 
 
-def _print_json(
+def _document(
     arguments: argparse.Namespace, model: str, gpu: str, found: CapacityPrior, error: MeasuredError | None
-) -> None:
-    import msgspec
-
-    document = {
+) -> dict[str, object]:
+    return {
         "model": model,
         "gpu": gpu,
         "gpus": found.gpus,
@@ -139,4 +137,3 @@ def _print_json(
         "from": _FROM,
         "measured_error": None if error is None else asdict(error),
     }
-    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
