@@ -47,6 +47,20 @@ class OperatingPoint:
     inter_token_latency_seconds: float
 
 
+def step_seconds(parameters: EngineParameters, sequences: float, *, prompt_tokens: int, output_tokens: int) -> float:
+    """Return how long a decode step of so many sequences takes, which are half through their answers on average."""
+    read_seconds = parameters.kv_read_seconds_per_token * (prompt_tokens + output_tokens / 2)
+    return parameters.alpha_seconds + (parameters.beta_seconds_per_sequence + read_seconds) * sequences
+
+
+def prompt_seconds(parameters: EngineParameters, prompt_tokens: int) -> float:
+    """Return how long the tokens of a prompt take: each attends to half of the prompt on average."""
+    token_seconds = (
+        parameters.prefill_seconds_per_token + parameters.attention_seconds_per_token_pair * prompt_tokens / 2
+    )
+    return token_seconds * prompt_tokens
+
+
 def operating_point(
     parameters: EngineParameters, *, kv_cache_usage: float, prompt_tokens: int = 512, output_tokens: int = 256
 ) -> OperatingPoint:
@@ -54,18 +68,14 @@ def operating_point(
     resident_tokens = prompt_tokens + (output_tokens + parameters.block_size) / 2  # the last block is half empty
     by_memory = kv_cache_usage * parameters.kv_cache_tokens / resident_tokens
     sequences = min(by_memory, float(parameters.max_num_seqs))
-    read_seconds = parameters.kv_read_seconds_per_token * (prompt_tokens + output_tokens / 2)
-    step_seconds = parameters.alpha_seconds + (parameters.beta_seconds_per_sequence + read_seconds) * sequences
-    token_seconds = (
-        parameters.prefill_seconds_per_token + parameters.attention_seconds_per_token_pair * prompt_tokens / 2
-    )
-    prefill_seconds = token_seconds * prompt_tokens + parameters.beta_seconds_per_sequence
-    rate = sequences / (output_tokens * step_seconds + sequences * prefill_seconds)
+    step = step_seconds(parameters, sequences, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+    prefill_seconds = prompt_seconds(parameters, prompt_tokens) + parameters.beta_seconds_per_sequence
+    rate = sequences / (output_tokens * step + sequences * prefill_seconds)
     return OperatingPoint(
         requests_per_second=rate,
         sequences=sequences,
         kv_cache_usage=sequences * resident_tokens / parameters.kv_cache_tokens,
-        inter_token_latency_seconds=step_seconds / (1 - rate * prefill_seconds),
+        inter_token_latency_seconds=step / (1 - rate * prefill_seconds),
     )
 
 

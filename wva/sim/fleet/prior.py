@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from wva.sim.fleet.accelerators import GPUS, MODELS, Precision, engine_parameters
-from wva.sim.fleet.calibration import OperatingPoint, operating_point, saturation
+from wva.sim.fleet.calibration import OperatingPoint, operating_point, prompt_seconds, saturation, step_seconds
 from wva.sim.fleet.parameters import EngineParameters
 
 _COUNTS: Final = (1, 2, 4, 8)
@@ -118,10 +118,8 @@ def _prior(
     engine: EngineParameters, gpus: int, prompt_tokens: int, output_tokens: int, itl_seconds: float
 ) -> CapacityPrior:
     full = saturation(engine, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
-    step = engine.beta_seconds_per_sequence + engine.kv_read_seconds_per_token * (prompt_tokens + output_tokens / 2)
-    token_seconds = engine.alpha_seconds + step
-    attention = engine.attention_seconds_per_token_pair * prompt_tokens / 2
-    first_seconds = engine.alpha_seconds + (engine.prefill_seconds_per_token + attention) * prompt_tokens
+    token_seconds = step_seconds(engine, 1.0, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+    first_seconds = engine.alpha_seconds + prompt_seconds(engine, prompt_tokens)
     within: OperatingPoint | None = full
     if full.inter_token_latency_seconds > itl_seconds:
         within = None
