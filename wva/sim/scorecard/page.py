@@ -31,18 +31,16 @@ _FAIR: Final = 0.9
 def html(card: Card) -> str:
     """Return the whole page."""
     numbers = _numbers(card)
-    assets = files("wva.sim.scorecard")
-    style, script = (assets.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    body = "\n".join((*_head(card), *_matrix(card), *_against(card), *_parts(card, numbers)))
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(card.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n"
-        f"<script>{get_plotlyjs()}</script>\n"
-        f'<script type="application/json" id="data">{_json(_data(card, numbers))}</script>\n'
-        f"<script>\n{script}</script>\n</body>\n</html>\n"
+    script = files("wva.sim.scorecard").joinpath("page.js").read_text(encoding="utf-8")
+    body = "\n".join(
+        (
+            *(*_head(card), *_matrix(card), *_against(card), *_parts(card, numbers)),
+            f"<script>{get_plotlyjs()}</script>",
+            f'<script type="application/json" id="data">{_json(_data(card, numbers))}</script>',
+            f"<script>\n{script}</script>",
+        )
     )
+    return shown.document(card.title, body, policy=_POLICY)
 
 
 def _head(card: Card) -> Iterator[str]:

@@ -1,9 +1,10 @@
-"""The format of figures, which is the same on every page."""
+"""What is the same on every page: the frame of a page in HTML, and the format of figures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from html import escape
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -13,6 +14,17 @@ from wva.sim.stage.late import ACTUATION, BACKLOG, DECISION, SCHEDULING, SERVICE
 
 NONE: Final = "-"
 _NEARLY_ALL: Final = 0.999
+
+
+def document(title: str, body: str, *, policy: str) -> str:
+    """Return a whole page in HTML, with the style of the scorecard and a security policy of its own."""
+    style = files("wva.sim.scorecard").joinpath("page.css").read_text(encoding="utf-8")
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
 
 
 def share(value: float) -> str:

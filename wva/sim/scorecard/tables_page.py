@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from importlib.resources import files
 from typing import Final
 
 from wva.sim.scorecard import earlier, shown
@@ -30,15 +29,8 @@ _EARLIER: Final = (
 
 def tables_page(found: ScorecardTables) -> str:
     """Return the whole page."""
-    style = files("wva.sim.scorecard").joinpath("page.css").read_text(encoding="utf-8")
     body = "\n".join((*_head(found), *_counts(found), *_scenarios(found), *_earlier(found), *_meanings()))
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(found.title)}: tables</title>\n<style>\n{style}</style>\n</head>\n"
-        f"<body>\n{body}\n</body>\n</html>\n"
-    )
+    return shown.document(f"{found.title}: tables", body, policy=_POLICY)
 
 
 def _head(found: ScorecardTables) -> Iterator[str]:
