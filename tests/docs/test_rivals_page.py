@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.docs.rendering import DOCS
-from wva.sim.rivals import DEFAULT_TARGETS, FAMILIES, POLICIES
-from wva.sim.rivals.knative import CONCURRENCY
+from wva.sim.rivals import DEFAULTS, FAMILIES, POLICIES
 from wva.sim.rivals.readings import LoadReading
 
 PAGE = (DOCS / "rivals.md").read_text(encoding="utf-8")
@@ -20,11 +19,9 @@ def test_every_policy_has_its_row():
 
 def test_the_targets_are_the_defaults():
     """The page has the default targets of the code, and no target for a policy without one."""
-    by_ending = {load.value: target for load, target in DEFAULT_TARGETS.items()} | {"kpa": CONCURRENCY}
+    assert DEFAULTS.keys() == FAMILIES.keys()
     for name, target in ROWS.items():
-        parts = name.removesuffix("-cheapest").split("-")
-        expected = by_ending[parts[-1]] if name in FAMILIES else None
-        assert (float(target) if target else None) == expected, name
+        assert (float(target) if target else None) == DEFAULTS.get(name), name
 
 
 def test_the_example_of_a_target_exists():

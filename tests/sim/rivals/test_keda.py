@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.sim.rivals.fake_stage import FakeStage, scenario, setup
-from wva.sim.rivals import POLICIES, keda_policy
-from wva.sim.rivals.keda import ExternalAutoscaler, KedaRules
+from wva.sim.rivals import POLICIES
+from wva.sim.rivals.keda import ExternalAutoscaler, KedaRules, keda_policy
 from wva.sim.rivals.readings import LoadReading
 
 

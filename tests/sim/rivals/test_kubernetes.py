@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.rivals.fake_stage import FakeStage, scenario, setup
-from wva.sim.rivals import POLICIES, TARGETS, hpa_policy
-from wva.sim.rivals.readings import LoadReading
+from wva.sim.rivals import POLICIES
+from wva.sim.rivals.kubernetes import hpa_policy
+from wva.sim.rivals.readings import TARGETS, LoadReading
 from wva.sim.rivals.scope import Scope
 from wva.sim.stage.scenario import WorldObservation
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from wva.sim.rivals import POLICIES, wva_policy
-from wva.sim.rivals.wva import WvaSetup
+from wva.sim.rivals import POLICIES
+from wva.sim.rivals.wva import WvaSetup, wva_policy
 from wva.sim.stage.result import RunResult
 from wva.sim.stage.run import Policy, play
 from wva.sim.stage.scenario import Scenario

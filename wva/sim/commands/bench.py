@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 _ORDER: Final = ("wva", "hpa", "keda", "kpa", "static", "clairvoyant")
 """The beginnings of names of policies in the order of tables."""
-_TUNED_GROUP: Final = "hpa-"
-"""The beginning of the names of policies that a suite also has tuned."""
 _TOLD_FAILURES: Final = 5
 EXAMPLES: Final = (
     "wva bench quality --list",
@@ -75,7 +73,7 @@ def _list(_: argparse.Namespace) -> None:
 
 def _policies() -> list[str]:
     """Return the policies of a suite in the order of tables: all, and those that are tuned in hindsight."""
-    from wva.sim.rivals import FAMILIES, POLICIES
+    from wva.sim.rivals import POLICIES, tuned_in_suites
     from wva.sim.scorecard.card import TUNED
 
     found: list[str] = []
@@ -84,7 +82,7 @@ def _policies() -> list[str]:
         for name in plain:
             if name.startswith(start) and name not in found:
                 found.append(name)
-                if name in FAMILIES and name.startswith(_TUNED_GROUP):
+                if tuned_in_suites(name):
                     found.append(f"{name}{TUNED}")
     return found
 

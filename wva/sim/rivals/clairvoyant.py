@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from wva.model.records import replace
+from wva.sim.rivals.registry import register
 from wva.sim.stage.demand import STEP_SECONDS, DemandOverTime, Ints, static_fleet
 from wva.sim.stage.links import Reference
 from wva.sim.stage.run import figures
@@ -258,3 +259,7 @@ def _releases(scenario: Scenario, counts: Sequence[Ints]) -> Iterator[tuple[floa
             for _ in range(before - count):
                 yield moment * STEP_SECONDS, place, -1
             before = count
+
+
+register("static-peak", static_peak)
+register("clairvoyant", clairvoyant)

@@ -11,10 +11,13 @@ Facts: https://keda.sh/docs/latest/scalers/prometheus/ and https://keda.sh/docs/
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from wva.sim.rivals.hpa import External, SimulatedHpa
-from wva.sim.rivals.readings import LoadReading, readings
+from wva.sim.rivals.readings import DEFAULT_TARGETS, TARGETS, LoadReading, readings
+from wva.sim.rivals.registry import register_with_targets
 from wva.sim.rivals.scope import Scope, at_minimum, scaled
+from wva.sim.stage.run import Policy
 from wva.sim.stage.scenario import Scenario, VariantSetup
 from wva.sim.stage.view import StageController, StageView
 
@@ -90,3 +93,17 @@ def keda(scenario: Scenario, load: LoadReading, threshold: float, scope: Scope) 
     asleep = [Operator(variant.name, scaled_object) for variant in variants if variant.minimum == 0]
     autoscalers = [ExternalAutoscaler(scenario, variant, scaled_object) for variant in variants]
     return [*autoscalers, *asleep, *at_minimum(scenario, variants)]
+
+
+def keda_policy(load: LoadReading, threshold: float, scope: Scope = Scope.ALL) -> Policy:
+    """Return ScaledObjects with this threshold per pod."""
+    return lambda scenario, _: keda(scenario, load, threshold, scope)
+
+
+for _load in (LoadReading.QUEUE, LoadReading.IN_FLIGHT):
+    register_with_targets(
+        f"keda-{_load.value}",
+        partial(keda_policy, _load),
+        default=DEFAULT_TARGETS[_load],
+        targets=TARGETS[_load],
+    )

@@ -12,10 +12,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil, floor
 from typing import Final
 
+from wva.sim.rivals.readings import TARGETS, LoadReading
+from wva.sim.rivals.registry import register_with_targets
 from wva.sim.rivals.scope import Scope, at_minimum, scaled
+from wva.sim.stage.run import Policy
 from wva.sim.stage.scenario import Scenario, VariantSetup
 from wva.sim.stage.view import StageController, StageView
 
@@ -128,5 +132,19 @@ def kpa(scenario: Scenario, concurrency: float, scope: Scope) -> list[StageContr
     return [*revisions, *at_minimum(scenario, variants)]
 
 
+def kpa_policy(concurrency: float = CONCURRENCY, scope: Scope = Scope.ALL) -> Policy:
+    """Return the KPA for pods that serve so many requests at once."""
+    return lambda scenario, _: kpa(scenario, concurrency, scope)
+
+
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else 0.0
+
+
+for _scope in Scope:
+    register_with_targets(
+        f"kpa{_scope.ending}",
+        partial(kpa_policy, scope=_scope),
+        default=CONCURRENCY,
+        targets=TARGETS[LoadReading.IN_FLIGHT],
+    )

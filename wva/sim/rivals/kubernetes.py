@@ -6,9 +6,13 @@ Kubernetes has by default, a look every 15 s.
 
 from __future__ import annotations
 
+from functools import partial
+
 from wva.sim.rivals.hpa import PerPod, SimulatedHpa
-from wva.sim.rivals.readings import LoadReading, readings
+from wva.sim.rivals.readings import DEFAULT_TARGETS, TARGETS, LoadReading, readings
+from wva.sim.rivals.registry import register_with_targets
 from wva.sim.rivals.scope import Scope, at_minimum, scaled
+from wva.sim.stage.run import Policy
 from wva.sim.stage.scenario import Scenario, VariantSetup
 from wva.sim.stage.view import StageController, StageView
 
@@ -44,3 +48,19 @@ def hpa(scenario: Scenario, load: LoadReading, target: float, scope: Scope) -> l
     """Return the HPAs of a scenario."""
     variants = scaled(scenario, scope)
     return [*(PodsAutoscaler(scenario, variant, load, target) for variant in variants), *at_minimum(scenario, variants)]
+
+
+def hpa_policy(load: LoadReading, target: float, scope: Scope = Scope.ALL) -> Policy:
+    """Return HPAs that aim at this value per pod."""
+    return lambda scenario, _: hpa(scenario, load, target, scope)
+
+
+for _scope in Scope:
+    for _load, _targets in TARGETS.items():
+        register_with_targets(
+            f"hpa-{_load.value}{_scope.ending}",
+            partial(hpa_policy, _load, scope=_scope),
+            default=DEFAULT_TARGETS[_load],
+            targets=_targets,
+            tuned_in_suites=True,
+        )

@@ -6,8 +6,10 @@ old. The adapter answers with what it read a little earlier.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
+from typing import Final
 
 from wva.sim.stage.prometheus import latest
 from wva.sim.stage.view import ScrapedSignal, StagePodView, StageView
@@ -23,6 +25,23 @@ class LoadReading(Enum):
     IN_FLIGHT = "inflight"
     """vllm:num_requests_running + vllm:num_requests_waiting"""
 
+
+DEFAULT_TARGETS: Final[Mapping[LoadReading, float]] = MappingProxyType(
+    {LoadReading.KV_USAGE: 0.7, LoadReading.QUEUE: 5.0, LoadReading.IN_FLIGHT: 100.0}
+)
+"""What a pod should have on average, as the guides have it. See docs/rivals.md for each one's source."""
+
+TARGETS: Final[Mapping[LoadReading, tuple[float, ...]]] = MappingProxyType(
+    {
+        LoadReading.KV_USAGE: (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95),
+        LoadReading.QUEUE: (0.5, 1, 2, 3, 5, 8, 12, 20, 40, 80, 160),
+        LoadReading.IN_FLIGHT: (2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256),
+    }
+)
+"""The targets that are tried where a policy is tuned in hindsight.
+
+They reach from what suits long prompts, of which a few are enough for a pod, to what only a long queue comes to.
+"""
 
 _VALUES: dict[LoadReading, Callable[[Sequence[float]], float]] = {
     LoadReading.KV_USAGE: lambda values: values[ScrapedSignal.KV_USAGE],

@@ -23,6 +23,11 @@ class Scope(Enum):
     ALL = "all"
     CHEAPEST = "cheapest"
 
+    @property
+    def ending(self) -> str:
+        """The end of the names of policies with this scope."""
+        return "" if self is Scope.ALL else f"-{self.value}"
+
 
 def scaled(scenario: Scenario, scope: Scope, capacity: Capacity = saturation) -> tuple[VariantSetup, ...]:
     """Return the variants that a rival of this scope scales."""

@@ -28,7 +28,9 @@ from wva.model.policy import (
 )
 from wva.model.records import replace
 from wva.sim.rivals.hpa import Behavior, SimulatedHpa
+from wva.sim.rivals.registry import register
 from wva.sim.stage.observe import EPOCH_SECONDS, MODEL, Observer
+from wva.sim.stage.run import Policy as StagePolicy
 from wva.sim.stage.scenario import Scenario
 from wva.sim.stage.view import StageController, StageView
 
@@ -208,3 +210,12 @@ SETUPS: Final[Mapping[str, WvaSetup]] = MappingProxyType(
     }
 )
 """Configurations by the name of their policy."""
+
+
+def wva_policy(setup: WvaSetup) -> StagePolicy:
+    """Return WVA with a configuration."""
+    return lambda scenario, _: controllers(setup, scenario)
+
+
+for _name, _setup in SETUPS.items():
+    register(_name, wva_policy(_setup))
