@@ -35,6 +35,7 @@ from wva.model.decision import HOLD_REASONS, Reason
 from wva.publish import metrics
 from wva.publish.meanings import MEANINGS_OF_REASONS
 from wva.publish.obstacles import OBSTACLES
+from wva.sim.scorecard.worlds import WORLDS
 from wva.sim.traffic.acceptance import TRACES, comparisons
 from wva.sim.traffic.kinds import KINDS
 
@@ -321,6 +322,11 @@ def traces_table():
     return table(("Kind", "Statistic", "Published", "Generated", "May be off by"), rows)
 
 
+def worlds_table():
+    """Return one row per scenario in which something goes wrong: what happens in it."""
+    return table(("Scenario", "What happens"), [(f"`{world.name}`", world.title) for world in WORLDS])
+
+
 TABLES = {
     "../README.md": {"picture": picture},
     "conditions.md": {"obstacles": obstacles_table, "places": places_table, "reasons": reasons_table},
@@ -345,7 +351,7 @@ TABLES = {
         "costs": lambda: entry_table([CostFields]),
         "profiles": lambda: entry_table([ProfileFields]),
     },
-    "traffic.md": {"kinds": kinds_table, "traces": traces_table},
+    "traffic.md": {"kinds": kinds_table, "traces": traces_table, "worlds": worlds_table},
     "day-two.md": {"findings": findings_table},
     "metrics.md": {
         "variant-metrics": variant_metrics_table,

@@ -92,7 +92,7 @@ def _plan(arguments: argparse.Namespace) -> SuitePlan:
     from wva.sim.rivals import FAMILIES, POLICIES
     from wva.sim.scorecard.card import TUNED, PolicyFamily
     from wva.sim.scorecard.quality import SuitePlan
-    from wva.sim.scorecard.suites import DEFAULT_SEEDS, SCENARIOS, SUITES, scenario_of_requests
+    from wva.sim.scorecard.suites import DEFAULT_SEEDS, SCENARIOS, SUITES, scenario_of_requests, title_of
 
     own = () if arguments.requests is None else (scenario_of_requests(arguments.requests),)
     names = _known("--scenario", arguments.scenario or (() if own else SUITES[arguments.suite]), SCENARIOS)
@@ -101,7 +101,7 @@ def _plan(arguments: argparse.Namespace) -> SuitePlan:
     policies = _known("--policy", arguments.policy or order, {**POLICIES, **families}, shown=order)
     seeds = arguments.seeds or DEFAULT_SEEDS[arguments.suite]
     return SuitePlan(
-        title="Scorecard" if own or arguments.scenario else f"Scorecard: suite {arguments.suite}",
+        title="Scorecard" if own or arguments.scenario else title_of(arguments.suite),
         scenarios=(*own, *(SCENARIOS[name] for name in names)),
         policies=tuple(name for name in policies if name not in families),
         families=tuple(families[name] for name in policies if name in families),

@@ -10,7 +10,7 @@ both in the KV cache and in the queue. ``calibration`` says which request rates 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -75,6 +75,17 @@ class EngineParameters:
     def concurrent_sequences(self, *, tokens_per_sequence: float) -> float:
         """Return how many sequences of this mean resident size run at once: bounded by slots or by KV cache."""
         return min(float(self.max_num_seqs), self.kv_cache_tokens / max(tokens_per_sequence, 1.0))
+
+    def at_speed(self, factor: float) -> EngineParameters:
+        """Return an engine of the same size that does everything ``factor`` times as fast; it is positive."""
+        return replace(
+            self,
+            alpha_seconds=self.alpha_seconds / factor,
+            beta_seconds_per_sequence=self.beta_seconds_per_sequence / factor,
+            prefill_seconds_per_token=self.prefill_seconds_per_token / factor,
+            kv_read_seconds_per_token=self.kv_read_seconds_per_token / factor,
+            attention_seconds_per_token_pair=self.attention_seconds_per_token_pair / factor,
+        )
 
 
 PRESETS: Final[Mapping[str, EngineParameters]] = MappingProxyType(

@@ -11,6 +11,7 @@ from typing import Final
 
 from wva.sim.scorecard import shown
 from wva.sim.scorecard.card import CLOSE, FINALISTS, FIXED, GOAL, in_hindsight
+from wva.sim.scorecard.suites import without_results
 from wva.sim.scorecard.tables import PolicyRow, ScenarioTable, ScorecardTables
 from wva.sim.scorecard.verdicts import COST_TOLERANCE, SUBJECT
 
@@ -191,6 +192,9 @@ def _results(found: ScorecardTables) -> Iterator[str]:
         for part in found.scenarios
     ]
     yield from _table(("scenario", SUBJECT, "best", f"{SUBJECT} against it", "best, with hindsight"), rows)
+    if missing := without_results(found.title, [part.name for part in found.scenarios]):
+        yield f"No results yet: {', '.join(missing)}. These scenarios have come to the suite since it ran."
+        yield ""
 
 
 def background() -> Iterator[str]:

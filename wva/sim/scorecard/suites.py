@@ -1,254 +1,231 @@
 """The scenarios of the scorecard by name, and the suites.
 
-Unless a scenario says otherwise, Llama 3.1 with 8B parameters is served by two variants: one L40S at 20 per hour and
-one A100 at 40, which is 1.9 times as fast. Pods are Ready 60 to 180 s after they were created, WVA decides every 15 s,
-and the requests are those of ``traffic.shapes``.
+Variants and users are those of ``fleets`` unless a scenario says otherwise, WVA decides every 15 s, and the requests
+are those of ``traffic.shapes``. Scenarios in which something goes wrong are those of ``worlds``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from wva.model.records import replace
 from wva.sim.fleet.accelerators import Precision, engine_parameters
-from wva.sim.fleet.parameters import PRESETS, EngineParameters
+from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.users import GatewaySettings, Routing
 from wva.sim.scorecard import earlier
+from wva.sim.scorecard.fleets import (
+    CHEAP,
+    DEAR,
+    FAST,
+    GATEWAY,
+    HOUR,
+    LONG_PROMPTS,
+    LONGEST_TOKENS,
+    MINUTE,
+    scenario_of,
+    starting,
+)
+from wva.sim.scorecard.worlds import SHORT_WORLDS, WORLDS
 from wva.sim.stage.scenario import Objectives, Scenario, StartUp, VariantSetup, WorldObservation
 from wva.sim.traffic import shapes, traces
 from wva.sim.traffic.csv_file import RequestsFileError, read_csv
 from wva.sim.traffic.requests import Traffic
 
-_MODEL: Final = "Llama-3.1-8B"
-_LONGEST_TOKENS: Final = 32_768
-_MINUTE: Final = 60.0
-_HOUR: Final = 3600.0
-
-CHEAP: Final = VariantSetup(
-    "llama-l40s", "L40S", engine_parameters("L40S", _MODEL, max_model_len=_LONGEST_TOKENS), 20.0
-)
-DEAR: Final = VariantSetup("llama-a100", "A100", engine_parameters("A100", _MODEL, max_model_len=_LONGEST_TOKENS), 40.0)
-FAST: Final = VariantSetup("llama-h100", "H100", engine_parameters("H100", _MODEL, max_model_len=_LONGEST_TOKENS), 40.0)
-
-_GATEWAY: Final = GatewaySettings(patience_seconds=60.0, attempts=2, retry_seconds=2.0)
-
-
-def _faster(parameters: EngineParameters, factor: float) -> EngineParameters:
-    """Return an engine that does everything in a part of the time."""
-    return replace(
-        parameters,
-        alpha_seconds=parameters.alpha_seconds / factor,
-        beta_seconds_per_sequence=parameters.beta_seconds_per_sequence / factor,
-        prefill_seconds_per_token=parameters.prefill_seconds_per_token / factor,
-        kv_read_seconds_per_token=parameters.kv_read_seconds_per_token / factor,
-        attention_seconds_per_token_pair=parameters.attention_seconds_per_token_pair / factor,
-    )
-
-
-def _of(name: str, title: str, traffic: Callable[..., Traffic], /, **more: Any) -> Scenario:
-    """Return a scenario. ``traffic`` takes a seed; ``more`` are fields of ``Scenario``."""
-    fields: dict[str, Any] = {
-        "kind": name.removesuffix("-short"),
-        "variants": (CHEAP, DEAR),
-        "gateway": _GATEWAY,
-        "measured_from_seconds": 5 * _MINUTE,
-    }
-    return Scenario(name, title, traffic=traffic, **fields | more)
-
-
-def _starting(seconds: float, sigma: float = 0.25, *, pulls: float = 0.0) -> tuple[VariantSetup, ...]:
-    """Return the two variants with pods that start in about this time; a share of them pulls the image first."""
-    start_up = StartUp(seconds, sigma, pull_probability=pulls, pull_seconds=180.0)
-    return tuple(replace(variant, start_up=start_up) for variant in (CHEAP, DEAR))
-
-
-_SLOW_PODS: Final = _starting(10 * _MINUTE, 0.1)
-_PULLING: Final = _starting(110.0, pulls=0.3)
+_SLOW_PODS: Final = starting(10 * MINUTE, 0.1)
+_PULLING: Final = starting(110.0, pulls=0.3)
 _THREE_TIMES: Final = (
     CHEAP,
-    replace(CHEAP, name="llama-triple", accelerator="triple", parameters=_faster(CHEAP.parameters, 3.0), price=40.0),
+    replace(CHEAP, name="llama-triple", accelerator="triple", parameters=CHEAP.parameters.at_speed(3.0), price=40.0),
 )
 _THREE_SPEEDS: Final = (CHEAP, DEAR, FAST)
 _LARGE_MODEL: Final = (
     VariantSetup(
         "llama70-mi300x",
         "MI300X",
-        engine_parameters("MI300X", "Llama-3.1-70B", precision=Precision.FP8, max_model_len=_LONGEST_TOKENS),
+        engine_parameters("MI300X", "Llama-3.1-70B", precision=Precision.FP8, max_model_len=LONGEST_TOKENS),
         price=30.0,
         start_up=StartUp(240.0),
     ),
     VariantSetup(
         "llama70-h100x4",
         "H100",
-        engine_parameters("H100", "Llama-3.1-70B", tensor_parallel=4, max_model_len=_LONGEST_TOKENS),
+        engine_parameters("H100", "Llama-3.1-70B", tensor_parallel=4, max_model_len=LONGEST_TOKENS),
         price=130.0,
         start_up=StartUp(240.0),
         gpus=4,
     ),
 )
-_ONE_OF_TEN_PULLS: Final = _starting(110.0, pulls=0.1)
-_LONG_PROMPTS: Final = tuple(
-    replace(variant, parameters=engine_parameters(variant.accelerator, _MODEL, max_model_len=131_072))
-    for variant in (DEAR, FAST)
-)
+_ONE_OF_TEN_PULLS: Final = starting(110.0, pulls=0.1)
 _PATIENT: Final = Objectives(ttft_seconds=5.0)
-_PREFIX_AWARE: Final = replace(_GATEWAY, routing=Routing.PREFIX, prefix_weight=0.5)
+_PREFIX_AWARE: Final = replace(GATEWAY, routing=Routing.PREFIX, prefix_weight=0.5)
 _ZERO: Final = tuple(replace(variant, minimum=0) for variant in (CHEAP, DEAR))
-_RANDOM: Final = replace(_GATEWAY, routing=Routing.RANDOM)
-_STALE: Final = replace(_GATEWAY, routing=Routing.STALE, view_seconds=2.0)
+_RANDOM: Final = replace(GATEWAY, routing=Routing.RANDOM)
+_STALE: Final = replace(GATEWAY, routing=Routing.STALE, view_seconds=2.0)
 _LOSSY: Final = WorldObservation(lost_share=0.2)
 
 _QUICK: Final = (
-    _of(
+    scenario_of(
         "sine-short",
         "The load swings around 14 requests/s, 40 minutes",
-        partial(shapes.sine, duration_seconds=40 * _MINUTE, period_seconds=40 * _MINUTE),
+        partial(shapes.sine, duration_seconds=40 * MINUTE, period_seconds=40 * MINUTE),
     ),
-    _of(
+    scenario_of(
         "step-short",
         "The load jumps to ten times as much and back, half an hour",
-        partial(shapes.step, duration_seconds=30 * _MINUTE),
+        partial(shapes.step, duration_seconds=30 * MINUTE),
     ),
-    _of(
+    scenario_of(
         "bursts-short",
         "Ten times the load for 5 of 20 minutes, 40 minutes",
-        partial(shapes.bursts, duration_seconds=40 * _MINUTE),
+        partial(shapes.bursts, duration_seconds=40 * MINUTE),
     ),
-    _of(
+    scenario_of(
         "ramp-short",
         "The load rises to twelve times as much and falls, 40 minutes",
-        partial(shapes.slow_ramp, duration_seconds=40 * _MINUTE),
+        partial(shapes.slow_ramp, duration_seconds=40 * MINUTE),
     ),
-    _of(
+    scenario_of(
         "slow-pods-short",
         "A ramp of 10 minutes while pods need 10 minutes to start",
-        partial(shapes.ramp, duration_seconds=40 * _MINUTE, rise_seconds=10 * _MINUTE),
+        partial(shapes.ramp, duration_seconds=40 * MINUTE, rise_seconds=10 * MINUTE),
         variants=_SLOW_PODS,
     ),
-    _of(
+    scenario_of(
         "prompts-short",
         "Prompts become eight times as long, half an hour",
-        partial(shapes.prompt_shift, duration_seconds=30 * _MINUTE),
+        partial(shapes.prompt_shift, duration_seconds=30 * MINUTE),
     ),
-    _of(
+    scenario_of(
         "random-routing-short",
         "The load jumps and falls while requests go to random replicas",
-        partial(shapes.step, duration_seconds=30 * _MINUTE),
+        partial(shapes.step, duration_seconds=30 * MINUTE),
         gateway=_RANDOM,
     ),
-    _of(
+    scenario_of(
         "flash-crowd-short",
         "A crowd comes at an unknown time, half an hour",
-        partial(shapes.flash_crowd, duration_seconds=30 * _MINUTE, crowds=1, height=3.0),
+        partial(shapes.flash_crowd, duration_seconds=30 * MINUTE, crowds=1, height=3.0),
     ),
-    _of(
+    scenario_of(
         "upstream-ramp-short",
         "The ramp of llm-d's benchmark in half the time",
-        partial(shapes.upstream_ramp, duration_seconds=21 * _MINUTE),
+        partial(shapes.upstream_ramp, duration_seconds=21 * MINUTE),
     ),
+    *SHORT_WORLDS,
 )
 
 _FULL: Final = (
-    _of("sine", "The load swings around 14 requests/s in two hours, 4 hours", shapes.sine),
-    _of("step", "The load jumps to ten times as much and back", shapes.step),
-    _of("bursts", "Ten times the load for 5 of 20 minutes, 2 hours", shapes.bursts),
-    _of("slow-ramp", "The load rises to twelve times as much over 2 hours and falls as slowly", shapes.slow_ramp),
-    _of(
+    scenario_of("sine", "The load swings around 14 requests/s in two hours, 4 hours", shapes.sine),
+    scenario_of("step", "The load jumps to ten times as much and back", shapes.step),
+    scenario_of("bursts", "Ten times the load for 5 of 20 minutes, 2 hours", shapes.bursts),
+    scenario_of(
+        "slow-ramp", "The load rises to twelve times as much over 2 hours and falls as slowly", shapes.slow_ramp
+    ),
+    scenario_of(
         "slow-pods",
         "The load rises tenfold in 10 minutes while pods need 10 minutes to start",
-        partial(shapes.ramp, duration_seconds=1.5 * _HOUR),
+        partial(shapes.ramp, duration_seconds=1.5 * HOUR),
         variants=_SLOW_PODS,
     ),
-    _of(
+    scenario_of(
         "image-pulls",
         "The load jumps to ten times as much; three of ten pods pull their image, 3 minutes more",
         shapes.step,
         variants=_PULLING,
     ),
-    _of("upstream-ramp", "The ramp of llm-d's benchmark: 2 to 10 requests/s with long prompts", shapes.upstream_ramp),
-    _of("two-variants", "The load of llm-d's benchmark with two variants", shapes.upstream_two_variants),
-    _of("prompts", "Prompts become eight times as long", shapes.prompt_shift),
-    _of("answers", "Answers become four times as long", shapes.answer_shift),
-    _of("fast-dear", "The load swings; the dear variant is three times as fast", shapes.sine, variants=_THREE_TIMES),
-    _of(
+    scenario_of(
+        "upstream-ramp", "The ramp of llm-d's benchmark: 2 to 10 requests/s with long prompts", shapes.upstream_ramp
+    ),
+    scenario_of("two-variants", "The load of llm-d's benchmark with two variants", shapes.upstream_two_variants),
+    scenario_of("prompts", "Prompts become eight times as long", shapes.prompt_shift),
+    scenario_of("answers", "Answers become four times as long", shapes.answer_shift),
+    scenario_of(
+        "fast-dear", "The load swings; the dear variant is three times as fast", shapes.sine, variants=_THREE_TIMES
+    ),
+    scenario_of(
         "three-speeds",
         "The load swings; three variants of three speeds at two prices",
         shapes.sine,
         variants=_THREE_SPEEDS,
     ),
-    _of("lost-scrapes", "The load jumps and falls while a fifth of the scrapes fails", shapes.step, observation=_LOSSY),
-    _of("random-routing", "The load swings while requests go to random replicas", shapes.sine, gateway=_RANDOM),
-    _of(
+    scenario_of(
+        "lost-scrapes", "The load jumps and falls while a fifth of the scrapes fails", shapes.step, observation=_LOSSY
+    ),
+    scenario_of("random-routing", "The load swings while requests go to random replicas", shapes.sine, gateway=_RANDOM),
+    scenario_of(
         "random-routing-step",
         "The load jumps and falls while requests go to random replicas",
         shapes.step,
         gateway=_RANDOM,
     ),
-    _of("stale-routing", "The load jumps and falls while the gateway sees loads 2 s late", shapes.step, gateway=_STALE),
-    _of("flash-crowds", "Three crowds come at unknown times, 2.2 times the load each", shapes.flash_crowd),
-    _of(
+    scenario_of(
+        "stale-routing", "The load jumps and falls while the gateway sees loads 2 s late", shapes.step, gateway=_STALE
+    ),
+    scenario_of("flash-crowds", "Three crowds come at unknown times, 2.2 times the load each", shapes.flash_crowd),
+    scenario_of(
         "low-traffic",
         "Minutes to hours between two requests; variants may go to zero",
-        partial(shapes.low_traffic, duration_seconds=12 * _HOUR),
+        partial(shapes.low_traffic, duration_seconds=12 * HOUR),
         variants=_ZERO,
         objectives=Objectives(ttft_seconds=300.0),
         gateway=GatewaySettings(patience_seconds=600.0),
     ),
-    _of(
+    scenario_of(
         "large-model",
         "A model of 70B: one MI300X at 30, or four H100 at 130; the load swings",
-        partial(shapes.sine, rate=8.0, duration_seconds=2 * _HOUR),
+        partial(shapes.sine, rate=8.0, duration_seconds=2 * HOUR),
         variants=_LARGE_MODEL,
         objectives=Objectives(ttft_seconds=2.0, itl_seconds=0.15),
     ),
-    _of(
+    scenario_of(
         "conversation",
         "Six hours of a weekday of Azure's conversation service of 2024, around 10 requests/s",
-        partial(traces.azure_2024_conversation, duration_seconds=6 * _HOUR, rate=10.0, day="Mon", hour=8),
+        partial(traces.azure_2024_conversation, duration_seconds=6 * HOUR, rate=10.0, day="Mon", hour=8),
         variants=_ONE_OF_TEN_PULLS,
     ),
-    _of(
+    scenario_of(
         "coding",
         "Six hours of a weekday of Azure's coding service of 2024, from the night into the day, around 10 requests/s",
-        partial(traces.azure_2024_coding, duration_seconds=6 * _HOUR, rate=10.0, day="Tue", hour=9),
+        partial(traces.azure_2024_coding, duration_seconds=6 * HOUR, rate=10.0, day="Tue", hour=9),
         variants=_ONE_OF_TEN_PULLS,
     ),
-    _of(
+    scenario_of(
         "coding-spells",
         "The hour of Azure's code service of 2023: spells of seconds with many requests, at twice its rate",
         partial(traces.azure_2023_code, rate=5.0),
     ),
-    _of(
+    scenario_of(
         "burstgpt",
         "Requests as BurstGPT draws them, 8 per second: clumped, with a few very long ones",
-        partial(traces.burstgpt, duration_seconds=2 * _HOUR, rate=8.0),
+        partial(traces.burstgpt, duration_seconds=2 * HOUR, rate=8.0),
     ),
-    _of(
+    scenario_of(
         "clients",
         "Twelve clients of whom few send most; each has bursts of its own",
-        partial(traces.client_mix, duration_seconds=2 * _HOUR, rate=8.0),
+        partial(traces.client_mix, duration_seconds=2 * HOUR, rate=8.0),
     ),
-    _of(
+    scenario_of(
         "prefixes",
         "Chats with long shared beginnings, as Mooncake's, and routing that knows which replica holds them",
-        partial(traces.mooncake_conversation, duration_seconds=_HOUR, rate=2.0),
-        variants=_LONG_PROMPTS,
+        partial(traces.mooncake_conversation, duration_seconds=HOUR, rate=2.0),
+        variants=LONG_PROMPTS,
         gateway=_PREFIX_AWARE,
         objectives=_PATIENT,
     ),
-    _of(
+    scenario_of(
         "prefixes-random",
         "The same chats while requests go to random replicas",
-        partial(traces.mooncake_conversation, duration_seconds=_HOUR, rate=2.0),
-        variants=_LONG_PROMPTS,
+        partial(traces.mooncake_conversation, duration_seconds=HOUR, rate=2.0),
+        variants=LONG_PROMPTS,
         gateway=_RANDOM,
         objectives=_PATIENT,
     ),
+    *WORLDS,
 )
 
 _ILLUSTRATIVE: Final = tuple(
@@ -280,6 +257,21 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """Names of the scenarios of each suite."""
 DEFAULT_SEEDS: Final[Mapping[str, int]] = MappingProxyType({"quick": 1, "full": 5})
 """The number of seeds of a suite without a flag."""
+_TITLE: Final = "Scorecard: suite "
+
+
+def title_of(suite: str) -> str:
+    """Return the title of a scorecard of a whole suite."""
+    return f"{_TITLE}{suite}"
+
+
+def without_results(title: str, recorded: Iterable[str]) -> list[str]:
+    """Return the scenarios that are missing among those recorded under the title of a suite; of others there are none.
+
+    Results take an hour to make: a scenario that has been added since has none.
+    """
+    found = set(recorded)
+    return [name for name in SUITES.get(title.removeprefix(_TITLE), ()) if name not in found]
 
 
 def scenario_of_requests(path: Path) -> Scenario:
@@ -291,16 +283,16 @@ def scenario_of_requests(path: Path) -> Scenario:
         raise RequestsFileError(f"{path} is no file: expected one, which is read more than once")
     traffic = read_csv(path)
     longest, duration_seconds = int((traffic.prompt_tokens + traffic.output_tokens).max()), traffic.duration_seconds
-    if longest > _LONGEST_TOKENS:
-        message = f"{path}: a request has {longest} tokens with its answer: expected at most {_LONGEST_TOKENS}"
+    if longest > LONGEST_TOKENS:
+        message = f"{path}: a request has {longest} tokens with its answer: expected at most {LONGEST_TOKENS}"
         raise RequestsFileError(message)
-    if duration_seconds < _MINUTE:
-        raise RequestsFileError(f"{path}: the requests span {duration_seconds:g} s: expected at least {_MINUTE:g} s")
-    return _of(
+    if duration_seconds < MINUTE:
+        raise RequestsFileError(f"{path}: the requests span {duration_seconds:g} s: expected at least {MINUTE:g} s")
+    return scenario_of(
         "requests",
         f"The requests of {os.fsencode(path.name).decode(errors='replace')}",
         partial(_requests_of, path),
-        measured_from_seconds=min(5 * _MINUTE, duration_seconds / 10.0),
+        measured_from_seconds=min(5 * MINUTE, duration_seconds / 10.0),
     )
 
 

@@ -9,6 +9,7 @@ from random import Random
 
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.users import GatewaySettings
+from wva.sim.stage.faults import Fault
 from wva.sim.traffic.requests import Traffic
 
 
@@ -97,6 +98,8 @@ class Scenario:
     """Period in which the HPA controller looks."""
     drain_seconds: float = 30.0
     measured_from_seconds: float = 0.0
+    faults: tuple[Fault, ...] = ()
+    """What goes wrong."""
 
     @property
     def afterwards_seconds(self) -> float:

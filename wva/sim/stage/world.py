@@ -68,9 +68,10 @@ class StageWorld:
         """Begin at virtual time 0, with the scenario's first replicas Ready. ``traffic`` is made from the seed."""
         self.scenario = scenario
         self.traffic = scenario.traffic(seed) if traffic is None else traffic
-        self.service = ModelService.of(
-            self.traffic, [setup.parameters for setup in scenario.variants], scenario.gateway
-        )
+        parameters = {setup.name: setup.parameters for setup in scenario.variants}
+        slow = scenario.faults
+        engines = (*parameters.values(), *(parameters[fault.variant].at_speed(fault.speed) for fault in slow))
+        self.service = ModelService.of(self.traffic, engines, scenario.gateway)
         self.now_seconds = 0.0
         self.replicas: list[StageReplica] = []
         """All that ever existed, in order of creation."""
@@ -82,6 +83,8 @@ class StageWorld:
         """When a policy looked, and when the newest thing that it could see was scraped."""
         self.moments: list[StageInstant] = []
         self._seed = seed
+        self._slow = {fault.variant: (fault.every, row) for row, fault in enumerate(slow, start=len(parameters))}
+        self._created = dict.fromkeys(parameters, 0)
         self._setups = {setup.name: (place, setup) for place, setup in enumerate(scenario.variants)}
         self._spec = {setup.name: setup.replicas for setup in scenario.variants}
         self._alive: dict[str, list[StageReplica]] = {setup.name: [] for setup in scenario.variants}
@@ -197,7 +200,10 @@ class StageWorld:
 
     def _create(self, variant: str, *, created_seconds: float, ready_seconds: float) -> None:
         place, _ = self._setups[variant]
-        row = self.service.add(place, ready_at_seconds=ready_seconds)
+        self._created[variant] += 1
+        every, slow = self._slow.get(variant, (1, place))
+        engine = place if self._created[variant] % every else slow
+        row = self.service.add(engine, ready_at_seconds=ready_seconds, rank=(place, len(self.replicas)))
         name = f"{variant}-{len(self.replicas)}"
         replica = StageReplica(name, variant, row, created_seconds, ready_seconds)
         self.replicas.append(replica)
