@@ -59,7 +59,7 @@ def run(of, policy, seed):
     missed = round(late * requests)
     traffic = of.traffic(seed)
     ideal = 100.0 * traffic.duration_seconds / 600.0
-    shares = dict(zip(CAUSES, (0.1, 0.4, 0.1, 0.0, 0.3, 0.1, 0.0), strict=True))
+    shares = dict(zip(CAUSES, (0.1, 0.4, 0.1, 0.0, 0.2, 0.0, 0.1, 0.0, 0.0), strict=True))
     figures = Figures(
         requests=requests,
         served=requests - missed // 10,
@@ -84,6 +84,7 @@ def run(of, policy, seed):
         scale_ups=12,
         scale_downs=11,
         late_by_cause={cause: round(missed * share) for cause, share in shares.items()},
+        late_tokens_by_cause={"slow pod": round(missed * 0.1)},
         seconds_to_capacity=(120.0 + 1000 * late, 140.0),
     )
     return RunResult(of.name, policy, seed, figures, _timeline(traffic.duration_seconds, ratio, late))

@@ -14,7 +14,7 @@ from wva.sim.scorecard.card import PolicyFamily, card
 from wva.sim.scorecard.markdown import FiguresBeside, markdown
 from wva.sim.scorecard.page import html
 from wva.sim.scorecard.shown import COLUMNS, seconds, share
-from wva.sim.scorecard.tables import DecidedPair, decode, encode, tables
+from wva.sim.scorecard.tables import HEADINGS, DecidedPair, decode, encode, tables
 from wva.sim.scorecard.tables_page import tables_page
 from wva.sim.scorecard.verdicts import in_short
 
@@ -139,6 +139,33 @@ def test_two_pages_of_the_same_runs_are_the_same(page, example):
     assert tables_page(again) == tables_page(tables(example))
 
 
+def test_a_column_that_was_not_recorded_says_so(example):
+    """Data of a version that lacked a column have the present ones, and no figure in place of the one that lacks."""
+    found = tables(example)
+    lacking = HEADINGS.index("tokens late by cause")
+
+    def without(values):
+        return values[:lacking] + values[lacking + 1 :]
+
+    old = [
+        replace(part, rows=tuple(replace(row, values=without(row.values)) for row in part.rows))
+        for part in found.scenarios
+    ]
+    again = decode(encode(replace(found, headings=without(HEADINGS), scenarios=tuple(old))))
+    assert again.headings == HEADINGS
+    for part, before in zip(again.scenarios, found.scenarios, strict=True):
+        for row, known in zip(part.rows, before.rows, strict=True):
+            assert row.values[lacking] == "not recorded"
+            assert without(row.values) == without(known.values)
+
+
+def test_slow_tokens_have_a_column_of_causes(example):
+    """The causes of a late time between tokens stand in a column of their own."""
+    wva = tables(example).scenarios[0].row("wva")
+    assert wva.values[HEADINGS.index("tokens late by cause")].startswith("slow pod 0.")
+    assert "slow pod" not in wva.values[HEADINGS.index("late by cause")]
+
+
 def test_the_markdown_has_a_line_for_every_scenario(example):
     """The Markdown has one table, no cell breaks its rows, and it links every figure."""
     text = read(example)
@@ -157,8 +184,8 @@ def test_the_tables_have_every_scenario_and_every_policy(example):
     for part, table in zip(example.parts, found.scenarios, strict=True):
         assert [row.policy for row in table.rows] == [cell.policy for cell in part.cells]
         for row, cell in zip(table.rows, part.cells, strict=True):
-            assert len(row.values) == len(COLUMNS) + 1
-            cells = "".join(f"<td>{value}</td>" for value in row.values[:-1])
+            assert len(row.values) == len(HEADINGS) == len(COLUMNS) + 2
+            cells = "".join(f"<td>{value}</td>" for value in row.values[: len(COLUMNS)])
             assert cells in page
             assert cells in plots
             assert row.cost == round(cell.cost_ratio, 2)

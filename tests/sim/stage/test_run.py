@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from tests.sim.stage.scenes import ScriptedScale, evenly, of_times, scene, variant
+from wva.model.records import replace
 from wva.sim.fleet.users import GatewaySettings
+from wva.sim.stage.faults import SlowPods
 from wva.sim.stage.run import figures, timeline
+from wva.sim.stage.scenario import Objectives
 from wva.sim.stage.world import StageWorld
 
 
@@ -38,6 +41,26 @@ def test_failed_requests_have_missed_their_objectives():
     assert found.itl_attainment <= found.served / found.requests < 1.0
     assert found.attainment <= found.ttft_attainment
     assert found.ttft_p99_seconds <= 5.5
+
+
+def test_half_speed_pods_are_named():
+    """Tokens that come slowly from slow pods have these pods as their cause, though enough pods are Ready."""
+    scenario = replace(scene(evenly(12, 900), variant(replicas=4)), objectives=Objectives(1.0, 0.035))
+    ordinary, _ = outcome(scenario)
+    assert ordinary.late_tokens_by_cause["slow pod"] == ordinary.late_by_cause["slow pod"] == 0
+    slow, _ = outcome(replace(scenario, faults=(SlowPods("a", every=2, speed=0.5),)))
+    tokens = slow.late_tokens_by_cause
+    assert slow.ttft_attainment - slow.attainment > 0.3
+    assert sum(tokens.values()) == round((slow.ttft_attainment - slow.attainment) * slow.requests)
+    assert tokens["slow pod"] > 0.95 * sum(tokens.values())
+
+
+def test_a_batch_that_is_too_large_is_a_cause():
+    """With enough pods by the demand, slow tokens of an ordinary pod are due to its batch."""
+    scenario = replace(scene(of_times(np.sort(np.tile(np.arange(10.0, 900.0, 20.0), 14)), 900.0)))
+    found, _ = outcome(replace(scenario, objectives=Objectives(1.0, 0.0215)))
+    assert found.late_tokens_by_cause["batch"] > 0
+    assert found.late_tokens_by_cause["slow pod"] == 0
 
 
 def test_what_comes_before_the_measured_time_does_not_count():

@@ -36,7 +36,9 @@ REFERENCE: Final = "clairvoyant"
 """The policy that knows the traffic. It takes no part in comparisons; others are measured by it."""
 
 _DIRECT: Final = tuple(
-    each.name for each in fields(Figures) if each.name not in {"replica_hours", "late_by_cause", "seconds_to_capacity"}
+    each.name
+    for each in fields(Figures)
+    if each.name not in {"replica_hours", "late_by_cause", "late_tokens_by_cause", "seconds_to_capacity"}
 )
 
 
@@ -58,7 +60,8 @@ class Cell:
         figures: each field of ``Figures`` that is a number, and ``failed_share``, ``cost_ratio`` (to the ideal cost),
             ``reference_ratio`` (to the clairvoyant's cost), ``seconds_to_capacity`` (mean over steps); a field that no
             seed has a value for is missing.
-        late_by_cause: share of all requests that was late or failed, by cause.
+        late_by_cause: share of all requests that failed or whose first token was late, by cause.
+        late_tokens_by_cause: share of all requests whose time between tokens alone was late, by cause.
         hours: replica-hours by variant.
         attainments: one per seed, in order of seeds: to compare policies seed by seed.
         cost_ratios: same.
@@ -69,6 +72,7 @@ class Cell:
     member: str
     figures: dict[str, Estimate]
     late_by_cause: dict[str, float]
+    late_tokens_by_cause: dict[str, float]
     hours: dict[str, float]
     attainments: tuple[float, ...]
     cost_ratios: tuple[float, ...]
@@ -82,6 +86,11 @@ class Cell:
     def cost_ratio(self) -> float:
         """Mean cost relative to the ideal."""
         return self.figures["cost_ratio"].mean
+
+    @property
+    def missed_by_cause(self) -> dict[str, float]:
+        """Share of all requests that were not in time, whatever of them was late, by cause."""
+        return {cause: self.late_by_cause[cause] + self.late_tokens_by_cause[cause] for cause in CAUSES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,13 +233,17 @@ def _cell(results: Sequence[RunResult], reference: Mapping[int, float]) -> Cell:
         policy=policy,
         member=policy,
         figures={name: value for name, value in figures.items() if value is not None},
-        late_by_cause={
-            cause: _ratio(sum(each.late_by_cause.get(cause, 0) for each in found), requests) for cause in CAUSES
-        },
+        late_by_cause=_shares([each.late_by_cause for each in found], requests),
+        late_tokens_by_cause=_shares([each.late_tokens_by_cause for each in found], requests),
         hours={name: sum(each.replica_hours.get(name, 0.0) for each in found) / len(found) for name in sorted(hours)},
         attainments=tuple(each.attainment for each in found),
         cost_ratios=ratios,
     )
+
+
+def _shares(counts: Sequence[Mapping[str, int]], requests: int) -> dict[str, float]:
+    """Return the share of each cause in all requests, from the counts of each seed."""
+    return {cause: _ratio(sum(each.get(cause, 0) for each in counts), requests) for cause in CAUSES}
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -201,7 +201,8 @@ def background() -> Iterator[str]:
     """Yield the part that does not depend on the results."""
     yield from ("## What is measured", "", _MEASURED)
     yield (
-        "The cause of a late request is the first of these that holds when it arrives: "
+        "The cause of a late request is the first of these that holds when it arrives, or, if only the time between "
+        "its tokens was too long, in the middle of its answer: "
         + "; ".join(f"*{cause}*: {meaning}" for cause, meaning in shown.CAUSES.items())
         + "."
     )

@@ -115,7 +115,7 @@ def _against(card: Card) -> Iterator[str]:
 
 def _parts(card: Card, numbers: dict[str, int]) -> Iterator[str]:
     yield "<h2>Scenario by scenario</h2>"
-    yield '<p class="keys quiet">Requests whose first token was late or never came, by what they waited for: '
+    yield '<p class="keys quiet">Requests that were late or failed, by cause: '
     yield "".join(f'<span><i style="background: {_cause_color(cause)}"></i>{cause}</span>' for cause in CAUSES)
     yield "</p>"
     for index, part in enumerate(card.parts):
@@ -140,9 +140,9 @@ def _part(part: ScenarioCard, index: int, numbers: dict[str, int]) -> Iterator[s
     yield '<div class="wide"><table class="figures"><thead><tr><th scope="col">policy</th>'
     for column in shown.COLUMNS:
         yield f'<th scope="col" title="{escape(column.meaning)}">{escape(column.heading)}</th>'
-    yield '<th scope="col" class="left" title="first token late or never there, as a share of all requests">'
+    yield '<th scope="col" class="left" title="late or failed, as a share of all requests">'
     yield "late by cause</th></tr></thead><tbody>"
-    most = max((sum(cell.late_by_cause.values()) for cell in part.cells), default=0.0)
+    most = max((sum(cell.missed_by_cause.values()) for cell in part.cells), default=0.0)
     for cell in part.cells:
         yield f"<tr{' class=subject' if cell.policy == SUBJECT else ''}><td>"
         yield f'<span class="dot" style="background: var(--c{_group(cell.policy)})">{numbers[cell.policy]}</span>'
@@ -180,18 +180,20 @@ def _select(choices: Sequence[str], chosen: str) -> str:
 
 def _bar(cell: Cell, most: float) -> str:
     """Return the late share by cause as a bar; the longest of the table is the full width."""
-    total = sum(cell.late_by_cause.values())
-    title = ", ".join(f"{cause} {share:.2%}" for cause, share in cell.late_by_cause.items() if share)
+    causes = cell.missed_by_cause
+    total = sum(causes.values())
+    title = ", ".join(f"{cause} {share:.2%}" for cause, share in causes.items() if share)
     pieces = "".join(
         f'<i style="width: {share / most * 100:.1f}%; background: {_cause_color(cause)}"></i>'
-        for cause, share in cell.late_by_cause.items()
+        for cause, share in causes.items()
         if share
     )
     return f'<span class="bar" title="{escape(title)}">{pieces}</span> {shown.share(total)}'
 
 
 def _cause_color(cause: str) -> str:
-    return ("#d93025", "#f08a24", "#e3b505", "#7cb342", "#3f8fd2", "#8e63ce", "#8a929c")[CAUSES.index(cause)]
+    colors = ("#d93025", "#f08a24", "#e3b505", "#7cb342", "#3f8fd2", "#c2548f", "#8e63ce", "#8a929c", "#5f6b4e")
+    return colors[CAUSES.index(cause)]
 
 
 def _numbers(card: Card) -> dict[str, int]:

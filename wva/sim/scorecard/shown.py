@@ -10,9 +10,11 @@ from typing import Final, NamedTuple
 
 from wva.sim.scorecard.card import Cell
 from wva.sim.scorecard.statistics import Estimate
-from wva.sim.stage.late import ACTUATION, BACKLOG, DECISION, SCHEDULING, SERVICE, TRIGGER, WARM_UP
+from wva.sim.stage.late import ACTUATION, BACKLOG, BATCH, DECISION, SCHEDULING, SERVICE, SLOW_POD, TRIGGER, WARM_UP
 
 NONE: Final = "-"
+NOT_RECORDED: Final = "not recorded"
+"""What stands for a figure that runs of an earlier version did not have."""
 _NEARLY_ALL: Final = 0.999
 
 
@@ -119,8 +121,10 @@ CAUSES: Final[Mapping[str, str]] = MappingProxyType(
         ACTUATION: "the policy had asked for enough, but spec.replicas had not followed",
         SCHEDULING: "the pods had no node yet",
         WARM_UP: "the pods had a node, but were not Ready yet",
+        SLOW_POD: "enough pods were Ready, but some were slower than others of their type",
         BACKLOG: "enough pods were Ready, but the queue from a shortage before had not drained",
         SERVICE: "enough pods were Ready all the time: long prompts, uneven routing, or a pod that ended",
+        BATCH: "the same, and the first token was in time: the batch was too large, or had long prompts",
     }
 )
 """Why a request was late, in words."""

@@ -6,12 +6,13 @@ the documentation. A page that is made from them again has the same figures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from wva.model.records import replace
 from wva.sim.scorecard import earlier, shown
 from wva.sim.scorecard.card import GOAL, REFERENCE, Card, Cell, ScenarioCard, best, in_hindsight, limit_of
 from wva.sim.scorecard.verdicts import (
@@ -27,7 +28,7 @@ from wva.sim.scorecard.verdicts import (
 )
 from wva.sim.stage.late import CAUSES
 
-HEADINGS: Final = (*(column.heading for column in shown.COLUMNS), "late by cause")
+HEADINGS: Final = (*(column.heading for column in shown.COLUMNS), "late by cause", "tokens late by cause")
 """The headings of the values of a row, in order."""
 _SMALLEST: Final = 0.0005
 """The smallest share of a cause that is shown: 0.1% when rounded."""
@@ -125,8 +126,19 @@ def encode(found: ScorecardTables) -> str:
 
 
 def decode(text: str) -> ScorecardTables:
-    """Return the tables that ``encode`` wrote. Raises msgspec.DecodeError."""
-    return _decoder.decode(text)
+    """Return the tables that ``encode`` wrote, with the present columns. Raises msgspec.DecodeError.
+
+    In a column that they lack, as those of an earlier version may, each value says that it was not recorded.
+    """
+    found = _decoder.decode(text)
+    places = {heading: place for place, heading in enumerate(found.headings)}
+
+    def present(row: PolicyRow) -> PolicyRow:
+        values = (row.values[places[each]] if each in places else shown.NOT_RECORDED for each in HEADINGS)
+        return replace(row, values=tuple(values))
+
+    scenarios = (replace(part, rows=tuple(map(present, part.rows))) for part in found.scenarios)
+    return replace(found, headings=HEADINGS, scenarios=tuple(scenarios))
 
 
 def tables(card: Card) -> ScorecardTables:
@@ -193,10 +205,14 @@ def _row(cell: Cell) -> PolicyRow:
         name=shown.name(cell),
         in_time=round(cell.attainment, 4),
         cost=round(cell.cost_ratio, 2),
-        values=(*(shown.figure(cell, column) for column in shown.COLUMNS), _causes(cell)),
+        values=(
+            *(shown.figure(cell, column) for column in shown.COLUMNS),
+            _causes(cell.late_by_cause),
+            _causes(cell.late_tokens_by_cause),
+        ),
     )
 
 
-def _causes(cell: Cell) -> str:
-    causes = [(cell.late_by_cause[cause], cause) for cause in CAUSES if cell.late_by_cause[cause] >= _SMALLEST]
+def _causes(shares: Mapping[str, float]) -> str:
+    causes = [(shares[cause], cause) for cause in CAUSES if shares[cause] >= _SMALLEST]
     return ", ".join(f"{cause} {share:.1%}" for share, cause in sorted(causes, reverse=True)) or shown.NONE

@@ -15,6 +15,7 @@ from wva.sim.scorecard.verdicts import SUBJECT
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _LATE: Final = "share of requests whose first token was late or that failed, by cause"
+_LATE_TOKENS: Final = "share of requests whose time between tokens alone was late, by cause"
 _FIGURES: Final = (
     "The first five minutes of a scenario do not count (with --requests less, if the time is short). A figure is the "
     "mean over the seeds. Behind ± is half of its 95% confidence interval, by Student's t; in shares it is in "
@@ -92,9 +93,18 @@ def _meanings() -> Iterator[str]:
     yield '<h2 id="columns">Columns</h2>'
     yield f"<p>{escape(_FIGURES)}</p>"
     yield from _table(
-        ("column", "meaning"), [*((each.heading, each.meaning) for each in shown.COLUMNS), ("late by cause", _LATE)]
+        ("column", "meaning"),
+        [
+            *((each.heading, each.meaning) for each in shown.COLUMNS),
+            ("late by cause", _LATE),
+            ("tokens late by cause", _LATE_TOKENS),
+        ],
     )
-    yield "<p>The cause of a late request is the first of these that holds when it arrives:</p>"
+    yield (
+        "<p>The cause of a late request is the first of these that holds when it arrives, or, if only the time between "
+        "its tokens was too long, in the middle of its answer. A pod that is slower than others of its type is the "
+        "cause, too, of what would have been in time on one of them:</p>"
+    )
     yield from _table(("cause", "meaning"), list(shown.CAUSES.items()))
     yield (
         "<p>Pods take equally long to start with every policy. Less warm-up means that a policy asks earlier, or keeps "

@@ -197,7 +197,8 @@ def _difference(higher: Sequence[float], lower: Sequence[float], tolerance: floa
 
 def _worst(winner: Cell, loser: Cell) -> list[str]:
     """Return the causes that more requests of the loser are late by, the largest difference first."""
-    more = {cause: share - winner.late_by_cause[cause] for cause, share in loser.late_by_cause.items()}
+    less = winner.missed_by_cause
+    more = {cause: share - less[cause] for cause, share in loser.missed_by_cause.items()}
     return sorted((cause for cause in more if more[cause] > 0), key=lambda cause: -more[cause])
 
 
@@ -207,7 +208,8 @@ def _why_late(winner: Cell, loser: Cell) -> str:
     if not worst:
         return f"{loser.policy} is late more often, for causes that were not recorded"
     causes = " and ".join(
-        f"{cause} ({loser.late_by_cause[cause]:.1%} of all requests, {winner.policy} {winner.late_by_cause[cause]:.1%})"
+        f"{cause} ({loser.missed_by_cause[cause]:.1%} of all requests, "
+        f"{winner.policy} {winner.missed_by_cause[cause]:.1%})"
         for cause in worst
     )
     text = f"{loser.policy} is late more often because of {causes}"

@@ -1,10 +1,11 @@
-"""What made late requests wait: the step on the way from demand to capacity that was not done when they arrived.
+"""What made requests late: the step on the way from demand to capacity that was not done when they were served.
 
 The steps are links of a chain. Demand grows beyond what is Ready; a scrape shows it and the policy looks at it
 (trigger); the policy asks for enough (decision); spec.replicas follows (actuation); pods exist and have a node
-(scheduling); they become Ready (warm-up). The cause of a late first token is the earliest link that was not done when
-the request arrived. What is compared at each link is a capacity, all in one unit (requests per second, say), so that
-variants of different speed add up.
+(scheduling); they become Ready (warm-up); they are as fast as their type (slow pod). The cause is the earliest link
+that was not done: for a late first token when the request arrived, for tokens that came too slowly one after the other
+in the middle of the answer. What is compared at each link is a capacity, all in one unit (requests per second, say), so
+that variants of different speed add up.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ SCHEDULING: Final = "scheduling"
 """spec.replicas said so; the pods had no place yet."""
 WARM_UP: Final = "warm-up"
 """The pods were there, and not Ready."""
+SLOW_POD: Final = "slow pod"
+"""Enough was Ready, if pods were as fast as others of their type; or one of them would have had it in time."""
 BACKLOG: Final = "backlog"
 """Enough was Ready; the queue of a shortage just before had not drained."""
 SERVICE: Final = "service"
-"""Enough was Ready all the time: long prompts, uneven routing, or a replica that ended."""
+"""Enough was Ready all the time, and a first token was late: long prompts, uneven routing, or a replica that ended."""
+BATCH: Final = "batch"
+"""Enough was Ready all the time, and tokens came slowly: its pod had a large batch, or long prompts between them."""
 
-CAUSES: Final = (TRIGGER, DECISION, ACTUATION, SCHEDULING, WARM_UP, BACKLOG, SERVICE)
+CAUSES: Final = (TRIGGER, DECISION, ACTUATION, SCHEDULING, WARM_UP, SLOW_POD, BACKLOG, SERVICE, BATCH)
 
 LULL_SECONDS: Final = 15.0
 """A backlog has drained when no request has been late for this long."""
@@ -66,7 +71,8 @@ class Chain:
         asked: what the policy has asked for.
         specified: what spec.replicas says.
         placed: pods that exist and have a node.
-        ready: pods that serve.
+        ready: pods that serve, as if each were as fast as others of its type.
+        serving: pods that serve, as fast as they are.
 
     """
 
@@ -76,30 +82,67 @@ class Chain:
     specified: StepFunction
     placed: StepFunction
     ready: StepFunction
+    serving: StepFunction
 
 
-def causes(late_seconds: NDArray[np.float64], chain: Chain) -> dict[str, int]:
-    """Return how many late requests each of ``CAUSES`` accounts for, given their arrival times in rising order."""
-    needed = chain.needed.at(late_seconds)
-    links = ((ACTUATION, chain.specified), (SCHEDULING, chain.placed), (WARM_UP, chain.ready))
-    missing = {cause: level.at(late_seconds) < needed for cause, level in links}
-    asked_too_little = chain.asked.at(late_seconds) < needed
+@dataclass(frozen=True, slots=True)
+class LateRequests:
+    """Requests that were late or failed, one per entry of each column.
+
+    Attributes:
+        seconds: when what they lacked was lacking: the arrival, or the middle of an answer whose tokens came slowly.
+        tokens: whether the first token was in time, and the time between tokens was not.
+        slow_pod: whether they would have been in time on a pod as fast as others of its type.
+
+    """
+
+    seconds: NDArray[np.float64]
+    tokens: NDArray[np.bool_]
+    slow_pod: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class LateByCause:
+    """How many requests each of ``CAUSES`` accounts for: those with a late first token, and those with slow tokens."""
+
+    first_token: dict[str, int]
+    tokens: dict[str, int]
+
+
+def causes(late: LateRequests, chain: Chain) -> LateByCause:
+    """Return how many of some late requests each cause accounts for."""
+    order = np.argsort(late.seconds, kind="stable")
+    found = _causes(late.seconds[order], late.tokens[order], late.slow_pod[order], chain)
+
+    def counted(chosen: NDArray[np.bool_]) -> dict[str, int]:
+        counts = np.bincount(found[chosen], minlength=len(CAUSES))
+        return {cause: int(count) for cause, count in zip(CAUSES, counts, strict=True)}
+
+    return LateByCause(counted(~late.tokens[order]), counted(late.tokens[order]))
+
+
+def _causes(
+    seconds: NDArray[np.float64], tokens: NDArray[np.bool_], slow_pod: NDArray[np.bool_], chain: Chain
+) -> NDArray[np.int64]:
+    """Return the place in ``CAUSES`` of each late request's cause; their times rise."""
+    needed = chain.needed.at(seconds)
+    asked_too_little = chain.asked.at(seconds) < needed
     # A fleet that still shrinks may have enough Ready though too little is asked for: nothing is missing yet.
-    short = missing[WARM_UP]
-    seen = _seen(late_seconds, chain)
-    counts = dict.fromkeys(CAUSES, 0)
-    open_ = short.copy()
-    for cause, holds in (
-        (TRIGGER, asked_too_little & ~seen),
-        (DECISION, asked_too_little),
-        *((cause, missing[cause]) for cause, _ in links),
-    ):
-        counts[cause] = int(np.count_nonzero(open_ & holds))
-        open_ &= ~holds
-    follows = _follows_a_shortage(late_seconds, short)
-    counts[BACKLOG] = int(np.count_nonzero(~short & follows))
-    counts[SERVICE] = int(np.count_nonzero(~short & ~follows))
-    return counts
+    short = chain.serving.at(seconds) < needed
+    follows = _follows_a_shortage(seconds, short)
+    holds = {
+        SLOW_POD: slow_pod | short,
+        TRIGGER: short & asked_too_little & ~_seen(seconds, chain),
+        DECISION: short & asked_too_little,
+        ACTUATION: short & (chain.specified.at(seconds) < needed),
+        SCHEDULING: short & (chain.placed.at(seconds) < needed),
+        WARM_UP: short & (chain.ready.at(seconds) < needed),
+        BACKLOG: follows,
+        SERVICE: ~tokens,
+        BATCH: tokens,
+    }
+    first = np.argmax(np.stack([slow_pod, *(holds[cause] for cause in CAUSES)]), axis=0)
+    return np.where(first == 0, CAUSES.index(SLOW_POD), first - 1)
 
 
 def _seen(late_seconds: NDArray[np.float64], chain: Chain) -> NDArray[np.bool_]:

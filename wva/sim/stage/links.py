@@ -15,7 +15,7 @@ from wva.sim.stage.scenario import Scenario
 from wva.sim.stage.world import ScaleRequest, StageWorld
 from wva.sim.traffic.requests import Traffic
 
-Event = tuple[float, int, int]
+Event = tuple[float, int, float]
 """A change of a number of replicas: when, of which variant (its place), and by how many."""
 
 
@@ -65,7 +65,25 @@ def chain(world: StageWorld, reference: Reference) -> Chain:
         specified=specified,
         placed=_level(world, reference, _lives(world, ready=False), initial=False),
         ready=_level(world, reference, _lives(world, ready=True), initial=False),
+        serving=_level(world, reference, _lives(world, ready=True, as_fast_as_it_is=True), initial=False),
     )
+
+
+def pod_speeds(world: StageWorld, rows: NDArray[np.int64], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how fast the pod was that had some row of the service at some time, relative to its type: one per row.
+
+    It is 1 where no pod had the row.
+    """
+    speeds = np.ones(len(rows))
+    if all(replica.speed == 1.0 for replica in world.replicas):
+        return speeds
+    for row in np.unique(rows):
+        owners = [replica for replica in world.replicas if replica.row == row]
+        chosen = rows == row
+        latest = np.searchsorted([owner.created_seconds for owner in owners], seconds[chosen], side="right") - 1
+        if owners:
+            speeds[chosen] = np.array([owner.speed for owner in owners])[latest]
+    return speeds
 
 
 def shortages(world: StageWorld, reference: Reference) -> tuple[float, ...]:
@@ -89,16 +107,17 @@ def _changes(world: StageWorld, asked: Iterable[ScaleRequest]) -> list[Event]:
     return [(change.at_seconds, places[change.variant], change.after - change.before) for change in asked]
 
 
-def _lives(world: StageWorld, *, ready: bool) -> list[Event]:
-    """Return when replicas came, or became Ready, and when they were terminated."""
+def _lives(world: StageWorld, *, ready: bool, as_fast_as_it_is: bool = False) -> list[Event]:
+    """Return when replicas came, or became Ready, and when they were terminated; a slow one may count as a part."""
     places = {setup.name: place for place, setup in enumerate(world.scenario.variants)}
     events: list[Event] = []
     for replica in world.replicas:
         begin = replica.ready_seconds if ready else max(0.0, replica.created_seconds)
         end = replica.terminated_seconds
+        count = replica.speed if as_fast_as_it_is else 1.0
         if end is None or begin < end:
-            events.append((begin, places[replica.variant], 1))
-            events += [] if end is None else [(end, places[replica.variant], -1)]
+            events.append((begin, places[replica.variant], count))
+            events += [] if end is None else [(end, places[replica.variant], -count)]
     return events
 
 

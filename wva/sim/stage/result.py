@@ -32,7 +32,8 @@ class Figures:
         reversals: how often the total went up after it had gone down, or down after it had gone up.
         scale_ups: changes upwards of what was asked for, over all variants.
         scale_downs: and downwards.
-        late_by_cause: late or failed requests by what made them wait, with the keys of ``late.CAUSES``.
+        late_by_cause: requests that failed or whose first token was late, by cause, with the keys of ``late.CAUSES``.
+        late_tokens_by_cause: requests whose first token alone was in time, by the cause of the time between tokens.
         seconds_to_capacity: for each time that the demand outgrew the Ready replicas, how long until they carried it.
 
     """
@@ -60,6 +61,7 @@ class Figures:
     scale_ups: int
     scale_downs: int
     late_by_cause: dict[str, int] = field(default_factory=dict)
+    late_tokens_by_cause: dict[str, int] = field(default_factory=dict)
     seconds_to_capacity: tuple[float, ...] = ()
 
 

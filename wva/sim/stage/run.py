@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wva.sim.fleet.columns import BROKEN, REFUSED, SERVED, TIMED_OUT
-from wva.sim.stage.late import causes
-from wva.sim.stage.links import Reference, chain, shortages
+from wva.sim.stage.late import LateRequests, causes
+from wva.sim.stage.links import Reference, chain, pod_speeds, shortages
 from wva.sim.stage.result import Figures, RunResult, StageTimeline, TimelineOfVariant
 from wva.sim.stage.scenario import Objectives, Scenario, VariantSetup
 from wva.sim.stage.view import StageController
@@ -56,6 +56,7 @@ def figures(world: StageWorld, reference: Reference | None = None) -> Figures:
     hours = _replica_hours(world, users.since)
     up = sum(change.after > change.before for change in world.asked if change.at_seconds >= users.since)
     down = sum(change.after < change.before for change in world.asked if change.at_seconds >= users.since)
+    late = causes(users.late(world), chain(world, reference))
     return Figures(
         requests=users.count,
         served=users.of(SERVED),
@@ -79,7 +80,8 @@ def figures(world: StageWorld, reference: Reference | None = None) -> Figures:
         reversals=_reversals(world, users.since),
         scale_ups=up,
         scale_downs=down,
-        late_by_cause=causes(np.sort(users.arrival[~users.in_time]), chain(world, reference)),
+        late_by_cause=late.first_token,
+        late_tokens_by_cause=late.tokens,
         seconds_to_capacity=shortages(world, reference),
     )
 
@@ -139,6 +141,25 @@ class _Users:
         self.in_time: NDArray[Any] = self.ttft <= objectives.ttft_seconds
         self.fluent: NDArray[Any] = self.itl <= objectives.itl_seconds
         self.retried = int(np.maximum(column("attempts")[chosen] - 1, 0).sum())
+        self._objectives = objectives
+        self._queued, self._first, self._finish = column("queued")[chosen], first, finish
+        self._row = column("engine")[chosen].astype(np.int64)
+
+    def late(self, world: StageWorld) -> LateRequests:
+        """Return those that were late or failed."""
+        chosen = ~(self.in_time & self.fluent)
+        tokens = self.in_time[chosen]
+        first, queued = self._first[chosen], self._queued[chosen]
+        speed = pod_speeds(world, self._row[chosen], queued)
+        with np.errstate(invalid="ignore"):
+            # What a pod does takes as much longer as it is slower; what was before it got the request does not.
+            ttft = queued - self.arrival[chosen] + (first - queued) * speed
+            in_time = (ttft <= self._objectives.ttft_seconds) & (
+                self.itl[chosen] * speed <= self._objectives.itl_seconds
+            )
+            middle = (first + self._finish[chosen]) / 2
+        seconds = np.where(tokens, middle, self.arrival[chosen])
+        return LateRequests(seconds, tokens, (speed < 1.0) & in_time)
 
     @property
     def count(self) -> int:

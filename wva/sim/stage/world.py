@@ -35,6 +35,8 @@ class StageReplica:
     row: int
     created_seconds: float
     ready_seconds: float
+    speed: float = 1.0
+    """How fast it is relative to its type."""
     terminated_seconds: float | None = None
     ended_seconds: float | None = None
     scrapes: list[Scrape] = field(default_factory=list)
@@ -199,13 +201,15 @@ class StageWorld:
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def _create(self, variant: str, *, created_seconds: float, ready_seconds: float) -> None:
-        place, _ = self._setups[variant]
+        place, setup = self._setups[variant]
         self._created[variant] += 1
         every, slow = self._slow.get(variant, (1, place))
         engine = place if self._created[variant] % every else slow
         row = self.service.add(engine, ready_at_seconds=ready_seconds, rank=(place, len(self.replicas)))
         name = f"{variant}-{len(self.replicas)}"
-        replica = StageReplica(name, variant, row, created_seconds, ready_seconds)
+        columns = self.service.columns
+        speed = setup.parameters.alpha_seconds / float(columns.alpha[columns.variant[row]])
+        replica = StageReplica(name, variant, row, created_seconds, ready_seconds, speed)
         self.replicas.append(replica)
         self._alive[variant].append(replica)
         self._by_name[name] = replica
