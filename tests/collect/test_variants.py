@@ -77,7 +77,7 @@ def _refused(since, *, reason="Unschedulable", status="False"):
 
 def test_pods_without_a_node_count_at_once_and_as_hopeless_after_a_minute(cluster):
     """Terminating pods do not count; pods that are gated are not unschedulable."""
-    cluster.deployment("d", replicas=7)
+    cluster.deployment("d", replicas=4)
     cluster.va()
     cluster.pod("placed", **_refused(EARLY) | {"node": "n"})
     cluster.pod("new", ready=False, phase="Pending", node="")
@@ -88,6 +88,25 @@ def test_pods_without_a_node_count_at_once_and_as_hopeless_after_a_minute(cluste
     for waited, hopeless in ((0.0, 0), (UNSCHEDULABLE_SECONDS - 1, 0), (UNSCHEDULABLE_SECONDS, 1)):
         variant = _only(cluster, now=early + waited)
         assert (variant.unplaced_pods, variant.unschedulable_pods) == (3, hopeless)
+
+
+@pytest.mark.parametrize(
+    ("counted", "pods", "current", "unplaced"),
+    [
+        (2, 3, 3, 0),  # the pod of a growth is seen before the status that counts it
+        (3, 2, 3, 1),  # the status is seen before the pod: its GPUs are not free
+        (3, 3, 3, 0),
+    ],
+)
+def test_pods_and_status_may_be_seen_one_after_the_other(cluster, counted, pods, current, unplaced):
+    """They come by two watches. No GPU is counted as free that a replica has or will take."""
+    cluster.deployment("d", replicas=counted)
+    cluster.va()
+    for number in range(pods):
+        cluster.pod(f"p-{number}", node="n")
+    cluster.pod("going", node="n", deletionTimestamp=LATE)
+    variant = _only(cluster)
+    assert (variant.current_replicas, variant.unplaced_pods) == (current, unplaced)
 
 
 def _container(name="vllm", *, waiting="", restarts=0, ended=None):

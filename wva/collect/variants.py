@@ -242,20 +242,25 @@ def variant_of(
         if created is not None and written is not None and created >= written:
             bare = replace(bare, status_desired=None, status_accelerator="")
     failures = [] if now is None else [container_failure(pod, now) for pod in pods]
+    # Pods and the target are watched by two streams, and either may be ahead. A pod that the status does not count yet
+    # exists, and a replica of which no pod is seen yet will take its GPUs.
+    alive = [pod for pod in pods if not pod.metadata.deleting]
+    unseen = max(0, target.existing_replicas - len(alive))
     progressing = va.status.condition(ConditionType.PROGRESSING)
     settling = progressing if progressing is not None and progressing.status == "True" else None
     return replace(
         bare,
         cost=parse_cost(va.spec.variant_cost),
+        current_replicas=max(bare.current_replicas, len(alive)),
         settling_since=None if settling is None else parse_time(settling.last_transition_time),
-        oldest_unready_since=_oldest(pod for pod in pods if not pod.ready and not pod.metadata.deleting),
+        oldest_unready_since=_oldest(pod for pod in alive if not pod.ready),
         bounds=bounds,
         unschedulable_pods=0 if now is None else sum(_unschedulable(pod, now) for pod in pods),
         failing_pods=sum(map(bool, failures)),
         failure=next(filter(None, failures), ""),
         # If the target was at zero before, its oldest pod is as old as its last start.
         activated_at=_oldest(pods),
-        unplaced_pods=sum(not pod.spec.node_name and not pod.metadata.deleting for pod in pods),
+        unplaced_pods=unseen + sum(not pod.spec.node_name for pod in alive),
         gpus_per_replica=gpus_per_replica(target.templates),
         parameters=vllm_parameters(target.template.spec.containers),
     )

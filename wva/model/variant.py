@@ -87,14 +87,15 @@ class Bounds:
 class Variant:
     """One variant at one instant, from the caches; times are in seconds since the epoch.
 
-    ``current_replicas`` are the replicas that exist (spec while the target's status is still empty), ``ready_replicas``
-    those that its status counts as ready. ``status_desired`` is the number in the VA status. ``settling_since`` is the
-    transition time of the Progressing condition while it is True, and ``oldest_unready_since`` the creation time of the
-    oldest pod that is not Ready: with them a process that just took over resets no clock. ``activated_at`` is when the
-    target was last started from zero. ``unplaced_pods`` have no node yet, and for ``unschedulable_pods`` none is
-    expected to come. ``parameters`` of vLLM are those in the pod template, None when they were not read. At
-    ``taken_at`` another writer last took replicas away that the number asks for. Containers of ``failing_pods`` do not
-    run; ``failure`` says which is the first, and why.
+    ``current_replicas`` are the replicas that exist (spec while the target's status is still empty; pods that the
+    status does not count yet are among them), ``ready_replicas`` those that its status counts as ready.
+    ``status_desired`` is the number in the VA status. ``settling_since`` is the transition time of the Progressing
+    condition while it is True, and ``oldest_unready_since`` the creation time of the oldest pod that is not Ready: with
+    them a process that just took over resets no clock. ``activated_at`` is when the target was last started from zero.
+    ``unplaced_pods`` have no node yet, or were not seen yet, and for ``unschedulable_pods`` none is expected to come.
+    ``parameters`` of vLLM are those in the pod template, None when they were not read. At ``taken_at`` another writer
+    last took replicas away that the number asks for. Containers of ``failing_pods`` do not run; ``failure`` says which
+    is the first, and why.
     """
 
     key: VariantKey
