@@ -24,7 +24,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SampledPr
     folder = tmp_path_factory.mktemp("backtest")
     samples = folder / "demo.om"
     words = ["demo", "--headless", "--for", "80m", "--openmetrics", str(samples)]
-    subprocess.run([sys.executable, "-m", "wva", *words], check=True, timeout=300, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-m", "wva", *words], check=True, timeout=600, stdout=subprocess.DEVNULL)
     with filled_prometheus(samples, folder) as history:
         yield history, span_of(samples)
 
