@@ -352,7 +352,7 @@ TABLES = {
         "profiles": lambda: entry_table([ProfileFields]),
     },
     "traffic.md": {"kinds": kinds_table, "traces": traces_table, "worlds": worlds_table},
-    "day-two.md": {"findings": findings_table},
+    "explain-and-doctor.md": {"findings": findings_table},
     "metrics.md": {
         "variant-metrics": variant_metrics_table,
         "explanation-metrics": explanation_metrics_table,

@@ -45,18 +45,18 @@ MEANINGS: Final[Mapping[Link, Mapping[str, str]]] = {
     Link.DEFINITION: {
         "crd-missing": "The API server knows no VariantAutoscalings.",
         "crd-version": "The definition does not serve the version that the controller reads.",
-        "crd-old": "The definition is that of an older version and drops fields.",
+        "crd-old": "The definition is older than the controller, so the API server drops fields.",
         "crd-not-established": "Another definition has the same names.",
     },
     Link.CONTROLLER: {
         "controller-missing": "The namespace has no controller.",
         "controller-at-zero": "The Deployment of the controller has no replicas.",
         "controller-not-ready": "A pod of the controller is not Ready; the finding says why.",
-        "lease-missing": "No process has ever led.",
+        "lease-missing": "There is no Lease, so no controller has ever led.",
         "no-leader": "Nobody holds the Lease.",
-        "leader-gone": "The holder of the Lease does not renew it.",
+        "leader-gone": "The holder of the Lease no longer renews it.",
     },
-    Link.RIGHTS: {"right-missing": "The account of the controller has not all rights that the controller needs."},
+    Link.RIGHTS: {"right-missing": "The account of the controller lacks a right that it needs."},
     Link.CONFIGURATION: {
         "configuration-wrong": "A value in a ConfigMap is not in force; the finding says which value is.",
         "configuration-invalid": "The condition ConfigurationValid of the variant is False.",
@@ -77,14 +77,14 @@ MEANINGS: Final[Mapping[Link, Mapping[str, str]]] = {
         "pod-not-ready": "A pod is not Ready; the finding says why.",
     },
     Link.METRICS: {
-        "samples-missing": "Pods are Ready, and Prometheus has no samples of them.",
+        "samples-missing": "Pods are Ready, but Prometheus has no samples of them.",
         "samples-stale": "The last samples are too old.",
         "samples-invalid": "Samples have impossible values.",
         "scraped-seldom": "Prometheus scrapes the pods less often than once a minute.",
     },
-    Link.DECISION: {"status-old": "The status was last written long ago: nothing decides on the variant."},
+    Link.DECISION: {"status-old": "The status is old: no controller decides on the variant any more."},
     Link.PUBLICATION: {
-        "not-published": "The status has a number, and the page of metrics does not.",
+        "not-published": "The status has a number, but `/metrics` does not.",
         "publication-wrong": "A rule of prometheus-adapter does not fit the metric.",
     },
     Link.SCALER: {
@@ -95,16 +95,16 @@ MEANINGS: Final[Mapping[Link, Mapping[str, str]]] = {
         "keda-missing": "KEDA has not looked at the ScaledObject.",
         "scaler-unable": "The HPA cannot scale the target.",
         "scaler-inactive": "The HPA has no number.",
-        "scaler-disabled": "The behavior of the HPA forbids a direction.",
+        "scaler-disabled": "The `behavior` of the HPA forbids to scale up or down.",
         "scaler-other-metrics": "The HPA follows other metrics as well.",
         "adapter-missing": "Nothing serves external metrics.",
-        "adapter-failing": "What serves external metrics answers with an error.",
-        "adapter-empty": "What serves external metrics has no series for the selector.",
+        "adapter-failing": "The server of external metrics answers with an error.",
+        "adapter-empty": "The server of external metrics has no series for the selector.",
     },
     Link.REPLICAS: {
         "quota": "A quota forbids pods of the target.",
         "pods-refused": "The API server refuses pods of the target.",
-        "not-followed": "The target has another number of replicas than the desired one.",
+        "not-followed": "The target has not as many replicas as desired.",
     },
 }
 """The findings of each link and what they mean. Findings that have the name of a condition's reason come on top."""
