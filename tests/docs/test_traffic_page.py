@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import get_args
 
 import pytest
 
 from tests.docs.rendering import DOCS
+from wva.sim.stage.faults import Fault
 from wva.sim.traffic import csv_file
 from wva.sim.traffic.arrivals import MAXIMUM_REQUESTS
 from wva.sim.traffic.statistics import statistics
@@ -59,3 +61,9 @@ def test_the_kind_of_the_page_is_as_it_says():
     assert found.rate == pytest.approx(6.0, rel=0.02)
     assert found.hit_ratio == pytest.approx(0.5, abs=0.01)
     assert 2.0 < found.peak_to_mean_60s < 6.0
+
+
+def test_the_faults_of_the_page_are_those_of_the_stage():
+    """The page has a row for each fault that a scenario can have, and for no other."""
+    rows = PAGE.partition("| Fault |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert [row.split("`")[1] for row in rows] == [fault.__name__ for fault in get_args(Fault)]

@@ -17,4 +17,30 @@ class SlowPods:
     speed: float
 
 
-Fault = SlowPods
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """At a time a share of the Ready pods goes, oldest first, and their workloads create as many new ones at once.
+
+    It is a share (0 to 1, in whole pods, rounded up) of the pods of ``variants`` together; of all variants when none is
+    named. Each has ``grace_seconds`` to finish what it has, None for those of the scenario; with 0 that is broken.
+    """
+
+    at_seconds: float
+    share: float
+    variants: tuple[str, ...] = ()
+    grace_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoStarts:
+    """From a time until another no pod of a variant becomes Ready. Those that would have, are so at the end.
+
+    The scheduler says nothing: it is as with a registry that does not answer.
+    """
+
+    variant: str
+    from_seconds: float
+    until_seconds: float
+
+
+Fault = SlowPods | Eviction | NoStarts

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
+from math import ceil
 from random import Random
 from typing import Final
 
 from wva.sim.fleet.columns import GONE
 from wva.sim.fleet.service import ModelService
+from wva.sim.stage.faults import Eviction, NoStarts, SlowPods
 from wva.sim.stage.scenario import Scenario, start_up_random
 from wva.sim.stage.view import Scrape, StageController, StagePodView, VariantView
 from wva.sim.traffic.requests import Traffic
@@ -71,7 +73,7 @@ class StageWorld:
         self.scenario = scenario
         self.traffic = scenario.traffic(seed) if traffic is None else traffic
         parameters = {setup.name: setup.parameters for setup in scenario.variants}
-        slow = scenario.faults
+        slow = [fault for fault in scenario.faults if isinstance(fault, SlowPods)]
         engines = (*parameters.values(), *(parameters[fault.variant].at_speed(fault.speed) for fault in slow))
         self.service = ModelService.of(self.traffic, engines, scenario.gateway)
         self.now_seconds = 0.0
@@ -142,12 +144,10 @@ class StageWorld:
             return
         self._spec[variant] = replicas
         self.asked.append(ScaleRequest(self.now_seconds, variant, before, replicas))
+        self._fill(variant)
         alive = self._alive[variant]
-        while len(alive) < replicas:
-            seconds = self._setups[variant][1].start_up.draw(self._start_up)
-            self._create(variant, created_seconds=self.now_seconds, ready_seconds=self.now_seconds + seconds)
         for replica in sorted(alive, key=self._first_to_go)[: len(alive) - replicas]:
-            self._terminate(replica)
+            self._terminate(replica, self.scenario.drain_seconds)
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -162,6 +162,11 @@ class StageWorld:
         events += [
             (step * TIMELINE_SECONDS, 2, next(self._order), TIMELINE_SECONDS)
             for step in range(int(end / TIMELINE_SECONDS) + 1)
+        ]
+        events += [
+            (fault.at_seconds, 0, next(self._order), fault)
+            for fault in self.scenario.faults
+            if isinstance(fault, Eviction)
         ]
         heapify(events)
         while events and events[0][0] <= end:
@@ -191,6 +196,8 @@ class StageWorld:
             heappush(self._events, (at + period, 0, next(self._order), None))
         elif isinstance(what, float):
             self._note(at)
+        elif isinstance(what, Eviction):
+            self._evict(what)
         else:
             controller: StageController = what  # type: ignore[assignment]  # the only other kind of event
             if getattr(controller, "decides", True):
@@ -199,6 +206,27 @@ class StageWorld:
             heappush(self._events, (at + controller.period_seconds, 1, next(self._order), controller))
 
     # -- pods ---------------------------------------------------------------------------------------------------------
+
+    def _fill(self, variant: str) -> None:
+        """Create the pods that the workload of a variant lacks."""
+        start_up = self._setups[variant][1].start_up
+        while len(self._alive[variant]) < self._spec[variant]:
+            ready = self.now_seconds + start_up.draw(self._start_up)
+            for fault in self.scenario.faults:
+                if isinstance(fault, NoStarts) and fault.variant == variant and fault.from_seconds <= ready:
+                    ready = max(ready, fault.until_seconds)
+            self._create(variant, created_seconds=self.now_seconds, ready_seconds=ready)
+
+    def _evict(self, fault: Eviction) -> None:
+        pods = [one for name in fault.variants or self._alive for one in self._alive[name]]
+        ready = sorted(
+            (one for one in pods if one.ready_seconds <= self.now_seconds), key=lambda one: one.created_seconds
+        )
+        grace = self.scenario.drain_seconds if fault.grace_seconds is None else fault.grace_seconds
+        for replica in ready[: ceil(fault.share * len(ready))]:
+            self._terminate(replica, grace)
+        for name in fault.variants or self._alive:
+            self._fill(name)
 
     def _create(self, variant: str, *, created_seconds: float, ready_seconds: float) -> None:
         place, setup = self._setups[variant]
@@ -218,10 +246,10 @@ class StageWorld:
         first += observation.discovery_seconds if ready_seconds else 0.0
         heappush(self._events, (first, 0, next(self._order), replica))
 
-    def _terminate(self, replica: StageReplica) -> None:
+    def _terminate(self, replica: StageReplica, grace_seconds: float) -> None:
         self._alive[replica.variant].remove(replica)
         replica.terminated_seconds = self.now_seconds
-        self.service.terminate(replica.row, grace_seconds=self.scenario.drain_seconds)
+        self.service.terminate(replica.row, grace_seconds=grace_seconds)
         self._draining.append(replica)
         if self.service.phase(replica.row) == GONE:
             self._end(replica, self.now_seconds)
