@@ -12,7 +12,10 @@ KINDS = (
     shapes.bursts,
     shapes.constant,
     shapes.flash_crowd,
+    shapes.jittered_bursts,
+    shapes.levels,
     shapes.low_traffic,
+    shapes.office,
     shapes.prompt_shift,
     shapes.ramp,
     shapes.sine,
@@ -20,6 +23,7 @@ KINDS = (
     shapes.step,
     shapes.upstream_ramp,
     shapes.upstream_two_variants,
+    shapes.viral,
 )
 
 
@@ -60,6 +64,58 @@ def test_the_shapes_have_their_rates():
     parts = [rate(shapes.upstream_ramp(1), part / 7, (part + 1) / 7) for part in range(7)]
     assert parts == pytest.approx([2, 4, 6, 8, 10, 4, 1], rel=0.15)
     assert shapes.upstream_two_variants(1).count == pytest.approx(7800, rel=0.04)
+
+
+def test_levels_follow_each_other():
+    """Each rate has an equal part of the time."""
+    found = shapes.levels(1, duration_seconds=3000.0, parts=(2.0, 20.0, 5.0))
+    assert [rate(found, 0, 1 / 3), rate(found, 1 / 3, 2 / 3), rate(found, 2 / 3, 1)] == pytest.approx(
+        [2, 20, 5], rel=0.1
+    )
+
+
+def test_jittered_bursts_come_at_uneven_times_and_heights():
+    """Bursts last 3 to 6 minutes, 14 to 26 minutes apart, and each has a height of its own."""
+    found = shapes.jittered_bursts(1, low=2.0, least=12.0, most=22.0)
+    minutes = np.bincount((found.arrival_seconds // 60).astype(int), minlength=240) / 60
+    high = minutes > 7.0
+    begins = np.flatnonzero(high[1:] & ~high[:-1]) + 1
+    lengths = [int(np.argmin(np.append(high[begin:], False))) for begin in begins]
+    assert len(begins) == pytest.approx(12, abs=2)
+    assert (min(lengths), max(lengths)) == (pytest.approx(3, abs=1), pytest.approx(6, abs=1))
+    assert len(set(np.diff(begins))) > 5
+    peaks = [minutes[begin + 1] for begin in begins]
+    assert 10.0 < min(peaks) < 16.0 < max(peaks) < 24.0
+    assert np.median(minutes[~high]) == pytest.approx(2.0, rel=0.1)
+
+
+def test_what_is_viral_rises_fast_and_decays_slowly():
+    """The rate is steady, eight times as high 3 minutes after an unknown time, and falls as t^-0.8 from there."""
+    begins = set()
+    for seed in range(1, 4):
+        found = shapes.viral(seed, duration_seconds=7200.0, rate=30.0)
+        minutes = np.bincount((found.arrival_seconds // 60).astype(int), minlength=120) / 60
+        begin = int(np.argmax(minutes > 36.0))
+        begins.add(begin)
+        assert 20 <= begin <= 60
+        assert minutes[: begin - 1].mean() == pytest.approx(30.0, rel=0.05)
+        assert minutes.max() == pytest.approx(240.0, rel=0.12)
+        assert minutes[begin + 30] == pytest.approx(30.0 + 210.0 * 10.0**-0.8, rel=0.15)
+    assert len(begins) == 3
+
+
+def test_an_office_has_days_and_a_weekend():
+    """A day is four times the night, the lunch lower, Saturday a fifth, and midnight has a job."""
+    found = shapes.office(1, rate=1.0, duration_seconds=3 * 86_400.0)
+    hours = np.bincount((found.arrival_seconds // 3600).astype(int), minlength=72) / 3600
+    night, day = hours[3:9].mean(), hours[[10, 11, 14, 15, 16]].mean()
+    assert day / night == pytest.approx(4.0, rel=0.1)
+    assert hours[12] / day == pytest.approx(0.65, abs=0.06)
+    assert hours[58] / day == pytest.approx(0.2, abs=0.06)
+    assert hours[24] - hours[25] == pytest.approx(2.0 / 3.0, rel=0.25)
+    assert hours[34] / hours[10] != pytest.approx(1.0, abs=0.01)
+    late = shapes.office(1, rate=1.0, duration_seconds=3600.0, begin_hour=8.75)
+    assert rate(late, 0.5, 1) / rate(late, 0, 0.2) == pytest.approx(4.0, rel=0.2)
 
 
 def test_a_flash_crowd_is_as_high_as_it_was_asked_for():

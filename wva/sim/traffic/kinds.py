@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from wva.sim.traffic import shapes, traces
+from wva.sim.traffic.agents import agents
 from wva.sim.traffic.lengths import Sizes, fixed
 from wva.sim.traffic.requests import Traffic
 
@@ -21,7 +22,12 @@ KINDS: Final[Mapping[str, Callable[..., Traffic]]] = MappingProxyType(
         "bursts": shapes.bursts,
         "ramp": shapes.ramp,
         "slow-ramp": shapes.slow_ramp,
+        "levels": shapes.levels,
+        "jittered-bursts": shapes.jittered_bursts,
         "flash-crowd": shapes.flash_crowd,
+        "viral": shapes.viral,
+        "office": shapes.office,
+        "agents": agents,
         "prompt-shift": shapes.prompt_shift,
         "answer-shift": shapes.answer_shift,
         "low-traffic": shapes.low_traffic,

@@ -6,6 +6,8 @@ demo, and nothing in common.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import ceil
 from typing import Final
 
 import numpy as np
@@ -186,9 +188,8 @@ def upstream_ramp(
 
     Prompts have 4,000 tokens and answers 1,000. ``scale`` multiplies the rates.
     """
-    parts = (2.0, 4.0, 6.0, 8.0, 10.0, 4.0, 1.0)
-    profile = rates.steps([(duration_seconds / len(parts), part * scale) for part in parts])
-    return poisson_traffic(seed, profile, duration_seconds=duration_seconds, sizes=sizes)
+    parts = [scale * part for part in (2.0, 4.0, 6.0, 8.0, 10.0, 4.0, 1.0)]
+    return levels(seed, duration_seconds=duration_seconds, parts=parts, sizes=sizes)
 
 
 def upstream_two_variants(
@@ -203,8 +204,94 @@ def upstream_two_variants(
     Published are the two rates and the number of requests, 7,800. Five equal parts of 260 s at 2, 4, 6, 8 and 10
     requests/s have that number; the parts are our reading. The lengths are those of its workload of long prompts.
     """
-    parts = (2.0, 4.0, 6.0, 8.0, 10.0)
-    profile = rates.steps([(duration_seconds / len(parts), part * scale) for part in parts])
+    parts = [scale * part for part in (2.0, 4.0, 6.0, 8.0, 10.0)]
+    return levels(seed, duration_seconds=duration_seconds, parts=parts, sizes=sizes)
+
+
+def levels(
+    seed: int,
+    *,
+    duration_seconds: float = HOUR,
+    parts: Sequence[float] = (2.0, 8.0, 4.0),
+    sizes: Sizes = LONG,
+) -> Traffic:
+    """Return the rates of ``parts`` one after the other, each for an equal part of the time; by default 2, 8, 4."""
+    profile = rates.steps([(duration_seconds / len(parts), part) for part in parts])
+    return poisson_traffic(seed, profile, duration_seconds=duration_seconds, sizes=sizes)
+
+
+def jittered_bursts(
+    seed: int,
+    *,
+    duration_seconds: float = 4 * HOUR,
+    low: float = 2.0,
+    least: float = 12.0,
+    most: float = 22.0,
+    sizes: Sizes = LONG,
+) -> Traffic:
+    """Return ``low``, and every 14 to 26 minutes a rate between ``least`` and ``most`` for 3 to 6 minutes."""
+    source = stream(seed, "bursts")
+    spells: list[tuple[float, float]] = []
+    while sum(seconds for seconds, _ in spells) < duration_seconds:
+        period, burst = 60.0 * source.uniform(14.0, 26.0), 60.0 * source.uniform(3.0, 6.0)
+        spells += [(period - burst, low), (burst, source.uniform(least, most))]
+    return poisson_traffic(seed, rates.steps(spells), duration_seconds=duration_seconds, sizes=sizes)
+
+
+def viral(
+    seed: int,
+    *,
+    duration_seconds: float = 2 * HOUR,
+    rate: float = 3.0,
+    height: float = 8.0,
+    rise_seconds: float = 180.0,
+    exponent: float = 0.8,
+    sizes: Sizes = LONG,
+) -> Traffic:
+    """Return a steady rate that grows to ``height`` times as much at an unknown time, and decays as a power of time.
+
+    It grows within ``rise_seconds``, somewhere in the second or third sixth of the time. What it has grown by is
+    multiplied by (time since it began to grow / ``rise_seconds``)^-``exponent`` from then on.
+    """
+    begin = duration_seconds * (1.0 + 2.0 * stream(seed, "crowds").random()) / 6.0
+    since = np.geomspace(1.0, max(2.0, duration_seconds / rise_seconds), 64)
+    decay = rate * (1.0 + (height - 1.0) * since**-exponent)
+    points = zip((begin + rise_seconds * since).tolist(), decay.tolist(), strict=True)
+    profile = RateProfile(((0.0, rate), (begin, rate), *points))
+    return poisson_traffic(seed, profile, duration_seconds=duration_seconds, sizes=sizes)
+
+
+def office(
+    seed: int,
+    *,
+    duration_seconds: float = 6 * 24 * HOUR,
+    rate: float = 1.0,
+    height: float = 4.0,
+    begin_hour: float = 0.0,
+    sizes: Sizes = LONG,
+) -> Traffic:
+    """Return days of an office from Thursday on: ``height`` times the rate of the night from 9:00 to 17:30.
+
+    The rise takes 6 minutes, the way home an hour or more; from 12:15 to 13:00 there are 0.6 of the day's. On Saturday
+    and Sunday it is a fifth. A job at midnight adds twice the rate of the night for 20 minutes. Days differ by 10 %.
+    """
+    days = ceil(duration_seconds / (24 * HOUR) + begin_hour / 24.0)
+    differ = np.exp(0.1 * stream(seed, "days").standard_normal(days))
+    weekend = np.array([1.0, 1.0, 0.2, 0.2, 1.0, 1.0, 1.0])[np.arange(days) % 7]
+    hours = (0.0, 9.0, 9.1, 12.0, 12.25, 13.0, 13.25, 17.5, 18.5, 20.0, 24.0)
+    shape = np.array([1.0, 1.0, height, height, 0.6 * height, 0.6 * height, height, height, 1.5, 1.0, 1.0])
+    points = [
+        (HOUR * (24.0 * day + hour - begin_hour), rate * factor * level)
+        for day, factor in enumerate((differ * weekend).tolist())
+        for hour, level in zip(hours, shape.tolist(), strict=True)
+    ]
+    midnights = [24.0 * day - begin_hour for day in range(days)]
+    job = [
+        (HOUR * (at + after), extra)
+        for at in midnights
+        for after, extra in ((0.0, 0.0), (0.0, 2.0 * rate), (1.0 / 3.0, 2.0 * rate), (1.0 / 3.0, 0.0))
+    ]
+    profile = rates.total(RateProfile(tuple(points)), RateProfile(tuple(job)))
     return poisson_traffic(seed, profile, duration_seconds=duration_seconds, sizes=sizes)
 
 
