@@ -78,6 +78,8 @@ def run(of, policy, seed):
         gpu_hours=4.0 * ratio,
         cost=ideal * ratio,
         ideal_cost=ideal,
+        most_asked=300.0 * ratio,
+        most_needed=200.0,
         mean_replicas=6.0 * ratio,
         peak_replicas=round(10 * ratio),
         reversals=round(6 * ratio),

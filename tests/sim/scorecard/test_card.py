@@ -51,6 +51,7 @@ def test_figures_are_means_over_seeds():
     assert cell.attainment == pytest.approx(fmean(run.figures.attainment for run in runs))
     assert cell.figures["failed_share"].mean == pytest.approx(fmean(run.figures.timed_out / 10_000 for run in runs))
     assert 1.0 < cell.figures["reference_ratio"].mean < cell.cost_ratio
+    assert cell.figures["peak_ratio"].mean == pytest.approx(1.5 * cell.cost_ratio)
     assert cell.figures["seconds_to_capacity"].mean > 130
     assert cell.late_tokens_by_cause["slow pod"] == pytest.approx(0.1 * (1 - cell.attainment), abs=0.001)
     assert sum(cell.missed_by_cause.values()) == pytest.approx(1 - cell.attainment, abs=0.001)
@@ -60,6 +61,11 @@ def test_a_figure_that_no_run_has_is_missing():
     """A figure that no run has is missing, such as a latency without served requests."""
     part = made("wva", change={"wva": {"ttft_p50_seconds": None, "seconds_to_capacity": ()}})
     assert part.cell("wva").figures.keys() & {"ttft_p50_seconds", "seconds_to_capacity"} == set()
+
+
+def test_what_needs_nothing_has_no_ratio_to_it():
+    """Where the ideal fleet has no replica at any time, there is no ratio of what was asked for to it."""
+    assert "peak_ratio" not in made("wva", change={"wva": {"most_needed": 0.0}}).cell("wva").figures
 
 
 def test_a_family_is_shown_as_its_best_member():

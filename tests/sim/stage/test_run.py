@@ -86,6 +86,20 @@ def test_replicas_cost_until_they_have_ended():
     assert (found.scale_ups, found.scale_downs) == (2, 1)
 
 
+def test_what_is_asked_for_at_most_counts_by_price():
+    """The most asked for is that of a moment after all its changes, in the measured time, pods Ready or not."""
+    variants = variant("a", price=10.0, replicas=2), variant("b", price=30.0, minimum=0, replicas=0)
+    steps = {10.0: {"a": 9}, 20.0: {"a": 4}, 200.0: {"b": 1, "a": 1}, 300.0: {"a": 3}, 320.0: {"a": 1}}
+    traffic = evenly(25, 600)
+    found, _ = outcome(scene(traffic, *variants), ScriptedScale(steps))
+    assert found.most_asked == 90.0
+    found, _ = outcome(scene(traffic, *variants, measured_from_seconds=100.0), ScriptedScale(steps))
+    assert found.most_asked == 60.0
+    assert found.most_needed == 30.0, "three of the cheap variant carry the load"
+    still, _ = outcome(scene(traffic, *variants, measured_from_seconds=100.0))
+    assert still.most_asked == 20.0
+
+
 def test_a_replica_that_is_terminated_costs_while_it_finishes_what_it_has():
     """The replica occupies its GPUs until its process has ended, here until the end of the grace period."""
     traffic = of_times(np.linspace(20.0, 20.5, 80), 120.0, output=1000)

@@ -58,8 +58,8 @@ class Cell:
         policy: the name in tables; of a family, the family's.
         member: the name of the policy that ran.
         figures: each field of ``Figures`` that is a number, and ``failed_share``, ``cost_ratio`` (to the ideal cost),
-            ``reference_ratio`` (to the clairvoyant's cost), ``seconds_to_capacity`` (mean over steps); a field that no
-            seed has a value for is missing.
+            ``peak_ratio`` (most asked for to most needed), ``reference_ratio`` (to the clairvoyant's cost),
+            ``seconds_to_capacity`` (mean over steps); a field that no seed has a value for is missing.
         late_by_cause: share of all requests that failed or whose first token was late, by cause.
         late_tokens_by_cause: share of all requests whose time between tokens alone was late, by cause.
         hours: replica-hours by variant.
@@ -220,6 +220,9 @@ def _cell(results: Sequence[RunResult], reference: Mapping[int, float]) -> Cell:
         [_ratio(each.timed_out + each.refused + each.broken, each.requests) for each in found]
     )
     figures["cost_ratio"] = estimate(ratios)
+    figures["peak_ratio"] = estimate_of_known(
+        [each.most_asked / each.most_needed if each.most_needed else None for each in found]
+    )
     if reference:
         figures["reference_ratio"] = estimate_of_known(
             [_ratio(result.figures.cost, reference[result.seed]) for result in results if result.seed in reference]

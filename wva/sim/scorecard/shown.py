@@ -100,6 +100,13 @@ COLUMNS: Final = (
     Column("mean", "mean_replicas", hours, "replicas on average"),
     Column("peak", "peak_replicas", lambda value: f"{value:.0f}", "most replicas at once"),
     Column(
+        "most asked",
+        "peak_ratio",
+        number,
+        "the most that was asked for at once over the most that the ideal fleet has at once, replicas at their price: "
+        "nodes are bought by what is asked for",
+    ),
+    Column(
         "reaches capacity",
         "seconds_to_capacity",
         seconds,

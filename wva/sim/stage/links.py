@@ -36,6 +36,12 @@ class Reference:
         """Return the cost of the fleet of each moment, over the measured time."""
         return cost(scenario, self.counts, until_seconds=until_seconds)
 
+    def most_needed(self, scenario: Scenario) -> float:
+        """Return the highest price per hour of the fleet of a moment, in the measured time."""
+        measured = _moments(self.counts) + STEP_SECONDS > scenario.measured_from_seconds
+        prices = self.counts[measured] @ [setup.price for setup in scenario.variants]
+        return float(prices.max(initial=0.0))
+
     def replicas_at(self, times: NDArray[np.float64]) -> tuple[float, ...]:
         """Return the size of that fleet at some times."""
         return tuple(float(total) for total in self.counts[self._moments(times)].sum(axis=1))
@@ -84,6 +90,20 @@ def pod_speeds(world: StageWorld, rows: NDArray[np.int64], seconds: NDArray[np.f
         if owners:
             speeds[chosen] = np.array([owner.speed for owner in owners])[latest]
     return speeds
+
+
+def most_asked(world: StageWorld) -> float:
+    """Return the highest price per hour of what spec.replicas asked for at once, in the measured time.
+
+    Changes of one moment count together: those of a move from one variant to another add up to what it ends in.
+    """
+    prices = {setup.name: setup.price for setup in world.scenario.variants}
+    asked = {0.0: sum(setup.price * setup.replicas for setup in world.scenario.variants)}
+    for change in world.asked:
+        before = asked[max(asked)]
+        asked[change.at_seconds] = before + prices[change.variant] * (change.after - change.before)
+    begin = max(at for at in asked if at <= world.scenario.measured_from_seconds)
+    return max(price for at, price in asked.items() if at >= begin)
 
 
 def shortages(world: StageWorld, reference: Reference) -> tuple[float, ...]:

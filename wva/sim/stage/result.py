@@ -27,6 +27,8 @@ class Figures:
         gpu_hours: GPUs times hours, over all variants.
         cost: price times hours, over all variants.
         ideal_cost: cost of the cheapest fleet that carries the traffic at each instant.
+        most_asked: the highest price per hour of what spec.replicas asked for at once: nodes are bought by that.
+        most_needed: the highest price per hour of the cheapest fleet that carries the traffic at each instant.
         mean_replicas: of all variants together, those that exist.
         peak_replicas: see above.
         reversals: how often the total went up after it had gone down, or down after it had gone up.
@@ -55,6 +57,8 @@ class Figures:
     gpu_hours: float
     cost: float
     ideal_cost: float
+    most_asked: float
+    most_needed: float
     mean_replicas: float
     peak_replicas: int
     reversals: int

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from wva.sim.fleet.columns import BROKEN, REFUSED, SERVED, TIMED_OUT
 from wva.sim.stage.late import LateRequests, causes
-from wva.sim.stage.links import Reference, chain, pod_speeds, shortages
+from wva.sim.stage.links import Reference, chain, most_asked, pod_speeds, shortages
 from wva.sim.stage.result import Figures, RunResult, StageTimeline, TimelineOfVariant
 from wva.sim.stage.scenario import Objectives, Scenario, VariantSetup
 from wva.sim.stage.view import StageController
@@ -75,6 +75,8 @@ def figures(world: StageWorld, reference: Reference | None = None) -> Figures:
         gpu_hours=sum(variant.gpus * hours[variant.name] for variant in scenario.variants),
         cost=sum(prices[name] * value for name, value in hours.items()),
         ideal_cost=reference.cost(scenario, until_seconds=scenario_end(world)),
+        most_asked=most_asked(world),
+        most_needed=reference.most_needed(scenario),
         mean_replicas=float(total.mean()) if len(total) else 0.0,
         peak_replicas=int(total.max(initial=0)),
         reversals=_reversals(world, users.since),
