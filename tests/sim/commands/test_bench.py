@@ -9,6 +9,7 @@ import re
 import pytest
 
 from tests.sim.scorecard import fakes
+from wva.sim.scorecard.suites import DEVELOPMENT_SEEDS, PAGE_SEEDS
 
 POLICIES = {"wva", "hpa-kv", "hpa-kv-tuned", "static-peak", "clairvoyant"}
 
@@ -81,7 +82,7 @@ def test_progress_is_told_without_a_terminal(bench, monkeypatch):
 
 def test_it_continues_where_it_stopped(bench):
     """A second call does not repeat the existing runs."""
-    bench(*SMALL, "--out", "here")
+    bench(*SMALL, "--out", "here", "--markdown", "page.txt")
     outcome = bench(*SMALL, "--out", "here", "--seeds", "2", "--markdown", "page.txt")
     assert outcome.err == "8 runs, 4 of them kept from before\n"
     assert outcome.out.splitlines()[-3:] == ["page.txt", "page-tables.html", "page-tables.json"]
@@ -250,3 +251,17 @@ def test_ctrl_c_ends_it_before_it_begins(bench, monkeypatch):
 
     monkeypatch.setattr("wva.sim.scorecard.suites.scenario_of_requests", interrupted)
     assert bench("--requests", "mine.csv").status == 130
+
+
+def test_development_has_other_seeds_than_the_page(bench, tmp_path):
+    """Runs by which somebody chooses never have a seed of the page that is published."""
+    assert not set(DEVELOPMENT_SEEDS) & set(PAGE_SEEDS)
+    assert len(DEVELOPMENT_SEEDS) == len(PAGE_SEEDS) == 100, "as many as --seeds takes"
+
+    def seeds(*words):
+        assert bench(*SMALL, "--seeds", "2", *words).status == 0
+        return json.loads((tmp_path / "scorecard" / "scorecard.json").read_bytes())["seeds"]
+
+    assert set(seeds()) <= set(DEVELOPMENT_SEEDS)
+    assert set(seeds("--markdown", "page.md")) <= set(PAGE_SEEDS)
+    assert "The seeds are 1001, 1002." in (tmp_path / "page.md").read_text(encoding="utf-8")

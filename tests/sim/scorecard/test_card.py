@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from statistics import fmean
 
+import numpy as np
 import pytest
 
 from tests.sim.scorecard import fakes
 from wva.model.records import replace
 from wva.sim.scorecard.card import PolicyFamily, card
-from wva.sim.scorecard.statistics import estimate, estimate_of_known
+from wva.sim.scorecard.statistics import estimate, estimate_of_known, highest_certain, two_sided
 from wva.sim.scorecard.verdicts import PairVerdict, compare, comparisons, why
 
 FAMILY = PolicyFamily("hpa-inflight-tuned", tuple(fakes.MEMBERS))
@@ -41,6 +42,65 @@ def test_one_seed_has_no_interval():
     assert estimate_of_known([None, None]) is None
     with pytest.raises(ValueError, match="no seed"):
         estimate([])
+
+
+@pytest.mark.parametrize(
+    ("t", "degrees", "probability"),
+    [(12.706, 1, 0.05), (4.303, 2, 0.05), (2.776, 4, 0.05), (2.571, 5, 0.05), (2.042, 30, 0.05), (8.610, 4, 0.001)],
+)
+def test_how_probable_a_value_is_by_chance(t, degrees, probability):
+    """The probability of values of Student's t is that of the printed tables."""
+    assert two_sided(t, degrees) == pytest.approx(probability, rel=0.005)
+    assert two_sided(0.0, degrees) == 1.0
+    assert 0.0 <= two_sided(1e9, degrees) < 1e-6
+
+
+def test_values_that_do_not_vary():
+    """Without any spread a difference is no chance, and no difference is all chance."""
+    assert estimate([0.1, 0.1, 0.1]).p_value == 0.0
+    assert estimate([0.0, 0.0]).p_value == 1.0
+    assert estimate([0.3]).p_value is None
+
+
+def test_the_more_is_tested_the_more_it_takes():
+    """The cutoff is that of Benjamini and Hochberg: the k-th lowest of n values is compared with 5 % times k / n."""
+    assert highest_certain([]) == 0.05
+    assert highest_certain([0.04]) == 0.04
+    assert highest_certain([0.04, 0.5]) == 0.0
+    assert highest_certain([0.5, 0.01, 0.024, 0.9]) == 0.024
+    assert highest_certain([0.01, 0.02, 0.03, 0.04, 0.05]) == 0.05
+
+
+def test_chance_alone_decides_next_to_nothing():
+    """Of hundreds of policies that differ by chance alone some look certain one by one, and none on the card."""
+    rng = np.random.default_rng(7)
+    rivals = [f"rival-{number}" for number in range(200)]
+    runs = [
+        replace(run, policy=policy, figures=replace(run.figures, attainment=float(rng.normal(0.9, 0.03))))
+        for policy in ("wva", *rivals)
+        for run in results("wva", seeds=(1, 2, 3, 4, 5))
+    ]
+    found = card([fakes.scenario()], runs, title="t")
+    (part,) = found.parts
+    pairs = [(part.cell("wva"), part.cell(rival)) for rival in rivals]
+    one_by_one = [compare(*pair).by for pair in pairs]
+    assert one_by_one.count("attainment") > 5
+    assert [compare(*pair, part.cutoff).by for pair in pairs].count("attainment") == 0
+    assert found.tests == 400
+
+
+def test_a_difference_that_stands_out_counts_among_many():
+    """One policy that really differs is told among many that do not."""
+    rng = np.random.default_rng(7)
+    means = {"wva": 0.9, "worse": 0.7} | {f"rival-{number}": 0.9 for number in range(50)}
+    runs = [
+        replace(run, policy=policy, figures=replace(run.figures, attainment=float(rng.normal(mean, 0.005))))
+        for policy, mean in means.items()
+        for run in results("wva", seeds=(1, 2, 3, 4, 5))
+    ]
+    found = card([fakes.scenario()], runs, title="t")
+    ((_, told),) = comparisons(found, "worse")
+    assert (told.verdict, told.by) == (PairVerdict.WINS, "attainment")
 
 
 def test_figures_are_means_over_seeds():

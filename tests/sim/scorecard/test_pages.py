@@ -159,6 +159,27 @@ def test_a_column_that_was_not_recorded_says_so(example):
             assert without(row.values) == without(known.values)
 
 
+def test_the_page_says_which_seeds_it_has(example):
+    """The page names its seeds, and whether development has seen what they do."""
+    found = tables(example)
+    assert "The seeds are 1, 2, 3, 4. Development uses these too" in read(example)
+
+    def told(*numbers):
+        return markdown(replace(found, seed_numbers=numbers), FiguresBeside("p", "d"))
+
+    assert "The seeds are 1001, 1002. Development uses others" in told(1001, 1002)
+    assert "Which seeds these are was not recorded." in told()
+
+
+def test_the_page_says_what_is_certain(example):
+    """The page says for how many comparisons it was corrected, and of data that were not that they were not."""
+    found = tables(example)
+    assert f"{found.tests:,} differences were tested" in read(example)
+    assert found.tests == 2 * 2 * 4, "two scenarios, four rivals, share and cost"
+    old = markdown(replace(found, tests=0), FiguresBeside("p", "d"))
+    assert "before the number of comparisons was corrected for" in old
+
+
 def test_slow_tokens_have_a_column_of_causes(example):
     """The causes of a late time between tokens stand in a column of their own."""
     wva = tables(example).scenarios[0].row("wva")

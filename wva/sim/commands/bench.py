@@ -48,8 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--policy", **several, help="only these policies (see --list)")
     add("--seeds", type=SEEDS, metavar="N", help="runs of each policy in each scenario (default: 1 quick, 5 full)")
     folder = Path("scorecard")
+    page = "write the Markdown to this file, too, and its tables beside it; the seeds are others than without"
     add("--out", type=Path, default=folder, metavar="DIR", help="folder for all files (default: scorecard)")
-    add("--markdown", type=Path, metavar="FILE", help="write the Markdown to this file, too, and its tables beside it")
+    add("--markdown", type=Path, metavar="FILE", help=page)
     add("--jobs", type=WORKERS, metavar="N", help="processes side by side (default: one per core)")
     add("--list", action="store_true", help="list scenarios and policies and exit")
 
@@ -92,20 +93,28 @@ def _plan(arguments: argparse.Namespace) -> SuitePlan:
     from wva.sim.rivals import FAMILIES, POLICIES
     from wva.sim.scorecard.card import TUNED, PolicyFamily
     from wva.sim.scorecard.quality import SuitePlan
-    from wva.sim.scorecard.suites import DEFAULT_SEEDS, SCENARIOS, SUITES, scenario_of_requests, title_of
+    from wva.sim.scorecard.suites import (
+        DEFAULT_SEEDS,
+        DEVELOPMENT_SEEDS,
+        PAGE_SEEDS,
+        SCENARIOS,
+        SUITES,
+        scenario_of_requests,
+        title_of,
+    )
 
     own = () if arguments.requests is None else (scenario_of_requests(arguments.requests),)
     names = _known("--scenario", arguments.scenario or (() if own else SUITES[arguments.suite]), SCENARIOS)
     families = {f"{name}{TUNED}": PolicyFamily(f"{name}{TUNED}", members) for name, members in FAMILIES.items()}
     order = _policies()
     policies = _known("--policy", arguments.policy or order, {**POLICIES, **families}, shown=order)
-    seeds = arguments.seeds or DEFAULT_SEEDS[arguments.suite]
+    seeds = DEVELOPMENT_SEEDS if arguments.markdown is None else PAGE_SEEDS
     return SuitePlan(
         title="Scorecard" if own or arguments.scenario else title_of(arguments.suite),
         scenarios=(*own, *(SCENARIOS[name] for name in names)),
         policies=tuple(name for name in policies if name not in families),
         families=tuple(families[name] for name in policies if name in families),
-        seeds=tuple(range(1, seeds + 1)),
+        seeds=tuple(seeds[: arguments.seeds or DEFAULT_SEEDS[arguments.suite]]),
         order=tuple(order),
     )
 

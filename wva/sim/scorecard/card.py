@@ -10,14 +10,14 @@ weaker.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
 from math import inf
 from typing import Final
 
 from wva.model.records import replace
-from wva.sim.scorecard.statistics import Estimate, estimate, estimate_of_known
+from wva.sim.scorecard.statistics import CHANCE, Estimate, estimate, estimate_of_known, highest_certain
 from wva.sim.stage.late import CAUSES
 from wva.sim.stage.result import Figures, RunResult, StageTimeline
 from wva.sim.stage.scenario import Scenario
@@ -32,6 +32,8 @@ TUNED: Final = "-tuned"
 """The end of the name of a policy that is tuned in hindsight."""
 FIXED: Final = "static-peak"
 """The fleet that carries the peak and never changes."""
+SUBJECT: Final = "wva"
+"""The policy that the scorecard is about: WVA with its default policy."""
 REFERENCE: Final = "clairvoyant"
 """The policy that knows the traffic. It takes no part in comparisons; others are measured by it."""
 
@@ -87,6 +89,14 @@ class Cell:
         """Mean cost relative to the ideal."""
         return self.figures["cost_ratio"].mean
 
+    def gap_in_time(self, other: Cell) -> Estimate:
+        """Return how much higher the share of requests in time is than another's, seed by seed."""
+        return estimate([one - two for one, two in zip(self.attainments, other.attainments, strict=True)])
+
+    def gap_in_cost(self, other: Cell) -> Estimate:
+        """Return how much less it costs than another, as a share of the ideal cost, seed by seed."""
+        return estimate([two - one for one, two in zip(self.cost_ratios, other.cost_ratios, strict=True)])
+
     @property
     def missed_by_cause(self) -> dict[str, float]:
         """Share of all requests that were not in time, whatever of them was late, by cause."""
@@ -108,6 +118,8 @@ class ScenarioCard:
     unaided: str | None
     timelines: Mapping[str, StageTimeline]
     """Of the first seed, by the policy's name in tables."""
+    cutoff: float = CHANCE
+    """The highest p-value of a difference that counts as certain; lower the more was compared on the card."""
 
     def cell(self, policy: str) -> Cell | None:
         """Return the cell of a policy; None when it did not run."""
@@ -116,12 +128,17 @@ class ScenarioCard:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The whole scorecard. ``notes`` are paragraphs that its pages begin with."""
+    """The whole scorecard. ``notes`` are paragraphs that its pages begin with.
+
+    ``tests`` is the number of differences for which ``cutoff`` was set: the subject to each other policy, in share and
+    in cost.
+    """
 
     title: str
     seeds: tuple[int, ...]
     parts: tuple[ScenarioCard, ...]
     notes: tuple[str, ...] = ()
+    tests: int = 0
 
 
 def card(
@@ -147,7 +164,19 @@ def card(
     ranks = {name: rank for rank, name in enumerate(order)}
     parts = [_part(scenario, by_scenario[scenario.name], families, ranks, timeline_of) for scenario in scenarios]
     seeds = sorted({result.seed for found in by_scenario.values() for result in found})
-    return Card(title, tuple(seeds), tuple(parts))
+    tested = [value for part in parts for value in _p_values(part)]
+    cutoff = highest_certain(tested)
+    return Card(title, tuple(seeds), tuple(replace(part, cutoff=cutoff) for part in parts), tests=len(tested))
+
+
+def _p_values(part: ScenarioCard) -> Iterator[float]:
+    """Yield those of the subject's differences to each other policy; none with a single seed."""
+    subject = part.cell(SUBJECT)
+    for other in part.cells:
+        if subject is not None and other.policy not in {SUBJECT, REFERENCE}:
+            for gap in (other.gap_in_time(subject), other.gap_in_cost(subject)):
+                if gap.p_value is not None:
+                    yield gap.p_value
 
 
 def in_hindsight(policy: str) -> bool:

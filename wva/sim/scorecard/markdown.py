@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from wva.sim.scorecard import shown
-from wva.sim.scorecard.card import CLOSE, FINALISTS, FIXED, GOAL, in_hindsight
-from wva.sim.scorecard.suites import without_results
+from wva.sim.scorecard.card import CLOSE, FINALISTS, FIXED, GOAL, SUBJECT, in_hindsight
+from wva.sim.scorecard.suites import DEVELOPMENT_SEEDS, without_results
 from wva.sim.scorecard.tables import PolicyRow, ScenarioTable, ScorecardTables
-from wva.sim.scorecard.verdicts import COST_TOLERANCE, SUBJECT
+from wva.sim.scorecard.verdicts import COST_TOLERANCE
 
 _MEASURED: Final = f"""\
 *85.2% at 1.82* means: 85.2% of the requests were in time, at 1.82 times the cost of the ideal fleet.
@@ -30,9 +30,8 @@ _MEASURED: Final = f"""\
   best {FINALISTS} of them with all seeds. What costs more than `{FIXED}` does not count.
 - **wins, loses**: if one of two policies has less than {GOAL:.0%} in time, the one with the higher share wins. If both
   have that, or if the shares are level, the cheaper one wins. Shares are level within {CLOSE * 100:g} points, and costs
-  within {COST_TOLERANCE:g}. A larger difference is *uncertain* if its 95% confidence interval contains zero; with one
-  seed there is no interval. If it is uncertain who has the higher share, the cheaper one wins only if its share is not
-  the lower one.
+  within {COST_TOLERANCE:g}. A larger difference may be *uncertain*. If it is uncertain who has the higher share, the
+  cheaper one wins only if its share is not the lower one.
 """
 _BACKGROUND: Final = """\
 ## What the simulation leaves out
@@ -70,7 +69,7 @@ class FiguresBeside:
 
 def markdown(found: ScorecardTables, beside: FiguresBeside) -> str:
     """Return the whole page."""
-    return "\n".join((*_head(found, beside), *_conclusions(found), *_results(found), *background()))
+    return "\n".join((*_head(found, beside), *_conclusions(found), *_results(found), *background(found, beside)))
 
 
 def _head(found: ScorecardTables, beside: FiguresBeside) -> Iterator[str]:
@@ -197,16 +196,37 @@ def _results(found: ScorecardTables) -> Iterator[str]:
         yield ""
 
 
-def background() -> Iterator[str]:
-    """Yield the part that does not depend on the results."""
-    yield from ("## What is measured", "", _MEASURED)
-    yield (
-        "The cause of a late request is the first of these that holds when it arrives, or, if only the time between "
-        "its tokens was too long, in the middle of its answer: "
-        + "; ".join(f"*{cause}*: {meaning}" for cause, meaning in shown.CAUSES.items())
-        + "."
-    )
+def background(found: ScorecardTables, beside: FiguresBeside) -> Iterator[str]:
+    """Yield the part that depends on how the results were made, and not on what they are."""
+    yield from ("## What is measured", "", f"{_MEASURED}- {_certain(found)}", "", _seeds(found), "")
+    yield f"Each late request has a cause. [The tables]({beside.page}#columns) say what the causes are."
     yield from ("", _BACKGROUND.rstrip(), "")
+
+
+def _certain(found: ScorecardTables) -> str:
+    """Say when a difference is certain."""
+    if found.seeds == 1:
+        return "**uncertain**: with one seed nobody knows how large chance is, so a larger difference counts."
+    if found.tests:
+        return (
+            f"**uncertain** is a difference that may be chance. {found.tests:,} differences were tested; of those that "
+            "count, at most 5% are expected to be chance (Student's t, Benjamini and Hochberg)."
+        )
+    return (
+        "**uncertain** is a difference whose 95% confidence interval contains zero. These results were made before "
+        "the number of comparisons was corrected for: some of those that count are chance."
+    )
+
+
+def _seeds(found: ScorecardTables) -> str:
+    """Say which seeds these are, and whether development has seen them."""
+    if not found.seed_numbers:
+        return "Which seeds these are was not recorded."
+    numbers = ", ".join(map(str, found.seed_numbers))
+    named = f"The seeds are {numbers}." if len(found.seed_numbers) > 1 else f"The seed is {numbers}."
+    if set(found.seed_numbers) & set(DEVELOPMENT_SEEDS):
+        return f"{named} Development uses these too, so what was chosen with them may look better here than it is."
+    return f"{named} Development uses others, so nothing was chosen by what it does here."
 
 
 def result(row: PolicyRow | None) -> str:

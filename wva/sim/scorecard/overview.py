@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from wva.sim.scorecard import shown
+from wva.sim.scorecard.card import SUBJECT
 from wva.sim.scorecard.markdown import named, result
 from wva.sim.scorecard.tables import ScenarioTable, ScorecardTables
-from wva.sim.scorecard.verdicts import SUBJECT
 
 _FIGURES: Final = ("attainment", "cost_ratio", "failed_share", "ttft_p99_seconds", "mean_replicas", "peak_replicas")
 _COLUMNS: Final = tuple(column for column in shown.COLUMNS if column.figure in _FIGURES)

@@ -16,8 +16,8 @@ from typing import Final
 from plotly.offline import get_plotlyjs
 
 from wva.sim.scorecard import shown
-from wva.sim.scorecard.card import GOAL, REFERENCE, Card, Cell, ScenarioCard
-from wva.sim.scorecard.verdicts import SUBJECT, PairVerdict, compare, comparisons, policies, setting, why
+from wva.sim.scorecard.card import GOAL, REFERENCE, SUBJECT, Card, Cell, ScenarioCard
+from wva.sim.scorecard.verdicts import PairVerdict, compare, comparisons, policies, setting, why
 from wva.sim.stage.late import CAUSES
 from wva.sim.stage.result import StageTimeline
 
@@ -96,7 +96,7 @@ def _against(card: Card) -> Iterator[str]:
     yield f"<h2>{SUBJECT} against each other policy</h2>"
     yield (
         f"<p>Number of scenarios. Attainment decides as long as one of both is below {GOAL:.0%}, and cost otherwise. "
-        "A difference within noise is uncertain.</p>"
+        "A difference within noise is uncertain; the more is compared, the more it has to stand out.</p>"
     )
     yield '<div class="wide"><table><thead><tr><th scope="col">against</th>'
     yield "".join(f'<th scope="col">{verdict.value}</th>' for verdict in PairVerdict)
@@ -162,7 +162,7 @@ def _outcome(part: ScenarioCard) -> str:
     )
     if best is subject:
         return text
-    found = compare(subject, best)
+    found = compare(subject, best, part.cutoff)
     if found.verdict is PairVerdict.LEVEL:
         return f"{text} {SUBJECT} is level with it."
     if found.verdict is PairVerdict.UNCERTAIN:

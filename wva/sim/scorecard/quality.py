@@ -14,12 +14,22 @@ from typing import Final
 import msgspec
 
 from wva.model.records import replace
-from wva.sim.scorecard.card import FINALISTS, REFERENCE, Card, Cell, PolicyFamily, best, card, limit_of
+from wva.sim.scorecard.card import (
+    FINALISTS,
+    REFERENCE,
+    SUBJECT,
+    Card,
+    PolicyFamily,
+    ScenarioCard,
+    best,
+    card,
+    limit_of,
+)
 from wva.sim.scorecard.markdown import FiguresBeside, markdown
 from wva.sim.scorecard.runs import RunJob, RunOutcome, Workshop, outcomes
 from wva.sim.scorecard.tables import ScorecardTables, encode, tables
 from wva.sim.scorecard.tables_page import tables_page
-from wva.sim.scorecard.verdicts import SUBJECT, compare, setting, why
+from wva.sim.scorecard.verdicts import compare, setting, why
 from wva.sim.stage.result import RunResult, StageTimeline
 from wva.sim.stage.scenario import Scenario
 
@@ -122,18 +132,18 @@ def document(found: Card) -> dict[str, object]:
                 "best_without_hindsight": part.unaided,
                 "policies": part.cells,
                 "targets": part.grid,
-                "comparisons": _comparisons(part.cells),
+                "comparisons": _comparisons(part),
             }
             for part in found.parts
         ],
     }
 
 
-def _comparisons(cells: Sequence[Cell]) -> list[dict[str, object]]:
+def _comparisons(part: ScenarioCard) -> list[dict[str, object]]:
     """Return how the subject does against each other policy."""
-    subjects = [cell for cell in cells if cell.policy == SUBJECT]
-    others = [cell for cell in cells if cell.policy not in {SUBJECT, REFERENCE}]
-    found = [compare(subject, other) for subject in subjects for other in others]
+    subjects = [cell for cell in part.cells if cell.policy == SUBJECT]
+    others = [cell for cell in part.cells if cell.policy not in {SUBJECT, REFERENCE}]
+    found = [compare(subject, other, part.cutoff) for subject in subjects for other in others]
     return [
         {"against": one.second.policy, "verdict": one.verdict.value, "by": one.by, "why": why(one)} for one in found
     ]

@@ -255,6 +255,10 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"quick": tuple(each.name for each in _QUICK), "full": tuple(each.name for each in (*_FULL, *_FIRST))}
 )
 """Names of the scenarios of each suite."""
+DEVELOPMENT_SEEDS: Final = range(1, 101)
+"""The seeds of runs by which somebody chooses: a change, a constant, a setting."""
+PAGE_SEEDS: Final = range(1001, 1101)
+"""The seeds of the page that is published. Nobody chooses by them, so what they show holds for traffic not yet seen."""
 DEFAULT_SEEDS: Final[Mapping[str, int]] = MappingProxyType({"quick": 1, "full": 5})
 """The number of seeds of a suite without a flag."""
 _TITLE: Final = "Scorecard: suite "

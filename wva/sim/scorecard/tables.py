@@ -14,9 +14,8 @@ import msgspec
 
 from wva.model.records import replace
 from wva.sim.scorecard import earlier, shown
-from wva.sim.scorecard.card import GOAL, REFERENCE, Card, Cell, ScenarioCard, best, in_hindsight, limit_of
+from wva.sim.scorecard.card import GOAL, REFERENCE, SUBJECT, Card, Cell, ScenarioCard, best, in_hindsight, limit_of
 from wva.sim.scorecard.verdicts import (
-    SUBJECT,
     PairVerdict,
     PolicyComparison,
     compare,
@@ -100,7 +99,11 @@ class VerdictCount:
 
 @dataclass(frozen=True, slots=True)
 class ScorecardTables:
-    """All tables of a scorecard. ``in_short`` are questions with answers; ``headings`` are those of rows' values."""
+    """All tables of a scorecard. ``in_short`` are questions with answers; ``headings`` are those of rows' values.
+
+    ``seed_numbers`` are the seeds; ``tests`` is the number of differences that were corrected for when one was called
+    certain. Tables of an earlier version may lack them: no seed, no test.
+    """
 
     title: str
     seeds: int
@@ -110,6 +113,8 @@ class ScorecardTables:
     headings: tuple[str, ...]
     scenarios: tuple[ScenarioTable, ...]
     earlier: tuple[tuple[str, ...], ...]
+    seed_numbers: tuple[int, ...] = ()
+    tests: int = 0
 
     @property
     def policies(self) -> list[str]:
@@ -152,6 +157,8 @@ def tables(card: Card) -> ScorecardTables:
         headings=HEADINGS,
         scenarios=tuple(_scenario(part) for part in card.parts),
         earlier=tuple(earlier.rows(card)),
+        seed_numbers=card.seeds,
+        tests=card.tests,
     )
 
 
@@ -165,14 +172,14 @@ def _counts(card: Card) -> Iterator[VerdictCount]:
 def _scenario(part: ScenarioCard) -> ScenarioTable:
     subject, unaided = part.cell(SUBJECT), part.cell(part.unaided or "")
     others = [cell for cell in part.cells if cell.policy not in {SUBJECT, REFERENCE}]
-    found = [] if subject is None else [compare(subject, other) for other in others]
+    found = [] if subject is None else [compare(subject, other, part.cutoff) for other in others]
     return ScenarioTable(
         name=part.scenario.name,
         title=part.scenario.title,
         setting=setting(part),
         best=part.unaided,
         with_hindsight=part.winner,
-        verdict="" if subject is None or unaided is None else _verdict(compare(subject, unaided)),
+        verdict="" if subject is None or unaided is None else _verdict(compare(subject, unaided, part.cutoff)),
         goal=unaided is not None and unaided.attainment >= GOAL,
         loses=_decided(part, found, PairVerdict.LOSES),
         wins=_decided(part, found, PairVerdict.WINS),

@@ -10,8 +10,8 @@ from html import escape
 from typing import Final
 
 from wva.sim.scorecard import earlier, shown
+from wva.sim.scorecard.card import SUBJECT
 from wva.sim.scorecard.tables import DecidedPairs, ScenarioTable, ScorecardTables
-from wva.sim.scorecard.verdicts import SUBJECT
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _LATE: Final = "share of requests whose first token was late or that failed, by cause"

@@ -1,7 +1,7 @@
 """Verdicts: where one policy wins and loses against another, and why.
 
 Two policies are compared seed by seed on the same traffic. A difference counts when it is larger than the tolerance
-and its 95 % confidence interval does not contain zero.
+and stands out among all differences that the card tests: with hundreds of comparisons some look certain by chance.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from enum import Enum
 from math import isfinite
 from typing import Final
 
-from wva.sim.scorecard.card import CLOSE, GOAL, REFERENCE, Card, Cell, ScenarioCard, in_hindsight
+from wva.sim.scorecard.card import CLOSE, GOAL, REFERENCE, SUBJECT, Card, Cell, ScenarioCard, in_hindsight
 from wva.sim.scorecard.shown import CAUSES, seconds
-from wva.sim.scorecard.statistics import estimate
+from wva.sim.scorecard.statistics import CHANCE, Estimate
 
-SUBJECT: Final = "wva"
-"""The policy that the scorecard is about: WVA with its default policy."""
 COST_TOLERANCE: Final = 0.01
 """Costs that differ by a smaller share of the ideal cost are taken as equal."""
 
@@ -79,7 +77,7 @@ def setting(part: ScenarioCard) -> str:
 def in_short(card: Card) -> Iterator[tuple[str, str]]:
     """Yield the questions and answers of the summary. Without a rival there are none."""
     found = [
-        (part, compare(subject, best))
+        (part, compare(subject, best, part.cutoff))
         for part in card.parts
         if (subject := part.cell(SUBJECT)) is not None and (best := part.cell(part.unaided or "")) is not None
     ]
@@ -148,17 +146,18 @@ def _counted(pairs: Iterable[tuple[str, int]], most: int | None = None) -> str:
     return ", ".join(f"`{name}` ({count})" for name, count in ordered)
 
 
-def compare(first: Cell, second: Cell) -> PolicyComparison:
+def compare(first: Cell, second: Cell, cutoff: float = CHANCE) -> PolicyComparison:
     """Compare two policies: first by attainment, as long as the goal is in question; then by cost.
 
-    A policy that is cheaper and may well be late more often does not win by its cost: that is uncertain.
+    ``cutoff`` is the highest p-value of a difference that counts. A policy that is cheaper and may well be late more
+    often does not win by its cost: that is uncertain.
     """
     by_share = PairVerdict.LEVEL
     if min(first.attainment, second.attainment) < GOAL:
-        by_share = _difference(first.attainments, second.attainments, CLOSE)
+        by_share = _difference(first.gap_in_time(second), CLOSE, cutoff)
         if by_share in _DECIDED:
             return PolicyComparison(first, second, by_share, "attainment")
-    by_cost = _difference(second.cost_ratios, first.cost_ratios, COST_TOLERANCE)
+    by_cost = _difference(first.gap_in_cost(second), COST_TOLERANCE, cutoff)
     cheaper, dearer = (first, second) if by_cost is PairVerdict.WINS else (second, first)
     later = cheaper.attainment < GOAL and cheaper.attainment < dearer.attainment - CLOSE
     if by_cost in _DECIDED and not later:
@@ -170,7 +169,9 @@ def compare(first: Cell, second: Cell) -> PolicyComparison:
 def comparisons(card: Card, second: str, first: str = SUBJECT) -> list[tuple[ScenarioCard, PolicyComparison]]:
     """Return the comparisons of two policies in all scenarios that both ran in."""
     pairs = [(part, part.cell(first), part.cell(second)) for part in card.parts]
-    return [(part, compare(one, other)) for part, one, other in pairs if one is not None and other is not None]
+    return [
+        (part, compare(one, other, part.cutoff)) for part, one, other in pairs if one is not None and other is not None
+    ]
 
 
 def why(comparison: PolicyComparison) -> str:
@@ -185,12 +186,11 @@ def why(comparison: PolicyComparison) -> str:
     return "no difference" if comparison.verdict is PairVerdict.LEVEL else "no difference beyond noise"
 
 
-def _difference(higher: Sequence[float], lower: Sequence[float], tolerance: float) -> PairVerdict:
-    """Return whether the first values are higher than the second, seed by seed."""
-    gap = estimate([one - other for one, other in zip(higher, lower, strict=True)])
+def _difference(gap: Estimate, tolerance: float, cutoff: float) -> PairVerdict:
+    """Return whether a gap is one in favor of the first; a single seed is taken at its word."""
     if abs(gap.mean) <= tolerance:
         return PairVerdict.LEVEL
-    if not gap.certain:
+    if gap.p_value is not None and gap.p_value > cutoff:
         return PairVerdict.UNCERTAIN
     return PairVerdict.WINS if gap.mean > 0 else PairVerdict.LOSES
 
