@@ -8,9 +8,10 @@ import re
 import pytest
 
 from tests.cli.conftest import ROOT
+from wva.sim.fleet import kernels, prior
 from wva.sim.fleet.accelerators import GPUS, MODELS, engine_parameters
 from wva.sim.fleet.calibration import saturation
-from wva.sim.fleet.prior import MEASURED_ERRORS, SIZES, measured_error
+from wva.sim.fleet.prior import KERNEL_ERRORS, MEASURED_ERRORS, SIZES, StepTimes, measured_error
 
 
 def asked(wva, *words):
@@ -75,6 +76,7 @@ def test_a_model_may_have_its_name_of_the_hub(wva, name):
         (("Qwen3-32B", "H100", "--itl", "soon"), "--itl='soon': "),
         (("Qwen3-32B", "H100", "--itl", "0s"), "--itl='0s': expected a duration above zero"),
         (("Qwen3-32B", "H100", "--gpus", "0"), "'0': expected a whole number"),
+        (("Qwen3-8B", "H100", "--from", "aiconfigurator-core"), "aiconfigurator-core is not installed: pip install"),
     ],
 )
 def test_what_is_not_known_is_a_sentence(wva, words, told):
@@ -98,3 +100,24 @@ def test_the_errors_are_those_of_the_page():
     assert {size for _, size in found} == set(SIZES)
     assert measured_error("Qwen3-32B", "H100") is None
     assert measured_error("Llama-2-7B", "H100") == MEASURED_ERRORS["H100", "8B"]
+
+
+def test_the_errors_of_measured_kernels_are_those_of_the_page():
+    """They stand beside those of the data sheet."""
+    page = (ROOT / "docs" / "physics.md").read_text(encoding="utf-8")
+    rows = page.partition("<!-- kernels -->")[2].partition("<!-- /kernels -->")[0].splitlines()
+    cells = [[cell.strip() for cell in row.split("|")] for row in rows if " % |" in row]
+    found = {(gpu, size): (error, int(figures)) for _, gpu, size, error, _, figures, _ in cells}
+    assert found == {key: (f"{each.percent} %", each.figures) for key, each in KERNEL_ERRORS.items()}
+    assert measured_error("Qwen3-8B", "A100", StepTimes.KERNELS) == KERNEL_ERRORS["A100", "8B"]
+
+
+def test_step_times_of_measured_kernels(wva, monkeypatch):
+    """The answer names the library and its version, and the error of such figures."""
+    monkeypatch.setattr(kernels, "library_version", lambda: "0.12.0")
+    twice = engine_parameters("H100", "Llama-3.1-8B")
+    monkeypatch.setattr(prior, "with_kernels", lambda *_words, **_named: twice)
+    found = asked(wva, "Llama-3.1-8B", "A100", "--from", "aiconfigurator-core")
+    assert found["from"].startswith("kernels measured by aiconfigurator-core 0.12.0; memory by the data sheet")
+    assert found["measured_error"] == {"percent": 5.6, "figures": 9}
+    assert found["at_most"]["requests_per_second"] == saturation(twice).requests_per_second

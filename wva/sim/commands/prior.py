@@ -20,11 +20,12 @@ EXAMPLES: Final = (
     "wva prior Llama-3.1-8B H100",
     "wva prior Llama-3.1-70B H100 --gpus 4 --prompt-tokens 1155 --output-tokens 211 --itl 50ms",
     "wva prior Qwen3-32B H200 --precision fp8 --output json",
+    "wva prior Llama-3.1-8B A100 --from aiconfigurator-core",
 )
 _TOKENS: Final = whole(Whole(1, 1_000_000))
 _GPUS: Final = whole(Whole(1, 64))
 _ITL: Final = Real(0.0, 86_400.0, above=True)
-_FROM: Final = (
+_DATA_SHEET: Final = (
     "data sheet of the GPU and configuration of the model; efficiencies fitted to published measurements of vLLM "
     "(docs/physics.md)"
 )
@@ -47,13 +48,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output-tokens", type=_TOKENS, default=256, metavar="N", help="tokens of an answer (default: 256)")
     between = "objective for the mean time between tokens (default: 100ms)"
     add("--itl", default="100ms", metavar="DURATION", help=between)
+    add(
+        "--from",
+        dest="step_times",
+        choices=["data-sheet", "aiconfigurator-core"],
+        default="data-sheet",
+        help="where step times come from: the data sheet of the GPU, or the kernels that aiconfigurator-core has "
+        "measured; that is a library which you install beside WVA (default: data-sheet)",
+    )
     add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the prior; status 0. Raises UsageError for what is not known or does not fit."""
     from wva.sim.fleet.accelerators import GPUS, MODELS, Precision
-    from wva.sim.fleet.prior import carried, gpu_named, measured_error, model_named
+    from wva.sim.fleet.prior import StepTimes, carried, gpu_named, measured_error, model_named
 
     model, gpu = model_named(arguments.model), gpu_named(arguments.gpu)
     if model is None:
@@ -75,10 +84,11 @@ def run(arguments: argparse.Namespace) -> int:
             prompt_tokens=arguments.prompt_tokens,
             output_tokens=arguments.output_tokens,
             itl_seconds=itl_seconds,
+            step_times=StepTimes(arguments.step_times),
         )
     except ValueError as error:
         raise UsageError(f"{model} in {arguments.precision} on {gpu}: {error}") from error
-    measured = measured_error(model, gpu)
+    measured = measured_error(model, gpu, StepTimes(arguments.step_times))
     if arguments.output == "json":
         print_json(_document(arguments, model, gpu, found, measured))
     else:
@@ -101,8 +111,17 @@ def _lines(
     yield f"  {found.full.requests_per_second:5.1f} requests/s at most: beyond that its queue grows"
     yield f"  {_ms(found.first_token_seconds)} to the first token of a request alone, without server and network"
     yield f"  {found.engine.kv_cache_tokens} tokens fit into its KV cache"
-    yield f"from: {_FROM}"
+    yield f"from: {_origin(arguments.step_times)}"
     yield f"error: {_error_words(error, gpu)}"
+
+
+def _origin(step_times: str) -> str:
+    """Return where the figures come from, in words."""
+    from wva.sim.fleet.kernels import LIBRARY, library_version
+
+    if step_times != LIBRARY:
+        return _DATA_SHEET
+    return f"kernels measured by {LIBRARY} {library_version()}; memory by the data sheet of the GPU (docs/physics.md)"
 
 
 def _ms(seconds: float) -> str:
@@ -134,6 +153,6 @@ def _document(
         "at_most": asdict(found.full),
         "first_token_seconds": found.first_token_seconds,
         "kv_cache_tokens": found.engine.kv_cache_tokens,
-        "from": _FROM,
+        "from": _origin(arguments.step_times),
         "measured_error": None if error is None else asdict(error),
     }

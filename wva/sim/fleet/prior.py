@@ -1,19 +1,21 @@
-"""What a replica will carry, before any traffic: from data sheets and the formulas of the simulated engine.
+"""What a replica will carry, before any traffic: from data sheets or measured kernels, and the simulated engine.
 
-``carried`` sizes an engine of ``accelerators`` by the balance of ``calibration``. ``measured_error`` says how far such
-engines are from published measurements of vLLM on a GPU, with models of about that size; docs/physics.md has each
-measurement.
+``carried`` sizes an engine of ``accelerators``, with the step times of ``kernels`` if asked for, by the balance of
+``calibration``. ``measured_error`` says how far such engines are from published measurements of vLLM on a GPU, with
+models of about that size; docs/physics.md has each measurement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
 from wva.sim.fleet.accelerators import GPUS, MODELS, Precision, engine_parameters
 from wva.sim.fleet.calibration import OperatingPoint, operating_point, prompt_seconds, saturation, step_seconds
+from wva.sim.fleet.kernels import LIBRARY, with_kernels
 from wva.sim.fleet.parameters import EngineParameters
 
 _COUNTS: Final = (1, 2, 4, 8)
@@ -24,6 +26,13 @@ _HALVINGS: Final = 60
 """Of the KV cache usage, until an objective is met."""
 SIZES: Final = MappingProxyType({"8B": (6.0, 9.0), "70B": (60.0, 80.0)})
 """Least and most billions of parameters of the models that were measured, by the name of the size."""
+
+
+class StepTimes(StrEnum):
+    """Where the step times of an engine come from."""
+
+    DATA_SHEET = "data-sheet"
+    KERNELS = LIBRARY
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,19 @@ MEASURED_ERRORS: Final[Mapping[tuple[str, str], MeasuredError]] = MappingProxyTy
     }
 )
 """By GPU and size of the model, as the tables of docs/physics.md have them."""
+
+KERNEL_ERRORS: Final[Mapping[tuple[str, str], MeasuredError]] = MappingProxyType(
+    {
+        ("A100", "70B"): MeasuredError(2.5, 9),
+        ("A100", "8B"): MeasuredError(5.6, 9),
+        ("H100", "70B"): MeasuredError(15.8, 16),
+        ("H100", "8B"): MeasuredError(21.2, 18),
+        ("H200", "70B"): MeasuredError(23.1, 1),
+        ("H200", "8B"): MeasuredError(21.9, 1),
+        ("L40S", "8B"): MeasuredError(14.1, 1),
+    }
+)
+"""The same with step times of aiconfigurator-core 0.12.0, as ``python -m bench.kernels`` prints them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +112,13 @@ def carried(
     prompt_tokens: int,
     output_tokens: int,
     itl_seconds: float,
+    step_times: StepTimes = StepTimes.DATA_SHEET,
 ) -> CapacityPrior:
     """Return what a replica of a model on some GPUs carries; None takes the fewest GPUs on which it fits.
 
     Raises:
-        ValueError: no GPU or model has this name, the GPU has no such precision, or the model does not fit.
+        ValueError: no GPU or model has this name, the GPU has no such precision, the model does not fit, or the kernels
+            of this combination are not known.
 
     """
     problem = ""
@@ -110,6 +134,8 @@ def carried(
         except ValueError as error:
             problem = str(error)
             continue
+        if step_times is StepTimes.KERNELS:
+            engine = with_kernels(engine, model, gpu, gpus=count, precision=precision)
         return _prior(engine, count, prompt_tokens, output_tokens, itl_seconds)
     raise ValueError(problem)
 
@@ -136,11 +162,16 @@ def _prior(
     return CapacityPrior(gpus, engine, full, within, first_seconds, token_seconds)
 
 
-def measured_error(model: str, gpu: str) -> MeasuredError | None:
+def measured_error(model: str, gpu: str, step_times: StepTimes = StepTimes.DATA_SHEET) -> MeasuredError | None:
     """Return the error of simulated engines on this GPU with models of this size; None where nothing was measured."""
+    errors = MEASURED_ERRORS if step_times is StepTimes.DATA_SHEET else KERNEL_ERRORS
+    return errors.get((gpu, size_of(model)))
+
+
+def size_of(model: str) -> str:
+    """Return the size of a model by name of ``SIZES``; empty for another size."""
     billions = MODELS[model].parameters / 1e9
-    size = next((name for name, (least, most) in SIZES.items() if least <= billions <= most), "")
-    return MEASURED_ERRORS.get((gpu, size))
+    return next((name for name, (least, most) in SIZES.items() if least <= billions <= most), "")
 
 
 def model_named(text: str) -> str | None:

@@ -8,7 +8,7 @@ the engine here gives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -16,6 +16,7 @@ from typing import Final
 from wva.model.records import replace
 from wva.sim.fleet.accelerators import Precision, engine_parameters
 from wva.sim.fleet.measurement import OfferedLoad, measure
+from wva.sim.fleet.parameters import EngineParameters
 
 _TOKENS_OF_LONGEST: Final = 12288
 """Longest sequence in a measurement."""
@@ -48,10 +49,9 @@ class Measurement:
     value: float
 
 
-def simulated(measurement: Measurement) -> float:
-    """Return what the engine gives for a measurement."""
-    setup = measurement.setup
-    parameters = engine_parameters(
+def data_sheet_engine(setup: Setup) -> EngineParameters:
+    """Return the engine that data sheet and model give for a setup."""
+    return engine_parameters(
         setup.gpu,
         setup.model,
         tensor_parallel=setup.tensor_parallel,
@@ -59,6 +59,12 @@ def simulated(measurement: Measurement) -> float:
         kv_bytes=setup.kv_bytes,
         max_model_len=_TOKENS_OF_LONGEST,
     )
+
+
+def simulated(measurement: Measurement, engine: Callable[[Setup], EngineParameters] = data_sheet_engine) -> float:
+    """Return what the engine gives for a measurement."""
+    setup = measurement.setup
+    parameters = engine(setup)
     sequences = setup.max_num_seqs or parameters.max_num_seqs
     tokens = setup.max_num_batched_tokens or parameters.max_num_batched_tokens
     limited = replace(parameters, max_num_seqs=sequences, max_num_batched_tokens=max(tokens, sequences))
