@@ -141,3 +141,16 @@ async def test_the_console_stays_after_the_run(capsys):
     run.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await run
+
+
+async def test_a_terminal_has_the_live_view(capsys, monkeypatch):
+    """It is as large as the terminal, and the last picture stays."""
+    for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", "80"), ("LINES", "24")):  # what makes a terminal for rich
+        monkeypatch.setenv(name, value)
+    arguments = argparse.Namespace(openmetrics_file=None, record_dir=None, web=None, duration=None)
+    world = EmbeddedWorld(SCENARIOS["quickstart"], seed=1)
+    await _watched(world, arguments, duration_seconds=30.0, speed=None, headless=False)
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    titles = [line for line in lines if "wva demo: quickstart" in line]
+    assert titles
+    assert {len(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line)) for line in titles} == {80}

@@ -158,14 +158,15 @@ class LiveView:
         """Show ``world``."""
         self._world = world
         self._duration = duration_seconds
-        self._live = Live(get_renderable=self._render, auto_refresh=False, transient=False)
+        self._console = Console()
+        self._live = Live(console=self._console, get_renderable=self._render, auto_refresh=False, transient=False)
 
     def refresh(self) -> None:
         """Draw the present state."""
         self._live.refresh()
 
     def _render(self) -> RenderableType:
-        size = self._live.console.size
+        size = self._console.size  # Live asks for the first picture while it is being made
         return render(self._world, self._duration, columns=size.width, lines=size.height)
 
     def __enter__(self) -> Self:
