@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -20,13 +21,13 @@ REASON = (
 SIZES = [(80, 24), (120, 40), (50, 12)]
 
 
-def a_world(*, decisions=6, reason=REASON, scenario="quickstart"):
+def a_world(*, decisions=6, reason=REASON, scenario="quickstart", cost=1.0):
     """Return a world with 180 points of each variant, of which the last one alone has 8 replicas, and decisions."""
     world = EmbeddedWorld(SCENARIOS[scenario], seed=1)
     for number in range(180):
         for variant in world.timeline.variants.values():
             current = 8 if number == 179 else 1
-            variant.points.append(Point(number * 15.0, current, current, current, 1.0, 0.55, 10))
+            variant.points.append(Point(number * 15.0, current, current, current, cost, 0.55, 10))
     for number in range(decisions):
         message = f"number {number}: {reason}"
         entry = DecisionEntry(60.0 * number, "llama-a100", number, number + 1, number, "Grown", "measured", message)
@@ -56,6 +57,21 @@ def test_the_view_fits(columns, lines, scenario):
     assert {len(line) for line in shown} == {min(columns, 118)}
     assert shown[-1].startswith("╰")
     assert sum(line.startswith("│ variant ") for line in shown) == 1
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40)])
+def test_what_happens_is_told_in_whole_words(columns, lines, scenario, monkeypatch):
+    """The line below the border has all of a sentence, and that of the load stays one line over the whole run."""
+    world = a_world(scenario=scenario, cost=617.25)
+    now = SimpleNamespace(waiting=900, queued=99, served_total=46_474)
+    monkeypatch.setattr(EmbeddedWorld, "model_now", now)
+    shown = drawn(world, columns, lines)
+    below = shown[-1].strip("╰╯─ ")
+    told = below.removesuffix(" …")
+    assert told != below or below in {world.scenario.title, world.scenario.title.partition(":")[0]}
+    assert re.match(rf"{re.escape(told)}(?!\w)", world.scenario.title)
+    assert "1,234.5" in shown[1]
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)

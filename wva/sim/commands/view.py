@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
-from textwrap import wrap
+from textwrap import shorten, wrap
 from types import TracebackType
 from typing import Final, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -35,9 +36,10 @@ _CHART_HEADING: Final = ("replicas over time", "replicas")
 _DROPPED: Final = ("cost", "queue", "KV")
 """The columns that a narrow terminal does without, the first one first."""
 
-NEXT: Final = """
-next: `wva demo --web` explains each number in a browser. docs/day-two.md has `wva explain`, `wva doctor` and the shadow
-mode, in which WVA runs beside what you have and changes nothing."""
+NEXT: Final = (
+    "next: `wva demo --web` explains each number in a browser. docs/day-two.md has `wva explain`, `wva doctor` and the "
+    "shadow mode, in which WVA runs beside what you have and changes nothing."
+)
 
 _Row = Mapping[str, Text]
 
@@ -72,16 +74,24 @@ def render(world: EmbeddedWorld, duration_seconds: float, *, columns: int, lines
     else:
         parts.append(table)
     parts += _decision_lines(world, inner, free)
-    return Panel(Group(*parts), title=f"wva demo: {world.scenario.name}", subtitle=world.scenario.title, width=width)
+    title = f"wva demo: {world.scenario.name}"
+    return Panel(Group(*parts), title=title, subtitle=_subtitle(world.scenario.title, inner), width=width)
+
+
+def _subtitle(title: str, width: int) -> str:
+    """Return the title of a scenario; where it is too long its first half, which says what happens."""
+    told = title if len(title) + 2 <= width else title.partition(":")[0]
+    return shorten(told, max(3, width - 2), placeholder=" …")
 
 
 def _load_lines(world: EmbeddedWorld, width: int) -> list[Text]:
     model = world.model_now
-    words = (
-        f"{clock_text(world.clock.elapsed_seconds)}  load {world.offered_per_second:5.1f} requests/s   "
-        f"waiting {model.waiting + model.queued:4d}   served {model.served_total:,}   "
-        f"cost so far {world.timeline.total_cost:,.1f}"
-    )
+    load = f"{clock_text(world.clock.elapsed_seconds)}  load {world.offered_per_second:5.1f} requests/s"
+    waiting, served = f"waiting {model.waiting + model.queued:4d}", f"served {model.served_total:,}"
+    cost = f"{world.timeline.total_cost:,.1f}"
+    words = "   ".join((load, waiting, served, f"cost so far {cost}"))
+    if len(words) > width:
+        words = "  ".join((load, waiting, served, f"cost {cost}"))
     return [Text(line) for line in wrap(words, width)]
 
 
@@ -210,8 +220,8 @@ def print_summary(world: EmbeddedWorld, *, wall_seconds: float, others: Mapping[
         for name, share, cost, words in rows:
             console.print(f"  {name:24} {'-' if share is None else f'{share:.1%}':>20} {cost:9,.1f}", soft_wrap=True)
             if words:
-                console.print(f"    {words}", soft_wrap=True)
-    console.print(NEXT, soft_wrap=True)
+                console.print(Padding(words, (0, 0, 0, 4)))
+    console.print(f"\n{NEXT}")
 
 
 def _share(value: float | None) -> str:
