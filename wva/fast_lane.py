@@ -6,6 +6,8 @@ a model has more, or soon will at the pace of its rise, the next cycle begins at
 chance. So growth does not wait for the end of the interval, and the steady cost is that one query. A namespace that
 spoils the answer is asked about alone, as in a cycle. A query that fails wakes nothing, and is noted for a condition.
 
+``Urgency`` decides when to look, and what a look comes to; it has no clock and no connection. ``FastLane`` looks.
+
 There is no look while a cycle runs, or in the second before one, because the cycle reads the same gauges. The looks
 are spread evenly between two cycles, so no time without one is longer than ``seconds()``. When the fast lane has woken
 a cycle, or a cycle has ordered replicas, they come four times as often for a while, because the rise probably goes on
@@ -15,7 +17,7 @@ and the cycle may have seen only its beginning.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf, isfinite, sqrt
 from typing import Final, NoReturn, Protocol
@@ -48,94 +50,78 @@ _INSTANT_SECONDS: Final = 0.001
 _log = log.get("fast_lane")
 
 
-class Wakes(Protocol):
-    """What the fast lane wakes: the optimizer loop."""
+class CycleTimes(Protocol):
+    """The last cycle and the next one, in monotonic seconds; what the last one found and did."""
 
-    busy: bool
     began: float
     due: float
     grew: bool
     ceilings: Mapping[ModelKey, float]
 
+
+class Wakes(CycleTimes, Protocol):
+    """What the fast lane wakes: the optimizer loop."""
+
+    busy: bool
+
     def wake(self) -> None:
         """Begin the next cycle now."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class FastLane:
-    """Looks every ``seconds()`` between cycles; 0 switches it off."""
+@dataclass(slots=True, eq=False)
+class Urgency:
+    """Decides when to look, and which models need a cycle now. Pure: all times are arguments, in monotonic seconds.
 
-    prometheus: Querier
-    optimizer: Wakes
-    seconds: Callable[[], float]
-    clock: Clock
-    note: Callable[[str, Iterable[str], Mapping[str, str]], None] = lambda *_: None
-    """Notes what came of a query (``QueryFailures.note``)."""
-    busy: bool = field(default=False, init=False)
-    """Whether a look is under way."""
+    ``seconds`` is the longest time without a look, above 0.
+    """
+
+    _due: float = field(default=-inf, init=False)
+    """Before this time there is no look."""
     _calm: dict[ModelKey, tuple[float, float]] = field(default_factory=dict, init=False)
-    """A late look at which a model needed no cycle: when that was (monotonic seconds), and its requests."""
+    """A late look at which a model needed no cycle: when that was, and its requests."""
     _woken: dict[str, list[float]] = field(default_factory=dict, init=False)
-    """When models of each namespace began a cycle within the last minute (monotonic seconds)."""
+    """When models of each namespace began a cycle within the last minute."""
     _follow_until: float = field(default=-inf, init=False)
-    """Until when looks come more often, because a cycle has been woken (monotonic seconds)."""
+    """Until when looks come more often, because a cycle has been woken."""
     _told: dict[ModelKey, float] = field(default_factory=dict, init=False)
     """The requests in progress with which each model has woken a cycle, until it is below its ceiling again."""
-    _shared: SharedQueries = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Suspect no namespace yet."""
-        self._shared = SharedQueries(self.prometheus)
+    def next_look(self, cycles: CycleTimes, *, seconds: float, now: float) -> float:
+        """Return when the next look is due."""
+        return max(self._due, cycles.began + self._pause(cycles, seconds, now))
 
-    async def run(self) -> NoReturn:
-        """Look until cancelled."""
-        due = self.clock.monotonic()
-        while True:
-            seconds = self.seconds()
-            now = self.clock.monotonic()
-            left = max(due, self.optimizer.began + self._pause(now)) - now if seconds else _SWITCHED_OFF_SECONDS
-            if left > _INSTANT_SECONDS:
-                await self.clock.sleep(left)
-                continue
-            due = now + seconds / 4
-            if not self.optimizer.busy and self.optimizer.due - now > _SOON_SECONDS and self.optimizer.ceilings:
-                self.busy = True
-                try:
-                    if await self.look():
-                        self._follow_until = now + seconds
-                finally:
-                    self.busy = False
-                due = now + self._pause(now)
+    def wants(self, cycles: CycleTimes, *, seconds: float, now: float) -> bool:
+        """Tell whether a look that is due tells anything. One that does not is tried again soon."""
+        self._due = now + seconds / 4
+        return cycles.due - now > _SOON_SECONDS and bool(cycles.ceilings)
 
-    def _pause(self, now: float) -> float:
+    def looked(self, cycles: CycleTimes, *, seconds: float, now: float, woken: bool) -> None:
+        """Take note of a look that began at ``now``, and of whether it has woken a cycle."""
+        if woken:
+            self._follow_until = now + seconds
+        self._due = now + self._pause(cycles, seconds, now)
+
+    def _pause(self, cycles: CycleTimes, seconds: float, now: float) -> float:
         """Return the seconds between two looks, and between the begin of a cycle and a look."""
-        seconds = self.seconds()
-        if not seconds:
-            return 0.0
-        if now < self._follow_until or (self.optimizer.grew and now < self.optimizer.began + seconds):
+        if now < self._follow_until or (cycles.grew and now < cycles.began + seconds):
             return seconds / 4
-        between = self.optimizer.due - self.optimizer.began
+        between = cycles.due - cycles.began
         return between / ceil(between / seconds) if isfinite(between) and between > 0 else seconds
 
-    async def look(self) -> list[ModelKey]:
-        """Ask once, wake a cycle if it is needed, and return the models that need it."""
-        ceilings = self.optimizer.ceilings
-        round_ = Round(self.clock.now(), _QUERY_SECONDS)
-        round_.others_begin.set()  # there is no essential query to wait for
-        makes = {queries.IN_PROGRESS: queries.in_progress}
-        chunks = queries.chunks(model.namespace for model in ceilings)
-        asked = [self._shared.settle(queries.IN_PROGRESS, makes, chunk, round_) for chunk in chunks]
-        found: dict[ModelKey, float] = {}
-        unknown: set[str] = set()
-        for chunk, settled in zip(chunks, await asyncio.gather(*asked), strict=True):
-            unknown.update(settled.failed)
-            self.note(queries.IN_PROGRESS, chunk, {each: why.message for each, why in settled.failed.items()})
-            for series in settled.answers.get(queries.IN_PROGRESS, InstantVector()).series:
-                value = None if series.value is None else _REQUESTS.find(series.value[1])
-                namespace, name = series.metric.namespace, series.metric.model_name
-                if value is not None and namespace and name:
-                    found[ModelKey(namespace, name)] = value
-        now = self.clock.monotonic()
+    def urgent(
+        self,
+        ceilings: Mapping[ModelKey, float],
+        found: Mapping[ModelKey, float],
+        *,
+        seconds: float,
+        now: float,
+        unknown: Collection[str] = (),
+    ) -> list[ModelKey]:
+        """Return the models that need a cycle now.
+
+        ``ceilings`` are the requests in progress that the replicas of each model carry, ``found`` those of a look. A
+        model without an entry has none, unless its namespace is ``unknown``.
+        """
         over: list[ModelKey] = []
         for model, ceiling in ceilings.items():
             if model.namespace in unknown:
@@ -150,7 +136,7 @@ class FastLane:
                     rise = risen / (now - before[0])
             if requests + rise * _SOON_FULL_SECONDS <= ceiling:
                 # Between looks that follow each other closely even a steep rise may be chance.
-                if before is None or now - before[0] >= self.seconds() / 2 or requests < before[1]:
+                if before is None or now - before[0] >= seconds / 2 or requests < before[1]:
                     self._calm[model] = now, requests
                 self._told.pop(model, None)
                 continue
@@ -170,6 +156,67 @@ class FastLane:
                 del known[model]
         for gone in self._woken.keys() - {model.namespace for model in ceilings}:
             del self._woken[gone]
+        return over
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FastLane:
+    """Looks every ``seconds()`` between cycles; 0 switches it off."""
+
+    prometheus: Querier
+    optimizer: Wakes
+    seconds: Callable[[], float]
+    clock: Clock
+    note: Callable[[str, Iterable[str], Mapping[str, str]], None] = lambda *_: None
+    """Notes what came of a query (``QueryFailures.note``)."""
+    busy: bool = field(default=False, init=False)
+    """Whether a look is under way."""
+    _urgency: Urgency = field(default_factory=Urgency, init=False)
+    _shared: SharedQueries = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Suspect no namespace yet."""
+        self._shared = SharedQueries(self.prometheus)
+
+    async def run(self) -> NoReturn:
+        """Look until cancelled."""
+        while True:
+            seconds = self.seconds()
+            now = self.clock.monotonic()
+            cycles = self.optimizer
+            due = self._urgency.next_look(cycles, seconds=seconds, now=now) if seconds else now + _SWITCHED_OFF_SECONDS
+            if due - now > _INSTANT_SECONDS:
+                await self.clock.sleep(due - now)
+                continue
+            if self._urgency.wants(cycles, seconds=seconds, now=now) and not cycles.busy:
+                self.busy = True
+                try:
+                    woken = bool(await self.look())
+                finally:
+                    self.busy = False
+                self._urgency.looked(cycles, seconds=seconds, now=now, woken=woken)
+
+    async def look(self) -> list[ModelKey]:
+        """Ask once, wake a cycle if it is needed, and return the models that need it."""
+        ceilings = self.optimizer.ceilings
+        round_ = Round(self.clock.now(), _QUERY_SECONDS)
+        round_.others_begin.set()  # there is no essential query to wait for
+        makes = {queries.IN_PROGRESS: queries.in_progress}
+        chunks = queries.chunks(model.namespace for model in ceilings)
+        asked = [self._shared.settle(queries.IN_PROGRESS, makes, chunk, round_) for chunk in chunks]
+        found: dict[ModelKey, float] = {}
+        unknown: set[str] = set()
+        for chunk, settled in zip(chunks, await asyncio.gather(*asked), strict=True):
+            unknown.update(settled.failed)
+            self.note(queries.IN_PROGRESS, chunk, {each: why.message for each, why in settled.failed.items()})
+            for series in settled.answers.get(queries.IN_PROGRESS, InstantVector()).series:
+                value = None if series.value is None else _REQUESTS.find(series.value[1])
+                namespace, name = series.metric.namespace, series.metric.model_name
+                if value is not None and namespace and name:
+                    found[ModelKey(namespace, name)] = value
+        over = self._urgency.urgent(
+            ceilings, found, unknown=unknown, seconds=self.seconds(), now=self.clock.monotonic()
+        )
         if over:
             _log.info("cycle_woken", models=[str(model) for model in over[:5]], count=len(over))
             self.optimizer.wake()

@@ -192,7 +192,7 @@ class OptimizerLoop:
             size = len(snapshot.variants) + len(snapshot.replicas) // _REPLICAS_PER_VARIANT
             outcome = await beside(size, partial(conclude, snapshot, memory, policy, now))
         self._memory, self.ceilings = outcome.memory, outcome.ceilings
-        self.grew = any(each.previous is not None and each.desired > each.previous for each in outcome.decisions)
+        self.grew = outcome.grew
         if self._overtaken:
             # Take the memory of the cycle, but keep the earlier memory of variants that changed meanwhile.
             before = memory.by_key() | self._changed

@@ -6,7 +6,9 @@ import pytest
 
 from tests.builders import policy, stale, variant
 from tests.decide.story import BUSY, FULL, HOT, IDLE, SILENT, TIGHT, Story, numbers, reasons
+from wva.decide.failed import Outcome
 from wva.model.decision import Action, Reason, Source
+from wva.model.memory import Memory
 
 
 def test_low_kv_spare_grows_the_only_variant():
@@ -126,3 +128,12 @@ def test_enough_spare_is_steady():
     decision = Story().cycle(variant(), a=[BUSY])["a"]
     assert (decision.desired, decision.reason) == (1, Reason.STEADY)
     assert decision.steps[0].reason == "1 of 1 replicas report, 0 saturated, mean spare KV 0.3, mean spare queue 4"
+
+
+def test_a_cycle_that_asks_for_more_than_the_one_before_has_grown():
+    """The first number of a variant is no growth, and neither is one that stays."""
+    story, grew = Story(), []
+    for usage in (IDLE, FULL, FULL):
+        decisions = story.cycle(variant(), a=[usage])
+        grew.append(Outcome(tuple(decisions.values()), Memory()).grew)
+    assert grew == [False, True, False]

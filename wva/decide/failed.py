@@ -73,6 +73,11 @@ class Outcome:
     late: Mapping[VariantKey, Trouble] = field(default_factory=dict)  # why replicas of a variant are not there in time
     solved: Mapping[ModelKey, QueueModel] = field(default_factory=dict)  # what the queueing formulas found
 
+    @property
+    def grew(self) -> bool:
+        """Whether this cycle asks for more replicas of a variant than the one before."""
+        return any(each.previous is not None and each.desired > each.previous for each in self.decisions)
+
 
 def isolated(
     engine: Callable[[Snapshot, Memory, Policy, float], Outcome],

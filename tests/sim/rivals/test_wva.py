@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tests.sim.stage.scenes import evenly, of_times, scene, variant
+from wva.model.records import replace
 from wva.sim.fleet.users import GatewaySettings
 from wva.sim.rivals.wva import SETUPS, controllers
 from wva.sim.stage.run import figures
@@ -43,6 +46,41 @@ def test_the_number_takes_its_time_to_the_deployment():
     applied = world.asked[0].at_seconds
     assert applied > decided + scenario.observation.adapter_seconds
     assert applied < decided + scenario.observation.adapter_seconds + 10.0 + scenario.hpa_seconds
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_rise_between_two_cycles_is_decided_on_within_seconds_of_the_scrape_that_shows_it(seed):
+    """The fast lane looks every four seconds, and begins the next cycle; without it the rise waits for a minute."""
+    times = [evenly(2, 400).arrival_seconds, 400 + evenly(40, 200).arrival_seconds]
+    traffic = of_times([at for part in times for at in part], 600.0)
+    waits = []
+    for fast_lane_seconds in (4.0, 0.0):
+        scenario = scene(traffic, interval_seconds=60.0)
+        world = StageWorld(scenario, seed=seed)
+        world.run(controllers(replace(SETUPS["wva"], fast_lane_seconds=fast_lane_seconds), scenario))
+        waits.append(next(change.at_seconds for change in world.wanted if change.after > change.before) - 400.0)
+        between = [later - earlier for (earlier, _), (later, _) in pairwise(world.looks) if earlier > 200.0]
+        assert max(between) <= (fast_lane_seconds or 60.0) + 1.5
+    assert waits[0] <= waits[1]
+    assert waits[0] <= scenario.observation.scrape_seconds + 6.0
+
+
+def test_a_cycle_that_the_fast_lane_has_begun_puts_off_the_next_one():
+    """An interval lies between a cycle and the next one, whoever began it, unless the fast lane begins that too."""
+    setup, scenario = SETUPS["wva"], scene(evenly(40, 600), interval_seconds=30.0)
+    cycles, *others = controllers(setup, scenario)
+    begun = []
+    cycle = cycles._cycle
+
+    def noted(stage, now_seconds):
+        begun.append((now_seconds, cycles.due))
+        cycle(stage, now_seconds)
+
+    cycles._cycle = noted
+    StageWorld(scenario, seed=1).run([cycles, *others])
+    woken = [at for at, due in begun if at < due]
+    assert woken
+    assert all(due == before + 30.0 for (before, _), (_, due) in pairwise(begun))
 
 
 def test_the_adapter_knows_the_last_scrape_before_its_own_look():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,12 +13,15 @@ from prometheus_client import CollectorRegistry
 
 from tests.collect.cluster import CachedCluster
 from tests.collect.doubles import RecordingClock
+from wva.collect.queries import in_progress
 from wva.collect.snapshot import Collector
 from wva.instruments import Instruments
 from wva.model.metrics import EngineCounters, EngineSignals
 from wva.prometheus.client import PrometheusClient
 from wva.prometheus.settings import PrometheusSettings
+from wva.sim.prometheus.promql import EvaluationTime, evaluate, parse
 from wva.sim.prometheus.server import EmbeddedPrometheus
+from wva.sim.prometheus.tsdb import Tsdb, milliseconds
 from wva.sim.stage.observe import EPOCH_SECONDS, MODEL, NAMESPACE, Observer
 from wva.sim.stage.view import Scrape, ScrapedSignal, StagePodView, VariantView
 
@@ -214,3 +218,15 @@ async def test_requests_are_counted_as_the_collector_counts_them(scrapes, queue)
     assert (mine.model, mine.retention_seconds) == (real.model, real.retention_seconds)
     assert (mine.in_progress, mine.covered_seconds) == (real.in_progress, real.covered_seconds)
     assert mine.finished == (None if real.finished is None else pytest.approx(real.finished, rel=1e-9))
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(scrapes=histories())
+def test_the_fast_lane_sees_what_its_query_finds(scrapes):
+    """The sum of what runs and what waits in the engines, as of the last scrapes."""
+    tsdb, at = Tsdb(), milliseconds(EPOCH_SECONDS + NOW)
+    fill(SimpleNamespace(tsdb=tsdb), scrapes)
+    found = evaluate(parse(in_progress([NAMESPACE]).text), EvaluationTime(tsdb, at, at, at))
+    expected = {each.labels["model_name"]: each.value for each in found}
+    observer = Observer(engines=False, counters=True)
+    assert observer.in_progress(StageOfOnePod(scrapes, 0.0), NOW) == expected.get(MODEL.model_id, 0.0)

@@ -1,19 +1,23 @@
 """WVA as a policy on the stage: the shipped decision code, and the HPA that applies its number.
 
 The controller decides on the Snapshot of each cycle as in a cluster. Its number goes the usual way: Prometheus scrapes
-it from the controller's page, the metrics adapter reads it there, and the HPA of each variant asks the adapter. A model
-at zero is started by the controller itself, which looks at the gateway once per second.
+it from the controller's page, the metrics adapter reads it there, and the HPA of each variant asks the adapter. Between
+two cycles the fast lane looks at the requests in progress, and may begin the next one. A model at zero is started by
+the controller itself, which looks at the gateway once per second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from types import MappingProxyType
 from typing import Final
 
+from wva.config.keys import Settings
 from wva.decide.pipeline import conclude
 from wva.decide.start import activate
+from wva.fast_lane import Urgency
 from wva.model.decision import Decision
 from wva.model.memory import Memory, VariantMemory
 from wva.model.optimizers import Analyzer, Optimizer
@@ -27,6 +31,7 @@ from wva.model.policy import (
     ScaleToZeroRules,
 )
 from wva.model.records import replace
+from wva.model.variant import ModelKey
 from wva.sim.rivals.hpa import Behavior, SimulatedHpa
 from wva.sim.rivals.registry import register
 from wva.sim.stage.observe import EPOCH_SECONDS, MODEL, Observer
@@ -34,27 +39,41 @@ from wva.sim.stage.run import Policy as StagePolicy
 from wva.sim.stage.scenario import Scenario
 from wva.sim.stage.view import StageController, StageView
 
+_FAST_LANE_SECONDS: Final = float(Settings.model_fields["fast_lane_interval"].default)
+_INSTANT_SECONDS: Final = 1e-6
+"""A cycle that is due so soon is due now: times are sums."""
+
 
 @dataclass(frozen=True, slots=True)
 class WvaSetup:
     """A configuration of the controller, and of the HPAs that apply its number.
 
-    ``interval_seconds`` None is the scenario's. ``up_seconds`` and ``down_seconds`` are the stabilization windows.
+    ``interval_seconds`` None is the scenario's. ``fast_lane_seconds`` is the longest time between two looks of the fast
+    lane, 0 for none. ``up_seconds`` and ``down_seconds`` are the stabilization windows.
     Models whose variants may all have no replica go to zero after ten minutes without a request.
     """
 
     policy: Policy = Policy()  # noqa: RUF009 - frozen
     interval_seconds: float | None = None
+    fast_lane_seconds: float = _FAST_LANE_SECONDS
     up_seconds: float = 0.0
     down_seconds: float = 60.0
 
 
 class Cycles:
-    """The optimizer of the controller. It decides at every call, and keeps the numbers of its page."""
+    """The optimizer of the controller, with its fast lane. It keeps the numbers of its page.
+
+    At a call it runs the cycle that is due, or the fast lane looks, which may begin that cycle now.
+    """
 
     def __init__(self, setup: WvaSetup, scenario: Scenario) -> None:
         """Start with an empty memory, as after a restart."""
-        self.period_seconds = setup.interval_seconds or scenario.interval_seconds
+        self._interval = setup.interval_seconds or scenario.interval_seconds
+        self._look_seconds = setup.fast_lane_seconds
+        self._urgency = Urgency()
+        self.began = self.due = self._now = -inf
+        self.grew = False
+        self.ceilings: Mapping[ModelKey, float] = {}
         to_zero = all(variant.minimum == 0 for variant in scenario.variants)
         self._policy = replace(setup.policy, scale_to_zero=_TO_ZERO) if to_zero else setup.policy
         allowed = self._policy.scale_to_zero_for(MODEL)
@@ -68,11 +87,41 @@ class Cycles:
         self.starting: dict[str, int] = {}
         """Variants that are being started from zero, with their numbers: no cycle takes that back."""
 
+    @property
+    def period_seconds(self) -> float:
+        """Time until the next cycle or the next look, whichever comes first; before the first cycle, the interval."""
+        if self.due == -inf:
+            return self._interval
+        return min(self.due, self._next_look()) - self._now
+
     def act(self, stage: StageView, now_seconds: float) -> None:
-        """Run one cycle."""
+        """Run the cycle or the look that is due."""
+        self._now = now_seconds
+        if now_seconds >= self.due - _INSTANT_SECONDS or self._looks_urgent(stage):
+            self._cycle(stage, now_seconds)
+
+    def _next_look(self) -> float:
+        seconds = self._look_seconds
+        if not seconds or not self.ceilings:
+            return inf
+        return self._urgency.next_look(self, seconds=seconds, now=self._now)
+
+    def _looks_urgent(self, stage: StageView) -> bool:
+        """Let the fast lane look, and tell whether a cycle is to begin now."""
+        now, seconds = self._now, self._look_seconds
+        if not self._urgency.wants(self, seconds=seconds, now=now):
+            return False
+        found = {MODEL: self.observer.in_progress(stage, now)}
+        urgent = bool(self._urgency.urgent(self.ceilings, found, seconds=seconds, now=now))
+        self._urgency.looked(self, seconds=seconds, now=now, woken=urgent)
+        return urgent
+
+    def _cycle(self, stage: StageView, now_seconds: float) -> None:
+        self.began, self.due = now_seconds, now_seconds + self._interval
         snapshot = self.observer.snapshot(stage, now_seconds, status=self.status)
         outcome = conclude(snapshot, self._memory, self._policy, EPOCH_SECONDS + now_seconds)
-        self._memory = outcome.memory
+        self._memory, self.ceilings = outcome.memory, outcome.ceilings
+        self.grew = outcome.grew
         for decision in outcome.decisions:
             if decision.key.name not in self.starting:
                 self._show(decision, now_seconds)

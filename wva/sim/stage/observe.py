@@ -70,6 +70,12 @@ class Observer:
             snapshot = replace(snapshot, request_counts=(self._count(stage, self._window, now),))
         return snapshot
 
+    def in_progress(self, stage: StageView, now: float) -> float:
+        """Return what the fast lane sees: the requests that run or wait in the engines, as of the last scrapes."""
+        pods = [pod.name for view in stage.variants.values() for pod in view.pods]
+        seen = [last.values for name in pods if (last := prometheus.latest(stage.scrapes(name), now)) is not None]
+        return sum(values[ScrapedSignal.RUNNING] + values[ScrapedSignal.WAITING] for values in seen)
+
     def _count(self, stage: StageView, window: Window, now: float) -> RequestCounts:
         """Return the requests of the model: finished within the window, and in progress. No sample is not zero."""
         seconds = float(window.seconds)
