@@ -305,6 +305,18 @@ def test_the_notes_say_what_the_adapter_must_name(tmp_path: Path):
     assert "its series" not in chart.notes({"controller": {"enabled": False}}, tmp_path / "b")
 
 
+def test_the_notes_name_the_namespace_of_the_variants(tmp_path: Path):
+    """Without a variant in the release these are all that the controller watches, and the notes say what comes next."""
+    assert "kubectl get va -n llm-d-autoscaler" in chart.notes({}, tmp_path / "a")
+    alone = yaml.safe_load((chart.CHART / "values-controller.yaml").read_text(encoding="utf-8"))
+    said = chart.notes(alone, tmp_path / "b")
+    assert "kubectl get va -A" in said
+    assert "llm-d-autoscaler" not in said
+    assert "Try it beside what you have" in said
+    kept = merged(alone, {"wva": {"namespaceScoped": True}})
+    assert f"kubectl get va -n {chart.NAMESPACE}" in chart.notes(kept, tmp_path / "c")
+
+
 def test_a_ca_path_without_effect_is_said(tmp_path: Path):
     """The notes warn if the values have version 0.5's default path and no CA is mounted there."""
     old = {"wva": {"prometheus": {"tls": {"caCertPath": "/etc/ssl/certs/prometheus-ca.crt"}}}}
