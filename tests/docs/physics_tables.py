@@ -6,12 +6,12 @@ from functools import cache
 from itertools import groupby
 from statistics import fmean, median
 
+from wva.model.objectives import Objectives
 from wva.sim.fleet.accelerators import GPUS, MODELS, Precision, engine_parameters
 from wva.sim.fleet.calibration import operating_point, saturation
 from wva.sim.fleet.capacity import capacity
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.published import CURRENT, EARLIER_LATENCIES, EARLIER_RATES, LENGTHS, RUSH_LENGTHS, SOURCES, simulated
-from wva.sim.stage.scenario import Objectives
 from wva.sim.stage.start_ups import START_UPS
 
 PAIRS = (

@@ -11,9 +11,10 @@ from tests.docs.rendering import DOCS
 from wva.decide import warm
 from wva.decide.foresee import MOST_TIMES
 from wva.decide.measure.demand_arrivals import change, spread
-from wva.decide.measure.demand_engine import BETWEEN_TOKENS, FIRST_TOKEN, EngineModel
+from wva.decide.measure.demand_engine import EngineModel
 from wva.model.memory import PodMemory
 from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sample, SampleState
+from wva.model.objectives import DEFAULT_OBJECTIVES
 from wva.model.policy import MAX_KEEP_WARM_SECONDS, SaturationPolicy
 from wva.model.variant import VariantKey
 
@@ -103,8 +104,8 @@ def test_the_limits_and_targets_are_those_of_the_code():
     """The page names the limits as decisions do, and the targets of the code."""
     limits = {row[0].strip("`") for row in rows("Limit")}
     assert limits == {"KV cache", "sequences", "time between tokens", "time to first token"}
-    assert float(marked("between")) == BETWEEN_TOKENS
-    assert float(marked("first")) == FIRST_TOKEN
+    assert float(marked("between")) == DEFAULT_OBJECTIVES.itl_seconds
+    assert float(marked("first")) == DEFAULT_OBJECTIVES.ttft_seconds
     assert float(marked("times")) == MOST_TIMES
     assert {row[0]: row[1] for row in rows("Parameter")}["`surgeFactor`"] == f"{SaturationPolicy().surge_factor:g}"
 

@@ -14,8 +14,8 @@ import yaml
 from bench.vllm.engine import VERSION as VLLM
 from tests.docs.rendering import DOCS
 from wva.config import Settings
-from wva.decide.measure.demand_engine import BETWEEN_TOKENS, FIRST_TOKEN
 from wva.model.decision import HOLD_REASONS, Reason
+from wva.model.objectives import DEFAULT_OBJECTIVES
 from wva.publish.obstacles import OBSTACLES
 
 ROOT = DOCS.parent
@@ -142,5 +142,5 @@ def test_the_size_is_that_of_the_chart_and_of_the_measurement():
 def test_the_objectives_of_the_default_analyzer_are_those_of_the_code():
     """The page on latency targets has the two targets of the default analyzer."""
     page = read("docs", "queueing-model.md")
-    assert float(marked(page, "first")) == FIRST_TOKEN
-    assert float(marked(page, "between")) == BETWEEN_TOKENS
+    assert float(marked(page, "first")) == DEFAULT_OBJECTIVES.ttft_seconds
+    assert float(marked(page, "between")) == DEFAULT_OBJECTIVES.itl_seconds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -28,11 +27,12 @@ from tests.decide.measure.pods import (
     kind,
     readings,
 )
-from wva.decide.measure import demand_engine, measure
+from wva.decide.measure import measure
 from wva.decide.measure.demand import need_of, observed
 from wva.decide.measure.need import Need
 from wva.model.memory import CapacityBasis, DemandMemory, Memory
 from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics
+from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.variant import ModelKey, Variant, VariantKey
@@ -41,16 +41,8 @@ MODEL = ModelKey("ns", "m")
 NOTHING_REMEMBERED = DemandMemory(MODEL)
 
 
-class Targets(NamedTuple):
-    """What users shall get: the first token, and each one after it, within so many seconds."""
-
-    first_token: float = demand_engine.FIRST_TOKEN
-    between_tokens: float = demand_engine.BETWEEN_TOKENS
-
-
-USUAL = Targets()
-PATIENT = Targets(first_token=10.0, between_tokens=1.0)
-"""Targets that do not bind: the KV cache does."""
+PATIENT = Objectives(ttft_seconds=10.0, itl_seconds=1.0)
+"""Objectives that do not bind: the KV cache does."""
 A, B = VariantKey("ns", "a"), VariantKey("ns", "b")
 
 
@@ -61,14 +53,11 @@ def measured(
     memory: DemandMemory,
     *,
     now: float,
-    targets: Targets = USUAL,
+    objectives: Objectives = DEFAULT_OBJECTIVES,
 ) -> tuple[Need, DemandMemory]:
     """Measure a model of these variants."""
     model = readings(variants, told, queue, now=now)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demand_engine, "FIRST_TOKEN", targets.first_token)
-        patch.setattr(demand_engine, "BETWEEN_TOKENS", targets.between_tokens)
-        return need_of(model, observed(model, memory, now))
+    return need_of(model, observed(model, memory, now), objectives)
 
 
 def looked(
@@ -77,11 +66,11 @@ def looked(
     *,
     silent: Sequence[str] = (),
     queue: float | None = 0.0,
-    targets: Targets = PATIENT,
+    objectives: Objectives = PATIENT,
 ) -> tuple[Need, DemandMemory]:
     """Measure a model of one variant as it is now."""
     variants = [kind(replicas=len(model.pods))]
-    return measured(variants, model.told(silent), queue, memory, now=model.now, targets=targets)
+    return measured(variants, model.told(silent), queue, memory, now=model.now, objectives=objectives)
 
 
 def served(
@@ -145,7 +134,7 @@ def test_what_few_requests_show_is_not_sure_to_pile_up() -> None:
     _, memory = served(model, 4.0, 5)
     numbers = {A: 2}
     model.serve(4.0)
-    need, memory = looked(model, memory, targets=USUAL)
+    need, memory = looked(model, memory, objectives=DEFAULT_OBJECTIVES)
     assert need.answers is not None
     assert need.answers(numbers) > 1.05 * need.carried(numbers)
     assert need.answers({}) == 0.0
@@ -234,8 +223,8 @@ def test_a_tighter_target_lowers_the_capacity() -> None:
     model.serve(4.0)
     told = model.told()
     found = [
-        measured([kind(replicas=2)], told, 0.0, memory, now=model.now, targets=targets)[0].capacities[A]
-        for targets in (PATIENT, PATIENT._replace(between_tokens=0.05), PATIENT._replace(first_token=0.2))
+        measured([kind(replicas=2)], told, 0.0, memory, now=model.now, objectives=objectives)[0].capacities[A]
+        for objectives in (PATIENT, replace(PATIENT, itl_seconds=0.05), replace(PATIENT, ttft_seconds=0.2))
     ]
     assert found[1].per_replica < found[0].per_replica
     assert [each.limit for each in found] == ["KV cache", "time between tokens", "time to first token"]
@@ -246,8 +235,25 @@ def test_long_prompts_bind_by_the_first_token() -> None:
     model = PodsOfModel([ReportingPod(f"a-{place}", prompt=4000.0, cache=10.0 * KV_TOKENS) for place in range(40)])
     _, memory = served(model, 40.0, 20)
     model.serve(40.0)
-    need, _ = looked(model, memory, targets=USUAL)
+    need, _ = looked(model, memory, objectives=DEFAULT_OBJECTIVES)
     assert need.capacities[A].limit == "time to first token"
+
+
+def test_looser_objectives_let_a_replica_carry_more() -> None:
+    """More time for the first token, more time between tokens, or more requests late: each is cheaper."""
+    model = PodsOfModel([ReportingPod(f"a-{place}", prompt=4000.0, cache=10.0 * KV_TOKENS) for place in range(40)])
+    _, memory = served(model, 40.0, 20)
+    model.serve(40.0)
+    usual = DEFAULT_OBJECTIVES
+    for harder, easier in (
+        (replace(usual, ttft_seconds=0.7), usual),
+        (usual, replace(usual, ttft_seconds=3.0)),
+        (replace(usual, in_time=0.999), usual),
+        (usual, replace(usual, in_time=0.9)),
+        (replace(PATIENT, itl_seconds=0.05), replace(PATIENT, itl_seconds=0.07)),
+    ):
+        asked, given = (looked(model, memory, objectives=each)[0].of(A) for each in (harder, easier))
+        assert asked < given, (harder, easier)
 
 
 def test_a_lost_scrape_loses_nothing() -> None:
@@ -495,7 +501,7 @@ def test_prompts_of_many_lengths_wait_longer_for_the_engine() -> None:
             for pod in model.pods:
                 pod.prompt = odd if turn % 2 else even
             model.serve(0.6)
-            need, memory = looked(model, memory, targets=Targets(1.0, 10.0))
+            need, memory = looked(model, memory, objectives=Objectives(1.0, 10.0))
         assert need is not None
         return need.capacities[A].per_replica, memory.variability
 
@@ -533,7 +539,7 @@ def test_a_mix_carries_what_the_gateways_split_allows() -> None:
             pod.serve(1.0, 15.0)
             pod.waiting = 20.0
         told = dict(model.told()) | {B: [replace(pod.told("b"), variant=B) for pod in other]}
-        need, memory = measured(variants, told, 0.0, memory, now=model.now, targets=PATIENT)
+        need, memory = measured(variants, told, 0.0, memory, now=model.now, objectives=PATIENT)
     alone = 0.5 * (need.carried({A: 4}) + need.carried({B: 4}))
     assert need.carried({A: 2, B: 2}) < 0.99 * alone
     assert memory.variants[0].load + memory.variants[1].load == pytest.approx(1.0)

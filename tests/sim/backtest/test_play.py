@@ -11,6 +11,7 @@ from tests.builders import policy
 from tests.config.parsing import parse_saturation
 from tests.sim.backtest.conftest import MINUTES
 from tests.sim.backtest.engines import MODEL, NAMESPACE, START
+from wva.model.objectives import Objectives
 from wva.model.records import replace
 from wva.sim.backtest.fetch import ModelSpan, fetch
 from wva.sim.backtest.fit import fit
@@ -21,7 +22,6 @@ from wva.sim.backtest.scenario import Backtest, backtest
 from wva.sim.backtest.tune import DEFAULT, frontier, only, pareto, proposal, thresholds, timings
 from wva.sim.rivals.wva import WvaSetup
 from wva.sim.scorecard.card import Card, card
-from wva.sim.stage.scenario import Objectives
 
 SPAN = ModelSpan(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
 EAGER = WvaSetup(policy(kv_spare_trigger=0.6))

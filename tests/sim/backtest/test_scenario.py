@@ -8,12 +8,13 @@ import pytest
 
 from tests.sim.backtest.conftest import MINUTES, ODD
 from tests.sim.backtest.engines import ANSWER, MODEL, NAMESPACE, PROMPT, START, rates
+from wva.model.objectives import Objectives
 from wva.model.records import replace
 from wva.sim.backtest.fetch import ModelSpan, fetch
 from wva.sim.backtest.fit import fit
 from wva.sim.backtest.history import NoHistoryError, RecordedHistory, history
 from wva.sim.backtest.scenario import Backtest, backtest, recorded_traffic
-from wva.sim.stage.scenario import Objectives, StartUp
+from wva.sim.stage.scenario import StartUp
 
 SPAN = ModelSpan(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from wva.model.objectives import Objectives
 from wva.model.records import replace
 from wva.sim.fleet.accelerators import engine_parameters
 from wva.sim.fleet.calibration import saturation
 from wva.sim.fleet.capacity import capacity
-from wva.sim.stage.scenario import Objectives
 
 ENGINE = engine_parameters("L40S", "Llama-3.1-8B")
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from wva.model.objectives import Objectives
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.users import GatewaySettings
-from wva.sim.stage.scenario import Objectives, Scenario, StartUp, VariantSetup, WorldObservation
+from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup, WorldObservation
 from wva.sim.traffic.requests import Traffic
 
 ENGINE = EngineParameters(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from wva.model.objectives import Objectives
 from wva.sim.fleet.capacity import capacity
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.stage.capacity import saturation, within
-from wva.sim.stage.scenario import Objectives
 
 H100 = PRESETS["H100"]
 EASY = Objectives(ttft_seconds=1.0, itl_seconds=0.1)

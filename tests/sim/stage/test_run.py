@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.sim.stage.scenes import ScriptedScale, evenly, of_times, scene, variant
+from wva.model.objectives import Objectives
 from wva.model.records import replace
 from wva.sim.fleet.users import GatewaySettings
 from wva.sim.stage.faults import SlowPods
 from wva.sim.stage.run import figures, timeline
-from wva.sim.stage.scenario import Objectives
 from wva.sim.stage.world import StageWorld
 
 

@@ -25,6 +25,7 @@ from wva.decide.trust import ModelReadings
 from wva.model.decision import Reason
 from wva.model.memory import CapacityBasis, DemandMemory, Memory, VariantDemand
 from wva.model.metrics import ReplicaMetrics
+from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.trouble import Absence
@@ -136,15 +137,17 @@ def measure(
     return needs, memory
 
 
-def need_of(model: ModelReadings, seen: ModelObservation) -> tuple[Need, DemandMemory]:
-    """Return the need of a model that was observed, and what to remember."""
+def need_of(
+    model: ModelReadings, seen: ModelObservation, objectives: Objectives = DEFAULT_OBJECTIVES
+) -> tuple[Need, DemandMemory]:
+    """Return the need of a model that was observed, within its objectives, and what to remember."""
     need, after = seen.need, seen.after
     if not seen.changes:
         return need, after
     variants = [each.progress.variant for each in model.variants]
     sizes = (after.prompt.usual, after.answer.usual, after.held.usual)
     engines = [
-        engine_of(entry.fit, variant.parameters, found.kv_tokens, sizes, seen.before.variability)
+        engine_of(entry.fit, variant.parameters, found.kv_tokens, sizes, seen.before.variability, objectives)
         for variant, entry, found in zip(variants, after.variants, seen.changes, strict=True)
     ]
     # How far the loads of replicas of a variant differ, compared with chance. While requests wait, and while pods come

@@ -19,12 +19,10 @@ from msgspec import Struct
 from wva.decide.measure.demand_arrivals import VariantChange
 from wva.model.means import LONGEST_TOKENS
 from wva.model.memory import Fit
+from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
 from wva.model.records import replace
 from wva.model.vllm_parameters import VllmParameters
 
-FIRST_TOKEN: Final = 1.0
-BETWEEN_TOKENS: Final = 0.1
-"""Users shall get the first token, and each one after it, within so many seconds."""
 _HALF_LIFE_SECONDS: Final = 7200.0
 _NOISE: Final = 0.05  # relative error of the mean time between tokens of one cycle, model error included
 _PRIOR_SPREAD: Final = 0.6  # relative spread of the prior
@@ -33,7 +31,6 @@ _CACHE_OF_BASE: Final = 1.5  # reading a full KV cache takes about 1.5 times as 
 _PROMPT_OF_BASE: Final = 1 / 200
 _USUAL_CACHE: Final = 300_000.0
 _FEWEST_TOKENS: Final = 100.0
-_LATE_LOG: Final = log(0.01)  # 1 % of prompts may wait too long for the engine
 _SHORTEST_STEP: Final = 1e-5  # steps beyond these bounds (seconds) are not believed
 _LONGEST_STEP: Final = 100.0
 _MOST: Final = 1e5  # more requests at once are not believed
@@ -41,8 +38,11 @@ _HALVINGS: Final = 14
 _ARRIVALS: Final = 0.5
 """Squared variation of the times between prompts at a replica; that of their lengths is measured. A gateway that evens
 out loads does not make arrivals regular: if two answers of a replica have just ended, it gets the next two prompts."""
+_LATE_DIGITS: Final = 9
+"""The share of late prompts is rounded to so many digits: 1 - 0.99 is 0.01 then, as it is meant."""
 _LEAST_VARIED: Final = 0.8  # prompts of one length that come by chance wait as if they varied so much
 _IDLE: Final = 2.0  # the target is at least so many times the time that a long prompt takes alone
+_EMPTY_STEPS: Final = 2.5  # the time between tokens is at least so many times the step of an engine with one answer
 _USUAL_SEQUENCES: Final = 256.0
 _USUAL_STEP_TOKENS: Final = 2048.0
 _FULL: Final = 0.97  # share of the KV cache that can be used
@@ -63,6 +63,7 @@ class EngineModel(Struct, frozen=True, gc=False):
     most: float  # requests in progress at most
     allowed: float  # the mean batch may be so large
     limit: str  # what bounds these
+    objectives: Objectives = DEFAULT_OBJECTIVES  # what users shall get, even if no engine can
 
     def rate(self, batch: float) -> float:
         """Return the requests per second at which so many are in progress, by Little's law."""
@@ -78,7 +79,7 @@ class EngineModel(Struct, frozen=True, gc=False):
         The batch varies by chance, and its highest value must fit. ``alone`` is the share of this variation that a
         replica has for itself: 1 if chance decides which replica gets a request, 1/n if n replicas share it.
         """
-        low, high, wait = 0.0, self.allowed, 0.5 * FIRST_TOKEN
+        low, high, wait = 0.0, self.allowed, 0.5 * self.objectives.ttft_seconds
         base, slope, prefill, answer, most = self.base, self.slope, self.prefill, self.answer, self.most
         each, scale = slope + prefill / answer, alone / base
         for _ in range(_HALVINGS):
@@ -91,13 +92,14 @@ class EngineModel(Struct, frozen=True, gc=False):
         return max(0.1, low)
 
     def batch_by_prompts(self, variability: float) -> float:
-        """Return the batch at which a share of 1 % of prompts waits too long, at most the allowed one.
+        """Return the batch at which as many prompts wait too long as may be late, at most the allowed one.
 
         For prompts the replica is a queue with one server. ``variability`` is the squared variation of their lengths.
         """
         low, high = 0.0, self.rate(self.allowed)
         long = 1.0 + sqrt(variability)
-        target = max(FIRST_TOKEN, _IDLE * long * (self.prefill + self.prompt_steps * self.base))
+        target = max(self.objectives.ttft_seconds, _IDLE * long * (self.prefill + self.prompt_steps * self.base))
+        late = log(round(1.0 - self.objectives.in_time, _LATE_DIGITS))
         varied = max(_LEAST_VARIED, _ARRIVALS + variability)
         found, rate = 0.0, high
         for _ in range(_HALVINGS):
@@ -105,7 +107,7 @@ class EngineModel(Struct, frozen=True, gc=False):
             batch = self.allowed if left <= 0.0 else min(self.allowed, rate * self.answer * self.base / left)
             service = self.prefill + self.prompt_steps * (self.base + self.slope * batch)
             busy, room = rate * service, target - service
-            if busy < 1.0 and room > 0.0 and log(busy) - 2.0 * (1.0 - busy) * room / (service * varied) <= _LATE_LOG:
+            if busy < 1.0 and room > 0.0 and log(busy) - 2.0 * (1.0 - busy) * room / (service * varied) <= late:
                 low, found = rate, batch
             else:
                 high = rate
@@ -139,11 +141,13 @@ def engine_of(
     kv_tokens: float,
     sizes: tuple[float, float, float],
     variability: float,
+    objectives: Objectives = DEFAULT_OBJECTIVES,
 ) -> EngineModel | None:
     """Return a replica, None while nothing has been learned.
 
     ``sizes`` are the tokens of a prompt, of an answer, and in the KV cache for a request. ``kv_tokens`` is the size of
     the KV cache, 0 if not known. ``variability`` is the squared variation of the lengths of prompts.
+    ``objectives`` are those of the model.
     """
     if not fit.shortest:
         return None
@@ -156,11 +160,11 @@ def engine_of(
     most = max(1.0, min(sequences, by_cache))
     limit = "KV cache" if by_cache < sequences else "sequences"
     steps = max(1.0, prompt / (step_tokens if step_tokens > 0.0 else _USUAL_STEP_TOKENS))
-    by_target = (max(BETWEEN_TOKENS, 2.5 * base) - base) / (slope + prefill / answer)
+    by_target = (max(objectives.itl_seconds, _EMPTY_STEPS * base) - base) / (slope + prefill / answer)
     if by_target < most:
         limit = "time between tokens"
     allowed = max(0.5, min(most, by_target))
-    engine = EngineModel(base, slope, prefill, answer, steps, most, allowed, limit)
+    engine = EngineModel(base, slope, prefill, answer, steps, most, allowed, limit, objectives)
     by_prompts = engine.batch_by_prompts(variability)
     return replace(engine, allowed=by_prompts, limit="time to first token") if by_prompts < allowed else engine
 

@@ -15,10 +15,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from wva.model.objectives import Objectives
 from wva.model.records import replace
 from wva.sim.backtest.fit import FittedEngine
 from wva.sim.backtest.history import NoHistoryError, RecordedHistory, VariantHistory, start_up_seconds
-from wva.sim.stage.scenario import Objectives, Scenario, StartUp, VariantSetup
+from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup
 from wva.sim.traffic.assembly import Prefixes, nothing_shared
 from wva.sim.traffic.lengths import Ints, Lengths, Sizes, histogram
 from wva.sim.traffic.requests import Traffic

@@ -134,10 +134,11 @@ def _backtest(arguments: argparse.Namespace) -> None:
 
 def prepared(arguments: argparse.Namespace, folder: Path) -> Backtest:
     """Return the backtest from Prometheus, and keep it in the folder. Raises CommandError."""
+    from wva.model.objectives import Objectives
     from wva.sim.backtest.fit import fit
     from wva.sim.backtest.report import keep
     from wva.sim.backtest.scenario import backtest
-    from wva.sim.stage.scenario import Objectives, StartUp
+    from wva.sim.stage.scenario import StartUp
 
     objectives = Objectives(duration("--ttft", arguments.ttft), duration("--itl", arguments.itl))
     start_up = None if arguments.start_up is None else StartUp(duration("--start-up", arguments.start_up))

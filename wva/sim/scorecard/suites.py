@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from wva.model.objectives import Objectives
 from wva.model.records import replace
 from wva.sim.fleet.accelerators import Precision, engine_parameters
 from wva.sim.fleet.parameters import PRESETS
@@ -31,7 +32,7 @@ from wva.sim.scorecard.fleets import (
     starting,
 )
 from wva.sim.scorecard.worlds import SHORT_WORLDS, WORLDS
-from wva.sim.stage.scenario import Objectives, Scenario, StartUp, VariantSetup, WorldObservation
+from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup, WorldObservation
 from wva.sim.traffic import shapes, traces
 from wva.sim.traffic.csv_file import RequestsFileError, read_csv
 from wva.sim.traffic.requests import Traffic

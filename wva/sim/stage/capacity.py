@@ -6,10 +6,10 @@ from collections.abc import Callable
 from math import log
 from typing import Final
 
+from wva.model.objectives import Objectives
 from wva.sim.fleet import calibration
 from wva.sim.fleet.capacity import capacity
 from wva.sim.fleet.parameters import EngineParameters
-from wva.sim.stage.scenario import Objectives
 
 Capacity = Callable[[EngineParameters, float, float], float]
 """The requests per second that a replica carries, of a mean prompt and a mean answer in tokens."""

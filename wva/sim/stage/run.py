@@ -8,11 +8,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from wva.model.objectives import Objectives
 from wva.sim.fleet.columns import BROKEN, REFUSED, SERVED, TIMED_OUT
 from wva.sim.stage.late import LateRequests, causes
 from wva.sim.stage.links import Reference, chain, most_asked, pod_speeds, shortages
 from wva.sim.stage.result import Figures, RunResult, StageTimeline, TimelineOfVariant
-from wva.sim.stage.scenario import Objectives, Scenario, VariantSetup
+from wva.sim.stage.scenario import Scenario, VariantSetup
 from wva.sim.stage.view import StageController
 from wva.sim.stage.world import TIMELINE_SECONDS, StageWorld
 from wva.sim.traffic.requests import Traffic

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import exp
 from random import Random
 
+from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.users import GatewaySettings
 from wva.sim.stage.faults import Fault
@@ -53,14 +54,6 @@ class VariantSetup:
 
 
 @dataclass(frozen=True, slots=True)
-class Objectives:
-    """What users expect: time to first token, and mean time between tokens, in seconds."""
-
-    ttft_seconds: float = 1.0
-    itl_seconds: float = 0.1
-
-
-@dataclass(frozen=True, slots=True)
 class WorldObservation:
     """How the world is watched.
 
@@ -89,7 +82,7 @@ class Scenario:
     kind: str
     variants: tuple[VariantSetup, ...]
     traffic: Callable[[int], Traffic] = field(repr=False)
-    objectives: Objectives = field(default=Objectives())
+    objectives: Objectives = field(default=DEFAULT_OBJECTIVES)
     gateway: GatewaySettings = field(default=GatewaySettings(patience_seconds=60.0, attempts=2, retry_seconds=2.0))
     observation: WorldObservation = field(default=WorldObservation())
     interval_seconds: float = 15.0

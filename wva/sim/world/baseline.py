@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from wva.model.objectives import Objectives
 from wva.model.records import replace
 from wva.sim.fleet.fleet import arrivals
 from wva.sim.fleet.load import LoadSpec
@@ -27,7 +28,7 @@ from wva.sim.fleet.service_log import ServiceLevel
 from wva.sim.fleet.users import GatewaySettings
 from wva.sim.rivals import run
 from wva.sim.stage.result import Figures
-from wva.sim.stage.scenario import Objectives, Scenario, StartUp, VariantSetup, WorldObservation
+from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup, WorldObservation
 from wva.sim.traffic.requests import Traffic
 from wva.sim.world.scenario import MODEL_ID, NAMESPACE, WorldScenario
 
