@@ -32,6 +32,7 @@ from wva.api.variantautoscaling import (
 )
 from wva.clock import Clock
 from wva.collect.local_scope import LocalScope
+from wva.collect.objectives import objective_problems
 from wva.collect.resolution import (
     RIVALS_LOOKED_AT,
     TARGET_INDEX,
@@ -251,6 +252,7 @@ class VariantAutoscalingController:
             lambda: [self._configuration.problem_for(va)],
             lambda: bound_problems(va, stores.scalers),
             lambda: cost_problems(va),
+            lambda: objective_problems(va, self._configuration.policy),
             lambda: surplus_problems(va, target),
             lambda: vllm_problems(target),
             lambda: actuation_problems(va, enabled=self._direct, push=self._push),

@@ -202,6 +202,15 @@ def test_a_class_in_each_key():
     assert (found.errors, found.warnings) == ((), ())
 
 
+def test_a_class_says_how_many_requests_shall_be_in_time():
+    """A share; the demand analyzer reads it."""
+    text = "name: Premium\npriority: 1\ndata: [{{model: m, slo-ttft: 500, in-time: {}}}]"
+    (target,) = parse_service_classes({"a": text.format("0.95")}).values
+    assert target == ServiceTarget("Premium", 1, 500, 0, 0, "m", 0.95)
+    (error,) = parse_service_classes({"a": text.format("95")}).errors
+    assert (error.field, error.value) == ("data[0].in-time", "95")
+
+
 def test_a_list_of_classes_with_their_models():
     """WVA reads the older form, a list. A model in several classes gets the most important one, in any order."""
     expected = (ServiceTarget("Premium", 1, 500, 24, 0, "meta/llama"),)

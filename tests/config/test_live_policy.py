@@ -8,6 +8,8 @@ from structlog.testing import capture_logs
 from tests.config.configured import OWN, ConfiguredCluster
 from wva.api.meta import Key
 from wva.config.entries import MAX_LOCAL_ENTRIES, LayeredMap
+from wva.model.objectives import TIGHTEST, Objectives
+from wva.model.records import replace
 from wva.model.variant import ModelKey
 
 SATURATION = "wva-saturation-scaling-config"
@@ -47,6 +49,18 @@ def test_a_change_is_logged_with_what_was_in_force_before(cluster):
     assert line["old"] == {"default": {"kvCacheThreshold": 0.7}}
     assert line["new"] == {"default": {"kvCacheThreshold": 0.6}, "new": {"model_id": "n"}}
     assert "scope" not in line
+
+
+def test_the_tightest_objectives_of_tenants_are_those_of_the_global_default(cluster):
+    """A namespace cannot change its own limit, and an objective beyond it is not in force."""
+    assert cluster.configuration.policy.tightest == TIGHTEST
+    write(cluster, OWN, {"default": "analyzerName: demand\ntightestTTFT: 300\ntightestITL: 30"})
+    assert cluster.configuration.policy.tightest == replace(TIGHTEST, ttft_seconds=0.3, itl_seconds=0.03)
+    cluster.va("a", model="m")
+    write(cluster, "a", {"default": "targetTTFT: 200\ntargetITL: 50\ntightestTTFT: 1"})
+    policy = cluster.configuration.policy
+    assert policy.tightest.ttft_seconds == 0.3
+    assert policy.objectives_for(ModelKey("a", "m")).objectives == Objectives(1.0, 0.05)
 
 
 def test_what_changes_nothing_is_not_logged(cluster):

@@ -201,6 +201,11 @@ def test_an_error_is_a_sentence_with_what_is_in_force():
         ("surgeFactor", "0.9"),
         ("surgeFactor", "16.1"),
         ("surgeFactor", "25%"),
+        ("targetTTFT", "0"),
+        ("targetTTFT", "3s"),
+        ("targetITL", "60001"),
+        ("inTime", "99"),
+        ("tightestTTFT", "0.5"),
     ],
 )
 def test_a_value_outside_its_field_is_rejected(field, value):
@@ -232,6 +237,9 @@ def test_a_value_outside_its_field_is_rejected(field, value):
         ("surgeFactor: 1.25", SaturationPolicy(surge_factor=1.25)),
         ("surgeFactor: 1", SaturationPolicy(surge_factor=1.0)),
         ("surgeFactor: 3", BUILT_IN),
+        ("targetTTFT: 3000", SaturationPolicy(target_ttft_milliseconds=3000.0)),
+        ("targetITL: 50\ninTime: 0.95", SaturationPolicy(target_itl_milliseconds=50.0, in_time=0.95)),
+        ("tightestTTFT: 300\ntightestITL: 30", BUILT_IN),
         ("analyzerName: ''", percentage()),
         ("analyzerName: percentage", percentage()),
         ("analyzerName: demand\nkvSpareTrigger: 0.2", SaturationPolicy(kv_spare_trigger=0.2)),

@@ -23,7 +23,7 @@ from tests.decide.pipelines import (
 from tests.timing import times_as_long
 from wva.decide.allocate import AllocationPolicy, Offer, Stock, Want, allocate
 from wva.decide.allocate.search import raised
-from wva.decide.amounts import COUNTLESS, LARGEST, bounded_policy, bounded_snapshot, rounded_up
+from wva.decide.amounts import COUNTLESS, LARGEST, bounded_policy, bounded_snapshot, preferred, rounded_up
 from wva.decide.pipeline import conclude
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.memory import Memory, VariantMemory
@@ -252,3 +252,11 @@ def test_as_many_replicas_as_can_be_counted_are_shared_at_once():
     shared = balanced(numbers, COUNTLESS)
     assert max(shared.values()) - min(shared.values()) <= 1
     assert balanced({}, 3) == {}
+
+
+@pytest.mark.parametrize(
+    ("amount", "told"), [(0.0, 0.0), (1.0, 1.0), (1.01, 1.2), (0.85, 1.0), (0.031, 0.04), (47.0, 50.0), (81.0, 100.0)]
+)
+def test_a_preferred_number_is_the_next_larger_one(amount, told):
+    """Small changes of what was learned do not change the words."""
+    assert preferred(amount) == pytest.approx(told)

@@ -14,6 +14,7 @@ import yaml
 from bench.vllm.engine import VERSION as VLLM
 from tests.docs.rendering import DOCS
 from wva.config import Settings
+from wva.decide.measure.demand_engine import EMPTY_STEPS
 from wva.model.decision import HOLD_REASONS, Reason
 from wva.model.objectives import DEFAULT_OBJECTIVES
 from wva.publish.obstacles import OBSTACLES
@@ -140,7 +141,9 @@ def test_the_size_is_that_of_the_chart_and_of_the_measurement():
 
 
 def test_the_objectives_of_the_default_analyzer_are_those_of_the_code():
-    """The page on latency targets has the two targets of the default analyzer."""
-    page = read("docs", "queueing-model.md")
+    """The page on objectives has the defaults of the default analyzer."""
+    page = read("docs", "objectives.md")
+    assert float(marked(page, "share")) == 100.0 * DEFAULT_OBJECTIVES.in_time
+    assert float(marked(page, "steps")) == EMPTY_STEPS
     assert float(marked(page, "first")) == DEFAULT_OBJECTIVES.ttft_seconds
     assert float(marked(page, "between")) == DEFAULT_OBJECTIVES.itl_seconds

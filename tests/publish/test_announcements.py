@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from tests.builders import variant
 from tests.publish.decisions import decision, decisions, held
-from wva.model.decision import Reason, Source, Step
+from wva.model.decision import Aim, Reason, Source, Step
+from wva.model.records import replace
 from wva.publish.announce import announcements
 from wva.publish.ledger import Ledger
 
@@ -53,6 +54,15 @@ def test_a_growth_that_is_refused_is_a_warning_once():
     assert [event.reason for event in announcements(refused, decision(2, reason=Reason.NO_CANDIDATE))] == [
         "ScaleUpLimited"
     ]
+
+
+def test_an_objective_that_nobody_reaches_is_a_warning_once():
+    """The nearest may change a little from cycle to cycle; that is no news."""
+    unreached = decision(3, aim=Aim(words="asked", beyond="no number of replicas reaches 1 ms"))
+    (event,) = announcements(decision(3), unreached)
+    assert event == ("Warning", "ObjectiveUnreachable", "no number of replicas reaches 1 ms")
+    assert announcements(unreached, replace(unreached, aim=Aim(words="asked", beyond="nor 2 ms"))) == []
+    assert announcements(unreached, decision(3, aim=Aim(words="asked"))) == []
 
 
 def test_another_reason_to_hold_is_no_other_hold():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.publish.decisions import NOW, decision
 from tests.publish.statuses import FOUND, condition, patched, va
 from wva.api.variantautoscaling import ConditionType
-from wva.model.decision import MetricsVerdict, Reason
+from wva.model.decision import Aim, MetricsVerdict, Reason
 from wva.model.trouble import Trouble
 from wva.publish.conditions import ConfigurationView, conditions_of
 
@@ -26,6 +26,14 @@ def test_every_type_of_condition_is_there():
     """While every part is in trouble, the status has each type of condition once."""
     types = [each.type for each in conditions_of(va(), FOUND, decision(engines=UNREADABLE), TROUBLED, numbered=True)]
     assert sorted(types) == sorted(type_.value for type_ in ConditionType)
+
+
+def test_objectives_are_told_where_somebody_asked_for_them():
+    """With who asked, and what no number of replicas reaches."""
+    unreached = Aim(words="asked", beyond="not 1 ms")
+    for aim, told in ((None, ""), (Aim(), ""), (unreached, "; objectives: asked; not 1 ms")):
+        status = patched(None, now=NOW, decision=decision(message="m", steps=(), aim=aim))
+        assert condition(status, "OptimizationReady")["message"] == f"m{told} (target: 3 replicas)"
 
 
 def test_what_a_cycle_saw_stays_until_the_next_process_has_looked():

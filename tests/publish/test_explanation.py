@@ -8,6 +8,7 @@ from wva.decide.pipeline import conclude
 from wva.model.inventory import Inventory
 from wva.model.memory import Memory
 from wva.model.metrics import EngineCounters, EngineSignals
+from wva.model.objectives import AskedObjectives
 from wva.model.policy import Compatibility, Policy
 from wva.model.records import replace
 from wva.model.snapshot import CollectionFailure, RequestCounts, SchedulerQueue, Snapshot, UnreadModel
@@ -107,4 +108,11 @@ def test_there_is_no_explanation_of_what_was_not_decided():
 def test_the_analyzer_is_named_as_in_the_configuration():
     """The compatibility mode replaces all analyzers."""
     assert explanation(recorded(rules=Policy()), A).analyzer == "demand"
+    built_in = "first token within 1 s, between tokens 100 ms, in time 99 % (built in)"
+    assert explanation(recorded(rules=Policy()), A).objectives == built_in
+    asked = [replace(variant(), asked=AskedObjectives(3.0, origin="annotation of a"))]
+    assert explanation(recorded(rules=Policy(), variants=asked), A).objectives == (
+        "first token within 3 s (annotation of a), between tokens 100 ms (built in), in time 99 % (built in)"
+    )
+    assert explanation(recorded(), A).objectives == ""
     assert explanation(recorded(rules=policy(compatibility=Compatibility.V0_5)), A).analyzer == "v0.5"

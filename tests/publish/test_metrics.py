@@ -11,7 +11,8 @@ from tests.publish.collectors import collector
 from tests.publish.decisions import KEY, decision, held
 from wva.api.meta import Condition
 from wva.config import Settings
-from wva.model.decision import Step
+from wva.model.decision import Aim, Step
+from wva.model.objectives import Objectives
 from wva.model.variant import Bounds, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import EXPLANATION
@@ -79,7 +80,7 @@ def test_the_page_of_one_variant_is_exactly_this(scene):
 
 def test_every_series_has_the_labels_that_its_family_declares():
     """The table in docs/metrics.md lists the declared labels."""
-    everything = decision(steps=(Step("allocate", "grow", 2, 3, "HPA va", 1),), settling_since=1.0)
+    everything = decision(steps=(Step("allocate", "grow", 2, 3, "HPA va", 1),), settling_since=1.0, aim=Aim())
     ledger = Ledger()
     condition = Condition("Ready", "False", "TargetConflict", "words")
     shadows = set()
@@ -98,6 +99,15 @@ def test_every_series_has_the_labels_that_its_family_declares():
         samples = [sample for samples in both for sample in samples]
         assert samples
         assert {tuple(sorted(sample.labels)) for sample in samples} == {tuple(sorted(family.labels))}
+
+
+def test_the_objectives_that_are_planned_for_have_a_series_each(scene):
+    """An analyzer without objectives has none."""
+    scene.ledger.record([decision(2)])
+    assert scene.value("wva_objective_seconds", objective="first_token") is None
+    scene.ledger.record([decision(2, aim=Aim(Objectives(3.0, 0.05)))])
+    assert scene.value("wva_objective_seconds", objective="first_token") == 3.0
+    assert scene.value("wva_objective_seconds", objective="between_tokens") == 0.05
 
 
 def test_an_instance_label_is_on_every_series(scene):

@@ -105,6 +105,8 @@ def lines(found: Explanation) -> Iterator[str]:
     yield f"  {found.message}"
     yield f"  {before}; {found.current} exist, {found.ready} Ready; the number is {found.source}"
     yield f"  model {found.model}, analyzer {found.analyzer}"
+    if found.objectives:
+        yield f"  objectives: {found.objectives}"
     yield f"  accelerator {found.accelerator}, cost {found.cost:g} per replica"
     yield ""
     yield "steps"

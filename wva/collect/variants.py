@@ -35,6 +35,7 @@ from wva.api.variantautoscaling import (
     claimant_of,
 )
 from wva.collect.inventory import gpus_per_replica
+from wva.collect.objectives import asked_objectives
 from wva.collect.resolution import CollectStores, bounds_of, resolve
 from wva.collect.surplus import ENGINE_SWITCH, model_id_fits
 from wva.model.records import replace
@@ -263,6 +264,7 @@ def variant_of(
         unplaced_pods=unseen + sum(not pod.spec.node_name for pod in alive),
         gpus_per_replica=gpus_per_replica(target.templates),
         parameters=vllm_parameters(target.template.spec.containers),
+        asked=asked_objectives(va),
     )
 
 

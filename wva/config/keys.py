@@ -18,6 +18,7 @@ from wva.config.declare import ENVIRONMENT, GLOBAL_DEFAULT, Form, Live, by_key, 
 from wva.godurations import EXPECTED_DURATION, parse_positive_duration
 from wva.kube.leader_times import Durations
 from wva.model.inventory import UnknownInventory
+from wva.model.objectives import DEFAULT_OBJECTIVES, IN_TIME, ITL_SECONDS, TIGHTEST, TTFT_SECONDS
 from wva.model.optimizers import ANALYZERS_BY_NAME, Analyzer, BestEffort, Optimizer
 from wva.model.policy import DEFAULT_SLO_MULTIPLIER, MAX_KEEP_WARM_SECONDS, MAX_SURGE_FACTOR, Compatibility
 from wva.model.service import MAX_BATCH_SIZE
@@ -339,6 +340,7 @@ REQUESTS: Final = declare.number(Real(0, 1_000_000_000))
 QUOTED: Final = declare.number(Real(0, 1_000_000_000), quoted=True)
 """A number that may stand in quotes, because documented examples have them."""
 QUOTED_WHOLE: Final = declare.number(Whole(0, 1_000_000_000), quoted=True)
+QUOTED_SHARE: Final = declare.number(IN_TIME, quoted=True)
 BATCH_SIZE: Final = declare.number(Whole(0, MAX_BATCH_SIZE), quoted=True)
 _KEEP_WARM: Final = {"auto": MAX_KEEP_WARM_SECONDS, "off": 0.0, "false": 0.0}
 """Programs that write YAML turn ``off`` into ``false``."""
@@ -362,6 +364,15 @@ OPTIMIZER: Final = replace(
     expected=", ".join(each.value or '""' for each in Optimizer),
     show=lambda optimizer: f'"{optimizer}"',
 )
+TARGET_TTFT: Final = replace(
+    declare.number(Real(1000.0 * TTFT_SECONDS.minimum, 1000.0 * TTFT_SECONDS.maximum)),
+    show=lambda milliseconds: f"{milliseconds or 1000.0 * DEFAULT_OBJECTIVES.ttft_seconds:g}",
+)
+TARGET_ITL: Final = replace(
+    declare.number(Real(1000.0 * ITL_SECONDS.minimum, 1000.0 * ITL_SECONDS.maximum)),
+    show=lambda milliseconds: f"{milliseconds or 1000.0 * DEFAULT_OBJECTIVES.itl_seconds:g}",
+)
+IN_TIME_SHARE: Final = replace(declare.number(IN_TIME), show=lambda share: f"{share or DEFAULT_OBJECTIVES.in_time:g}")
 SURGE_FACTOR: Final = declare.number(Real(1, MAX_SURGE_FACTOR))
 SLO_MULTIPLIER: Final = replace(
     REQUESTS,
@@ -469,6 +480,32 @@ class SaturationFields(ModelFields):
         "With the [demand analyzer](demand-analyzer.md): for requests that wait, replicas for at most this many times "
         "the demand are ordered; 1 to 16. Less leaves fewer replicas idle after a jump, and requests wait for longer.",
     )
+    target_ttft_milliseconds: Annotated[float | None, TARGET_TTFT] = field(
+        "targetTTFT",
+        "With the [demand analyzer](demand-analyzer.md): the [objective](objectives.md) for the time to the first "
+        "token, in milliseconds; 1 to 3,600,000.",
+    )
+    target_itl_milliseconds: Annotated[float | None, TARGET_ITL] = field(
+        "targetITL",
+        "With the demand analyzer: the objective for the mean time between the tokens of an answer, in milliseconds; "
+        "1 to 60,000.",
+    )
+    in_time: Annotated[float | None, IN_TIME_SHARE] = field(
+        "inTime", "With the demand analyzer: the share of requests that shall meet both objectives; 0.5 to 0.999."
+    )
+    tightest_ttft_milliseconds: Annotated[float | None, TARGET_TTFT] = field(
+        "tightestTTFT",
+        "Only in the global `default`: the shortest time to the first token, in milliseconds, that "
+        "[a tenant may ask for](objectives.md#what-a-tenant-may-ask-for).",
+        unset=f"{1000.0 * TIGHTEST.ttft_seconds:g}",
+        place=GLOBAL_DEFAULT,
+    )
+    tightest_itl_milliseconds: Annotated[float | None, TARGET_ITL] = field(
+        "tightestITL",
+        "Only in the global `default`: the shortest time between tokens, in milliseconds, that a tenant may ask for.",
+        unset=f"{1000.0 * TIGHTEST.itl_seconds:g}",
+        place=GLOBAL_DEFAULT,
+    )
 
 
 class ScaleToZeroFields(ModelFields):
@@ -549,6 +586,9 @@ class TargetFields(EntryFields):
         "slo-ttft", "Target time to the first token, in milliseconds; 0 means no target.", unset="0"
     )
     slo_ttw: Quoted = field("slo-ttw", "The same as `slo-ttft`, which wins.", unset="0")
+    in_time: Annotated[float | None, QUOTED_SHARE] = field(
+        "in-time", "Share of requests that shall meet both times, for the demand analyzer; 0.5 to 0.999.", unset="0.99"
+    )
     slo_tps: Quoted = field("slo-tps", "Target rate in tokens per second; 0 means no target.", unset="0")
 
 

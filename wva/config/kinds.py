@@ -168,6 +168,7 @@ class ServiceClasses(EntryMap[Targets]):
                 itl = (fields.slo_itl if fields.slo_tpot is None else fields.slo_tpot) or 0.0
                 tps = fields.slo_tps or 0.0
                 target = replace(its_class, model_id=model, ttft_milliseconds=ttft, itl_milliseconds=itl, tps=tps)
+                target = replace(target, in_time=fields.in_time or 0.0)
             except BadEntryError as problem:
                 model = text_of(item, "model")
                 kept = (last or {}).get(model)

@@ -18,13 +18,15 @@ from wva.api.meta import Key
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.config.declare import printable
 from wva.config.entries import Entry, EntryError, EntryMap
-from wva.config.keys import Settings
+from wva.config.keys import SaturationFields, Settings
 from wva.config.kinds import Costs, MapKind, Profiles, Queueing, Saturation, ScaleToZero, ServiceClasses
 from wva.config.load import NOTHING_GIVEN, Given, LiveSettings, Taken
 from wva.model.inventory import UnknownInventory
 from wva.model.metrics import Freshness
+from wva.model.objectives import TIGHTEST, Objectives
 from wva.model.optimizers import BY_BUDGET, BestEffort, SolverPolicy
 from wva.model.policy import NamespacePolicy, Policy, SaturationPolicy
+from wva.model.records import replace
 from wva.model.trouble import cause_of
 from wva.model.variant import ModelKey
 from wva.slices import Steps, at_once
@@ -127,6 +129,7 @@ class LiveConfiguration:
                 "compatibility": default.compatibility if default else None,
                 "enable_limiter": bool(default and default.enable_limiter),
                 "unknown_inventory": (default and default.unknown_inventory) or UnknownInventory.NO_GROWTH,
+                "tightest": _tightest(default),
             },
             MapKind.SCALE_TO_ZERO: {"scale_to_zero": self._scale_to_zero.everywhere},
             MapKind.QUEUEING: {"queueing": self._queueing.everywhere, "solver": solver},
@@ -328,6 +331,17 @@ class LiveConfiguration:
         expected = f"configuration with which the models of namespace {namespace} can be decided on"
         in_force = "the global configuration until a text changes"
         return (EntryError("all entries", "", self._failed[namespace], expected, in_force),)
+
+
+def _tightest(default: SaturationFields | None) -> Objectives:
+    """Return the objectives that tenants may ask for."""
+    ttft = default and default.tightest_ttft_milliseconds
+    itl = default and default.tightest_itl_milliseconds
+    return replace(
+        TIGHTEST,
+        ttft_seconds=ttft / 1000.0 if ttft else TIGHTEST.ttft_seconds,
+        itl_seconds=itl / 1000.0 if itl else TIGHTEST.itl_seconds,
+    )
 
 
 def _fields_of(value: object) -> object:

@@ -40,6 +40,7 @@ _NUMBERS: Final = {
     policy: [field.name for field in fields(policy) if field.type == "float"]
     for policy in (SaturationPolicy, QueueingPolicy)
 }
+_PREFERRED: Final = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 _counts: Final = attrgetter(*_COUNTS)
 _signals: Final = attrgetter(*EngineSignals.__struct_fields__)
 
@@ -51,6 +52,12 @@ def rounded_up(replicas: float) -> int:
     if -COUNTLESS <= replicas <= COUNTLESS:
         return math.ceil(replicas)
     return 0 if math.isnan(replicas) else int(math.copysign(COUNTLESS, replicas))
+
+
+def preferred(amount: float) -> float:
+    """Return the next preferred number, so that what is learned is told in the same words in most cycles."""
+    decade = 10.0 ** math.floor(math.log10(amount)) if amount > 0.0 else 0.0
+    return next((step * decade for step in _PREFERRED if step * decade >= amount), 10.0 * decade)
 
 
 def replicas(count: int) -> str:

@@ -85,6 +85,7 @@ def explain(
                 tuple(steps),
                 each.spare_kv or 0.0,
                 engines=_engines(need, each),
+                aim=need.aims.get(variant.key),
             )
         )
     return decisions

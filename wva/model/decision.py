@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from wva.model.metrics import Coverage
+from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
 from wva.model.records import replace
 from wva.model.variant import ModelKey, VariantKey
 
@@ -130,6 +131,23 @@ class MetricsVerdict(Struct, frozen=True, gc=False):
     message: str
 
 
+class Aim(Struct, frozen=True, gc=False):
+    """What is planned for: objectives of the model, those that its replicas can reach.
+
+    ``words`` say what was asked for and where, ``beyond`` what of it no number of replicas reaches. Both are empty if
+    nobody asked for anything.
+    """
+
+    objectives: Objectives = DEFAULT_OBJECTIVES
+    words: str = ""
+    beyond: str = ""
+
+    @property
+    def told(self) -> str:
+        """What to tell people; empty if nobody asked for anything."""
+        return "; ".join(filter(None, (self.words, self.beyond)))
+
+
 ENGINES_READABLE: Final = MetricsVerdict(True, "EnginesRead", "nothing is known to be wrong with its engines")
 
 
@@ -139,7 +157,7 @@ class Decision(Struct, frozen=True, gc=False):
     ``desired`` is published, ``current`` exists, ``previous`` was published before (None: nothing was).
     ``spare_capacity`` is the mean spare KV share of the variant. ``settling_since`` is since when current and desired
     differ or replicas are pending, in seconds since the epoch; None when settled. ``engines`` says whether its engines
-    are awake and tell what its analyzer asks for.
+    are awake and tell what its analyzer asks for. ``aim`` is None if its analyzer has no objectives.
     """
 
     key: VariantKey
@@ -158,6 +176,7 @@ class Decision(Struct, frozen=True, gc=False):
     spare_capacity: float = 0.0
     settling_since: float | None = None
     engines: MetricsVerdict = ENGINES_READABLE
+    aim: Aim | None = None
 
     @property
     def action(self) -> Action:

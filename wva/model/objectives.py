@@ -1,10 +1,24 @@
-"""What the users of a model shall get: the input of the demand analyzer."""
+"""What the users of a model shall get: the input of the demand analyzer, and who says it.
+
+Several places may say something of a model. For each of the three values the nearest place that says it counts:
+annotations of its variants, an entry of the saturation ConfigMap for it, its service class, the ``default`` entries of
+its namespace and of all namespaces. What tenants write counts only within the limit that the administrator sets. A
+value beyond it is refused as a whole: a model must not get GPUs because somebody asked for what is not allowed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
+
+from wva.numbers import Real
+
+TTFT_SECONDS: Final = Real(0.001, 3600.0)
+ITL_SECONDS: Final = Real(0.001, 60.0)
+IN_TIME: Final = Real(0.5, 0.999)
+"""What may be asked for. Fewer late requests than one in a thousand cannot be told from chance."""
 
 
 class Objectives(Struct, frozen=True, gc=False):
@@ -18,6 +32,96 @@ class Objectives(Struct, frozen=True, gc=False):
     itl_seconds: float = 0.1
     in_time: float = 0.99
 
+    def in_words(self, ttft: str = "", itl: str = "", in_time: str = "") -> str:
+        """Return all three for people, each with words after it."""
+        first = f"first token within {time_in_words(self.ttft_seconds)}{ttft}"
+        between = f"between tokens {time_in_words(self.itl_seconds)}{itl}"
+        return f"{first}, {between}, in time {_percent(self.in_time)}{in_time}"
+
 
 DEFAULT_OBJECTIVES: Final = Objectives()
 """What holds for a model of which nobody said anything."""
+TIGHTEST: Final = Objectives(0.1, 0.02, IN_TIME.maximum)
+"""What tenants may ask for if the administrator says nothing."""
+
+
+class AskedObjectives(Struct, frozen=True, gc=False):
+    """What one place says of the objectives of a model; None is not said.
+
+    ``origin`` names the place, for people. ``tenant``: it is in a namespace of workloads, so the limit holds.
+    """
+
+    ttft_seconds: float | None = None
+    itl_seconds: float | None = None
+    in_time: float | None = None
+    origin: str = ""
+    tenant: bool = False
+
+    @property
+    def says(self) -> bool:
+        """Whether it says anything."""
+        return (self.ttft_seconds, self.itl_seconds, self.in_time) != (None, None, None)
+
+
+class AgreedObjectives(Struct, frozen=True, gc=False):
+    """The objectives in force.
+
+    ``words`` say where they are from, ``refused`` what was asked for and is not allowed, both for people. Both are
+    empty if nobody asked for anything.
+    """
+
+    objectives: Objectives = DEFAULT_OBJECTIVES
+    words: str = ""
+    refused: tuple[str, ...] = ()
+
+
+NOTHING_ASKED: Final = AgreedObjectives()
+_FIELDS: Final = (
+    ("ttft_seconds", "time to the first token", TTFT_SECONDS),
+    ("itl_seconds", "time between tokens", ITL_SECONDS),
+    ("in_time", "share in time", IN_TIME),
+)
+
+
+def agreed(levels: Sequence[Sequence[AskedObjectives]], tightest: Objectives = TIGHTEST) -> AgreedObjectives:
+    """Return what is in force of what was asked for, the nearest level first.
+
+    If those of one level differ, the tightest counts. ``tightest`` is the limit for tenants.
+    """
+    found, origins, refused = [], [], []
+    for field, name, limits in _FIELDS:
+        limit, share = float(getattr(tightest, field)), field == "in_time"
+        shown = _percent if share else time_in_words
+        value, origin = getattr(DEFAULT_OBJECTIVES, field), "built in"
+        beyond = []
+        for level in levels:
+            said = [(told, each) for each in level if (told := getattr(each, field)) is not None]
+            beyond += [pair for pair in said if pair[1].tenant and (pair[0] > limit if share else pair[0] < limit)]
+            allowed = [pair for pair in said if pair not in beyond]
+            if allowed:
+                value, place = max(allowed, key=_value) if share else min(allowed, key=_value)
+                others = len({told for told, _ in allowed}) > 1
+                origin = f"{place.origin}, the tightest of {len(allowed)}" if others else place.origin
+                break
+        found.append(min(max(value, limits.minimum), limits.maximum))
+        origins.append(origin)
+        side = "at most" if share else "at least"
+        for wanted, each in beyond:
+            asked, expected = f"{each.origin}: got {name} {shown(wanted)}", f"{side} {shown(limit)}"
+            in_force = f"in force: {shown(found[-1])}"
+            refused.append(f"{asked}, expected {expected}, the tightest that a tenant may ask for; {in_force}")
+    objectives = Objectives(*found)
+    return AgreedObjectives(objectives, objectives.in_words(*[f" ({origin})" for origin in origins]), tuple(refused))
+
+
+def _value(pair: tuple[float, AskedObjectives]) -> float:
+    return pair[0]
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * share:.4g} %"
+
+
+def time_in_words(seconds: float) -> str:
+    """Return ``3 s``, ``300 ms``."""
+    return f"{seconds:.4g} s" if seconds >= 1.0 else f"{1000.0 * seconds:.4g} ms"

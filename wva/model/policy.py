@@ -8,13 +8,15 @@ merged onto the ``default`` of the namespace when it is asked for. So a policy i
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final, Generic, Self, TypeVar
 
 from wva.model.inventory import UnknownInventory
+from wva.model.objectives import NOTHING_ASKED, TIGHTEST, AgreedObjectives, AskedObjectives, Objectives, agreed
 from wva.model.optimizers import BY_BUDGET, FITTING, Analyzer, Optimizer, SolverPolicy, fits
 from wva.model.records import replace
 from wva.model.service import AcceleratorCost, PerformanceProfile, ServiceTarget
@@ -71,7 +73,9 @@ class SaturationPolicy(Merged):
     analyzer grows above the utilization ``scale_up_threshold`` and may shrink below ``scale_down_boundary``.
     ``keep_warm`` is the longest time in seconds that the demand analyzer keeps replicas for demand that has gone and
     is known to come back: 0 is never, a day is as long as it finds right. For a backlog it orders at most
-    ``surge_factor`` times the demand.
+    ``surge_factor`` times the demand. Its objectives are ``target_ttft_milliseconds`` for the first token,
+    ``target_itl_milliseconds`` between tokens, and ``in_time``, the share of requests that shall meet them; 0 is not
+    said.
     """
 
     kv_cache_threshold: float = 0.80
@@ -85,6 +89,9 @@ class SaturationPolicy(Merged):
     optimizer_name: Optimizer = Optimizer.BY_ANALYZER
     keep_warm: float = MAX_KEEP_WARM_SECONDS
     surge_factor: float = 3.0
+    target_ttft_milliseconds: float = 0.0
+    target_itl_milliseconds: float = 0.0
+    in_time: float = 0.0
 
     def contradiction(self) -> tuple[str, str] | None:
         """Return the first field that does not fit: with a trigger above its threshold no replica could be spare."""
@@ -294,7 +301,8 @@ class Policy:
 
     ``overrides`` are sorted by name, the other records by what they are for. ``limited_mode``, ``proactive_model`` and
     ``scale_to_zero_default`` are settings of the process; ``enable_limiter``, ``unknown_inventory`` (what a budget
-    allows while the number of GPUs is unknown) and ``solver`` come from the global ``default`` entries alone.
+    allows while the number of GPUs is unknown), ``solver`` and ``tightest`` (the objectives that tenants may ask for)
+    come from the global ``default`` entries alone.
     """
 
     saturation: SaturationPolicy = SaturationPolicy()
@@ -312,6 +320,7 @@ class Policy:
     scale_to_zero_default: bool = False
     unknown_inventory: UnknownInventory = UnknownInventory.NO_GROWTH
     solver: SolverPolicy = BY_BUDGET
+    tightest: Objectives = TIGHTEST
 
     @property
     def limited(self) -> bool:
@@ -392,6 +401,24 @@ class Policy:
         """Return the objectives of the service class that a model is in."""
         return _found(self.service_targets, model.model_id, key=lambda target: target.model_id)
 
+    def objectives_for(self, model: ModelKey, asked: Sequence[AskedObjectives] = ()) -> AgreedObjectives:
+        """Return the objectives of a model; ``asked`` is what the annotations of its variants say."""
+        local = self._local(model.namespace).saturation
+        override, _ = self._saturation(model)
+        levels = [tuple(asked)]
+        if override is not None:
+            said = override.said()
+            own = local.entry_for(model) is not None
+            told = [said.get(name) or 0.0 for name in _OBJECTIVES]
+            levels.append((_asked(told, f"entry {override.name}", tenant=own),))
+        if (service := self.service_target_for(model)) is not None:
+            levels.append((service.asked,))
+        if local.default is not None:
+            levels.append((_asked(_objectives(local.default), f"default of namespace {model.namespace}", tenant=True),))
+        if any(times := _objectives(self.saturation)):
+            levels.append((_asked(times, "default of all namespaces"),))
+        return agreed(levels, self.tightest) if any(each.says for level in levels for each in level) else NOTHING_ASKED
+
     def accelerator_cost(self, accelerator: str) -> float | None:
         """Return what one accelerator costs per hour, in the unit of the ConfigMap."""
         found = _found(self.accelerator_costs, accelerator, key=lambda cost: cost.accelerator)
@@ -416,6 +443,16 @@ class Policy:
 
 
 _NOTHING_SAID: Final = NamespacePolicy("")
+_OBJECTIVES: Final = ("target_ttft_milliseconds", "target_itl_milliseconds", "in_time")
+_objectives: Final = attrgetter(*_OBJECTIVES)
+
+
+def _asked(said: Sequence[float], origin: str, *, tenant: bool = False) -> AskedObjectives:
+    """Return what an entry of the saturation ConfigMap says of objectives; 0 is not said."""
+    ttft, itl, in_time = said
+    return AskedObjectives(ttft / 1000.0 or None, itl / 1000.0 or None, in_time or None, origin, tenant)
+
+
 R = TypeVar("R")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from wva.model.objectives import AskedObjectives
+
 HIGHEST_PRIORITY: Final = 1
 LOWEST_PRIORITY: Final = 100
 """Priorities of service classes; a priority outside of this range counts as the lowest."""
@@ -13,12 +15,19 @@ MAX_BATCH_SIZE: Final = 100_000
 """Requests that one replica computes at once at most; the time to size a replica grows with it."""
 
 
+UNTOUCHED_TTFT_MILLISECONDS: Final = 1000.0
+UNTOUCHED_ITL_MILLISECONDS: Final = 10.0
+"""The defaults of the chart, which writes them into a service class for everybody who installs it. So they tell nothing
+of what somebody wants, and the demand analyzer takes them as not given."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceTarget:
     """The objectives of one model in its service class; an objective of 0 is none.
 
     ``priority`` is 1 (most important) to 100. ``ttft_milliseconds`` is the time to the first token,
-    ``itl_milliseconds`` the time per further token, ``tps`` tokens per second.
+    ``itl_milliseconds`` the time per further token, ``tps`` tokens per second, ``in_time`` the share of requests that
+    shall meet the two times.
     """
 
     class_name: str
@@ -27,6 +36,18 @@ class ServiceTarget:
     itl_milliseconds: float = 0.0
     tps: float = 0.0
     model_id: str = ""
+    in_time: float = 0.0
+
+    @property
+    def asked(self) -> AskedObjectives:
+        """What the class says to the demand analyzer."""
+        ttft, itl = self.ttft_milliseconds, self.itl_milliseconds
+        return AskedObjectives(
+            ttft / 1000.0 if ttft not in {0.0, UNTOUCHED_TTFT_MILLISECONDS} else None,
+            itl / 1000.0 if itl not in {0.0, UNTOUCHED_ITL_MILLISECONDS} else None,
+            self.in_time or None,
+            f"service class {self.class_name}",
+        )
 
 
 @dataclass(frozen=True, slots=True)

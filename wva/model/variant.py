@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from wva.model.objectives import AskedObjectives
 from wva.model.vllm_parameters import VllmParameters
 from wva.numbers import MAX_REPLICAS, REPLICAS
 
@@ -95,7 +96,7 @@ class Variant:
     ``unplaced_pods`` have no node yet, or were not seen yet, and for ``unschedulable_pods`` none is expected to come.
     ``parameters`` of vLLM are those in the pod template, None when they were not read. At ``taken_at`` another writer
     last took replicas away that the number asks for. Containers of ``failing_pods`` do not run; ``failure`` says which
-    is the first, and why.
+    is the first, and why. ``asked`` is what its annotations say of the objectives of the model; None is nothing.
     """
 
     key: VariantKey
@@ -119,6 +120,7 @@ class Variant:
     taken_at: float | None = None
     failing_pods: int = 0
     failure: str = ""
+    asked: AskedObjectives | None = None
 
     @property
     def pending_replicas(self) -> int:

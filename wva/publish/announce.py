@@ -19,6 +19,7 @@ SCALE_DOWN_EVENT: Final = "ScaleDownRecommended"
 CHANGES: Final = frozenset({SCALE_UP_EVENT, SCALE_DOWN_EVENT})
 """Reasons of events about a changed number: the recorder posts these first and does not limit them."""
 RESUME_EVENT: Final = "DesiredReplicasMeasured"
+UNREACHABLE_EVENT: Final = "ObjectiveUnreachable"
 CLAIMED_TWICE_EVENT: Final = "VariantClaimedTwice"
 
 SAFETY_NET_MESSAGE: Final = "Safety net activated: emitted fallback metrics"
@@ -36,6 +37,9 @@ def announcements(old: Decision | None, new: Decision) -> list[Announcement]:
     limited = limitation(new)
     if limited and (old is None or limitation(old) != limited):
         said.append(Announcement("Warning", LIMITED_EVENT, _told(limited, new)))
+    beyond, known = ("" if each is None or each.aim is None else each.aim.beyond for each in (new, old))
+    if beyond and not known:
+        said.append(Announcement("Warning", UNREACHABLE_EVENT, beyond))
     was_held = old is not None and old.held and old.reason is not Reason.NOT_DECIDED
     if new.held and (old is None or not was_held or (on_safety_net(new) and not on_safety_net(old))):
         said.append(Announcement("Warning", HOLD_EVENT, _told(new.reason.value, new)))

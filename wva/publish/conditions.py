@@ -96,8 +96,10 @@ def conditions_of(
         yield replace(ready, type=ConditionType.OPTIMIZATION_READY.value)
     else:
         steps = f"; steps: {decision.way}" if decision.way else ""
-        room = _MAX_MESSAGE_CHARACTERS - len(steps) - _TARGET_CHARACTERS
-        message = f"{decision.message[:room]} (target: {decision.desired} replicas{steps})"
+        told = "" if decision.aim is None else decision.aim.told
+        objectives = f"; objectives: {told}" if told else ""
+        room = max(0, _MAX_MESSAGE_CHARACTERS - len(objectives) - len(steps) - _TARGET_CHARACTERS)
+        message = f"{decision.message[:room]}{objectives} (target: {decision.desired} replicas{steps})"
         yield _condition(ConditionType.OPTIMIZATION_READY, not decision.held, decision.reason, message)
     yield ready
 

@@ -56,7 +56,8 @@ class Explanation(Struct, frozen=True):
     ``at`` is the time of the cycle in seconds since the epoch. ``steps`` lead from the number before to the number;
     those with ``limited_by`` name who limited it. ``samples`` are fresh, ``ignored`` are all others, each with the
     reason in ``detail``. ``notes`` say what could not be read at all. ``changes`` are the smallest changes of an
-    input that give another number; None where they were not asked for.
+    input that give another number; None where they were not asked for. ``objectives`` say what is planned for and who
+    asked for it; empty if the analyzer has none.
     """
 
     variant: str
@@ -78,6 +79,7 @@ class Explanation(Struct, frozen=True):
     notes: tuple[str, ...]
     siblings: tuple[Sibling, ...]
     changes: Search | None
+    objectives: str = ""
 
 
 def explanation(
@@ -140,6 +142,9 @@ def explanation(
             ]
         ),
         changes=search(situation, key) if with_changes else None,
+        objectives=""
+        if decision.aim is None
+        else decision.aim.told or f"{decision.aim.objectives.in_words()} (built in)",
     )
 
 

@@ -161,6 +161,12 @@ EXPLANATION: Final = (
         (*VARIANT_LABELS, "model_name", "accelerator_type"),
     ),
     Family(
+        "wva_objective_seconds",
+        "What the default analyzer plans for: the time to the first token and the time between tokens (objective); of "
+        "what no number of replicas reaches, the nearest that one does.",
+        (*VARIANT_LABELS, "objective"),
+    ),
+    Family(
         OBSTACLE,
         "1 for each reason why the variant is not scaled, as its conditions give it; absent without any.",
         (*VARIANT_LABELS, "reason"),
@@ -200,6 +206,10 @@ def explanation(decision: Decision, bounds: Bounds) -> Iterator[Row]:
         yield "wva_settling_since_timestamp_seconds", decision.settling_since, {}
     labels = {"model_name": decision.model.model_id, "accelerator_type": decision.accelerator}
     yield "wva_variant_cost", decision.cost, labels
+    if decision.aim is not None:
+        objectives = decision.aim.objectives
+        yield "wva_objective_seconds", objectives.ttft_seconds, {"objective": "first_token"}
+        yield "wva_objective_seconds", objectives.itl_seconds, {"objective": "between_tokens"}
 
 
 class VariantFamily(Metric):

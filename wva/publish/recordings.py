@@ -32,16 +32,17 @@ from wva.model.variant import ModelKey
 from wva.model.vllm_parameters import COUNT_ARGUMENT, VllmParameters
 from wva.numbers import REPLICAS, Real, Whole, shown
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Grows whenever older recordings cannot be read any more, lead to other decisions, or lack something.
 
-Format 4 has what the engines counted, and the memory of demand.
+Format 4 has what the engines counted, and the memory of demand. In format 5 the demand analyzer has the objectives of
+each model: an engine of format 4 read no service class with it.
 """
 
 WITHOUT_DECISIONS: Final = 2
 """The last format without decisions."""
 
-READ: Final = (2, 3, FORMAT)
+READ: Final = (2, 3, 4, FORMAT)
 """The formats that WVA reads. It treats data that an older format lacks as unknown."""
 
 KEPT: Final = 100

@@ -32,7 +32,7 @@ from wva.decide.measure.demand import need_of, observed
 from wva.decide.measure.need import Need
 from wva.model.memory import CapacityBasis, DemandMemory, Memory
 from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics
-from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
+from wva.model.objectives import DEFAULT_OBJECTIVES, AgreedObjectives, Objectives
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.variant import ModelKey, Variant, VariantKey
@@ -57,7 +57,7 @@ def measured(
 ) -> tuple[Need, DemandMemory]:
     """Measure a model of these variants."""
     model = readings(variants, told, queue, now=now)
-    return need_of(model, observed(model, memory, now), objectives)
+    return need_of(model, observed(model, memory, now), AgreedObjectives(objectives))
 
 
 def looked(
@@ -254,6 +254,31 @@ def test_looser_objectives_let_a_replica_carry_more() -> None:
     ):
         asked, given = (looked(model, memory, objectives=each)[0].of(A) for each in (harder, easier))
         assert asked < given, (harder, easier)
+
+
+def test_what_no_number_of_replicas_reaches_is_told_with_the_nearest_that_one_does() -> None:
+    """A step of an empty engine and a long prompt alone bound what users can get; who asked for nothing is not told."""
+    model = PodsOfModel([ReportingPod(f"a-{place}", prompt=4000.0, cache=10.0 * KV_TOKENS) for place in range(40)])
+    _, memory = served(model, 40.0, 20)
+    model.serve(40.0)
+    seen = observed(readings([kind(replicas=40)], model.told(), 0.0, now=model.now), memory, model.now)
+    found = {}
+    for name, asked in {"none": Objectives(0.001, 0.001), "prompt": Objectives(0.001, 5.0), "all": PATIENT}.items():
+        of = readings([kind(replicas=40)], model.told(), 0.0, now=model.now)
+        found[name] = need_of(of, seen, AgreedObjectives(asked, "asked"))[0].aims[A]
+    none, prompt, everything = found["none"], found["prompt"], found["all"]
+    assert none.objectives.ttft_seconds == prompt.objectives.ttft_seconds > 0.1
+    assert (prompt.objectives.itl_seconds, everything.objectives) == (5.0, PATIENT)
+    assert none.beyond.startswith("no number of replicas of a reaches the first token within 1 ms: ")
+    assert " is the nearest and the time between tokens within 1 ms: " in none.beyond
+    assert "between tokens" not in prompt.beyond
+    assert everything.beyond == ""
+    assert everything.told == "asked"
+    quiet = need_of(
+        readings([kind(replicas=40)], model.told(), 0.0, now=model.now), seen, AgreedObjectives(Objectives(0.001))
+    )
+    assert quiet[0].aims[A].told == ""
+    assert quiet[0].aims[A].objectives.ttft_seconds == none.objectives.ttft_seconds
 
 
 def test_a_lost_scrape_loses_nothing() -> None:

@@ -100,5 +100,6 @@ def larger(first: Need, second: Need, model: ModelReadings) -> Need:
         objection=first.objection or second.objection,
         recalls=first.recalls and second.recalls,
         most_removed=min(removable, default=None),
+        aims=first.aims,
         summary=f"{leading.summary}; Hybrid mode: {following.summary}",
     )

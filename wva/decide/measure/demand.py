@@ -17,15 +17,16 @@ from typing import Final
 
 from msgspec import Struct
 
+from wva.decide.amounts import preferred
 from wva.decide.measure import percentage
 from wva.decide.measure.demand_arrivals import VariantChange, change, spread
 from wva.decide.measure.demand_engine import EngineModel, engine_of, learned
 from wva.decide.measure.need import Capacity, Need
 from wva.decide.trust import ModelReadings
-from wva.model.decision import Reason
+from wva.model.decision import Aim, Reason
 from wva.model.memory import CapacityBasis, DemandMemory, Memory, VariantDemand
 from wva.model.metrics import ReplicaMetrics
-from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
+from wva.model.objectives import NOTHING_ASKED, AgreedObjectives, time_in_words
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.trouble import Absence
@@ -120,7 +121,8 @@ def measure(
     """
     needs, kept = [], {entry.key: entry for entry in memory.demand}
     for model in models:
-        need, kept[model.key] = need_of(model, seen[model.key])
+        agreed = objectives_of(model, policy)
+        need, kept[model.key] = need_of(model, seen[model.key], agreed)
         needs.append(need)
     memory = replace(memory, demand=tuple(kept.values()))
     unknown = {place: need.hold.message for place, need in enumerate(needs) if need.hold is not None}
@@ -133,15 +135,17 @@ def measure(
                 summary=words,
                 objection=instead.objection or needs[place].objection,
                 unusable=needs[place].unusable,
+                aims=needs[place].aims,
             )
     return needs, memory
 
 
 def need_of(
-    model: ModelReadings, seen: ModelObservation, objectives: Objectives = DEFAULT_OBJECTIVES
+    model: ModelReadings, seen: ModelObservation, agreed: AgreedObjectives = NOTHING_ASKED
 ) -> tuple[Need, DemandMemory]:
     """Return the need of a model that was observed, within its objectives, and what to remember."""
-    need, after = seen.need, seen.after
+    objectives, after = agreed.objectives, seen.after
+    need = replace(seen.need, aims={each.key: Aim(objectives, agreed.words) for each in model.variants})
     if not seen.changes:
         return need, after
     variants = [each.progress.variant for each in model.variants]
@@ -182,6 +186,7 @@ def need_of(
             key: kinds.get(key) or kinds[best].faster(_ASSUMED * price / prices[best]) for key, price in prices.items()
         }
     weights = {key: loads[key] or scale * engine.most for key, engine in kinds.items()}
+    aims = {key: _aim(kinds[key], key, agreed, seen.before.variability) for key in need.aims}
     fleet = FleetCapacity(kinds, weights, after.unevenness)
     present = max(1, sum([variant.current_replicas for variant in variants]))
     capacities = {}
@@ -192,7 +197,29 @@ def need_of(
     # The capacity for sizes that few requests have shown is uncertain. So what it is short of is not sure to pile up:
     # after a change of sizes, nothing is ordered to drain what the replicas can get through late.
     answers = fleet.answers if min(after.prompt.many, after.answer.many) < _FEW_REQUESTS else None
-    return replace(need, capacities=capacities, carries=fleet.carries, answers=answers, ceiling=ceiling), after
+    carries = fleet.carries
+    return replace(need, capacities=capacities, carries=carries, answers=answers, ceiling=ceiling, aims=aims), after
+
+
+def objectives_of(model: ModelReadings, policy: Policy) -> AgreedObjectives:
+    """Return the objectives of a model, from the annotations of its variants and from the policy."""
+    asked = [each.progress.variant.asked for each in model.variants]
+    return policy.objectives_for(model.key, [each for each in asked if each is not None])
+
+
+def _aim(engine: EngineModel, key: VariantKey, agreed: AgreedObjectives, variability: float) -> Aim:
+    """Return what is planned for with a variant. Whoever asked for nothing is not told what cannot be reached."""
+    asked, reached = agreed.objectives, engine.reached(variability)
+    if reached is asked:
+        return Aim(reached, agreed.words)
+    found, beyond = {}, []
+    for name, words in (("ttft_seconds", "the first token"), ("itl_seconds", "the time between tokens")):
+        wanted, nearest = getattr(asked, name), getattr(reached, name)
+        found[name] = wanted if nearest <= wanted else preferred(nearest)
+        if nearest > wanted:
+            beyond.append(f"{words} within {time_in_words(wanted)}: {time_in_words(found[name])} is the nearest")
+    told = f"no number of replicas of {key.name} reaches {' and '.join(beyond)}" if agreed.words else ""
+    return Aim(replace(asked, **found), agreed.words, told)
 
 
 def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObservation:

@@ -42,7 +42,7 @@ _LATE_DIGITS: Final = 9
 """The share of late prompts is rounded to so many digits: 1 - 0.99 is 0.01 then, as it is meant."""
 _LEAST_VARIED: Final = 0.8  # prompts of one length that come by chance wait as if they varied so much
 _IDLE: Final = 2.0  # the target is at least so many times the time that a long prompt takes alone
-_EMPTY_STEPS: Final = 2.5  # the time between tokens is at least so many times the step of an engine with one answer
+EMPTY_STEPS: Final = 2.5  # the time between tokens is at least so many times the step of an engine with one answer
 _USUAL_SEQUENCES: Final = 256.0
 _USUAL_STEP_TOKENS: Final = 2048.0
 _FULL: Final = 0.97  # share of the KV cache that can be used
@@ -73,6 +73,19 @@ class EngineModel(Struct, frozen=True, gc=False):
         """Return a replica that is faster by this factor."""
         return replace(self, base=self.base / factor, slope=self.slope / factor, prefill=self.prefill / factor)
 
+    def least_ttft(self, variability: float) -> float:
+        """Return the time in which a long prompt can be expected to have its first token on a replica of its own."""
+        long = 1.0 + sqrt(variability)
+        return _IDLE * long * (self.prefill + self.prompt_steps * self.base)
+
+    def reached(self, variability: float) -> Objectives:
+        """Return the objectives that are planned for: if a replica cannot reach one, the nearest that it can."""
+        asked = self.objectives
+        ttft, itl = self.least_ttft(variability), EMPTY_STEPS * self.base
+        if ttft <= asked.ttft_seconds and itl <= asked.itl_seconds:
+            return asked
+        return replace(asked, ttft_seconds=max(asked.ttft_seconds, ttft), itl_seconds=max(asked.itl_seconds, itl))
+
     def batch(self, alone: float) -> float:
         """Return the mean batch that a replica may have.
 
@@ -97,8 +110,7 @@ class EngineModel(Struct, frozen=True, gc=False):
         For prompts the replica is a queue with one server. ``variability`` is the squared variation of their lengths.
         """
         low, high = 0.0, self.rate(self.allowed)
-        long = 1.0 + sqrt(variability)
-        target = max(self.objectives.ttft_seconds, _IDLE * long * (self.prefill + self.prompt_steps * self.base))
+        target = max(self.objectives.ttft_seconds, self.least_ttft(variability))
         late = log(round(1.0 - self.objectives.in_time, _LATE_DIGITS))
         varied = max(_LEAST_VARIED, _ARRIVALS + variability)
         found, rate = 0.0, high
@@ -160,7 +172,7 @@ def engine_of(
     most = max(1.0, min(sequences, by_cache))
     limit = "KV cache" if by_cache < sequences else "sequences"
     steps = max(1.0, prompt / (step_tokens if step_tokens > 0.0 else _USUAL_STEP_TOKENS))
-    by_target = (max(objectives.itl_seconds, _EMPTY_STEPS * base) - base) / (slope + prefill / answer)
+    by_target = (max(objectives.itl_seconds, EMPTY_STEPS * base) - base) / (slope + prefill / answer)
     if by_target < most:
         limit = "time between tokens"
     allowed = max(0.5, min(most, by_target))

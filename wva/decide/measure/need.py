@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from wva.decide.measure.queues import QueueModel
+from wva.model.decision import Aim
 from wva.model.memory import CapacityBasis
 from wva.model.trouble import Absence
 from wva.model.variant import ModelKey, VariantKey
@@ -67,6 +68,8 @@ class Need(Struct, frozen=True, gc=False):
     in_progress: float = 0.0  # the requests in progress, those that wait among them
     # Whether a replica that does not report now counts as before; ``objection`` says when that has been for too long.
     recalls: bool = False
+    # What is planned for with each variant; empty if the analyzer has no objectives.
+    aims: Mapping[VariantKey, Aim] = {}
 
     def carried(self, counts: Mapping[VariantKey, int]) -> float:
         """Return the capacity of so many replicas of each variant together."""

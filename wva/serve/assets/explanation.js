@@ -42,6 +42,7 @@ function explained(found) {
     make("dl", { class: "facts" }, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value))))),
     make("p", { class: "message" }, make("b", {}, `${found.reason}. `), meaning(found.reason)),
     make("p", { class: "message" }, found.message),
+    ...(found.objectives ? [make("p", { class: "note" }, `Objectives: ${found.objectives}.`)] : []),
     make("h3", {}, "Steps to the number"), make("ol", { class: "steps" }, ...steps),
     make("div", { id: "changes" }, make("h3", {}, "What would change it"),
       make("p", { class: "note" }, "Deciding again with smaller and larger inputs \u2026")),

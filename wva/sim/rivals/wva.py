@@ -50,7 +50,8 @@ class WvaSetup:
 
     ``interval_seconds`` None is the scenario's. ``fast_lane_seconds`` is the longest time between two looks of the fast
     lane, 0 for none. ``up_seconds`` and ``down_seconds`` are the stabilization windows.
-    Models whose variants may all have no replica go to zero after ten minutes without a request.
+    Models whose variants may all have no replica go to zero after ten minutes without a request. The
+    objectives are those of the scenario.
     """
 
     policy: Policy = Policy()  # noqa: RUF009 - frozen
@@ -75,7 +76,13 @@ class Cycles:
         self.grew = False
         self.ceilings: Mapping[ModelKey, float] = {}
         to_zero = all(variant.minimum == 0 for variant in scenario.variants)
-        self._policy = replace(setup.policy, scale_to_zero=_TO_ZERO) if to_zero else setup.policy
+        asked = replace(
+            setup.policy.saturation,
+            target_ttft_milliseconds=1000.0 * scenario.objectives.ttft_seconds,
+            target_itl_milliseconds=1000.0 * scenario.objectives.itl_seconds,
+        )
+        self._policy = replace(setup.policy, saturation=asked)
+        self._policy = replace(self._policy, scale_to_zero=_TO_ZERO) if to_zero else self._policy
         allowed = self._policy.scale_to_zero_for(MODEL)
         self.observer = Observer(
             engines=self._policy.asks_engines(MODEL),
