@@ -18,6 +18,11 @@ from e2e.packaging.everything import of_the_chart
 from e2e.packaging.schemas import problems
 from e2e.rights import Right, places_of, rights_of
 from tests.config.parsing import parse_saturation
+from wva.api.meta import Key
+from wva.config import Settings
+from wva.config.kinds import MapKind
+from wva.config.live import LiveConfiguration
+from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
 from wva.model.optimizers import Analyzer
 from wva.model.variant import ModelKey
 from wva.targets import DEFAULT, KINDS, TargetKind
@@ -270,7 +275,7 @@ def test_a_policy_may_be_given_in_part(actuator: str):
 
 
 NOTES = [
-    ({}, "demand reads no objectives"),
+    ({}, ""),
     ({"wva": {"capacityScaling": {"default": {"kvSpareTrigger": 0.2}}}}, "percentage reads no objectives"),
     ({"wva": {"capacityScaling": {"default": {"analyzerName": "saturation"}}}}, "saturation reads no objectives"),
     ({"wva": {"capacityScaling": {"default": {"analyzerName": "queueing"}}}}, ""),
@@ -394,6 +399,31 @@ def test_values_of_version_0_5_0_keep_their_meaning():
     assert {"model": "Qwen/Qwen3-0.6B", "slo-tpot": 10, "slo-ttft": 1000} in premium["data"]
     binding = only(items, "ClusterRoleBinding", "metrics-reader-rolebinding")
     assert "kube-prometheus-stack-prometheus" in str(binding["subjects"])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, DEFAULT_OBJECTIVES),
+        ({"va": {"sloTtft": 3000}}, Objectives(3.0)),
+        ({"va": {"sloTpot": 50}}, Objectives(itl_seconds=0.05)),
+        ({"wva": {"capacityScaling": {"default": {"targetTTFT": 2000, "inTime": 0.95}}}}, Objectives(2.0, 0.1, 0.95)),
+    ],
+)
+def test_an_upgrade_without_values_asks_for_nothing(values: chart.Body, expected: Objectives):
+    """The chart writes its untouched objectives for everybody; the controller plans as if they were not there."""
+    items, live = render(values), LiveConfiguration(Settings())
+    for kind, suffix in (
+        (MapKind.SATURATION, "saturation-scaling-config"),
+        (MapKind.SERVICE_CLASSES, "classes-config"),
+    ):
+        data = only(items, "ConfigMap", suffix)["data"]
+        outcome = live.apply(Key(live.main.namespace, kind.canonical), data)
+        assert outcome is not None
+        assert outcome.problems == ()
+    model = ModelKey("llm-d-autoscaler", chart.defaults()["llmd"]["modelID"])
+    assert live.policy.objectives_for(model).objectives == expected
+    assert bool(live.policy.objectives_for(model).words) == bool(values)
 
 
 @pytest.mark.parametrize(

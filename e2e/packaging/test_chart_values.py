@@ -88,6 +88,9 @@ OTHERS: dict[str, Any] = {
     "wva.capacityScaling.default.transitionDeadline": "20m",
     "wva.capacityScaling.default.keepWarm": "30m",
     "wva.capacityScaling.default.surgeFactor": 1.25,
+    "wva.capacityScaling.default.targetTTFT": 3000,
+    "wva.capacityScaling.default.targetITL": 50,
+    "wva.capacityScaling.default.inTime": 0.95,
     "wva.capacityScaling.default.compatibility": "v0.5",
     "wva.capacityScaling.overrides": {"a": {**ENTRY, "kvSpareTrigger": 0}},
     "wva.modelScaleToZero.default": {"enabled": True},
@@ -316,6 +319,7 @@ def test_wrong_types_are_refused_everywhere():
         path: 7 if isinstance(value.default, str | dict | list | bool) else "seven" for path, value in VALUES.items()
     }
     numbers = {"va.variantCost", "hpa.targetAverageValue", "wva.podDisruptionBudget.maxUnavailable"}
+    numbers |= {f"wva.capacityScaling.default.{name}" for name in ("targetTTFT", "targetITL", "inTime")}
     wrong |= {path: [] for path in numbers}
     message = refusal(merged(*(nested(path, value) for path, value in wrong.items())))
     named = {place.strip("/").replace("/", ".") for place in re.findall(r"at '([^']*)'", message)}

@@ -133,13 +133,16 @@ name: {{ include "wva.target" . | quote }}
 {{- if and (eq .Values.actuator "hpa") (not .Values.hpa.enabled) }}none{{ else }}{{ .Values.actuator }}{{ end }}
 {{- end }}
 
-{{/* "true" when the controller of this release has the queueing model for all models or for some: nothing else reads objectives. */}}
+{{/*
+"true" when the controller of this release has the demand analyzer or the queueing model for all models or for some: nothing else
+reads objectives.
+*/}}
 {{- define "wva.readsObjectives" -}}
 {{- $analyzers := list (include "wva.analyzer" .) }}
 {{- range .Values.wva.capacityScaling.overrides }}
 {{- $analyzers = append $analyzers (default "" .analyzerName) }}
 {{- end }}
-{{- if or (has "queueing" $analyzers) .Values.wva.proactiveModel .Values.wva.queueingModel.default .Values.wva.queueingModel.overrides }}true{{ end }}
+{{- if or (has "demand" $analyzers) (has "queueing" $analyzers) .Values.wva.proactiveModel .Values.wva.queueingModel.default .Values.wva.queueingModel.overrides }}true{{ end }}
 {{- end }}
 
 {{/* hpa.behavior. `--set hpa.behavior.scaleUp.policies[0].value=5` makes a policy of this one key; the others keep their defaults. */}}
