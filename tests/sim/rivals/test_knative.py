@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.sim.rivals.fake_stage import FakeStage, scenario, setup
 from wva.sim.rivals import POLICIES
 from wva.sim.rivals.knative import KnativeSettings, PodAutoscaler
@@ -82,3 +84,45 @@ def test_the_gateway_wakes_it() -> None:
     stage = FakeStage(of, lambda at: 10.0 if at > 100 else 0.0)
     stage.run(POLICIES["kpa"](of, 1), until=110)
     assert stage.replicas() == 1
+
+
+PUBLISHED = {
+    "UnpanicAfterSlowIncrease": (1.0, [(0, 11, 25, 10, 25), (30, 30, 41, 40, 41), (62, 50, 56, 55, 50)]),
+    "ExtendPanicWindow": (1.0, [(0, 11, 25, 10, 25), (30, 30, 80, 40, 80)]),
+    "StableModeDecrease": (10.0, [(0, 100, 100, 8, 10), (0, 50, 50, 8, 5)]),
+    "StableModeNoTrafficScaleToZero": (10.0, [(0, 1, 0, 1, 1), (0, 0, 0, 1, 0)]),
+    "StableModeIncreaseWithConcurrencyDefault": (10.0, [(0, 50, 10, 1, 5), (0, 100, 10, 1, 10)]),
+}
+"""Examples of pkg/autoscaler/scaling/autoscaler_test.go of Knative Serving (commit 01f103ef): target, and per look the
+time in seconds, mean of the stable and of the panic window, Ready pods, and pods asked for."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_it_decides_as_in_knatives_own_tests(name) -> None:
+    """The numbers are those of Knative's unit tests, which begin with one Ready pod and go to a tenth at once."""
+    target, looks = PUBLISHED[name]
+    settings = KnativeSettings(
+        concurrency=target, target_utilization=1.0, max_scale_up_rate=10.0, max_scale_down_rate=10.0
+    )
+    autoscaler = PodAutoscaler(settings)
+    autoscaler.scale(stable=0.0, panic=0.0, ready=1, now=-1.0)
+    for now, stable, panic, ready, pods in looks:
+        assert autoscaler.scale(stable=stable, panic=panic, ready=ready, now=float(now)) == pods
+
+
+def test_the_last_pod_goes_after_the_grace_period() -> None:
+    """Half a minute lies between the first wish for zero and zero: after a stable window without a request."""
+    of = scenario(setup(minimum=0))
+    stage = FakeStage(of, lambda at: 10.0 if at < 100 else 0.0).run(POLICIES["kpa"](of, 1), until=300)
+    ((at, _, replicas),) = stage.asked
+    assert replicas == 0
+    assert 160 + 30 <= at <= 160 + 34
+
+
+def test_a_request_in_the_grace_period_keeps_the_pod() -> None:
+    """The grace period begins anew after every request."""
+    of = scenario(setup(minimum=0))
+    stage = FakeStage(of, lambda at: 10.0 if at < 100 or 170 <= at < 180 else 0.0)
+    stage.run(POLICIES["kpa"](of, 1), until=400)
+    assert [replicas for *_, replicas in stage.asked] == [0]
+    assert stage.asked[0][0] > 180 + 60 + 30 - 2
