@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.sim.rivals.fake_stage import FakeStage, scenario, setup
 from wva.sim.rivals import POLICIES
-from wva.sim.rivals.keda import ExternalAutoscaler, KedaRules, keda_policy
+from wva.sim.rivals.keda import ExternalAutoscaler, KedaRules, keda_policy, sum_of_pods
 from wva.sim.rivals.readings import LoadReading
 
 
@@ -24,7 +24,7 @@ def test_an_empty_answer_is_no_load() -> None:
     lost = FakeStage(of, lambda _: 1000.0, lost=lambda _, at: at > 30)
     assert lost.run(POLICIES["keda-inflight"](of, 1), until=340).replicas() == 10
     assert lost.run(POLICIES["keda-inflight"](of, 1), until=900).replicas() == 1
-    careful = KedaRules(LoadReading.IN_FLIGHT, 100.0, ignore_null_values=False)
+    careful = KedaRules((sum_of_pods(LoadReading.IN_FLIGHT, 100.0),), ignore_null_values=False)
     held = FakeStage(of, lambda _: 1000.0, lost=lambda _, at: at > 30)
     assert held.run([ExternalAutoscaler(of, of.variants[0], careful)], until=900).replicas() == 10
 

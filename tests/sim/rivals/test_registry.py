@@ -9,7 +9,7 @@ import pytest
 
 from wva.sim import rivals
 from wva.sim.commands import bench
-from wva.sim.rivals import DEFAULTS, FAMILIES, POLICIES, registry, tuned_in_suites
+from wva.sim.rivals import DEFAULTS, FAMILIES, POLICIES, registry
 
 RIVAL = """
 from wva.sim.rivals.registry import register_with_targets
@@ -19,9 +19,9 @@ def still(target):
     return lambda scenario, seed: []
 
 
-register_with_targets("still", still, default=3, targets=(1, 2.5), tuned_in_suites=True)
+register_with_targets("still", still, default=3, targets=(1, 2.5))
 """
-REGISTERED = ("_policies", "_families", "_defaults", "_in_suites")
+REGISTERED = ("_policies", "_families", "_defaults")
 
 
 @pytest.fixture(name="as_before")
@@ -55,7 +55,8 @@ def test_two_policies_with_one_name_are_refused() -> None:
 
 
 def test_the_members_of_a_family_are_policies() -> None:
-    """A target is part of the name. A suite tunes the HPAs, and nothing else that has a target."""
+    """A target is part of the name. A suite tunes every policy that has one."""
     assert FAMILIES["hpa-queue"][:2] == ("hpa-queue@0.5", "hpa-queue@1")
     assert all(member in POLICIES for members in FAMILIES.values() for member in members)
-    assert {name for name in POLICIES if tuned_in_suites(name)} == {name for name in DEFAULTS if "hpa" in name}
+    tuned = {name.removesuffix("-tuned") for name in bench._policies() if name.endswith("-tuned")}
+    assert tuned == FAMILIES.keys() == DEFAULTS.keys()

@@ -15,7 +15,7 @@ from wva.sim.commands.runs import SEEDS, WORKERS, play_to_the_end, progress_bar
 if TYPE_CHECKING:
     from wva.sim.scorecard.quality import SuitePlan
 
-_ORDER: Final = ("wva", "hpa", "keda", "kpa", "static", "clairvoyant")
+_ORDER: Final = ("wva", "hpa", "keda", "kpa", "ray", "static", "clairvoyant")
 """The beginnings of names of policies in the order of tables."""
 _TOLD_FAILURES: Final = 5
 EXAMPLES: Final = (
@@ -73,8 +73,8 @@ def _list(_: argparse.Namespace) -> None:
 
 
 def _policies() -> list[str]:
-    """Return the policies of a suite in the order of tables: all, and those that are tuned in hindsight."""
-    from wva.sim.rivals import POLICIES, tuned_in_suites
+    """Return the policies of a suite in the order of tables: all, and those with a target tuned in hindsight, too."""
+    from wva.sim.rivals import FAMILIES, POLICIES
     from wva.sim.scorecard.card import TUNED
 
     found: list[str] = []
@@ -83,7 +83,7 @@ def _policies() -> list[str]:
         for name in plain:
             if name.startswith(start) and name not in found:
                 found.append(name)
-                if tuned_in_suites(name):
+                if name in FAMILIES:
                     found.append(f"{name}{TUNED}")
     return found
 

@@ -9,7 +9,9 @@ rules come from. To add one is to add a module here that calls ``registry.regist
 - ``scope``        which variants an autoscaler scales
 - ``kubernetes``   HPAs on metrics of vLLM
 - ``keda``         KEDA's Prometheus scaler
+- ``keda_epp``     KEDA on metrics of llm-d's endpoint picker
 - ``knative``      the Knative Pod Autoscaler
+- ``ray_serve``    the autoscaler of Ray Serve
 - ``wva``          the shipped decisions, with the HPAs that apply them
 - ``clairvoyant``  policies that know the traffic
 """
@@ -19,12 +21,12 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from wva.sim.rivals.registry import DEFAULTS, FAMILIES, POLICIES, tuned_in_suites
+from wva.sim.rivals.registry import DEFAULTS, FAMILIES, POLICIES
 from wva.sim.stage.result import RunResult
 from wva.sim.stage.run import play
 from wva.sim.stage.scenario import Scenario
 
-__all__ = ["DEFAULTS", "FAMILIES", "POLICIES", "import_modules", "run", "tuned_in_suites"]
+__all__ = ["DEFAULTS", "FAMILIES", "POLICIES", "import_modules", "run"]
 
 
 def import_modules() -> None:

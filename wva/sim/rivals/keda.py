@@ -1,7 +1,7 @@
 """KEDA with its Prometheus scaler: one ScaledObject per Deployment.
 
 The HPA that KEDA makes asks KEDA for the metric at each look, and KEDA asks Prometheus then: an external metric with
-an average value, ``sum`` of the pods of the Deployment. An empty answer is 0, which is KEDA's default
+an average value, such as the sum over the pods of the Deployment. An empty answer is 0, which is KEDA's default
 (``ignoreNullValues: "true"``). KEDA itself polls every 30 s, and only between 0 and 1 replica: it wakes a target with
 any load, and puts it to sleep 300 s after the last.
 
@@ -10,10 +10,11 @@ Facts: https://keda.sh/docs/latest/scalers/prometheus/ and https://keda.sh/docs/
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from wva.sim.rivals.hpa import External, SimulatedHpa
+from wva.sim.rivals.hpa import Behavior, External, SimulatedHpa
 from wva.sim.rivals.readings import DEFAULT_TARGETS, TARGETS, LoadReading, readings
 from wva.sim.rivals.registry import register_with_targets
 from wva.sim.rivals.scope import Scope, at_minimum, scaled
@@ -23,21 +24,42 @@ from wva.sim.stage.view import StageController, StageView
 
 
 @dataclass(frozen=True, slots=True)
-class KedaRules:
-    """What a ScaledObject says. ``threshold`` is the average value per pod."""
+class KedaTrigger:
+    """A trigger with a metric of type AverageValue.
 
-    load: LoadReading
+    ``query`` answers for a variant at a time in virtual seconds; None is an empty answer. ``threshold`` is the average
+    value per pod.
+    """
+
+    query: Callable[[StageView, str, float], float | None]
     threshold: float
+
+
+def sum_of_pods(load: LoadReading, threshold: float) -> KedaTrigger:
+    """Return a trigger on the sum over the pods of a Deployment."""
+
+    def query(stage: StageView, variant: str, at_seconds: float) -> float | None:
+        values = readings(stage, stage.variants[variant].pods, load, at_seconds=at_seconds)
+        return sum(values) if values else None
+
+    return KedaTrigger(query, threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class KedaRules:
+    """What a ScaledObject says; the HPA follows the trigger that asks for most."""
+
+    triggers: tuple[KedaTrigger, ...]
+    behavior: Behavior = Behavior()  # noqa: RUF009 - frozen
     ignore_null_values: bool = True
     polling_seconds: float = 30.0
     cooldown_seconds: float = 300.0
 
-    def query(self, stage: StageView, variant: str, *, at_seconds: float) -> float | None:
-        """Return what the trigger's query answers, None for an error."""
-        values = readings(stage, stage.variants[variant].pods, self.load, at_seconds=at_seconds)
-        if values:
-            return sum(values)
-        return 0.0 if self.ignore_null_values else None
+    def metrics(self, stage: StageView, variant: str, *, at_seconds: float) -> list[External]:
+        """Return the metrics that KEDA answers the HPA with; one without a value is an error."""
+        empty = 0.0 if self.ignore_null_values else None
+        answers = [(trigger.query(stage, variant, at_seconds), trigger.threshold) for trigger in self.triggers]
+        return [External(empty if value is None else value, threshold) for value, threshold in answers]
 
 
 class ExternalAutoscaler:
@@ -48,14 +70,13 @@ class ExternalAutoscaler:
         self.period_seconds = scenario.hpa_seconds
         self._variant = variant.name
         self._scaled_object = scaled_object
-        self._hpa = SimulatedHpa(max(1, variant.minimum), variant.maximum)
+        self._hpa = SimulatedHpa(max(1, variant.minimum), variant.maximum, scaled_object.behavior)
 
     def act(self, stage: StageView, now_seconds: float) -> None:
-        """Ask for the metric and scale."""
+        """Ask for the metrics and scale."""
         view = stage.variants[self._variant]
-        value = self._scaled_object.query(stage, self._variant, at_seconds=now_seconds)
-        metric = External(value, self._scaled_object.threshold)
-        replicas = self._hpa.look([metric], current=view.replicas, exists=len(view.pods), now=now_seconds)
+        metrics = self._scaled_object.metrics(stage, self._variant, at_seconds=now_seconds)
+        replicas = self._hpa.look(metrics, current=view.replicas, exists=len(view.pods), now=now_seconds)
         stage.scale(self._variant, replicas)
 
 
@@ -75,8 +96,8 @@ class Operator:
     def act(self, stage: StageView, now_seconds: float) -> None:
         """Wake the target or put it to sleep."""
         replicas = stage.variants[self.variant].replicas
-        load = self.scaled_object.query(stage, self.variant, at_seconds=now_seconds) or 0.0
-        if load + (stage.gateway_queue() or 0.0) > 0:
+        metrics = self.scaled_object.metrics(stage, self.variant, at_seconds=now_seconds)
+        if any(metric.value for metric in metrics) or stage.gateway_queue():
             self._active_at = now_seconds
             if replicas == 0:
                 stage.scale(self.variant, 1)
@@ -86,13 +107,17 @@ class Operator:
             stage.scale(self.variant, 0)
 
 
-def keda(scenario: Scenario, load: LoadReading, threshold: float, scope: Scope) -> list[StageController]:
-    """Return what KEDA runs in a scenario."""
+def scaled_objects(scenario: Scenario, scaled_object: KedaRules, scope: Scope) -> list[StageController]:
+    """Return what KEDA runs in a scenario, with the same ScaledObject for each Deployment."""
     variants = scaled(scenario, scope)
-    scaled_object = KedaRules(load, threshold)
     asleep = [Operator(variant.name, scaled_object) for variant in variants if variant.minimum == 0]
     autoscalers = [ExternalAutoscaler(scenario, variant, scaled_object) for variant in variants]
     return [*autoscalers, *asleep, *at_minimum(scenario, variants)]
+
+
+def keda(scenario: Scenario, load: LoadReading, threshold: float, scope: Scope) -> list[StageController]:
+    """Return KEDA with one trigger on metrics of vLLM."""
+    return scaled_objects(scenario, KedaRules((sum_of_pods(load, threshold),)), scope)
 
 
 def keda_policy(load: LoadReading, threshold: float, scope: Scope = Scope.ALL) -> Policy:

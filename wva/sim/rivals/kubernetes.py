@@ -62,5 +62,4 @@ for _scope in Scope:
             partial(hpa_policy, _load, scope=_scope),
             default=DEFAULT_TARGETS[_load],
             targets=_targets,
-            tuned_in_suites=True,
         )

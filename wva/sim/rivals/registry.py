@@ -15,7 +15,6 @@ from wva.sim.stage.run import Policy
 _policies: Final[dict[str, Policy]] = {}
 _families: Final[dict[str, tuple[str, ...]]] = {}
 _defaults: Final[dict[str, float]] = {}
-_in_suites: Final[set[str]] = set()
 
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(_policies)
 """Every policy by name. A name with ``@`` has the target behind it instead of the default."""
@@ -43,11 +42,10 @@ def register_with_targets(
     *,
     default: float,
     targets: Sequence[float],
-    tuned_in_suites: bool = False,
 ) -> None:
     """Make a policy known with its default target and with each of the targets to try.
 
-    ``tuned_in_suites``: a suite of the scorecard runs it with all of them, and shows the best as tuned in hindsight.
+    A suite of the scorecard runs it with all of them, and shows the best as tuned in hindsight.
 
     Raises:
         ValueError: another policy has one of the names.
@@ -58,10 +56,3 @@ def register_with_targets(
         register(f"{name}@{target:g}", of_target(target))
     _families[name] = tuple(f"{name}@{target:g}" for target in targets)
     _defaults[name] = default
-    if tuned_in_suites:
-        _in_suites.add(name)
-
-
-def tuned_in_suites(name: str) -> bool:
-    """Tell whether a suite also tunes the policy of this name in hindsight."""
-    return name in _in_suites
