@@ -9,6 +9,8 @@ import re
 import pytest
 
 from tests.sim.scorecard import fakes
+from wva import __version__
+from wva.sim.scorecard.recorded import recordings
 from wva.sim.scorecard.suites import DEVELOPMENT_SEEDS, PAGE_SEEDS
 
 POLICIES = {"wva", "hpa-kv", "hpa-kv-tuned", "static-peak", "clairvoyant"}
@@ -265,3 +267,15 @@ def test_development_has_other_seeds_than_the_page(bench, tmp_path):
     assert set(seeds()) <= set(DEVELOPMENT_SEEDS)
     assert set(seeds("--markdown", "page.md")) <= set(PAGE_SEEDS)
     assert "The seeds are 1001, 1002." in (tmp_path / "page.md").read_text(encoding="utf-8")
+
+
+def test_the_runs_of_wva_are_recorded_for_later_releases(bench, tmp_path):
+    """``--record`` writes the runs of WVA alone, under names with its version, and says where."""
+    outcome = bench(*SMALL, "--record", "kept/now.json")
+    assert outcome.status == 0
+    assert "kept/now.json" in outcome.out.splitlines()
+    (recording,) = recordings(tmp_path / "kept")
+    assert recording.policies == (f"wva-v{__version__}",)
+    assert {run.scenario for run in recording.runs} == {"step-short", "sine-short"}
+    assert recording.source == f"WVA {__version__}"
+    assert recording.command == "wva bench quality --suite quick --record now.json"

@@ -14,6 +14,7 @@ from wva.sim.commands.runs import SEEDS, WORKERS, play_to_the_end, progress_bar
 
 if TYPE_CHECKING:
     from wva.sim.scorecard.quality import SuitePlan
+    from wva.sim.scorecard.runs import Workshop
 
 _ORDER: Final = ("wva", "hpa", "keda", "kpa", "ray", "static", "clairvoyant")
 """The beginnings of names of policies in the order of tables."""
@@ -51,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     page = "write the Markdown to this file, too, and its tables beside it; the seeds are others than without"
     add("--out", type=Path, default=folder, metavar="DIR", help="folder for all files (default: scorecard)")
     add("--markdown", type=Path, metavar="FILE", help=page)
+    recorded = "write the runs of WVA to this file, too: a later release is compared with them"
+    add("--record", type=Path, metavar="FILE", help=recorded)
     add("--jobs", type=WORKERS, metavar="N", help="processes side by side (default: one per core)")
     add("--list", action="store_true", help="list scenarios and policies and exit")
 
@@ -93,6 +96,7 @@ def _plan(arguments: argparse.Namespace) -> SuitePlan:
     from wva.sim.rivals import FAMILIES, POLICIES
     from wva.sim.scorecard.card import TUNED, PolicyFamily
     from wva.sim.scorecard.quality import SuitePlan
+    from wva.sim.scorecard.recorded import recordings
     from wva.sim.scorecard.suites import (
         DEFAULT_SEEDS,
         DEVELOPMENT_SEEDS,
@@ -116,6 +120,7 @@ def _plan(arguments: argparse.Namespace) -> SuitePlan:
         families=tuple(families[name] for name in policies if name in families),
         seeds=tuple(seeds[: arguments.seeds or DEFAULT_SEEDS[arguments.suite]]),
         order=tuple(order),
+        recorded=() if arguments.policy else tuple(recordings()),
     )
 
 
@@ -158,6 +163,32 @@ def _quality(arguments: argparse.Namespace) -> None:
     print(f"{overview(shown)}\n")
     for path in write(found, arguments.out):
         print(path)
+    if arguments.record is not None:
+        _record(arguments, plan, workshop)
     if arguments.markdown is not None:
         for path in publish(shown, arguments.markdown):
             print(path)
+
+
+def _record(arguments: argparse.Namespace, plan: SuitePlan, workshop: Workshop) -> None:
+    """Write the runs of WVA as recorded runs of this release. Raises CommandError."""
+    from wva import __version__
+    from wva.sim.rivals.wva import SETUPS
+    from wva.sim.scorecard.recorded import record, save
+    from wva.sim.scorecard.runs import RunJob
+
+    page = "" if arguments.markdown is None else f"--markdown {arguments.markdown.name} "  # whose seeds are others
+    command = f"wva bench quality --suite {arguments.suite} {page}--record {arguments.record.name}"
+    jobs = [
+        RunJob(scenario, policy, seed)
+        for scenario in plan.scenarios
+        for seed in plan.seeds
+        for policy in plan.policies
+        if policy in SETUPS
+    ]
+    try:
+        found = record(jobs, workshop, source=f"WVA {__version__}", command=command, ending=f"-v{__version__}")
+        save(found, arguments.record)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--record={arguments.record}: {error}") from error
+    print(arguments.record)

@@ -117,7 +117,7 @@ class ScenarioCard:
     winner: str
     unaided: str | None
     timelines: Mapping[str, StageTimeline]
-    """Of the first seed, by the policy's name in tables."""
+    """Of the first seed, by the policy's name in tables; recorded runs have none."""
     cutoff: float = CHANCE
     """The highest p-value of a difference that counts as certain; lower the more was compared on the card."""
 
@@ -148,12 +148,12 @@ def card(
     title: str,
     families: Sequence[PolicyFamily] = (),
     order: Sequence[str] = (),
-    timeline_of: Callable[[Scenario, str], StageTimeline] | None = None,
+    timeline_of: Callable[[Scenario, str], StageTimeline | None] | None = None,
 ) -> Card:
     """Return the scorecard of some results.
 
     ``order`` is that of policies in tables; others follow by name. ``timeline_of`` returns the timeline of a policy in
-    a scenario with the first seed; without it those of the results are taken.
+    a scenario with the first seed, None where there is none; without it those of the results are taken.
 
     Raises ValueError when a policy lacks a seed that another has in the same scenario. Members of a family may: they
     are in the grid, but are not chosen.
@@ -204,7 +204,7 @@ def _part(
     results: list[RunResult],
     families: Sequence[PolicyFamily],
     ranks: Mapping[str, int],
-    timeline_of: Callable[[Scenario, str], StageTimeline] | None,
+    timeline_of: Callable[[Scenario, str], StageTimeline | None] | None,
 ) -> ScenarioCard:
     results = sorted(results, key=lambda result: (result.policy, result.seed))
     reference = {result.seed: result.figures.cost for result in results if result.policy == REFERENCE}
@@ -224,7 +224,7 @@ def _part(
             cells[family.name] = replace(best(candidates, limit=limit), policy=family.name)
     shown = sorted(cells.values(), key=lambda cell: (ranks.get(cell.policy, len(ranks)), cell.policy))
     rated = [cell for cell in shown if cell.policy != REFERENCE]
-    timelines = {
+    drawn = {
         cell.policy: runs[cell.member][0].timeline if timeline_of is None else timeline_of(scenario, cell.member)
         for cell in shown
     }
@@ -235,7 +235,7 @@ def _part(
         tuple(grid),
         winner=best(rated or shown, limit=limit).policy,
         unaided=best(unaided).policy if unaided else None,
-        timelines=timelines,
+        timelines={policy: timeline for policy, timeline in drawn.items() if timeline is not None},
     )
 
 

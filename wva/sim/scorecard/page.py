@@ -124,10 +124,10 @@ def _parts(card: Card, numbers: dict[str, int]) -> Iterator[str]:
 
 def _part(part: ScenarioCard, index: int, numbers: dict[str, int]) -> Iterator[str]:
     scenario = part.scenario
-    names = [cell.policy for cell in part.cells]
+    names = [cell.policy for cell in part.cells if cell.policy in part.timelines]
     subject = SUBJECT if SUBJECT in names else names[0]
     best = part.unaided or part.winner
-    other = best if best != subject else ""
+    other = best if best != subject and best in names else ""
     yield f'<section data-part="{index}" id="{escape(scenario.name)}"><h2>{escape(scenario.name)}</h2>'
     yield f"<p>{escape(scenario.title)}. <span class='quiet'>{escape(setting(part))}</span></p>"
     yield f"<p>{escape(_outcome(part))}</p>"

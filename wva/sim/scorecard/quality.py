@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -26,6 +25,7 @@ from wva.sim.scorecard.card import (
     limit_of,
 )
 from wva.sim.scorecard.markdown import FiguresBeside, markdown
+from wva.sim.scorecard.recorded import NO_TIMELINE, RecordedRuns, joining
 from wva.sim.scorecard.runs import RunJob, RunOutcome, Workshop, outcomes
 from wva.sim.scorecard.tables import ScorecardTables, encode, tables
 from wva.sim.scorecard.tables_page import tables_page
@@ -35,8 +35,6 @@ from wva.sim.stage.scenario import Scenario
 
 Progress = Callable[[RunOutcome, int], None]
 """Called with each finished run and the number of all runs."""
-
-_NO_TIMELINE: Final = StageTimeline(1.0, (), (), (), (), ())
 
 
 class RunsFailedError(Exception):
@@ -50,7 +48,10 @@ class RunsFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SuitePlan:
-    """What a scorecard is made of: ``policies`` as they are, ``families`` to be tuned; ``order`` is that of tables."""
+    """What a scorecard is made of: ``policies`` as they are, ``families`` to be tuned; ``order`` is that of tables.
+
+    ``recorded`` are runs that join where they are comparable.
+    """
 
     title: str
     scenarios: tuple[Scenario, ...]
@@ -58,6 +59,7 @@ class SuitePlan:
     families: tuple[PolicyFamily, ...]
     seeds: tuple[int, ...]
     order: tuple[str, ...]
+    recorded: tuple[RecordedRuns, ...] = ()
 
 
 def judge(plan: SuitePlan, workshop: Workshop, *, workers: int, progress: Progress) -> Card:
@@ -84,14 +86,33 @@ def judge(plan: SuitePlan, workshop: Workshop, *, workers: int, progress: Progre
         jobs = [job for job in wanted if (job.scenario.name, job.policy, job.seed) not in made]
         expected = len(made) + len(jobs)
         results += _results(jobs, workshop, workers, lambda outcome: progress(outcome, expected))
-    return card(
+    joined = [run for scenario in plan.scenarios for run in joining(plan.recorded, scenario, results)]
+    foreign = {run.policy for run in joined}
+    found = card(
         plan.scenarios,
-        results,
+        [*results, *joined],
         title=plan.title,
         families=plan.families,
         order=plan.order,
-        timeline_of=lambda scenario, policy: _timeline(workshop, scenario, policy, first),
+        timeline_of=lambda scenario, policy: (
+            None if policy in foreign else _timeline(workshop, scenario, policy, first)
+        ),
     )
+    return replace(found, notes=tuple(_notes(plan, joined)))
+
+
+def _notes(plan: SuitePlan, joined: Sequence[RunResult]) -> Iterator[str]:
+    """Yield what there is to know about recorded runs of the plan's scenarios: whose they are, and where they are."""
+    names = {scenario.name for scenario in plan.scenarios}
+    for recording in plan.recorded:
+        known = names & {run.scenario for run in recording.runs}
+        places = {run.scenario for run in joined if run.policy in recording.policies}
+        if known:
+            yield (
+                f"{recording.source}: recorded by `{recording.command}` in {len(known)} of these scenarios, and "
+                f"shown in the {len(places)} of them where the world and the seeds are the same now and the policy "
+                f"does something else, or is gone."
+            )
 
 
 def write(found: Card, folder: Path) -> list[Path]:
@@ -159,7 +180,7 @@ def _results(
         if outcome.result is None:
             failed.append(outcome)
         else:
-            yield replace(outcome.result, timeline=_NO_TIMELINE)
+            yield replace(outcome.result, timeline=NO_TIMELINE)
     if failed:
         raise RunsFailedError(sorted(failed, key=lambda each: (each.scenario, each.policy, each.seed)))
 
@@ -167,7 +188,7 @@ def _results(
 def _finalists(scenario: Scenario, results: Sequence[RunResult], plan: SuitePlan, seed: int) -> list[str]:
     """Return the members of each family that did best with a seed, of those that cost no more than a fixed fleet."""
     own = [result for result in results if result.scenario == scenario.name and result.seed == seed]
-    (part,) = card([scenario], own, title="", timeline_of=lambda *_: _NO_TIMELINE).parts
+    (part,) = card([scenario], own, title="", timeline_of=lambda *_: NO_TIMELINE).parts
     found: list[str] = []
     for family in plan.families:
         members = [cell for cell in part.cells if cell.policy in family.members]
