@@ -1,0 +1,1 @@
+"""What others' autoscalers do, of their own code: ``tox -e rivals``."""
