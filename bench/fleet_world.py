@@ -60,10 +60,8 @@ class FleetWorld:
         metadata = {"name": "wva-saturation-scaling-config", "namespace": "wva"}
         entry = f'analyzerName: "{analyzer}"'
         self.api.store.create("configmaps", {"metadata": metadata, "data": {"default": entry}})
-        workloads = Workloads(self.api.store, clock=VirtualClock(), loading={}, random=Random(1))  # noqa: S311 - no secret
-        workloads.sync()
-        workloads.finish_loading()
-        workloads.sync()
+        workloads = Workloads(self.api.store, clock=VirtualClock(), start_ups={}, random=Random(1))  # noqa: S311 - no secret
+        workloads.sync(serving=True)
         self._pods = [
             {"namespace": namespace, "pod": pod, "model_name": model}
             for namespace, name, model in self._deployments

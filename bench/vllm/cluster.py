@@ -17,7 +17,8 @@ from wva.api.crd import definition
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, GROUP, KIND, VERSION
 from wva.sim.apiserver import EmbeddedApiServer, ServerOptions, StoreOptions, kind_from_definition
-from wva.sim.world.workloads import DEPLOYMENTS, Loading, Workloads
+from wva.sim.stage.scenario import StartUp
+from wva.sim.world.workloads import DEPLOYMENTS, Workloads
 
 NAMESPACE: Final = "chat"
 NAME: Final = "tiny"
@@ -50,8 +51,8 @@ class EngineCluster:
         """Take an API server that listens. ``servers`` are addresses; each is scraped every so many ``seconds``."""
         self.api, self.prometheus, self._servers, self._seconds = api, prometheus, servers, seconds
         key = Key(NAMESPACE, NAME)
-        loading = {key: Loading(0.0, 0.0)}
-        self._workloads = Workloads(api.store, clock=WallClock(), loading=loading, random=Random(1))  # noqa: S311 - no secret
+        start_ups = {key: StartUp(0.0)}
+        self._workloads = Workloads(api.store, clock=WallClock(), start_ups=start_ups, random=Random(1))  # noqa: S311 - no secret
         self._key, self._scraped = key, 0
         labels = {"app": NAME}
         container = {

@@ -57,7 +57,7 @@ class ControllerStage:
             options=ServerOptions(store=StoreOptions(namespaces=("ns", SYSTEM))),
         )
         self.prometheus = EmbeddedPrometheus(now=time.time)
-        self.workloads = Workloads(self.api.store, clock=VirtualClock(), loading={}, random=Random(1))
+        self.workloads = Workloads(self.api.store, clock=VirtualClock(), start_ups={}, random=Random(1))
         self.load = {}
         self.instruments = Instruments(CollectorRegistry())
         self.app = None
@@ -160,9 +160,7 @@ class ControllerStage:
             self.api.store.update("configmaps", {**old, "data": data})
 
     def _sync(self):
-        self.workloads.sync()
-        self.workloads.finish_loading()
-        self.workloads.sync()
+        self.workloads.sync(serving=True)
 
     # --- observations ------------------------------------------------------------------------------------------------
 

@@ -8,10 +8,10 @@ from wva.api.meta import Key
 from wva.model.decision import HOLD_REASONS
 from wva.sim.commands.demo import play
 from wva.sim.world import objects
-from wva.sim.world.scenario import MODEL_ID, NAMESPACE, VariantPlan, WorldScenario, load
+from wva.sim.world.objects import MODEL_ID, NAMESPACE
+from wva.sim.world.scenarios import between, demo_scenario, demo_variant
 from wva.sim.world.world import EmbeddedWorld
 
-MINUTE = 60.0
 QUEUEING = "wva-queueing-model-config"
 PROFILES = "wva-model-performance-config"
 
@@ -23,12 +23,11 @@ def profile(alpha="7.0", beta="0.03", batch="256", accelerator="H100"):
 
 async def run(profiles, *, variants=("h100",), minutes=4):
     """Return the world after some minutes of load with the queueing analyzer."""
-    scenario = WorldScenario(
+    scenario = demo_scenario(
         "bad-parameters",
         "parameters as nobody should write them",
-        tuple(VariantPlan(name, name.upper(), 40.0) for name in variants),
-        load((0, 6), (minutes, 6)),
-        duration_seconds=minutes * MINUTE,
+        tuple(demo_variant(name, name.upper(), 40.0) for name in variants),
+        between((0, 6), minutes=minutes),
         saturation={"default": "analyzerName: queueing\n"},
     )
     world = EmbeddedWorld(scenario, seed=1)
@@ -40,7 +39,7 @@ async def run(profiles, *, variants=("h100",), minutes=4):
     async def nothing():
         return
 
-    await play(world, duration_seconds=scenario.duration_seconds, tick=nothing)
+    await play(world, duration_seconds=world.traffic.duration_seconds, tick=nothing)
     return world
 
 

@@ -31,5 +31,5 @@ async def _shown():
 
     await demo.play(world, duration_seconds=AT_SECONDS, tick=tick, given=Given({}, {}, {}))
     console = Console(file=io.StringIO(), width=118, force_terminal=False, color_system=None)
-    console.print(view.render(world, QUICKSTART.duration_seconds, columns=118, lines=40))
+    console.print(view.render(world, world.traffic.duration_seconds, columns=118, lines=40))
     return f"```text\n{console.file.getvalue().rstrip()}\n```"

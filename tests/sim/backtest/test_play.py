@@ -119,7 +119,7 @@ def test_what_was_kept_is_played_again(found, play, tmp_path):
 
 def test_thresholds_are_tried_around_the_defaults():
     """The thresholds include the defaults, have distinct names, and each is a ConfigMap that the controller accepts."""
-    base = WvaSetup(interval_seconds=30.0)
+    base = WvaSetup(interval_seconds=30.0, down_seconds=60.0)
     choices = thresholds(base)
     assert len({choice.name for choice in choices}) == len(choices) == 24
     assert policy().saturation in [choice.saturation for choice in choices]
@@ -151,7 +151,7 @@ def test_a_page_shows_what_is_worth_choosing_from(result):
 def test_a_proposal_can_be_pasted(result):
     """A proposal has a ConfigMap, the interval, and its result beside that of the defaults."""
     (part,) = result.parts
-    choice = thresholds(WvaSetup(interval_seconds=30.0))[0]
+    choice = thresholds(WvaSetup(interval_seconds=30.0, down_seconds=60.0))[0]
     lines = list(proposal(choice, part.cells[0], part.cell(DEFAULT)))
     assert "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: wva-saturation-scaling-config\n" in "\n".join(lines)
     assert any("GLOBAL_OPT_INTERVAL" in line for line in lines)

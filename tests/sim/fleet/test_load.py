@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.sim.fleet.load import GROUPS, ArrivalProcess, LoadSpec, RateProfile, TokenLengths
+from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile, TokenLengths, TrafficArrivals
+from wva.sim.traffic import shapes, traces
 
 RAMP = RateProfile(((100.0, 2.0), (200.0, 10.0), (200.0, 4.0), (300.0, 0.0)))
 
@@ -124,16 +125,32 @@ def test_lengths_that_cannot_be_drawn_are_refused(lengths, words):
         TokenLengths(**lengths)
 
 
-@pytest.mark.parametrize("ratio", [-0.1, 1.0, float("nan")])
-def test_prefix_that_leaves_nothing_of_the_prompt_is_refused(ratio):
-    """A hit ratio of 1 is refused, because the last token of a prompt is always computed."""
-    with pytest.raises(ValueError, match="prefix_hit_ratio"):
-        LoadSpec(RateProfile.constant(1.0), prefix_hit_ratio=ratio)
+@pytest.mark.parametrize(
+    "traffic",
+    [shapes.step(3, duration_seconds=600.0), traces.mooncake_conversation(3, duration_seconds=300.0, rate=2.0)],
+    ids=["alone", "shared"],
+)
+def test_the_requests_of_a_traffic_come_as_they_are(traffic):
+    """One after the other, with all of their columns, and then no more."""
+    arrivals = TrafficArrivals(traffic)
+    assert (arrivals.groups, arrivals.resident_tokens) == (traffic.groups, traffic.resident_tokens)
+    requests = until(arrivals, 1e9)
+    assert len(requests) == traffic.count > 100
+    for name in ("arrival_seconds", "prompt_tokens", "output_tokens", "prefix_tokens", "draw"):
+        assert [getattr(request, name) for request in requests] == getattr(traffic, name).tolist()
+    assert [-1 if request.group is None else request.group for request in requests] == traffic.group.tolist()
+    shared = zip(traffic.shared_tokens.tolist(), traffic.prompt_tokens.tolist(), strict=True)
+    assert [request.shared_tokens for request in requests] == [min(pair) for pair in shared]
+    assert arrivals.next_seconds == inf
+    with pytest.raises(IndexError, match="the traffic has ended"):
+        arrivals.take()
 
 
-def test_prefix_hits_are_a_share_of_the_prompt():
-    """The prefix of each request is the given share of its prompt."""
-    spec = LoadSpec(RateProfile.constant(5.0), prompt=TokenLengths(100, sigma=0), prefix_hit_ratio=0.25)
-    requests = until(ArrivalProcess(spec, seed="a"), 5)
-    assert {request.prefix_tokens for request in requests} == {25}
-    assert {request.group for request in requests} == set(range(GROUPS))
+def test_the_rate_of_a_traffic_is_that_of_the_last_minute():
+    """At the beginning it is that of the time since then."""
+    traffic = shapes.step(1, duration_seconds=1000.0, low=2.0, high=20.0)
+    arrivals = TrafficArrivals(traffic)
+    assert arrivals.rate(0.0) == 0.0
+    assert arrivals.rate(30.0) == sum(traffic.arrival_seconds < 30.0) / 30.0
+    assert arrivals.rate(599.0) == pytest.approx(20.0, abs=3.0)
+    assert arrivals.rate(5000.0) == 0.0

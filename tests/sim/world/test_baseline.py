@@ -6,23 +6,24 @@ import os
 import signal
 from multiprocessing import active_children
 
-from wva.sim.world.baseline import COMPARED, ComparisonProcess, comparable, compared, on_stage
+from wva.sim.stage.world import StageWorld
+from wva.sim.world.baseline import COMPARED, ComparisonProcess, comparable, compared
 from wva.sim.world.scenarios import SCENARIOS
 from wva.sim.world.world import EmbeddedWorld
 
-QUICK = SCENARIOS["quickstart"]
+QUICK = SCENARIOS["quickstart"].lasting(120.0)
 
 
 def test_the_requests_are_those_of_the_run():
     """As many arrive in the fleet of the world."""
     world = EmbeddedWorld(QUICK, seed=3)
     world.fleet.advance(120.0)
-    assert on_stage(QUICK, 120.0).traffic(3).count == world.model_now.arrived > 200
+    assert StageWorld(QUICK, seed=3).traffic.count == world.model_now.arrived > 200
 
 
 def test_both_policies_serve_them():
     """The fixed fleet costs what its replicas cost all the time."""
-    found = compared(QUICK, 120.0, 3)
+    found = compared(QUICK, 3)
     assert found.keys() == COMPARED.keys()
     assert all(figures.requests > 200 and figures.cost > 0 for figures in found.values())
     assert found["static-peak"].peak_replicas == found["static-peak"].mean_replicas
@@ -37,7 +38,7 @@ def test_incidents_are_not_compared():
 def test_ctrl_c_does_not_reach_the_process_beside():
     """Not while it starts either: a terminal sends it to all processes, and the run says what has become of it."""
     before = set(active_children())
-    beside = ComparisonProcess(QUICK, 120.0, 3)
+    beside = ComparisonProcess(QUICK, 3)
     (process,) = set(active_children()) - before
     for _ in range(40):
         if process.is_alive():

@@ -6,25 +6,26 @@ import pytest
 
 from wva.model.records import replace
 from wva.sim.commands.demo import play
+from wva.sim.stage.scenario import Scenario, StartUp, WorldObservation
 from wva.sim.world.clock import EPOCH_SECONDS
-from wva.sim.world.scenario import VariantPlan, WorldScenario, load
-from wva.sim.world.workloads import Loading
+from wva.sim.world.scenarios import between, demo_scenario, demo_variant
 from wva.sim.world.world import EmbeddedWorld
 
 MINUTE = 60.0
-QUICK = Loading(2.0, 4.0)
-CALM = WorldScenario(
+QUICK = StartUp(3.0, 0.2)
+CALM = demo_scenario(
     "calm",
     "the same load all the time, at the pace of the chart",
-    (VariantPlan("h100", "H100", 40.0, loading=QUICK), VariantPlan("a100", "A100", 20.0, loading=QUICK)),
-    load((0, 3), (99, 3)),
-    duration_seconds=12 * MINUTE,
+    (demo_variant("h100", "H100", 40.0, start_up=QUICK), demo_variant("a100", "A100", 20.0, start_up=QUICK)),
+    between((0, 3), minutes=12),
     interval_seconds=15.0,
-    scrape_seconds=5.0,
-    scale_down_window_seconds=60,
+    observation=WorldObservation(scrape_seconds=5.0),
+    hpa_down_seconds=60.0,
 )
 SURGE_MINUTES = 5.05
-SURGE = replace(CALM, name="surge", load=load((0, 2), (SURGE_MINUTES, 2), (SURGE_MINUTES, 22), (60, 22)))
+SURGE = replace(
+    CALM, name="surge", traffic=between((0, 2), (SURGE_MINUTES, 2), (SURGE_MINUTES, 22), minutes=SURGE_MINUTES + 2)
+)
 """The step comes three seconds after a scrape, and the next scrape shows it at the earliest."""
 
 
@@ -32,9 +33,9 @@ async def _nothing() -> None:
     return
 
 
-async def _run(scenario: WorldScenario) -> EmbeddedWorld:
+async def _run(scenario: Scenario) -> EmbeddedWorld:
     world = EmbeddedWorld(scenario, seed=2)
-    await play(world, duration_seconds=scenario.duration_seconds, tick=_nothing)
+    await play(world, duration_seconds=world.traffic.duration_seconds, tick=_nothing)
     return world
 
 
@@ -52,8 +53,7 @@ async def test_a_steady_load_takes_at_most_thirty_queries_a_minute() -> None:
 @pytest.mark.parametrize("interval", [15.0, 60.0])
 async def test_a_surge_is_decided_on_within_six_seconds_of_the_scrape_that_shows_it(interval: float) -> None:
     """Also where the next cycle would come a minute later."""
-    duration = (SURGE_MINUTES + 2) * MINUTE
-    world = await _run(replace(SURGE, interval_seconds=interval, duration_seconds=duration))
+    world = await _run(replace(SURGE, interval_seconds=interval))
     shown = (SURGE_MINUTES * MINUTE // 5 + 1) * 5
     grown = [
         entry.at_seconds

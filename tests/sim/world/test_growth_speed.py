@@ -6,33 +6,31 @@ import pytest
 
 from wva.model.records import replace
 from wva.sim.commands.demo import play
-from wva.sim.world.scenario import VariantPlan, WorldScenario, load
-from wva.sim.world.workloads import Loading
+from wva.sim.stage.scenario import Scenario, StartUp, WorldObservation
+from wva.sim.world.scenarios import between, demo_scenario, demo_variant
 from wva.sim.world.world import EmbeddedWorld
 
 MINUTE = 60.0
 POD_START = 180.0
 SURGE = 10 * MINUTE
 CYCLE = 30.0
-SLOW = Loading(POD_START, POD_START)
-SLOW_SURGE = WorldScenario(
+SLOW = StartUp(POD_START, 0.0)
+SLOW_SURGE = demo_scenario(
     "slow-surge",
     "load for five replicas at once, pods that take three minutes to start",
-    (VariantPlan("h100", "H100", 40.0, loading=SLOW), VariantPlan("a100", "A100", 20.0, loading=SLOW)),
-    load((0, 3), (10, 3), (10, 26), (60, 26)),
-    duration_seconds=SURGE + 2 * POD_START + 3 * CYCLE,
+    (demo_variant("h100", "H100", 40.0, start_up=SLOW), demo_variant("a100", "A100", 20.0, start_up=SLOW)),
+    between((0, 3), (10, 3), (10, 26), (60, 26), minutes=(SURGE + 2 * POD_START + 3 * CYCLE) / MINUTE),
 )
-QUICK = Loading(2.0, 4.0)
-STEP = WorldScenario(
+QUICK = StartUp(3.0, 0.2)
+STEP = demo_scenario(
     "step",
     "eleven times the load within a second, pods that start in seconds",
-    (VariantPlan("h100", "H100", 40.0, loading=QUICK), VariantPlan("a100", "A100", 20.0, loading=QUICK)),
-    load((0, 2), (1, 2), (1, 22), (60, 22)),
-    duration_seconds=MINUTE + 200.0,
+    (demo_variant("h100", "H100", 40.0, start_up=QUICK), demo_variant("a100", "A100", 20.0, start_up=QUICK)),
+    between((0, 2), (1, 2), (1, 22), (60, 22), minutes=1 + 200 / 60),
     interval_seconds=10.0,
-    scrape_seconds=2.0,
-    scaler_seconds=5.0,
-    scale_down_window_seconds=60,
+    observation=WorldObservation(scrape_seconds=2.0),
+    hpa_seconds=5.0,
+    hpa_down_seconds=60.0,
 )
 
 
@@ -40,9 +38,9 @@ async def _nothing() -> None:
     return
 
 
-async def _run(scenario: WorldScenario, entry: str) -> EmbeddedWorld:
+async def _run(scenario: Scenario, entry: str) -> EmbeddedWorld:
     world = EmbeddedWorld(replace(scenario, saturation={"default": entry}), seed=2)
-    await play(world, duration_seconds=scenario.duration_seconds, tick=_nothing)
+    await play(world, duration_seconds=world.traffic.duration_seconds, tick=_nothing)
     return world
 
 

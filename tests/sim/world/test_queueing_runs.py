@@ -17,25 +17,23 @@ from wva.config import Given
 from wva.decide.pipeline import decide
 from wva.publish.recordings import Recording
 from wva.sim.commands.demo import play
-from wva.sim.world.scenario import VariantPlan, WorldScenario, load
-from wva.sim.world.workloads import Loading
+from wva.sim.stage.scenario import Scenario, StartUp
+from wva.sim.world.scenarios import between, demo_scenario, demo_variant
 from wva.sim.world.world import EmbeddedWorld
 
-MINUTE = 60.0
-FAST = Loading(40.0, 60.0)
+FAST = StartUp(50.0, 0.115)
 TITLE = "five times the load within a second, and too few of the cheap GPUs"
-VARIANTS = (VariantPlan("h100", "H100", 40.0, loading=FAST), VariantPlan("a100", "A100", 20.0, loading=FAST))
+VARIANTS = (demo_variant("h100", "H100", 40.0, start_up=FAST), demo_variant("a100", "A100", 20.0, start_up=FAST))
 GPUS = {"H100": 3, "A100": 2}
 
 
-def surge(name: str, entry: str) -> WorldScenario:
+def surge(name: str, entry: str) -> Scenario:
     """Return the scenario with an entry of the saturation ConfigMap."""
-    return WorldScenario(
+    return demo_scenario(
         name,
         TITLE,
         VARIANTS,
-        load((0, 3), (4, 3), (4, 15), (14, 15)),
-        duration_seconds=12 * MINUTE,
+        between((0, 3), (4, 3), (4, 15), minutes=12),
         saturation={"default": f"enableLimiter: true\n{entry}"},
         gpus=GPUS,
     )
@@ -89,10 +87,10 @@ async def test_a_run_logs_what_the_model_found_and_can_be_replayed(
     world = EmbeddedWorld(scenario, seed=1)
     given = Given({"record_dir": str(tmp_path)}, {"EXPERIMENTAL_PROACTIVE_MODEL": proactive, "LOG_LEVEL": "debug"}, {})
     with capture_logs() as lines:
-        await play(world, duration_seconds=scenario.duration_seconds, tick=_nothing, given=given)
+        await play(world, duration_seconds=world.traffic.duration_seconds, tick=_nothing, given=given)
     told = [line["steps"][0] for line in lines if line["event"] == "variant_decided"]
     measured = replayed(tmp_path)
-    assert len(measured) >= scenario.duration_seconds / scenario.interval_seconds - 1
+    assert len(measured) >= world.traffic.duration_seconds / scenario.interval_seconds - 1
     assert len(told) == len(VARIANTS) * len(measured)
     for line, words in zip(told, [words for cycle in measured for words in cycle], strict=True):
         assert line.startswith("measure: ")

@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
+from math import inf
+from typing import Any
+
 import pytest
 
 from wva.api.kinds import EVENTS, VARIANT_AUTOSCALINGS
 from wva.model.decision import Reason, Source
 from wva.model.records import replace
 from wva.sim.commands.demo import play
-from wva.sim.world.scenario import Incident, ScheduledIncident, VariantPlan, WorldScenario, load
-from wva.sim.world.scenarios import SCENARIOS
-from wva.sim.world.workloads import Loading
+from wva.sim.stage.faults import NoStarts, PrometheusOutage, SlowPods, UnplayableError, UnreadablePod
+from wva.sim.stage.scenario import Scenario, StartUp, WorldObservation
+from wva.sim.stage.world import StageWorld
+from wva.sim.world.scenarios import SCENARIOS, between, demo_scenario, demo_variant
 from wva.sim.world.world import EmbeddedWorld
 
 MINUTE = 60.0
-FAST = Loading(20.0, 40.0)
-PLANS = (VariantPlan("h100", "H100", 40.0, loading=FAST), VariantPlan("a100", "A100", 20.0, loading=FAST))
-UP_AND_DOWN = WorldScenario(
+FAST = StartUp(30.0, 0.2)
+VARIANTS = (demo_variant("h100", "H100", 40.0, start_up=FAST), demo_variant("a100", "A100", 20.0, start_up=FAST))
+UP_AND_DOWN = demo_scenario(
     "up-and-down",
     "a steep hill",
-    PLANS,
-    load((0, 3), (2, 3), (8, 24), (14, 24), (15, 2), (30, 2)),
-    duration_seconds=30 * MINUTE,
-    scale_down_window_seconds=0,
+    VARIANTS,
+    between((0, 3), (2, 3), (8, 24), (14, 24), (15, 2), minutes=30),
+    hpa_down_seconds=0.0,
     saturation={"default": "analyzerName: percentage\n"},
 )
-CALM = WorldScenario("calm", "the same load all the time", PLANS, load((0, 3), (99, 3)), duration_seconds=10 * MINUTE)
+CALM = demo_scenario("calm", "the same load all the time", VARIANTS, between((0, 3), minutes=10))
 
 
 async def _nothing() -> None:
     return
 
 
-async def _run(scenario: WorldScenario, *, seed: int = 1) -> EmbeddedWorld:
+async def _run(scenario: Scenario, *, seed: int = 1) -> EmbeddedWorld:
     world = EmbeddedWorld(scenario, seed=seed)
-    await play(world, duration_seconds=scenario.duration_seconds, tick=_nothing)
+    await play(world, duration_seconds=world.traffic.duration_seconds, tick=_nothing)
     return world
 
 
@@ -50,8 +53,8 @@ def _changes(world: EmbeddedWorld) -> list[tuple[str, int]]:
 @pytest.mark.timeout(300)
 async def test_the_cheapest_grows_first_and_the_dearest_shrinks_first() -> None:
     """The cheaper variant grows first up to its maximum, the dearer one shrinks first, and the requests are served."""
-    small = replace(PLANS[1], maximum=2)
-    world = await _run(replace(UP_AND_DOWN, variants=(PLANS[0], small)))
+    small = replace(VARIANTS[1], maximum=2)
+    world = await _run(replace(UP_AND_DOWN, variants=(VARIANTS[0], small)))
     changes = _changes(world)
     assert changes[0] == ("a100", 1)
     first_shrink = next(name for name, direction in changes if direction < 0)
@@ -84,7 +87,7 @@ async def test_the_quickstart_takes_both_variants_up_and_down() -> None:
 @pytest.mark.timeout(300)
 async def test_a_run_is_a_function_of_its_seed() -> None:
     """The same seed gives the same decisions, and another seed gives other decisions."""
-    short = replace(UP_AND_DOWN, duration_seconds=12 * MINUTE)
+    short = UP_AND_DOWN.lasting(12 * MINUTE)
     first, again, other = [await _run(short, seed=seed) for seed in (1, 1, 2)]
     assert first.timeline.decisions == again.timeline.decisions
     assert first.timeline.decisions != other.timeline.decisions
@@ -94,8 +97,7 @@ async def test_a_run_is_a_function_of_its_seed() -> None:
 async def test_nothing_is_scaled_while_prometheus_is_away() -> None:
     """During the outage WVA keeps the numbers and marks them as not measured. Afterwards it measures them again."""
     down, up = 4 * MINUTE, 8 * MINUTE
-    incidents = (ScheduledIncident(down, Incident.PROMETHEUS_DOWN), ScheduledIncident(up, Incident.PROMETHEUS_UP))
-    world = await _run(replace(CALM, incidents=incidents))
+    world = await _run(replace(CALM, faults=(PrometheusOutage(down, up),)))
     held = [entry for entry in world.timeline.decisions if down < entry.at_seconds < up]
     assert {entry.reason for entry in held} == {Reason.PROMETHEUS_ERROR.value}
     assert {entry.source for entry in held} == {Source.PREVIOUS_DESIRED.value}
@@ -111,9 +113,8 @@ async def test_pods_that_never_become_ready_do_not_freeze_the_sibling() -> None:
     """
     stuck = replace(
         UP_AND_DOWN,
-        load=load((0, 3), (2, 3), (4, 14), (99, 14)),
-        incidents=(ScheduledIncident(MINUTE, Incident.PODS_STUCK, "a100"),),
-        duration_seconds=12 * MINUTE,
+        traffic=between((0, 3), (2, 3), (4, 14), minutes=12),
+        faults=(NoStarts("a100", MINUTE, inf),),
         saturation={"default": "analyzerName: percentage\ntransitionDeadline: 90s\n"},
     )
     world = await _run(stuck)
@@ -141,12 +142,9 @@ async def test_samples_that_are_not_numbers_shrink_nothing() -> None:
     broken = replace(
         CALM,
         saturation={"default": "analyzerName: percentage\n"},
-        variants=(replace(PLANS[0], replicas=2), PLANS[1]),
-        incidents=(
-            ScheduledIncident(0.0, Incident.METRICS_NAN, "h100"),
-            ScheduledIncident(8 * MINUTE, Incident.METRICS_REPAIRED, "h100"),
-        ),
-        scale_down_window_seconds=0,
+        variants=(replace(VARIANTS[0], replicas=2), VARIANTS[1]),
+        faults=(UnreadablePod("h100", 0.0, 8 * MINUTE),),
+        hpa_down_seconds=0.0,
     )
     world = await _run(broken)
     shrinks = [entry for entry in world.timeline.decisions if entry.reason == Reason.SCALE_DOWN.value]
@@ -158,7 +156,7 @@ async def test_samples_that_are_not_numbers_shrink_nothing() -> None:
 @pytest.mark.timeout(300)
 async def test_growth_stops_at_the_gpus_of_the_cluster() -> None:
     """In ``bad-day`` decisions name the GPU limiter, and no variant gets a replica without a GPU."""
-    scenario = replace(SCENARIOS["bad-day"], duration_seconds=20 * MINUTE)
+    scenario = SCENARIOS["bad-day"].lasting(20 * MINUTE)
     world = await _run(scenario)
     limited = [entry for entry in world.timeline.decisions if entry.reason == Reason.GPU_LIMITED.value]
     assert "gpu-limiter H100" in limited[-1].message
@@ -169,5 +167,36 @@ async def test_growth_stops_at_the_gpus_of_the_cluster() -> None:
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 async def test_every_scenario_that_ships_starts(name: str) -> None:
     """In two minutes of each scenario WVA accepts its objects and decides on them."""
-    world = await _run(replace(SCENARIOS[name], duration_seconds=2 * MINUTE))
-    assert {entry.variant for entry in world.timeline.decisions} == {plan.name for plan in SCENARIOS[name].variants}
+    world = await _run(SCENARIOS[name].lasting(2 * MINUTE))
+    assert {entry.variant for entry in world.timeline.decisions} == {setup.name for setup in SCENARIOS[name].variants}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"observation": WorldObservation(lost_share=0.1)}, "calm: the embedded world loses no scrapes"),
+        ({"variants": (replace(VARIANTS[0], minimum=0),)}, "calm: the embedded world has no endpoint picker"),
+        ({"faults": (SlowPods("a100", 2, 0.5),)}, "calm: the embedded world has no SlowPods"),
+    ],
+)
+def test_what_only_the_stage_can_play_is_refused(changes: dict[str, Any], words: str) -> None:
+    """The error says what this world lacks. The stage plays it."""
+    scenario = replace(CALM, **changes)
+    with pytest.raises(UnplayableError, match=words):
+        EmbeddedWorld(scenario, seed=1)
+    assert StageWorld(scenario, seed=1).replicas
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_the_stage_plays_a_scenario_or_says_what_it_lacks(name: str) -> None:
+    """Faults, GPUs that run out and ConfigMaps are in the demo alone."""
+    scenario = SCENARIOS[name]
+    if name in {"quickstart", "surge"}:
+        assert StageWorld(scenario, seed=1).traffic.count == EmbeddedWorld(scenario, seed=1).traffic.count
+        return
+    with pytest.raises(UnplayableError, match=f"^{name}: .*, so only wva demo can play it$"):
+        StageWorld(scenario, seed=1)
+    for left, words in (("gpus", "as many GPUs as are asked for"), ("saturation", "read no ConfigMap")):
+        alone = replace(scenario, faults=(), **{"gpus": {}, "saturation": {}} | {left: {"H100": 3}})
+        with pytest.raises(UnplayableError, match=words):
+            StageWorld(alone, seed=1)

@@ -16,27 +16,21 @@ import pytest
 
 from wva.model.records import replace
 from wva.sim.commands.demo import play
-from wva.sim.world.scenario import Incident, ScheduledIncident, VariantPlan, WorldScenario, load
-from wva.sim.world.workloads import Loading
+from wva.sim.stage.faults import PrometheusOutage
+from wva.sim.stage.scenario import StartUp
+from wva.sim.world.scenarios import between, demo_scenario, demo_variant
 from wva.sim.world.world import EmbeddedWorld
 
 MINUTE = 60.0
 _PORT = re.compile(r"127\.0\.0\.1:\d+|\('127\.0\.0\.1', \d+\)")
-LOADING = Loading(20.0, 40.0)
-CLIMB = WorldScenario(
+START_UP = StartUp(30.0, 0.2)
+CLIMB = demo_scenario(
     "climb",
     "the load rises without an end",
-    (VariantPlan("h100", "H100", 40.0, loading=LOADING), VariantPlan("a100", "A100", 20.0, loading=LOADING)),
-    load((0, 3), (1, 3), (8, 30), (9, 30)),
-    duration_seconds=9 * MINUTE,
+    (demo_variant("h100", "H100", 40.0, start_up=START_UP), demo_variant("a100", "A100", 20.0, start_up=START_UP)),
+    between((0, 3), (1, 3), (8, 30), minutes=9),
 )
-OUTAGE = replace(
-    CLIMB,
-    incidents=(
-        ScheduledIncident(4 * MINUTE, Incident.PROMETHEUS_DOWN),
-        ScheduledIncident(6 * MINUTE, Incident.PROMETHEUS_UP),
-    ),
-)
+OUTAGE = replace(CLIMB, faults=(PrometheusOutage(4 * MINUTE, 6 * MINUTE),))
 
 
 async def _nothing() -> None:
@@ -45,7 +39,7 @@ async def _nothing() -> None:
 
 async def _run(world: EmbeddedWorld) -> Any:
     """Return all that happened, without the ports."""
-    await play(world, duration_seconds=world.scenario.duration_seconds, tick=_nothing)
+    await play(world, duration_seconds=world.traffic.duration_seconds, tick=_nothing)
     document = msgspec.json.encode(world.timeline.document(world.scenario, seed=1, model=world.model))
     return json.loads(_PORT.sub("127.0.0.1", document.decode()))
 

@@ -7,20 +7,18 @@ from collections import Counter
 import pytest
 
 from wva.sim.commands.demo import play
-from wva.sim.world.scenario import VariantPlan, WorldScenario, load
-from wva.sim.world.workloads import Loading
+from wva.sim.stage.scenario import StartUp
+from wva.sim.world.scenarios import between, demo_scenario, demo_variant
 from wva.sim.world.world import EmbeddedWorld
 
-MINUTE = 60.0
 MAX_QUERIES = 6
-FAST = Loading(40.0, 60.0)
-SURGE = WorldScenario(
+FAST = StartUp(50.0, 0.115)
+SURGE = demo_scenario(
     "token-surge",
     "eight times the load within a second",
-    (VariantPlan("h100", "H100", 40.0, loading=FAST), VariantPlan("a100", "A100", 20.0, loading=FAST)),
-    load((0, 3), (8, 3), (8, 24), (18, 24), (18, 3), (30, 3)),
-    duration_seconds=30 * MINUTE,
-    scale_down_window_seconds=0,
+    (demo_variant("h100", "H100", 40.0, start_up=FAST), demo_variant("a100", "A100", 20.0, start_up=FAST)),
+    between((0, 3), (8, 3), (8, 24), (18, 24), (18, 3), minutes=30),
+    hpa_down_seconds=0.0,
     saturation={"default": "analyzerName: saturation\n"},
 )
 
@@ -33,7 +31,7 @@ async def _nothing() -> None:
 async def test_a_surge_is_answered_at_its_size_and_given_back() -> None:
     """WVA adds several replicas at once, names missing tokens, ends with two replicas, and sends few queries."""
     world = EmbeddedWorld(SURGE, seed=1)
-    await play(world, duration_seconds=SURGE.duration_seconds, tick=_nothing)
+    await play(world, duration_seconds=world.traffic.duration_seconds, tick=_nothing)
     changes = [
         (entry.desired - entry.previous, entry.message)
         for entry in world.timeline.decisions

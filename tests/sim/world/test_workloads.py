@@ -8,8 +8,9 @@ import pytest
 
 from wva.api.meta import Key
 from wva.sim.apiserver import ObjectStore
+from wva.sim.stage.scenario import StartUp
 from wva.sim.world.clock import VirtualClock
-from wva.sim.world.workloads import DEPLOYMENTS, PODS, Loading, Workloads
+from wva.sim.world.workloads import DEPLOYMENTS, PODS, Workloads
 
 KEY = Key("default", "llama")
 
@@ -35,8 +36,8 @@ class WorkloadWorld:
                 },
             },
         )
-        loading = {KEY: Loading(60.0, 60.0)}
-        self.workloads = Workloads(self.store, clock=self.clock, loading=loading, random=Random(1))
+        start_ups = {KEY: StartUp(60.0, 0.0)}
+        self.workloads = Workloads(self.store, clock=self.clock, start_ups=start_ups, random=Random(1))
 
     def at(self, seconds: float) -> dict[str, int]:
         """Advance the clock, run the controller once, and return the Deployment's status."""
@@ -62,6 +63,14 @@ def test_pods_exist_at_once_and_serve_after_loading(world: WorkloadWorld) -> Non
     assert world.workloads.next_due_seconds is None
 
 
+def test_a_world_that_has_been_running_has_pods_that_serve() -> None:
+    """They take no start-up time, so the pods after them draw the same times as on the stage."""
+    world = WorkloadWorld()
+    world.workloads.sync(serving=True)
+    assert len(world.workloads.ready_pods(KEY)) == 2
+    assert world.at(0) == {"replicas": 2, "ready": 2}
+
+
 def test_pods_are_owned_through_a_replica_set(world: WorkloadWorld) -> None:
     """A pod has a ReplicaSet as owner, and the ReplicaSet has the Deployment. WVA finds the Deployment through them."""
     world.at(0)
@@ -81,14 +90,20 @@ def test_shrinking_removes_what_does_not_serve_first(world: WorkloadWorld) -> No
     assert world.at(80) == {"replicas": 2, "ready": 2}
 
 
-def test_a_stuck_deployment_never_serves_until_unstuck(world: WorkloadWorld) -> None:
-    """Pods created while the Deployment is stuck never become ready; earlier pods go on serving."""
+def test_no_pod_of_a_held_deployment_becomes_ready_before_its_release(world: WorkloadWorld) -> None:
+    """Earlier pods go on serving. At the release pods are Ready whose start-up time has passed, as on the stage."""
     world.at(60)
-    world.workloads.stick(KEY)
+    world.workloads.hold(KEY)
     world.store.patch_scale(DEPLOYMENTS, KEY, 3)
+    assert world.at(61) == {"replicas": 3, "ready": 2}
     assert world.at(1000) == {"replicas": 3, "ready": 2}
-    world.workloads.unstick(KEY)
-    assert world.at(1060) == {"replicas": 3, "ready": 3}
+    assert world.workloads.next_due_seconds is None
+    world.store.patch_scale(DEPLOYMENTS, KEY, 4)
+    world.at(1001)
+    world.workloads.release(KEY)
+    assert world.at(1002) == {"replicas": 4, "ready": 3}
+    assert world.workloads.next_due_seconds == 1061.0
+    assert world.at(1061) == {"replicas": 4, "ready": 4}
 
 
 def test_a_second_look_writes_nothing(world: WorkloadWorld) -> None:

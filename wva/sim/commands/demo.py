@@ -88,19 +88,17 @@ def run(arguments: argparse.Namespace) -> int:
     scenario = SCENARIOS.get(arguments.scenario)
     if scenario is None:
         raise UsageError(f"--scenario={arguments.scenario!r}: expected one of {', '.join(SCENARIOS)}")
-    duration = scenario.duration_seconds
     if arguments.duration is not None:
         try:
             duration = parse_duration(arguments.duration)
         except ValueError as error:
             raise UsageError(f"--for={arguments.duration!r}: {error}") from error
-    if duration <= 0:
-        raise UsageError(f"--for={arguments.duration!r}: expected a duration greater than zero")
+        if duration <= 0:
+            raise UsageError(f"--for={arguments.duration!r}: expected a duration greater than zero")
+        scenario = scenario.lasting(duration)
     headless = arguments.headless or not sys.stdout.isatty()
-    speed: float | None = duration / DEFAULT_RUN_SECONDS
-    if arguments.speed == "max" or (arguments.speed is None and headless):
-        speed = None
-    elif arguments.speed is not None:
+    speed: float | None = None
+    if arguments.speed not in (None, "max"):
         speed = _SPEED.find(arguments.speed)
         if speed is None:
             raise UsageError(f"--speed={arguments.speed!r}: expected a number greater than zero, or max")
@@ -113,8 +111,11 @@ def run(arguments: argparse.Namespace) -> int:
     from wva.sim.world.baseline import ComparisonProcess, comparable
     from wva.sim.world.world import EmbeddedWorld
 
-    beside = ComparisonProcess(scenario, duration, arguments.seed) if comparable(scenario, duration) else None
     world = EmbeddedWorld(scenario, seed=arguments.seed)
+    duration = world.traffic.duration_seconds
+    if arguments.speed is None and not headless:
+        speed = duration / DEFAULT_RUN_SECONDS
+    beside = ComparisonProcess(scenario, arguments.seed) if comparable(scenario, duration) else None
     started = time.monotonic()
     problem: BaseException | None = None
     interrupted = False

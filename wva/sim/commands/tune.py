@@ -64,7 +64,7 @@ def _tune(arguments: argparse.Namespace) -> None:
     else:
         raise UsageError("--prometheus needs --from and --to")
     # Thresholds first; the best of them are then tried with other timings, and beside the defaults.
-    base = WvaSetup(interval_seconds=found.interval_seconds)
+    base = WvaSetup(interval_seconds=found.interval_seconds, down_seconds=found.scenario.hpa_down_seconds)
     first = {choice.name: choice for choice in thresholds(base)}
     card = played(found, {name: choice.setup for name, choice in first.items()}, list(first), arguments, about=base)
     left, finalists = list(card.parts[0].cells), []

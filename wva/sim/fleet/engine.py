@@ -264,7 +264,8 @@ def write_request(c: Columns, i: int, request: UserRequest) -> None:
     c.output[i] = request.output_tokens
     c.limited[i] = int(request.limited)
     c.group[i] = NONE if request.group is None else request.group
-    c.prefix[i] = c.leaves[i] = request.prefix_tokens
+    c.prefix[i] = request.prefix_tokens
+    c.leaves[i] = request.prefix_tokens if request.shared_tokens is None else request.shared_tokens
     c.draw[i] = request.draw
     c.state[i] = UPCOMING
     c.attempts[i] = 0

@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from wva.model.records import replace
-from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile, TokenLengths
+from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile, TokenLengths, TrafficArrivals
 from wva.sim.fleet.metrics import EngineView, gateway_lines, render
 from wva.sim.fleet.pool import ModelPool, ReplicaPod
 from wva.sim.fleet.replica import PodKey, PoolKey, PoolVariant, ReplicaState
 from wva.sim.fleet.service_log import ServiceLevel
 from wva.sim.fleet.summary import ModelSummary, summarise
 from wva.sim.fleet.users import GatewaySettings
+
+if TYPE_CHECKING:
+    from wva.sim.traffic.requests import Traffic
 
 NO_LOAD = LoadSpec(RateProfile.constant(0.0))
 """The load of a model that was given none."""
@@ -67,11 +71,6 @@ class ReadyPod:
     ready_at_seconds: float | None = None
 
 
-def arrivals(load: LoadSpec, model: PoolKey, *, seed: int, start_seconds: float = 0.0) -> ArrivalProcess:
-    """Return the requests of a model in a fleet of this seed."""
-    return ArrivalProcess(load, seed=f"{seed}/{model.namespace}/{model.model_id}", start_seconds=start_seconds)
-
-
 class Fleet:
     """All models, replicas and loads of a world."""
 
@@ -79,7 +78,7 @@ class Fleet:
         self,
         variants: Iterable[PoolVariant],
         *,
-        loads: Mapping[PoolKey, LoadSpec],
+        loads: Mapping[PoolKey, LoadSpec | Traffic],
         seed: int = 0,
         settings: FleetSettings | None = None,
     ) -> None:
@@ -125,14 +124,21 @@ class Fleet:
         """Offer another rate to a model from now on, with other lengths where they are given.
 
         An unknown model gets a gateway.
+
+        Raises:
+            TypeError: the model has the requests of a traffic, which are as they are.
+
         """
         if model not in self._pools:
             self._add_pool(model, NO_LOAD)
         pool = self._pools[model]
-        spec = pool.arrivals.spec
-        pool.arrivals.change_lengths(prompt=prompt or spec.prompt, output=output or spec.output)
-        pool.arrivals.change_profile(profile, at_seconds=self.now_seconds)
-        pool.expect(tokens_per_sequence=pool.arrivals.spec.resident_tokens)
+        arrivals = pool.arrivals
+        if not isinstance(arrivals, ArrivalProcess):
+            raise TypeError(f"{model.model_id} in {model.namespace} has the requests of a traffic: they cannot change")
+        spec = arrivals.spec
+        arrivals.change_lengths(prompt=prompt or spec.prompt, output=output or spec.output)
+        arrivals.change_profile(profile, at_seconds=self.now_seconds)
+        pool.expect(tokens_per_sequence=arrivals.resident_tokens)
 
     def break_pod(self, pod: PodKey, *, mode: PodFault) -> None:
         """Break the metrics page of a pod until ``repair_pod``.
@@ -213,10 +219,13 @@ class Fleet:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _add_pool(self, model: PoolKey, load: LoadSpec) -> None:
+    def _add_pool(self, model: PoolKey, load: LoadSpec | Traffic) -> None:
         settings = self.settings
+        seed = f"{self._seed}/{model.namespace}/{model.model_id}"
         self._pools[model] = ModelPool(
-            arrivals(load, model, seed=self._seed, start_seconds=self.now_seconds),
+            ArrivalProcess(load, seed=seed, start_seconds=self.now_seconds)
+            if isinstance(load, LoadSpec)
+            else TrafficArrivals(load),
             settings=settings.gateway,
             drain_seconds=settings.drain_seconds,
             start_seconds=self.now_seconds,

@@ -30,7 +30,7 @@ from wva.sim.fleet.columns import (
     TOTAL_RETRIED,
 )
 from wva.sim.fleet.engine import EngineSample, finished, sample, write_request
-from wva.sim.fleet.load import ArrivalProcess
+from wva.sim.fleet.load import Arrivals
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.replica import PodKey, PoolVariant, ReplicaState
 from wva.sim.fleet.requests import UserRequest
@@ -56,7 +56,7 @@ class ModelPool:
     """One model: arrivals, gateway, replicas of all variants, log of what was served."""
 
     def __init__(
-        self, arrivals: ArrivalProcess, *, settings: GatewaySettings, drain_seconds: float, start_seconds: float
+        self, arrivals: Arrivals, *, settings: GatewaySettings, drain_seconds: float, start_seconds: float
     ) -> None:
         """Start without replicas at ``start_seconds``; a pod that terminates gets ``drain_seconds`` to finish."""
         self.arrivals = arrivals
@@ -66,7 +66,7 @@ class ModelPool:
         """Requests that ended without an answer, by the state they ended in."""
         self._service = ModelService(settings, groups=arrivals.groups, start_seconds=start_seconds)
         self._drain_seconds = drain_seconds
-        self._tokens_per_sequence = arrivals.spec.resident_tokens
+        self._tokens_per_sequence = arrivals.resident_tokens
         self._kinds: list[EngineParameters] = []  # by row of the variant
         self._requests: dict[int, UserRequest] = {}  # by row
         self._free: list[int] = []

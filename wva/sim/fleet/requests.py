@@ -16,7 +16,8 @@ class UserRequest:
         output_tokens: length of the answer, at least 1.
         limited: the answer would be longer: ``output_tokens`` is where its user has it cut.
         group: prompts of one group begin alike; None for a prompt like no other.
-        prefix_tokens: how many tokens they have in common.
+        prefix_tokens: leading tokens of the prompt that earlier ones of the group may have left in a cache.
+        shared_tokens: leading tokens that later ones of the group begin with; None: as many as ``prefix_tokens``.
         draw: a random number in [0, 1), for a router that chooses by chance.
 
     """
@@ -28,6 +29,7 @@ class UserRequest:
     limited: bool = False
     group: int | None = None
     prefix_tokens: int = 0
+    shared_tokens: int | None = None
     draw: float = 0.0
 
 

@@ -80,11 +80,10 @@ class ModelService:
     @classmethod
     def of(cls, traffic: Traffic, variants: Iterable[EngineParameters], settings: GatewaySettings) -> ModelService:
         """Return a service at time 0 that will get all these requests; variants are rows in this order."""
-        import numpy as np  # noqa: PLC0415 - this kind of traffic is made of it; the demo does without
+        import numpy as np  # noqa: PLC0415 - traffic is made of it; the emulator does without
 
         count = traffic.count
-        resident = float((traffic.prompt_tokens + traffic.output_tokens / 2).mean()) if count else 1.0
-        service = cls(settings, groups=traffic.groups)
+        service, resident = cls(settings, groups=traffic.groups), traffic.resident_tokens
         for parameters in variants:
             service.add_variant(parameters, capacity=parameters.concurrent_sequences(tokens_per_sequence=resident))
         given = {

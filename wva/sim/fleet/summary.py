@@ -41,7 +41,7 @@ class ModelSummary:
         queued: requests at the gateway now, for want of a ready replica.
         waiting: requests in engine queues now.
         running: requests being computed now.
-        offered_per_second: rate in force now.
+        offered_per_second: rate in force now; of a traffic, that of the last minute.
         served: latencies and attainment of the chosen span.
         variants: usage now.
 
@@ -80,7 +80,7 @@ def summarise(
         queued=pool.queued,
         waiting=sum(map(pool.waiting, replicas)),
         running=sum(map(pool.running, replicas)),
-        offered_per_second=pool.arrivals.profile.rate(pool.now_seconds),
+        offered_per_second=pool.arrivals.rate(pool.now_seconds),
         served=pool.log.served(level, since_seconds=since_seconds),
         variants=tuple(_usage(variant, pool=pool) for variant in variants),
     )

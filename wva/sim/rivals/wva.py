@@ -48,8 +48,8 @@ _INSTANT_SECONDS: Final = 1e-6
 class WvaSetup:
     """A configuration of the controller, and of the HPAs that apply its number.
 
-    ``interval_seconds`` None is the scenario's. ``fast_lane_seconds`` is the longest time between two looks of the fast
-    lane, 0 for none. ``up_seconds`` and ``down_seconds`` are the stabilization windows.
+    ``fast_lane_seconds`` is the longest time between two looks of the fast lane, 0 for none. ``up_seconds`` and
+    ``down_seconds`` are the stabilization windows. An interval or a window of None is that of the scenario.
     Models whose variants may all have no replica go to zero after ten minutes without a request. The
     objectives are those of the scenario.
     """
@@ -58,7 +58,7 @@ class WvaSetup:
     interval_seconds: float | None = None
     fast_lane_seconds: float = _FAST_LANE_SECONDS
     up_seconds: float = 0.0
-    down_seconds: float = 60.0
+    down_seconds: float | None = None
 
 
 class Cycles:
@@ -167,10 +167,11 @@ class Scalers:
         self.period_seconds = scenario.hpa_seconds
         self._cycles = cycles
         self._observation = scenario.observation
+        down_seconds = scenario.hpa_down_seconds if setup.down_seconds is None else setup.down_seconds
         behavior = Behavior.parse(
             {
                 "scaleUp": {"stabilizationWindowSeconds": setup.up_seconds},
-                "scaleDown": {"stabilizationWindowSeconds": setup.down_seconds},
+                "scaleDown": {"stabilizationWindowSeconds": down_seconds},
             }
         )
         self._hpas = {

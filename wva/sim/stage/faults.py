@@ -43,4 +43,25 @@ class NoStarts:
     until_seconds: float
 
 
-Fault = SlowPods | Eviction | NoStarts
+@dataclass(frozen=True, slots=True)
+class UnreadablePod:
+    """From a time until another the gauges of a variant's oldest Ready pod are NaN. It serves requests all the same."""
+
+    variant: str
+    from_seconds: float
+    until_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusOutage:
+    """From a time until another Prometheus cannot be reached."""
+
+    from_seconds: float
+    until_seconds: float
+
+
+Fault = SlowPods | Eviction | NoStarts | UnreadablePod | PrometheusOutage
+
+
+class UnplayableError(ValueError):
+    """A world cannot play a scenario; the message is a sentence that says what it lacks."""

@@ -1,13 +1,19 @@
-"""What a run on the stage is made of: the variants, the users, their objectives. Times are virtual seconds."""
+"""What a run is made of: the variants, the users, their objectives, and what goes wrong. Times are virtual seconds.
+
+The stage plays it for the scorecard and for a backtest, and the embedded world for the demo and for tests. Each refuses
+what it cannot play with an ``UnplayableError``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import exp
 from random import Random
 
 from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
+from wva.model.records import replace
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.users import GatewaySettings
 from wva.sim.stage.faults import Fault
@@ -73,15 +79,15 @@ class WorldObservation:
 class Scenario:
     """Traffic of one model, the variants that may serve it, and how the world is.
 
-    ``traffic`` makes the requests of a seed. Before ``measured_from_seconds`` nothing counts: learning policies get the
-    same start as others. ``kind`` is what similar scenarios have in common.
+    ``traffic`` makes the requests of a seed, and a run is as long as their time. Before ``measured_from_seconds``
+    nothing counts: learning policies get the same start as others. ``kind`` is what similar scenarios have in common.
     """
 
     name: str
     title: str
     kind: str
     variants: tuple[VariantSetup, ...]
-    traffic: Callable[[int], Traffic] = field(repr=False)
+    traffic: Callable[..., Traffic] = field(repr=False)
     objectives: Objectives = field(default=DEFAULT_OBJECTIVES)
     gateway: GatewaySettings = field(default=GatewaySettings(patience_seconds=60.0, attempts=2, retry_seconds=2.0))
     observation: WorldObservation = field(default=WorldObservation())
@@ -89,10 +95,20 @@ class Scenario:
     """Period of the WVA controller's cycles."""
     hpa_seconds: float = 15.0
     """Period in which the HPA controller looks."""
+    hpa_down_seconds: float = 60.0
+    """The window in which the HPA that applies the number of WVA waits before it shrinks."""
     drain_seconds: float = 30.0
     measured_from_seconds: float = 0.0
     faults: tuple[Fault, ...] = ()
     """What goes wrong."""
+    gpus: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """The GPUs of the cluster by accelerator. Without any there are no nodes, and every pod finds its place."""
+    saturation: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """The data of the controller's saturation ConfigMap."""
+
+    def lasting(self, duration_seconds: float) -> Scenario:
+        """Return the scenario with traffic of another time; only where ``traffic`` takes ``duration_seconds``."""
+        return replace(self, traffic=partial(self.traffic, duration_seconds=duration_seconds))
 
     @property
     def afterwards_seconds(self) -> float:

@@ -16,7 +16,7 @@ from typing import Final
 
 from wva.sim.fleet.columns import GONE
 from wva.sim.fleet.service import ModelService
-from wva.sim.stage.faults import Eviction, NoStarts, SlowPods
+from wva.sim.stage.faults import Eviction, NoStarts, PrometheusOutage, SlowPods, UnplayableError, UnreadablePod
 from wva.sim.stage.scenario import Scenario, start_up_random
 from wva.sim.stage.view import Scrape, StageController, StagePodView, VariantView
 from wva.sim.traffic.requests import Traffic
@@ -65,11 +65,30 @@ class StageInstant:
     waiting: int
 
 
+def unplayable(scenario: Scenario) -> str | None:
+    """Return a sentence that says why the stage cannot play a scenario; None if it can."""
+    for fault in scenario.faults:
+        if isinstance(fault, PrometheusOutage | UnreadablePod):
+            return f"{scenario.name}: the stage has no {type(fault).__name__}, so only wva demo can play it"
+    if scenario.gpus:
+        return f"{scenario.name}: the stage has as many GPUs as are asked for, so only wva demo can play it"
+    if scenario.saturation:
+        return f"{scenario.name}: policies on the stage read no ConfigMap, so only wva demo can play it"
+    return None
+
+
 class StageWorld:
     """A stage with a scenario on it. Implements ``view.Stage``."""
 
     def __init__(self, scenario: Scenario, *, seed: int, traffic: Traffic | None = None) -> None:
-        """Begin at virtual time 0, with the scenario's first replicas Ready. ``traffic`` is made from the seed."""
+        """Begin at virtual time 0, with the scenario's first replicas Ready. ``traffic`` is made from the seed.
+
+        Raises:
+            UnplayableError: something of the scenario is beyond the stage.
+
+        """
+        if lacks := unplayable(scenario):
+            raise UnplayableError(lacks)
         self.scenario = scenario
         self.traffic = scenario.traffic(seed) if traffic is None else traffic
         parameters = {setup.name: setup.parameters for setup in scenario.variants}

@@ -39,6 +39,11 @@ class Traffic:
         return len(self.arrival_seconds)
 
     @property
+    def resident_tokens(self) -> float:
+        """Mean tokens of one sequence in the KV cache over its life: the prompt and half the answer."""
+        return float((self.prompt_tokens + self.output_tokens / 2).mean()) if self.count else 1.0
+
+    @property
     def groups(self) -> int:
         """Number of groups."""
         return int(self.group.max(initial=-1)) + 1

@@ -3,7 +3,8 @@
 - ``clock``      virtual time, for the world and for the controller in it
 - ``workloads``  the Deployment controller and the kubelet: ReplicaSets, pods, loading delays
 - ``scaler``     the HorizontalPodAutoscaler: reads ``wva_desired_replicas``, writes the scale
-- ``scenario``   what a run is made of; ``scenarios`` the ones that ship
+- ``objects``    the Kubernetes objects of a scenario
+- ``scenarios``  the scenarios of the demo
 - ``world``      API server, Prometheus, fleet and the above around an unmodified controller
 - ``timeline``   what is kept of a run, and its summary
 """

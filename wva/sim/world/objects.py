@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, GROUP, KIND, VERSION
-from wva.sim.world.scenario import MODEL_ID, NAMESPACE, VariantPlan, WorldScenario
+from wva.sim.stage.scenario import Scenario, VariantSetup
 
+NAMESPACE: Final = "llm"
+MODEL_ID: Final = "meta/llama-3.1-70b"
 SYSTEM_NAMESPACE: Final = "workload-variant-autoscaler-system"
 CONTROLLER_TARGET: Final = {"job": "workload-variant-autoscaler-metrics", "namespace": SYSTEM_NAMESPACE}
 """The labels of the controller as a target. With a ServiceMonitor the job is the name of the Service."""
@@ -33,53 +35,53 @@ def node_name(accelerator: str) -> str:
     return f"gpu-{accelerator.lower()}"
 
 
-def deployment(plan: VariantPlan, *, on_node: bool) -> dict[str, Any]:
-    """Return the Deployment of a variant: one GPU per replica, on the node that has such GPUs if there are nodes."""
-    labels = {"app": plan.name}
+def deployment(setup: VariantSetup, *, on_node: bool) -> dict[str, Any]:
+    """Return the Deployment of a variant, on the node that has its GPUs if there are nodes."""
+    labels = {"app": setup.name}
     container = {
         "name": "vllm",
         "image": "vllm",
         "args": ["--model", MODEL_ID],
-        "resources": {"limits": {_GPU: "1"}},
+        "resources": {"limits": {_GPU: str(setup.gpus)}},
     }
-    place = {"nodeName": node_name(plan.accelerator)} if on_node else {}
+    place = {"nodeName": node_name(setup.accelerator)} if on_node else {}
     return {
-        "metadata": {"name": plan.name, "namespace": NAMESPACE},
+        "metadata": {"name": setup.name, "namespace": NAMESPACE},
         "spec": {
-            "replicas": plan.replicas,
+            "replicas": setup.replicas,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [container], **place}},
         },
     }
 
 
-def variant_autoscaling(plan: VariantPlan) -> dict[str, Any]:
+def variant_autoscaling(setup: VariantSetup) -> dict[str, Any]:
     """Return the VariantAutoscaling of a variant."""
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": KIND,
-        "metadata": {"name": plan.name, "namespace": NAMESPACE, "labels": {ACCELERATOR_LABEL: plan.accelerator}},
+        "metadata": {"name": setup.name, "namespace": NAMESPACE, "labels": {ACCELERATOR_LABEL: setup.accelerator}},
         "spec": {
-            "scaleTargetRef": {"kind": "Deployment", "name": plan.name},
+            "scaleTargetRef": {"kind": "Deployment", "name": setup.name},
             "modelID": MODEL_ID,
-            "variantCost": f"{plan.cost:.1f}",
+            "variantCost": f"{setup.price:.1f}",
         },
     }
 
 
-def autoscaler(plan: VariantPlan, scenario: WorldScenario) -> dict[str, Any]:
+def autoscaler(setup: VariantSetup, scenario: Scenario) -> dict[str, Any]:
     """Return the HPA that applies the number."""
-    selector = {"matchLabels": {"variant_name": plan.name, "exported_namespace": NAMESPACE}}
+    selector = {"matchLabels": {"variant_name": setup.name, "exported_namespace": NAMESPACE}}
     metric = {"name": "wva_desired_replicas", "selector": selector}
     return {
-        "metadata": {"name": plan.name, "namespace": NAMESPACE},
+        "metadata": {"name": setup.name, "namespace": NAMESPACE},
         "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": plan.name},
-            "minReplicas": plan.minimum,
-            "maxReplicas": plan.maximum,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": setup.name},
+            "minReplicas": setup.minimum,
+            "maxReplicas": setup.maximum,
             "behavior": {
                 "scaleUp": {"stabilizationWindowSeconds": 0},
-                "scaleDown": {"stabilizationWindowSeconds": scenario.scale_down_window_seconds},
+                "scaleDown": {"stabilizationWindowSeconds": int(scenario.hpa_down_seconds)},
             },
             "metrics": [
                 {
@@ -91,7 +93,7 @@ def autoscaler(plan: VariantPlan, scenario: WorldScenario) -> dict[str, Any]:
     }
 
 
-def saturation_config(scenario: WorldScenario) -> dict[str, Any]:
+def saturation_config(scenario: Scenario) -> dict[str, Any]:
     """Return the saturation ConfigMap."""
     return {
         "metadata": {"name": SATURATION_CONFIG_MAP, "namespace": SYSTEM_NAMESPACE},

@@ -9,7 +9,7 @@ from typing import Any
 from wva.model.decision import Decision
 from wva.model.variant import VariantKey
 from wva.sim.fleet.summary import ModelSummary
-from wva.sim.world.scenario import WorldScenario
+from wva.sim.stage.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class DecisionEntry:
 class WorldTimeline:
     """Collects a run; ``decided`` listens to the ledger."""
 
-    def __init__(self, scenario: WorldScenario) -> None:
+    def __init__(self, scenario: Scenario) -> None:
         """Start empty."""
         self.variants = {
-            plan.name: VariantTimeline(plan.name, plan.accelerator, plan.cost) for plan in scenario.variants
+            setup.name: VariantTimeline(setup.name, setup.accelerator, setup.price) for setup in scenario.variants
         }
         self.decisions: list[DecisionEntry] = []
         self.now_seconds = 0.0
@@ -135,7 +135,7 @@ class WorldTimeline:
             "changes_of_desired": self.changes_of_desired(),
         }
 
-    def document(self, scenario: WorldScenario, *, seed: int, model: ModelSummary) -> Mapping[str, Any]:
+    def document(self, scenario: Scenario, *, seed: int, model: ModelSummary) -> Mapping[str, Any]:
         """Return everything, for ``--json``."""
         return {
             "scenario": scenario.name,

@@ -1,8 +1,8 @@
 """The Deployment controller and the kubelet of the embedded world.
 
 In: the Deployments in the store. Out: one ReplicaSet each, its pods, and the status of all three. A pod becomes Ready
-after its variant's loading time (which for a large model is minutes) with a seeded jitter; a *stuck* Deployment's new
-pods never do. Scaling down removes pods that are not Ready first, then the youngest, as the real controller does.
+after its variant's start-up time, as on the stage; those of a *held* Deployment not before its release. Scaling down
+removes pods that are not Ready first, then the youngest, as the real controller does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from wva.api.meta import Key, format_time
 from wva.sim.apiserver import ObjectStore
+from wva.sim.stage.scenario import StartUp
 from wva.sim.world.clock import VirtualClock
 
 DEPLOYMENTS: Final = "deployments.apps"
@@ -23,18 +24,10 @@ PODS: Final = "pods"
 Object = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """The seconds until a new pod is Ready, uniformly between the two."""
-
-    least_seconds: float = 120.0
-    most_seconds: float = 180.0
-
-
 @dataclass(slots=True)
 class _PodPlan:
     key: Key
-    ready_at_seconds: float | None
+    ready_at_seconds: float
     ready: bool = False
     number: int = 0
 
@@ -49,60 +42,54 @@ class Workloads:
     """Keeps pods in step with Deployments. ``sync`` looks once; it writes only what is different."""
 
     def __init__(
-        self, store: ObjectStore, *, clock: VirtualClock, loading: Mapping[Key, Loading], random: Random
+        self, store: ObjectStore, *, clock: VirtualClock, start_ups: Mapping[Key, StartUp], random: Random
     ) -> None:
-        """Act on every Deployment of ``store``; those without an entry in ``loading`` use the default."""
+        """Act on every Deployment of ``store``; those without an entry in ``start_ups`` use the default."""
         self._store = store
         self._clock = clock
-        self._loading = loading
+        self._start_ups = start_ups
         self._random = random
         self._workloads: dict[Key, _Workload] = {}
-        self._stuck: set[Key] = set()
+        self._held: set[Key] = set()
 
-    def stick(self, deployment: Key) -> None:
-        """Let pods that this Deployment creates from now on never become Ready."""
-        self._stuck.add(deployment)
+    def hold(self, deployment: Key) -> None:
+        """Let no pod of a Deployment become Ready from now on."""
+        self._held.add(deployment)
 
-    def unstick(self, deployment: Key) -> None:
-        """Let its pods become Ready again, those waiting as well, after their loading time from now."""
-        self._stuck.discard(deployment)
-        workload = self._workloads.get(deployment)
-        for pod in workload.pods if workload is not None else ():
-            if pod.ready_at_seconds is None:
-                pod.ready_at_seconds = self._ready_at(deployment)
+    def release(self, deployment: Key) -> None:
+        """Let its pods become Ready again; those that would have been are so at the next ``sync``."""
+        self._held.discard(deployment)
 
     @property
     def next_due_seconds(self) -> float | None:
         """When the next pod becomes Ready, in virtual seconds; None when none is on its way."""
         due = (
             pod.ready_at_seconds
-            for workload in self._workloads.values()
+            for key, workload in self._workloads.items()
+            if key not in self._held
             for pod in workload.pods
-            if not pod.ready and pod.ready_at_seconds is not None
+            if not pod.ready
         )
         return min(due, default=None)
-
-    def finish_loading(self) -> None:
-        """Let the pods there are be Ready at the next ``sync``: a world that starts has been running before."""
-        for workload in self._workloads.values():
-            for pod in workload.pods:
-                pod.ready_at_seconds = self._clock.elapsed_seconds
 
     def ready_pods(self, deployment: Key) -> list[str]:
         """Return the names of the Ready pods of a Deployment."""
         workload = self._workloads.get(deployment)
         return [] if workload is None else [pod.key.name for pod in workload.pods if pod.ready]
 
-    def sync(self) -> None:
-        """Bring ReplicaSets, pods and statuses in line with the Deployments as they are now."""
+    def sync(self, *, serving: bool = False) -> None:
+        """Bring ReplicaSets, pods and statuses in line with the Deployments as they are now.
+
+        ``serving``: new pods are Ready at once, as in a world that has been running before it starts.
+        """
         deployments = self._store.list(DEPLOYMENTS)
         present = {_key(deployment) for deployment in deployments}
         for gone in set(self._workloads) - present:
             del self._workloads[gone]  # the store's garbage collection has taken its ReplicaSet and pods
         for deployment in deployments:
-            self._sync_one(deployment)
+            self._sync_one(deployment, serving=serving)
 
-    def _sync_one(self, deployment: Object) -> None:
+    def _sync_one(self, deployment: Object, *, serving: bool) -> None:
         key = _key(deployment)
         workload = self._workloads.setdefault(key, _Workload())
         replica_set = self._replica_set(deployment)
@@ -112,10 +99,9 @@ class Workloads:
             workload.pods.remove(pod)
             self._store.delete(PODS, pod.key)
         while len(workload.pods) < wanted:
-            workload.pods.append(self._create_pod(deployment, replica_set, workload))
+            workload.pods.append(self._create_pod(deployment, replica_set, workload, serving=serving))
         for pod in workload.pods:
-            due = pod.ready_at_seconds
-            if not pod.ready and due is not None and due <= self._clock.elapsed_seconds:
+            if not pod.ready and key not in self._held and pod.ready_at_seconds <= self._clock.elapsed_seconds:
                 self._make_ready(pod)
         self._write_statuses(deployment, replica_set, workload)
 
@@ -137,7 +123,7 @@ class Workloads:
         }
         return self._store.create(REPLICA_SETS, body)
 
-    def _create_pod(self, deployment: Object, replica_set: Object, workload: _Workload) -> _PodPlan:
+    def _create_pod(self, deployment: Object, replica_set: Object, workload: _Workload, *, serving: bool) -> _PodPlan:
         workload.made += 1
         key = Key(_key(deployment).namespace, f"{replica_set['metadata']['name']}-{workload.made:03d}")
         template = deployment["spec"]["template"]
@@ -151,13 +137,12 @@ class Workloads:
             "spec": template["spec"],
         }
         self._store.create(PODS, body)
-        stuck = _key(deployment) in self._stuck
-        ready_at = None if stuck else self._ready_at(_key(deployment))
+        ready_at = self._clock.elapsed_seconds if serving else self._ready_at(_key(deployment))
         return _PodPlan(key, ready_at, number=workload.made)
 
     def _ready_at(self, deployment: Key) -> float:
-        loading = self._loading.get(deployment, Loading())
-        return self._clock.elapsed_seconds + self._random.uniform(loading.least_seconds, loading.most_seconds)
+        start_up = self._start_ups.get(deployment, StartUp())
+        return self._clock.elapsed_seconds + start_up.draw(self._random)
 
     def _make_ready(self, pod: _PodPlan) -> None:
         pod.ready = True

@@ -2,8 +2,8 @@
 
 The controller is the real application: it reaches the API server and Prometheus over HTTP on loopback and serves its
 own metrics over HTTPS, which the embedded Prometheus scrapes. Only its clock is ours. Virtual time moves to the next
-thing that is due (a scrape, a pod becoming ready, a timer of the controller, an incident). At each moment the world
-acts first: incidents, pods, the scrape. When the controller's caches have reached the world's resourceVersions, its
+thing that is due (a scrape, a pod becoming ready, a timer of the controller, a fault). At each moment the world
+acts first: faults, pods, the scrape. When the controller's caches have reached the world's resourceVersions, its
 timers fire. When also its queues are empty and its loop waits, the HPA looks. Nothing of this is measured in seconds of
 the machine. So a run is a function of its seed, however fast or slow the machine is.
 """
@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
-from random import Random
 from typing import Final, Protocol
 
 from wva.api.crd import definition
@@ -28,16 +27,18 @@ from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
 from wva.sim.apiserver import EmbeddedApiServer, ServerOptions, StoreOptions, kind_from_definition
 from wva.sim.fleet.fleet import Fleet, FleetSettings, PodFault, ReadyPod
-from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.replica import PodKey, PoolKey, PoolVariant
+from wva.sim.fleet.service_log import ServiceLevel
 from wva.sim.fleet.summary import ModelSummary
 from wva.sim.prometheus import EmbeddedPrometheus, HttpEndpoint, InProcess, ScrapeError, ScrapeSchedule, ScrapeTarget
+from wva.sim.stage.faults import NoStarts, PrometheusOutage, UnplayableError, UnreadablePod
+from wva.sim.stage.scenario import Scenario, start_up_random
 from wva.sim.world import objects
 from wva.sim.world.clock import EPOCH_SECONDS, VirtualClock
+from wva.sim.world.objects import MODEL_ID, NAMESPACE
 from wva.sim.world.scaler import Scaler
-from wva.sim.world.scenario import MODEL_ID, NAMESPACE, Incident, ScheduledIncident, WorldScenario
 from wva.sim.world.timeline import WorldTimeline
-from wva.sim.world.workloads import DEPLOYMENTS, Loading, Workloads
+from wva.sim.world.workloads import DEPLOYMENTS, Workloads
 
 VARIANTS: Final = "variantautoscalings.llmd.ai"
 _LOOKBACK_SECONDS: Final = 300.0
@@ -47,6 +48,23 @@ _PAUSED_TURNS: Final = 100
 _PAUSE_SECONDS: Final = 0.0005
 _SCRAPER: Final = "prometheus"
 """The token Prometheus scrapes with; the embedded API server takes any."""
+
+
+_Played = NoStarts | UnreadablePod | PrometheusOutage
+_FaultTime = tuple[float, Callable[[_Played], Awaitable[None]], _Played]
+"""A time in virtual seconds, and what happens to a fault then."""
+
+
+def unplayable(scenario: Scenario) -> str | None:
+    """Return a sentence that says why the embedded world cannot play a scenario; None if it can."""
+    for fault in scenario.faults:
+        if not isinstance(fault, _Played):
+            return f"{scenario.name}: the embedded world has no {type(fault).__name__}, so only the stage can play it"
+    if scenario.observation.lost_share > 0:
+        return f"{scenario.name}: the embedded world loses no scrapes, so only the stage can play it"
+    if any(setup.minimum == 0 for setup in scenario.variants):
+        return f"{scenario.name}: the embedded world has no endpoint picker to start a model from zero replicas by"
+    return None
 
 
 class SettleError(Exception):
@@ -89,10 +107,18 @@ class Endpoints:
 class EmbeddedWorld:
     """API server, Prometheus, workloads, HPA and fleet; the controller is attached from outside."""
 
-    def __init__(self, scenario: WorldScenario, *, seed: int) -> None:
-        """Build the world; nothing listens before ``open``."""
+    def __init__(self, scenario: Scenario, *, seed: int) -> None:
+        """Build the world; nothing listens before ``open``.
+
+        Raises:
+            UnplayableError: something of the scenario is beyond this world.
+
+        """
+        if lacks := unplayable(scenario):
+            raise UnplayableError(lacks)
         self.scenario = scenario
         self.seed = seed
+        self.traffic = scenario.traffic(seed)
         self.clock = VirtualClock()
         self.timeline = WorldTimeline(scenario)
         self.api = EmbeddedApiServer(
@@ -106,18 +132,29 @@ class EmbeddedWorld:
         self._workloads = Workloads(
             self.api.store,
             clock=self.clock,
-            loading=_loading(scenario),
-            random=Random(f"{seed}/loading"),
+            start_ups={Key(NAMESPACE, setup.name): setup.start_up for setup in scenario.variants},
+            random=start_up_random(seed),
         )
         self._scaler = Scaler(self.api.store, metric=self._external_metric, monotonic=self.clock.monotonic)
         self.fleet = Fleet(
-            _fleet_variants(scenario),
-            loads={PoolKey(NAMESPACE, MODEL_ID): scenario.load},
+            [
+                PoolVariant(NAMESPACE, setup.name, MODEL_ID, setup.accelerator, setup.parameters)
+                for setup in scenario.variants
+            ],
+            loads={PoolKey(NAMESPACE, MODEL_ID): self.traffic},
             seed=seed,
-            settings=FleetSettings(epoch_seconds=EPOCH_SECONDS),
+            settings=FleetSettings(
+                epoch_seconds=EPOCH_SECONDS,
+                gateway=scenario.gateway,
+                drain_seconds=scenario.drain_seconds,
+                service_level=ServiceLevel(scenario.objectives.ttft_seconds, scenario.objectives.itl_seconds),
+            ),
         )
         self._controller: ControllerView | None = None
-        self._incidents = sorted(scenario.incidents, key=lambda incident: incident.at_seconds)
+        faults = [fault for fault in scenario.faults if isinstance(fault, _Played)]
+        begins = [(fault.from_seconds, self._begin, fault) for fault in faults]
+        ends = [(fault.until_seconds, self._end, fault) for fault in faults]
+        self._faults: list[_FaultTime] = sorted(begins + ends, key=lambda time: time[0])
         self._outage: AsyncExitStack | None = None
         self._broken: dict[str, PodKey] = {}
 
@@ -133,8 +170,8 @@ class EmbeddedWorld:
 
     @property
     def offered_per_second(self) -> float:
-        """The load now."""
-        return self.scenario.load.profile.rate(self.clock.elapsed_seconds)
+        """The load of the last minute."""
+        return self.model_now.offered_per_second
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Endpoints]:
@@ -159,12 +196,12 @@ class EmbeddedWorld:
         """Let the world run for ``duration_seconds`` of virtual time; ``tick`` is called once per scrape interval."""
         await self._settle()
         end = self.clock.elapsed_seconds + duration_seconds
-        scrapes = ScrapeSchedule(self.scenario.scrape_seconds)
-        look = _Periodic(self.scenario.scrape_seconds)
-        scaler = _Periodic(self.scenario.scaler_seconds)
+        period = self.scenario.observation.scrape_seconds
+        scrapes, look = ScrapeSchedule(period), _Periodic(period)
+        scaler = _Periodic(self.scenario.hpa_seconds)
         while (at := self._next(end, scrapes, look, scaler)) < end:
             self._advance(at)
-            await self._apply_incidents()
+            await self._apply_faults()
             self._sync_workloads()
             if scrapes.next(self.prometheus.scraper.targets()) <= at:
                 await self.prometheus.scrape(due=scrapes.take(at))
@@ -184,7 +221,7 @@ class EmbeddedWorld:
     def _next(self, end: float, scrapes: ScrapeSchedule, *periodic: _Periodic) -> float:
         due = [end, scrapes.next(self.prometheus.scraper.targets()), *(entry.next for entry in periodic)]
         due += [time for time in (self.clock.next_due_seconds, self._workloads.next_due_seconds) if time is not None]
-        due += [self._incidents[0].at_seconds] if self._incidents else []
+        due += [self._faults[0][0]] if self._faults else []
         return max(self.clock.elapsed_seconds, min(due))
 
     def _advance(self, to_seconds: float) -> None:
@@ -197,25 +234,23 @@ class EmbeddedWorld:
         store.create("configmaps", objects.saturation_config(self.scenario))
         for accelerator, gpus in self.scenario.gpus.items():
             store.create("nodes", objects.node(accelerator, gpus))
-        for plan in self.scenario.variants:
-            store.create(DEPLOYMENTS, objects.deployment(plan, on_node=bool(self.scenario.gpus)))
-            store.create(VARIANTS, objects.variant_autoscaling(plan))
-            store.create("horizontalpodautoscalers.autoscaling", objects.autoscaler(plan, self.scenario))
-        self._workloads.sync()
-        self._workloads.finish_loading()
-        self._sync_workloads()
+        for setup in self.scenario.variants:
+            store.create(DEPLOYMENTS, objects.deployment(setup, on_node=bool(self.scenario.gpus)))
+            store.create(VARIANTS, objects.variant_autoscaling(setup))
+            store.create("horizontalpodautoscalers.autoscaling", objects.autoscaler(setup, self.scenario))
+        self._sync_workloads(serving=True)
 
-    def _sync_workloads(self) -> None:
-        self._workloads.sync()
-        for plan in self.scenario.variants:
-            pods = [ReadyPod(name) for name in self._workloads.ready_pods(Key(NAMESPACE, plan.name))]
-            self.fleet.set_ready_pods(NAMESPACE, deployment=plan.name, pods=pods)
+    def _sync_workloads(self, *, serving: bool = False) -> None:
+        self._workloads.sync(serving=serving)
+        for setup in self.scenario.variants:
+            pods = [ReadyPod(name) for name in self._workloads.ready_pods(Key(NAMESPACE, setup.name))]
+            self.fleet.set_ready_pods(NAMESPACE, deployment=setup.name, pods=pods)
 
     def _targets(self) -> list[ScrapeTarget]:
         """Return the targets of Prometheus: every Ready pod, and the controller once it serves."""
         targets = []
-        for plan in self.scenario.variants:
-            for name in self._workloads.ready_pods(Key(NAMESPACE, plan.name)):
+        for setup in self.scenario.variants:
+            for name in self._workloads.ready_pods(Key(NAMESPACE, setup.name)):
                 labels = {"job": "vllm", "namespace": NAMESPACE, "pod": name, "instance": f"{name}:8000"}
                 targets.append(ScrapeTarget(InProcess(partial(self._page, PodKey(NAMESPACE, name))), labels))
         port = None if self._controller is None else self._controller.metrics_port
@@ -247,39 +282,42 @@ class EmbeddedWorld:
 
     def _observe(self) -> None:
         model = self.model_now
-        for plan in self.scenario.variants:
-            deployment = self.api.store.get(DEPLOYMENTS, Key(NAMESPACE, plan.name))
+        for setup in self.scenario.variants:
+            deployment = self.api.store.get(DEPLOYMENTS, Key(NAMESPACE, setup.name))
             ledger = None if self._controller is None else self._controller.ledger
-            decision = None if ledger is None else ledger.get(VariantKey(NAMESPACE, plan.name))
+            decision = None if ledger is None else ledger.get(VariantKey(NAMESPACE, setup.name))
             self.timeline.add(
-                plan.name,
+                setup.name,
                 current=int(deployment.get("status", {}).get("replicas", 0)),
                 desired=None if decision is None else decision.desired,
                 model=model,
             )
 
-    async def _apply_incidents(self) -> None:
-        while self._incidents and self._incidents[0].at_seconds <= self.clock.elapsed_seconds:
-            await self._apply(self._incidents.pop(0))
+    async def _apply_faults(self) -> None:
+        while self._faults and self._faults[0][0] <= self.clock.elapsed_seconds:
+            _, change, fault = self._faults.pop(0)
+            await change(fault)
 
-    async def _apply(self, scheduled: ScheduledIncident) -> None:
-        deployment = Key(NAMESPACE, scheduled.variant)
-        match scheduled.incident:
-            case Incident.PROMETHEUS_DOWN:
+    async def _begin(self, fault: _Played) -> None:
+        match fault:
+            case PrometheusOutage():
                 self._outage = AsyncExitStack()
                 await self._outage.enter_async_context(self.prometheus.unreachable())
-            case Incident.PROMETHEUS_UP:
-                await self._end_outage()
-            case Incident.PODS_STUCK:
-                self._workloads.stick(deployment)
-            case Incident.PODS_UNSTUCK:
-                self._workloads.unstick(deployment)
-            case Incident.METRICS_NAN:
-                pod = PodKey(NAMESPACE, self._workloads.ready_pods(deployment)[0])
-                self._broken[scheduled.variant] = pod
+            case NoStarts():
+                self._workloads.hold(Key(NAMESPACE, fault.variant))
+            case UnreadablePod():
+                pod = PodKey(NAMESPACE, self._workloads.ready_pods(Key(NAMESPACE, fault.variant))[0])
+                self._broken[fault.variant] = pod
                 self.fleet.break_pod(pod, mode=PodFault.NAN)
-            case Incident.METRICS_REPAIRED:
-                self.fleet.repair_pod(self._broken.pop(scheduled.variant))
+
+    async def _end(self, fault: _Played) -> None:
+        match fault:
+            case PrometheusOutage():
+                await self._end_outage()
+            case NoStarts():
+                self._workloads.release(Key(NAMESPACE, fault.variant))
+            case UnreadablePod():
+                self.fleet.repair_pod(self._broken.pop(fault.variant))
 
     async def _end_outage(self) -> None:
         outage, self._outage = self._outage, None
@@ -345,14 +383,3 @@ class _Periodic:
             return False
         self.next += self._period
         return True
-
-
-def _loading(scenario: WorldScenario) -> dict[Key, Loading]:
-    return {Key(NAMESPACE, plan.name): plan.loading for plan in scenario.variants}
-
-
-def _fleet_variants(scenario: WorldScenario) -> list[PoolVariant]:
-    return [
-        PoolVariant(NAMESPACE, plan.name, MODEL_ID, plan.accelerator, PRESETS[plan.accelerator])
-        for plan in scenario.variants
-    ]
