@@ -86,6 +86,7 @@ async def test_a_certificate_of_another_ca_is_refused(connect, secure, other_aut
         failure = await _failure(client)
     assert failure.kind is ErrorKind.UNREACHABLE
     assert "certificate verify failed" in failure.message
+    assert failure.message.endswith(" (PROMETHEUS_CA_CERT_PATH is the file with the CA that signed the certificate)")
     assert secure.requests == []
 
 
@@ -101,7 +102,9 @@ async def test_the_expected_server_name_can_differ_from_the_host(connect, author
     context = _server_context(authority, "prometheus.monitoring.svc")
     async with PrometheusServer(ssl_context=context) as server:
         async with connect(server.url, ca_cert_path=str(ca_file)) as client:
-            assert (await _failure(client)).kind is ErrorKind.UNREACHABLE
+            failure = await _failure(client)
+            assert failure.kind is ErrorKind.UNREACHABLE
+            assert failure.message.endswith(" (PROMETHEUS_SERVER_NAME is the name that the certificate has)")
         name = "prometheus.monitoring.svc"
         async with connect(server.url, ca_cert_path=str(ca_file), server_name=name) as client:
             await _ask(client)

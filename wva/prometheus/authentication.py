@@ -36,6 +36,10 @@ PRIVATE_KEY_KEY: Final = "PROMETHEUS_CLIENT_KEY_PATH"
 TOKEN_KEY: Final = "PROMETHEUS_TOKEN_PATH"  # noqa: S105 - the name of a setting
 HEADERS_KEY: Final = "PROMETHEUS_HEADERS_PATH"
 PARAMETERS_KEY: Final = "PROMETHEUS_PARAMETERS_PATH"
+SERVER_NAME_KEY: Final = "PROMETHEUS_SERVER_NAME"
+
+_NAME_MISMATCHES: Final = frozenset({62, 64})
+"""OpenSSL's codes for a certificate with another name or IP address than the host has."""
 
 _EXPECTED: Final = {
     CA_KEY: "a file with CA certificates in PEM",
@@ -66,6 +70,16 @@ class QueryCredentials:
     def secrets(self) -> Secrets:
         """What no message may show."""
         return (self.token, *(value for _, value in (*self.headers, *self.parameters)))
+
+
+def remedy(error: Exception) -> str:
+    """Return which setting helps where the certificate of Prometheus cannot be verified; empty for other errors."""
+    cause = getattr(error, "certificate_error", error)
+    if not isinstance(cause, ssl.SSLCertVerificationError):
+        return ""
+    if cause.verify_code in _NAME_MISMATCHES:
+        return f" ({SERVER_NAME_KEY} is the name that the certificate has)"
+    return f" ({CA_KEY} is the file with the CA that signed the certificate)"
 
 
 class UnusableFileError(Exception):

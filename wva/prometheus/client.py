@@ -35,7 +35,7 @@ from wva.prometheus.answers import (
     error_reason,
     shorten,
 )
-from wva.prometheus.authentication import Authentication, QueryCredentials
+from wva.prometheus.authentication import Authentication, QueryCredentials, remedy
 from wva.prometheus.settings import PrometheusSettings
 from wva.slices import Steps, in_slices
 
@@ -283,7 +283,8 @@ class PrometheusClient:
         except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
             # A TimeoutError of asyncio.timeout is not caught here: it arrives as CancelledError.
             cause = shorten(str(error) or type(error).__name__, secrets=credentials.secrets)
-            raise PrometheusError(ErrorKind.UNREACHABLE, f"{base_url} cannot be reached: {cause}") from error
+            message = f"{base_url} cannot be reached: {cause}{remedy(error)}"
+            raise PrometheusError(ErrorKind.UNREACHABLE, message) from error
 
     @asynccontextmanager
     async def _using(self, tls: ssl.SSLContext | None) -> AsyncIterator[aiohttp.ClientSession]:
