@@ -130,7 +130,7 @@ STATES = (
 )
 
 _BY_REASON = "by reason"
-_IN_DESCRIBE = "`kubectl describe va` has the condition; a column for each would not fit on a line"
+_IN_DESCRIBE = "only in `kubectl describe va`"
 _BY_DESIGN = "it may be meant so"
 UNSHOWN: Mapping[tuple[str, Place], str] = {
     (REFUSED, Place.OBSTACLE): "the variant is scaled all the same; `wva_config_invalid_entries` counts the entries",

@@ -96,7 +96,7 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
         "",
         {
             REFUSED_EVENT: "Requests wait for a model at zero replicas, and no variant may start.",
-            FAILED_EVENT: "The target could not be scaled from zero. The controller tries again.",
+            FAILED_EVENT: "The controller could not scale the target from zero, and tries again.",
         },
     ),
     (
@@ -104,7 +104,7 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
         "",
         {
             TroubleReason.QUERY_FAILED: "Prometheus does not answer a query about the namespace, and WVA decides "
-            "without what it tells. The message names the query, the error and what is in force.",
+            "without the answer. The message names the query, the error and what is in force.",
         },
     ),
     (
@@ -164,10 +164,10 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
             TroubleReason.ACTUATION_SCALER: "Direct actuation: an HPA or a ScaledObject scales the target, too.",
             TroubleReason.ACTUATION_OWNED: "Direct actuation: another manager owns `spec.replicas` of the target.",
             TroubleReason.ACTUATION_FORBIDDEN: "Direct actuation: the controller may not write the target's scale.",
-            TroubleReason.ACTUATION_FAILED: "Direct actuation: the target's scale could not be written. The controller "
+            TroubleReason.ACTUATION_FAILED: "Direct actuation: the controller could not write the target's scale, and "
             "tries again.",
             TroubleReason.ACTUATION_REWRITTEN: "Another writer has put the replicas of the target below the number "
-            "several times within an hour. What waits because of it asks for no more replicas.",
+            "twice or more within an hour. WVA orders no replicas for the requests that pile up because of it.",
             TroubleReason.ACTUATION_NO_CLIENT: "KEDA push: KEDA does not ask for the number, so nothing applies it.",
         },
     ),
