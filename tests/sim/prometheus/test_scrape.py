@@ -241,6 +241,19 @@ async def test_each_target_is_scraped_at_its_own_phase():
     assert len(phases) > 3
 
 
+async def test_a_target_may_have_an_interval_and_an_offset_of_its_own():
+    """A schedule that does not begin with all at zero scrapes each target at its offset from the first time on."""
+    tsdb, schedule = Tsdb(), ScrapeSchedule(15.0, at_zero=False)
+    scraper = Scraper(tsdb)
+    scraper.add(ScrapeTarget(InProcess(lambda: "x 1\n"), {"instance": "pod"}, offset_seconds=3.0))
+    page = ScrapeTarget(InProcess(lambda: "x 1\n"), {"instance": "page"}, interval_seconds=10.0, offset_seconds=0.0)
+    scraper.add(page)
+    while (at := schedule.next(scraper.targets())) <= 40.0:
+        await scraper.scrape(at, due=schedule.take(at))
+    found = {series.labels["instance"]: [time / 1000 for time in series.times] for series in tsdb.of_name("x")}
+    assert found == {"pod": [3.0, 18.0, 33.0], "page": [0.0, 10.0, 20.0, 30.0, 40.0]}
+
+
 async def test_a_target_that_is_not_due_keeps_its_series():
     """A target that is gone ends at any scrape; one that is not due does not."""
     tsdb = Tsdb()

@@ -73,6 +73,13 @@ def test_pods_that_do_not_serve_go_first_then_the_youngest():
     assert ended[0].created_seconds >= ended[1].created_seconds
 
 
+def test_of_pods_of_one_age_the_one_that_was_made_last_goes_first():
+    """Also beyond nine pods, whose names are in another order than their numbers; the embedded world does the same."""
+    world = play(scene(evenly(1, 100), variant(replicas=12)), ScriptedScale({50.0: {"a": 10}}))
+    gone = [replica.number for replica in world.replicas if replica.terminated_seconds is not None]
+    assert gone == [10, 11]
+
+
 def test_a_pod_that_is_terminated_finishes_what_it_has():
     """A terminated pod takes no new requests, and ends when it is empty."""
     traffic = of_times(np.linspace(20.0, 20.5, 40), 60.0)
@@ -111,7 +118,7 @@ class Watcher:
 
     def act(self, stage, now_seconds):
         """Record the newest scrape."""
-        scrapes = stage.scrapes("a-0")
+        scrapes = stage.scrapes("a-1-001")
         self.found.append((now_seconds, len(scrapes), scrapes[-1] if scrapes else None))
 
 

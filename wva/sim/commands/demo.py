@@ -275,9 +275,12 @@ async def play(
     ``given`` are flags and environment of the controller beside those that say where the world is. ``after`` runs at
     the end, while the controller still serves.
     """
-    async with world.open() as endpoints, _controller(world, endpoints, given):
-        await world.run(duration_seconds, tick=tick)
-        await after()
+    async with world.open() as endpoints:
+        if world.begins_seconds:
+            await world.run(world.begins_seconds, tick=tick)
+        async with _controller(world, endpoints, given):
+            await world.run(duration_seconds - world.begins_seconds, tick=tick)
+            await after()
 
 
 @asynccontextmanager

@@ -204,6 +204,14 @@ class Fleet:
             namespaces=namespace is None,
         )
 
+    def draining(self, namespace: str, deployment: str) -> int:
+        """Return how many pods of a Deployment are being terminated, and still have something to finish."""
+        pool = self._pools[self._variants[namespace, deployment].model]
+        return sum(
+            each.variant.deployment == deployment and pool.state(each) is ReplicaState.DRAINING
+            for each in pool.replicas.values()
+        )
+
     def summary(self, *, since_seconds: float = 0.0) -> tuple[ModelSummary, ...]:
         """Return what each model's users got since then and how its variants are used now, in order of model."""
         return tuple(

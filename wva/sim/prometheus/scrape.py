@@ -22,18 +22,26 @@ from wva.sim.prometheus.fetch import FetchedPage, Fetcher, ScrapeError
 from wva.sim.prometheus.tsdb import NAME, StoredSeries, Tsdb, milliseconds
 
 EXPORTED_PREFIX = "exported_"
+_BEFORE_SECONDS = 1e-6
+"""So long before zero a schedule begins whose targets may be due at zero."""
 
 Discovery = Callable[[], Iterable["ScrapeTarget"]]
 
 
 @dataclass(frozen=True, slots=True)
 class ScrapeTarget:
-    """One endpoint; ``labels`` (``job``, ``instance``, ``namespace``, ``pod`` ...) are its identity."""
+    """One endpoint; ``labels`` (``job``, ``instance``, ``namespace``, ``pod`` ...) are its identity.
+
+    ``interval_seconds`` None is that of the schedule; ``offset_seconds``, at which second of an interval it is scraped,
+    follows from the labels if it is None.
+    """
 
     fetcher: Fetcher
     labels: Mapping[str, str]
     honor_labels: bool = False
     honor_timestamps: bool = True
+    interval_seconds: float | None = None
+    offset_seconds: float | None = None
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
@@ -44,30 +52,34 @@ class ScrapeTarget:
 class ScrapeSchedule:
     """The times when targets are scraped: all at zero, and then every interval, each at an offset of its own.
 
+    With ``at_zero`` false also the first scrape of a target is at its offset.
     As in Prometheus the offset follows from the labels of the target. It has whole seconds here, so that a world with
     many pods has few moments.
     """
 
-    def __init__(self, interval_seconds: float) -> None:
+    def __init__(self, interval_seconds: float, *, at_zero: bool = True) -> None:
         """Plan for an interval of some seconds; nothing has been scraped yet."""
         self._interval = interval_seconds
-        self._last = -math.inf
+        self._last = -math.inf if at_zero else -_BEFORE_SECONDS
 
     def next(self, targets: Iterable[ScrapeTarget]) -> float:
         """Return the first time, in seconds, at which one of the targets is due; infinity without a target."""
-        if self._last < 0:
+        if self._last == -math.inf:
             return 0.0
         return min((self._after(target) for target in targets), default=math.inf)
 
     def take(self, at_seconds: float) -> Callable[[ScrapeTarget], bool]:
         """Return what tells whether a target is due by a time, and count it as scraped from then on."""
         since, self._last = self._last, at_seconds
-        return lambda target: since < 0 or self._after(target, since) <= at_seconds
+        return lambda target: since == -math.inf or self._after(target, since) <= at_seconds
 
     def _after(self, target: ScrapeTarget, since: float | None = None) -> float:
         last = self._last if since is None else since
-        offset = zlib.crc32(repr(target.key).encode()) % max(1, int(self._interval))
-        return offset + self._interval * (math.floor((last - offset) / self._interval) + 1)
+        interval = self._interval if target.interval_seconds is None else target.interval_seconds
+        offset = target.offset_seconds
+        if offset is None:
+            offset = zlib.crc32(repr(target.key).encode()) % max(1, int(interval))
+        return offset + interval * (math.floor((last - offset) / interval) + 1)
 
 
 def target_labels(exposed: Mapping[str, str], target: Mapping[str, str], *, honor_labels: bool) -> dict[str, str]:

@@ -156,8 +156,8 @@ def _variant(view: VariantView, status: int | None) -> Variant:
         bounds=Bounds(
             view.minimum,
             view.maximum,
-            minimum_origin=f"HPA {NAMESPACE}/{view.name}",
-            maximum_origin=f"HPA {NAMESPACE}/{view.name}",
+            minimum_origin=f"HPA {view.name}",
+            maximum_origin=f"HPA {view.name}",
         ),
         activated_at=_whole(min(pod.created_seconds for pod in view.pods)) if view.pods else None,
         parameters=VllmParameters(max_num_seqs=view.max_num_seqs),

@@ -44,6 +44,26 @@ def start_up_random(seed: int) -> Random:
     return Random(f"{seed}/start-up")
 
 
+class DrawnPhases:
+    """When what repeats comes first. A run draws it from its seed, so nothing is in step, as in a cluster.
+
+    Two worlds with the same seed have the same phases, so that what differs between them is not chance.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """Begin to draw."""
+        self._seed = seed
+        self._controllers = Random(f"{seed}/controllers")
+
+    def next_controller(self, period_seconds: float) -> float:
+        """Return when the next controller looks first. Those of WVA are its cycles, then the HPAs."""
+        return self._controllers.random() * period_seconds
+
+    def scrapes(self, pod: str, period_seconds: float) -> float:
+        """Return at which second of each period a pod is scraped, in whole seconds as in the embedded Prometheus."""
+        return float(int(Random(f"{self._seed}/scrapes/{pod}").random() * period_seconds))
+
+
 @dataclass(frozen=True, slots=True)
 class VariantSetup:
     """One variant of the scenario's model; ``price`` is per replica and hour, and a replica has ``gpus`` GPUs."""

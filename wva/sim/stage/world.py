@@ -17,7 +17,7 @@ from typing import Final
 from wva.sim.fleet.columns import GONE
 from wva.sim.fleet.service import ModelService
 from wva.sim.stage.faults import Eviction, NoStarts, PrometheusOutage, SlowPods, UnplayableError, UnreadablePod
-from wva.sim.stage.scenario import Scenario, start_up_random
+from wva.sim.stage.scenario import DrawnPhases, Scenario, start_up_random
 from wva.sim.stage.view import Scrape, StageController, StagePodView, VariantView
 from wva.sim.traffic.requests import Traffic
 
@@ -30,9 +30,10 @@ _LONG_AGO_SECONDS: Final = -3600.0
 
 @dataclass(slots=True, eq=False)
 class StageReplica:
-    """A pod of the stage. Times are virtual seconds; ``ended_seconds`` is None while it exists."""
+    """A pod of the stage, with its number in order of creation. ``ended_seconds`` is None while it exists."""
 
     name: str
+    number: int
     variant: str
     row: int
     created_seconds: float
@@ -105,7 +106,6 @@ class StageWorld:
         self.looks: list[tuple[float, float]] = []
         """When a policy looked, and when the newest thing that it could see was scraped."""
         self.moments: list[StageInstant] = []
-        self._seed = seed
         self._slow = {fault.variant: (fault.every, row) for row, fault in enumerate(slow, start=len(parameters))}
         self._created = dict.fromkeys(parameters, 0)
         self._setups = {setup.name: (place, setup) for place, setup in enumerate(scenario.variants)}
@@ -115,7 +115,7 @@ class StageWorld:
         self._draining: list[StageReplica] = []
         self._start_up = start_up_random(seed)
         self._losses = Random(f"{seed}/lost-scrapes")
-        self._phases = Random(f"{seed}/scrape-phases")
+        self._phases = DrawnPhases(seed)
         self._queue_seen: float | None = None
         self._newest_scrape = 0.0
         self._events: list[tuple[float, int, int, object]] = []
@@ -173,11 +173,12 @@ class StageWorld:
     def run(self, controllers: Sequence[StageController]) -> None:
         """Let the traffic pass, with these controllers; what is left at its end is served or given up."""
         end = self.traffic.duration_seconds
-        phases = Random(f"{self._seed}/controllers")
-        events = self._events
+        phases, events = self._phases, self._events
         for controller in controllers:
-            heappush(events, (phases.random() * controller.period_seconds, 1, next(self._order), controller))
-        events.append((phases.random() * self.scenario.observation.scrape_seconds, 0, next(self._order), None))
+            first = phases.next_controller(controller.period_seconds)
+            heappush(events, (first, 1, next(self._order), controller))
+        first = phases.next_controller(self.scenario.observation.scrape_seconds)
+        events.append((first, 0, next(self._order), None))
         events += [
             (step * TIMELINE_SECONDS, 2, next(self._order), TIMELINE_SECONDS)
             for step in range(int(end / TIMELINE_SECONDS) + 1)
@@ -252,17 +253,19 @@ class StageWorld:
         self._created[variant] += 1
         every, slow = self._slow.get(variant, (1, place))
         engine = place if self._created[variant] % every else slow
-        row = self.service.add(engine, ready_at_seconds=ready_seconds, rank=(place, len(self.replicas)))
-        name = f"{variant}-{len(self.replicas)}"
+        row = self.service.add(engine, ready_at_seconds=ready_seconds, rank=(variant, self._created[variant]))
+        name = f"{variant}-1-{self._created[variant]:03d}"
         columns = self.service.columns
         speed = setup.parameters.alpha_seconds / float(columns.alpha[columns.variant[row]])
-        replica = StageReplica(name, variant, row, created_seconds, ready_seconds, speed)
+        replica = StageReplica(name, len(self.replicas), variant, row, created_seconds, ready_seconds, speed)
         self.replicas.append(replica)
         self._alive[variant].append(replica)
         self._by_name[name] = replica
         observation = self.scenario.observation
-        first = ready_seconds + self._phases.random() * observation.scrape_seconds
-        first += observation.discovery_seconds if ready_seconds else 0.0
+        period = observation.scrape_seconds
+        offset = self._phases.scrapes(name, period)
+        known = ready_seconds + (observation.discovery_seconds if ready_seconds else 0.0)
+        first = offset + period * ceil((known - offset) / period)
         heappush(self._events, (first, 0, next(self._order), replica))
 
     def _terminate(self, replica: StageReplica, grace_seconds: float) -> None:
@@ -278,8 +281,8 @@ class StageWorld:
         self._draining.remove(replica)
         self.service.forget(replica.row)
 
-    def _first_to_go(self, replica: StageReplica) -> tuple[bool, float, str]:
-        return replica.ready_seconds <= self.now_seconds, -replica.created_seconds, replica.name
+    def _first_to_go(self, replica: StageReplica) -> tuple[bool, int]:
+        return replica.ready_seconds <= self.now_seconds, -replica.number
 
     def _view(self, name: str) -> VariantView:
         _, setup = self._setups[name]

@@ -41,7 +41,7 @@ def deployment(setup: VariantSetup, *, on_node: bool) -> dict[str, Any]:
     container = {
         "name": "vllm",
         "image": "vllm",
-        "args": ["--model", MODEL_ID],
+        "args": ["--model", MODEL_ID, "--max-num-seqs", str(setup.parameters.max_num_seqs)],
         "resources": {"limits": {_GPU: str(setup.gpus)}},
     }
     place = {"nodeName": node_name(setup.accelerator)} if on_node else {}

@@ -14,7 +14,10 @@ from wva.sim.stage.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One variant at one instant; ``cost`` is what its replicas have cost since the start (price x hours)."""
+    """One variant at one instant; ``cost`` is what its replicas have cost since the start (price x hours).
+
+    A replica costs from the creation of its pod until the pod has ended, which is after its last request.
+    """
 
     at_seconds: float
     current: int
@@ -59,6 +62,7 @@ class WorldTimeline:
         }
         self.decisions: list[DecisionEntry] = []
         self.now_seconds = 0.0
+        self._costs = dict.fromkeys(self.variants, 0.0)
 
     def decided(self, key: VariantKey, old: Decision | None, new: Decision | None) -> None:
         """Take a change of the ledger."""
@@ -78,22 +82,24 @@ class WorldTimeline:
             )
         )
 
+    def pass_to(self, seconds: float, pods: Mapping[str, int]) -> None:
+        """Let time pass in which each variant has so many pods that cost."""
+        hours = (seconds - self.now_seconds) / 3600.0
+        for name, count in pods.items():
+            self._costs[name] += count * hours * self.variants[name].cost_per_replica_hour
+        self.now_seconds = seconds
+
     def add(self, name: str, *, current: int, desired: int | None, model: ModelSummary) -> None:
-        """Add the present state of one variant, and its cost since the last point at its old size."""
+        """Add the present state of one variant."""
         variant = self.variants[name]
         usage = next(usage for usage in model.variants if usage.deployment == name)
-        cost = 0.0
-        if variant.points:
-            last = variant.points[-1]
-            hours = (self.now_seconds - last.at_seconds) / 3600.0
-            cost = last.cost + last.current * hours * variant.cost_per_replica_hour
         variant.points.append(
             Point(
                 self.now_seconds,
                 current,
                 usage.ready,
                 desired,
-                cost,
+                self._costs[name],
                 usage.kv_cache_usage_mean,
                 usage.waiting,
             )
@@ -102,7 +108,7 @@ class WorldTimeline:
     @property
     def total_cost(self) -> float:
         """The cost of all replicas so far."""
-        return sum(variant.points[-1].cost for variant in self.variants.values() if variant.points)
+        return sum(self._costs.values())
 
     def changes_of_desired(self) -> dict[str, int]:
         """Return how often the published number of each variant changed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 from typing import Any, Final
 
@@ -48,6 +49,8 @@ class Workloads:
         self._store = store
         self._clock = clock
         self._start_ups = start_ups
+        self._places = {deployment: place for place, deployment in enumerate(start_ups)}
+        """Pods that are created at the same time are created in this order of their Deployments."""
         self._random = random
         self._workloads: dict[Key, _Workload] = {}
         self._held: set[Key] = set()
@@ -74,8 +77,18 @@ class Workloads:
 
     def ready_pods(self, deployment: Key) -> list[str]:
         """Return the names of the Ready pods of a Deployment."""
+        return list(self.ready_since(deployment))
+
+    def ready_since(self, deployment: Key) -> dict[str, float]:
+        """Return the Ready pods of a Deployment by name, and since when each is Ready, in virtual seconds."""
         workload = self._workloads.get(deployment)
-        return [] if workload is None else [pod.key.name for pod in workload.pods if pod.ready]
+        pods = [] if workload is None else workload.pods
+        return {pod.key.name: pod.ready_at_seconds or 0.0 for pod in pods if pod.ready}
+
+    def existing(self, deployment: Key) -> int:
+        """Return how many pods a Deployment has, Ready or not."""
+        workload = self._workloads.get(deployment)
+        return 0 if workload is None else len(workload.pods)
 
     def sync(self, *, serving: bool = False) -> None:
         """Bring ReplicaSets, pods and statuses in line with the Deployments as they are now.
@@ -83,6 +96,7 @@ class Workloads:
         ``serving``: new pods are Ready at once, as in a world that has been running before it starts.
         """
         deployments = self._store.list(DEPLOYMENTS)
+        deployments = sorted(deployments, key=lambda deployment: self._places.get(_key(deployment), inf))
         present = {_key(deployment) for deployment in deployments}
         for gone in set(self._workloads) - present:
             del self._workloads[gone]  # the store's garbage collection has taken its ReplicaSet and pods

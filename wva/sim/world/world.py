@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -31,8 +32,9 @@ from wva.sim.fleet.replica import PodKey, PoolKey, PoolVariant
 from wva.sim.fleet.service_log import ServiceLevel
 from wva.sim.fleet.summary import ModelSummary
 from wva.sim.prometheus import EmbeddedPrometheus, HttpEndpoint, InProcess, ScrapeError, ScrapeSchedule, ScrapeTarget
+from wva.sim.prometheus.tsdb import milliseconds
 from wva.sim.stage.faults import NoStarts, PrometheusOutage, UnplayableError, UnreadablePod
-from wva.sim.stage.scenario import Scenario, start_up_random
+from wva.sim.stage.scenario import DrawnPhases, Scenario, VariantSetup, start_up_random
 from wva.sim.world import objects
 from wva.sim.world.clock import EPOCH_SECONDS, VirtualClock
 from wva.sim.world.objects import MODEL_ID, NAMESPACE
@@ -107,8 +109,10 @@ class Endpoints:
 class EmbeddedWorld:
     """API server, Prometheus, workloads, HPA and fleet; the controller is attached from outside."""
 
-    def __init__(self, scenario: Scenario, *, seed: int) -> None:
+    def __init__(self, scenario: Scenario, *, seed: int, phases: DrawnPhases | None = None) -> None:
         """Build the world; nothing listens before ``open``.
+
+        Without ``phases`` the controller and the HPA begin at zero, and the labels of a pod say when it is scraped.
 
         Raises:
             UnplayableError: something of the scenario is beyond this world.
@@ -151,6 +155,13 @@ class EmbeddedWorld:
             ),
         )
         self._controller: ControllerView | None = None
+        period = scenario.observation.scrape_seconds
+        self._phases = phases
+        self.begins_seconds = 0.0 if phases is None else phases.next_controller(scenario.interval_seconds)
+        """When the controller starts, and runs its first cycle."""
+        first_look = 0.0 if phases is None else phases.next_controller(scenario.hpa_seconds)
+        self._scrapes, self._look = ScrapeSchedule(period, at_zero=phases is None), _Periodic(period)
+        self._scaling = _Periodic(scenario.hpa_seconds, first_look)
         faults = [fault for fault in scenario.faults if isinstance(fault, _Played)]
         begins = [(fault.from_seconds, self._begin, fault) for fault in faults]
         ends = [(fault.until_seconds, self._end, fault) for fault in faults]
@@ -195,11 +206,8 @@ class EmbeddedWorld:
     async def run(self, duration_seconds: float, *, tick: Callable[[], Awaitable[None]]) -> None:
         """Let the world run for ``duration_seconds`` of virtual time; ``tick`` is called once per scrape interval."""
         await self._settle()
-        end = self.clock.elapsed_seconds + duration_seconds
-        period = self.scenario.observation.scrape_seconds
-        scrapes, look = ScrapeSchedule(period), _Periodic(period)
-        scaler = _Periodic(self.scenario.hpa_seconds)
-        while (at := self._next(end, scrapes, look, scaler)) < end:
+        end, scrapes = self.clock.elapsed_seconds + duration_seconds, self._scrapes
+        while (at := self._next(end)) < end:
             self._advance(at)
             await self._apply_faults()
             self._sync_workloads()
@@ -208,25 +216,27 @@ class EmbeddedWorld:
             await self._caught_up()
             self.clock.fire_due()
             await self._settle()
-            if scaler.due(at):
+            if self._scaling.due(at):
                 self._scaler.sync()
                 self._sync_workloads()
                 await self._settle()
-            if look.due(at):
+            if self._look.due(at):
                 self._observe()
                 await tick()
         self._advance(end)
         self._observe()
 
-    def _next(self, end: float, scrapes: ScrapeSchedule, *periodic: _Periodic) -> float:
-        due = [end, scrapes.next(self.prometheus.scraper.targets()), *(entry.next for entry in periodic)]
+    def _next(self, end: float) -> float:
+        due = [end, self._scrapes.next(self.prometheus.scraper.targets()), self._look.next, self._scaling.next]
+        found = [at for setup in self.scenario.variants for at in self._found(setup).values()]
+        due += [at for at in found if at > self.clock.elapsed_seconds]
         due += [time for time in (self.clock.next_due_seconds, self._workloads.next_due_seconds) if time is not None]
         due += [self._faults[0][0]] if self._faults else []
         return max(self.clock.elapsed_seconds, min(due))
 
     def _advance(self, to_seconds: float) -> None:
+        self.timeline.pass_to(to_seconds, {setup.name: self._pods(setup) for setup in self.scenario.variants})
         self.fleet.advance(to_seconds)
-        self.timeline.now_seconds = to_seconds
         self.clock.pass_to(to_seconds)
 
     def _create_objects(self) -> None:
@@ -246,18 +256,33 @@ class EmbeddedWorld:
             pods = [ReadyPod(name) for name in self._workloads.ready_pods(Key(NAMESPACE, setup.name))]
             self.fleet.set_ready_pods(NAMESPACE, deployment=setup.name, pods=pods)
 
+    def _pods(self, setup: VariantSetup) -> int:
+        """Return how many pods of a variant cost something: those that exist, and those that finish their requests."""
+        return self._workloads.existing(Key(NAMESPACE, setup.name)) + self.fleet.draining(NAMESPACE, setup.name)
+
+    def _found(self, setup: VariantSetup) -> dict[str, float]:
+        """Return when Prometheus finds, or has found, the Ready pods of a variant; it knows the first ones."""
+        wait = self.scenario.observation.discovery_seconds
+        since = self._workloads.ready_since(Key(NAMESPACE, setup.name))
+        return {name: at + wait if at else 0.0 for name, at in since.items()}
+
     def _targets(self) -> list[ScrapeTarget]:
-        """Return the targets of Prometheus: every Ready pod, and the controller once it serves."""
+        """Return the targets of Prometheus: every Ready pod that it has found, and the controller once it serves."""
         targets = []
-        for setup in self.scenario.variants:
-            for name in self._workloads.ready_pods(Key(NAMESPACE, setup.name)):
-                labels = {"job": "vllm", "namespace": NAMESPACE, "pod": name, "instance": f"{name}:8000"}
-                targets.append(ScrapeTarget(InProcess(partial(self._page, PodKey(NAMESPACE, name))), labels))
+        observation, phases, now = self.scenario.observation, self._phases, self.clock.elapsed_seconds
+        pods = [name for setup in self.scenario.variants for name, at in self._found(setup).items() if at <= now]
+        for name in pods:
+            labels = {"job": "vllm", "namespace": NAMESPACE, "pod": name, "instance": f"{name}:8000"}
+            fetcher = InProcess(partial(self._page, PodKey(NAMESPACE, name)))
+            offset = None if phases is None else phases.scrapes(name, observation.scrape_seconds)
+            targets.append(ScrapeTarget(fetcher, labels, offset_seconds=offset))
         port = None if self._controller is None else self._controller.metrics_port
         if port is not None:
             url = f"https://127.0.0.1:{port}/metrics"
             labels = {**objects.CONTROLLER_TARGET, "instance": "controller:8443"}
-            targets.append(ScrapeTarget(HttpEndpoint(url, verify=False, bearer_token=_SCRAPER), labels))
+            own = HttpEndpoint(url, verify=False, bearer_token=_SCRAPER)
+            period = observation.controller_scrape_seconds
+            targets.append(ScrapeTarget(own, labels, interval_seconds=period, offset_seconds=0.0))
         return targets
 
     def _page(self, pod: PodKey) -> str:
@@ -271,13 +296,14 @@ class EmbeddedWorld:
         if self._outage is not None:
             return None
         labels = {**labels, **objects.CONTROLLER_TARGET}
-        oldest_ms = (self.clock.now() - _LOOKBACK_SECONDS) * 1000
-        values = [
-            series.values[-1]
-            for series in self.prometheus.tsdb.of_name(name)
-            if labels.items() <= series.labels.items() and series.times and series.times[-1] > oldest_ms
-        ]
-        known = [value for value in values if value is not None]  # None marks the end of a series
+        newest_ms = milliseconds(self.clock.now() - self.scenario.observation.adapter_seconds)
+        oldest_ms = newest_ms - _LOOKBACK_SECONDS * 1000
+        known = []
+        for series in self.prometheus.tsdb.of_name(name):
+            place = bisect_right(series.times, newest_ms) - 1
+            if labels.items() <= series.labels.items() and place >= 0 and series.times[place] > oldest_ms:
+                value = series.values[place]
+                known += [] if value is None else [value]  # None marks the end of a series
         return sum(known) if known else None
 
     def _observe(self) -> None:
@@ -306,7 +332,7 @@ class EmbeddedWorld:
             case NoStarts():
                 self._workloads.hold(Key(NAMESPACE, fault.variant))
             case UnreadablePod():
-                pod = PodKey(NAMESPACE, self._workloads.ready_pods(Key(NAMESPACE, fault.variant))[0])
+                pod = PodKey(NAMESPACE, next(iter(self._workloads.ready_pods(Key(NAMESPACE, fault.variant)))))
                 self._broken[fault.variant] = pod
                 self.fleet.break_pod(pod, mode=PodFault.NAN)
 
@@ -371,11 +397,11 @@ class EmbeddedWorld:
 
 
 class _Periodic:
-    """An event that repeats after a period of virtual seconds, first at zero."""
+    """An event that repeats after a period of virtual seconds."""
 
-    def __init__(self, period_seconds: float) -> None:
+    def __init__(self, period_seconds: float, first_seconds: float = 0.0) -> None:
         self._period = period_seconds
-        self.next = 0.0
+        self.next = first_seconds
 
     def due(self, at: float) -> bool:
         """Return whether the event is due, and plan the next one."""
