@@ -35,7 +35,7 @@ from wva.model.decision import HOLD_REASONS, Reason
 from wva.publish import metrics
 from wva.publish.meanings import MEANINGS_OF_REASONS
 from wva.publish.obstacles import OBSTACLES
-from wva.sim.scorecard.worlds import WORLDS
+from wva.sim.scorecard.worlds import LEARNING, WORLDS
 from wva.sim.traffic.acceptance import TRACES, comparisons
 from wva.sim.traffic.kinds import KINDS
 
@@ -323,8 +323,8 @@ def traces_table():
 
 
 def worlds_table():
-    """Return one row per scenario in which something goes wrong: what happens in it."""
-    return table(("Scenario", "What happens"), [(f"`{world.name}`", world.title) for world in WORLDS])
+    """Return one row per scenario in which more changes than a plain load: what happens in it."""
+    return table(("Scenario", "What happens"), [(f"`{world.name}`", world.title) for world in (*WORLDS, *LEARNING)])
 
 
 TABLES = {

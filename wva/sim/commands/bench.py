@@ -40,14 +40,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         epilog=with_examples("Exit status: 0, 1 when there is no scorecard, 2 on a wrong flag.", EXAMPLES),
     )
     add = quality.add_argument
-    suites = "which scenarios to run: quick takes minutes, full about an hour (default: quick)"
-    add("--suite", choices=("quick", "full"), default="quick", help=suites)
+    suites = (
+        "which scenarios to run: quick takes minutes, full some hours; learning has days of traffic, whose runs take "
+        "minutes each (default: quick)"
+    )
+    add("--suite", choices=("quick", "full", "learning"), default="quick", help=suites)
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "metavar": "NAME"}
     add("--scenario", **several, help="these scenarios (see --list) instead of a suite's")
     own = "your own requests, from a CSV file, instead of a suite's scenarios"
     add("--requests", type=Path, metavar="FILE", help=own)
     add("--policy", **several, help="only these policies (see --list)")
-    add("--seeds", type=SEEDS, metavar="N", help="runs of each policy in each scenario (default: 1 quick, 5 full)")
+    add("--seeds", type=SEEDS, metavar="N", help="runs of each policy in each scenario (default: 5 full, else 1)")
     folder = Path("scorecard")
     page = "write the Markdown to this file, too, and its tables beside it; the seeds are others than without"
     add("--out", type=Path, default=folder, metavar="DIR", help="folder for all files (default: scorecard)")

@@ -47,7 +47,7 @@ _BACKGROUND: Final = """\
 
 ## Run it yourself
 
-*Not run: it takes about an hour.*
+*Not run: it takes hours.*
 
 ```sh
 wva bench quality --suite full --out scorecard
@@ -192,7 +192,7 @@ def _results(found: ScorecardTables) -> Iterator[str]:
     ]
     yield from _table(("scenario", SUBJECT, "best", f"{SUBJECT} against it", "best, with hindsight"), rows)
     if missing := without_results(found.title, [part.name for part in found.scenarios]):
-        yield f"No results yet: {', '.join(missing)}. These scenarios have come to the suite since it ran."
+        yield f"No results yet: {', '.join(missing)}."
         yield ""
 
 

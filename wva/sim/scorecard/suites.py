@@ -1,7 +1,7 @@
 """The scenarios of the scorecard by name, and the suites.
 
 Variants and users are those of ``fleets`` unless a scenario says otherwise, WVA decides every 15 s, and the requests
-are those of ``traffic.shapes``. Scenarios in which something goes wrong are those of ``worlds``.
+are those of ``traffic.shapes``. Those in which more changes than a plain load are in ``worlds``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from wva.sim.scorecard.fleets import (
     scenario_of,
     starting,
 )
-from wva.sim.scorecard.worlds import SHORT_WORLDS, WORLDS
+from wva.sim.scorecard.worlds import LEARNING, SHORT_WORLDS, WORLDS
 from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup, WorldObservation
 from wva.sim.traffic import shapes, traces
 from wva.sim.traffic.csv_file import RequestsFileError, read_csv
@@ -250,17 +250,23 @@ _FIRST: Final = tuple(
 )
 """Scenarios that resemble those of the first comparison, before the scorecard."""
 
-SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType({each.name: each for each in (*_QUICK, *_FULL, *_FIRST)})
+SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(
+    {each.name: each for each in (*_QUICK, *_FULL, *_FIRST, *LEARNING)}
+)
 """Every scenario by name."""
 SUITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {"quick": tuple(each.name for each in _QUICK), "full": tuple(each.name for each in (*_FULL, *_FIRST))}
+    {
+        "quick": tuple(each.name for each in _QUICK),
+        "full": tuple(each.name for each in (*_FULL, *_FIRST)),
+        "learning": tuple(each.name for each in LEARNING),
+    }
 )
 """Names of the scenarios of each suite."""
 DEVELOPMENT_SEEDS: Final = range(1, 101)
 """The seeds of runs by which somebody chooses: a change, a constant, a setting."""
 PAGE_SEEDS: Final = range(1001, 1101)
 """The seeds of the page that is published. Nobody chooses by them, so what they show holds for traffic not yet seen."""
-DEFAULT_SEEDS: Final[Mapping[str, int]] = MappingProxyType({"quick": 1, "full": 5})
+DEFAULT_SEEDS: Final[Mapping[str, int]] = MappingProxyType({"quick": 1, "full": 5, "learning": 1})
 """The number of seeds of a suite without a flag."""
 _TITLE: Final = "Scorecard: suite "
 
@@ -273,7 +279,7 @@ def title_of(suite: str) -> str:
 def without_results(title: str, recorded: Iterable[str]) -> list[str]:
     """Return the scenarios that are missing among those recorded under the title of a suite; of others there are none.
 
-    Results take an hour to make: a scenario that has been added since has none.
+    Results take hours to make: a scenario that has been added since has none.
     """
     found = set(recorded)
     return [name for name in SUITES.get(title.removeprefix(_TITLE), ()) if name not in found]
