@@ -182,7 +182,7 @@ class EmbeddedWorld:
     @property
     def offered_per_second(self) -> float:
         """The load of the last minute."""
-        return self.model_now.offered_per_second
+        return self.fleet.summary(since_seconds=inf)[0].offered_per_second
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Endpoints]:
