@@ -24,6 +24,7 @@ L40S         1.4     2.0     2.5         3.1      43      49      55          64
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from wva.sim.fleet.columns import WATERMARK
 from wva.sim.fleet.parameters import EngineParameters
@@ -59,6 +60,13 @@ def prompt_seconds(parameters: EngineParameters, prompt_tokens: int) -> float:
         parameters.prefill_seconds_per_token + parameters.attention_seconds_per_token_pair * prompt_tokens / 2
     )
     return token_seconds * prompt_tokens
+
+
+def alone_seconds(parameters: EngineParameters, prompt_tokens: int) -> float:
+    """Return the time to the first token of a request that has the engine to itself."""
+    chunks = ceil(prompt_tokens / parameters.max_num_batched_tokens)
+    step = parameters.alpha_seconds + parameters.beta_seconds_per_sequence
+    return prompt_seconds(parameters, prompt_tokens) + chunks * step
 
 
 def operating_point(

@@ -8,7 +8,7 @@ from math import floor
 from random import Random
 from typing import Final, Protocol
 
-from wva.sim.fleet.calibration import saturation
+from wva.sim.fleet.calibration import alone_seconds, saturation
 from wva.sim.fleet.engine import DrivenEngine
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.requests import UserRequest
@@ -42,6 +42,10 @@ class LatencyObjectives(Protocol):
         ...
 
 
+Sizes = tuple[tuple[int, int], ...]
+"""Prompts and answers of requests in tokens, each as likely as the others."""
+
+
 def capacity(
     parameters: EngineParameters,
     *,
@@ -57,18 +61,28 @@ def capacity(
     they do not. Returns 0 when not even a request that is alone is served within them. The same arguments give the same
     number, and are simulated once in a process.
     """
-    return _answer(
-        _CapacityQuestion(
-            parameters, prompt_tokens, output_tokens, objectives.ttft_seconds, objectives.itl_seconds, seed
-        )
-    )
+    return capacity_of_mix(parameters, sizes=((prompt_tokens, output_tokens),), objectives=objectives, seed=seed)
+
+
+def capacity_of_mix(
+    parameters: EngineParameters, *, sizes: Sizes, objectives: LatencyObjectives, seed: int = 0
+) -> float:
+    """Return the same of requests of several sizes, for those whose first token would come in time if they were alone.
+
+    The others are served, and not counted; those that the model is too short for are refused. Returns 0 when there is
+    none that would come in time.
+    """
+    ttft_seconds, itl_seconds = objectives.ttft_seconds, objectives.itl_seconds
+    sizes = tuple(size for size in sizes if size[0] < parameters.max_model_len)
+    if not any(alone_seconds(parameters, prompt) <= ttft_seconds for prompt, _ in sizes):
+        return 0.0
+    return _answer(_CapacityQuestion(parameters, sizes, ttft_seconds, itl_seconds, seed))
 
 
 @dataclass(frozen=True, slots=True)
 class _CapacityQuestion:
     parameters: EngineParameters
-    prompt_tokens: int
-    output_tokens: int
+    sizes: Sizes
     ttft_seconds: float
     itl_seconds: float
     seed: int
@@ -81,20 +95,24 @@ class _CapacityQuestion:
         at = 0.0
         for number in range(requests):
             at += random.expovariate(rate)
-            request = UserRequest(
-                number=number, arrival_seconds=at, prompt_tokens=self.prompt_tokens, output_tokens=self.output_tokens
-            )
+            prompt, answer = self.sizes[random.randrange(len(self.sizes)) if len(self.sizes) > 1 else 0]
+            request = UserRequest(number=number, arrival_seconds=at, prompt_tokens=prompt, output_tokens=answer)
             engine.submit(request, at_seconds=at)
         engine.advance(at + 4.0 * _SECONDS)
         counted = [served for served in engine.finished if served.request.number >= requests // 3]
         in_time = sum(served.time_to_first_token_seconds <= self.ttft_seconds for served in counted)
         gaps = [served.inter_token_latency_seconds or 0.0 for served in counted]
-        return in_time >= ATTAINMENT * (requests - requests // 3) and sum(gaps) <= self.itl_seconds * len(gaps)
+        hopeless = sum(
+            alone_seconds(self.parameters, served.request.prompt_tokens) > self.ttft_seconds for served in counted
+        )
+        wanted = ATTAINMENT * (requests - requests // 3 - hopeless)
+        return in_time >= wanted and sum(gaps) <= self.itl_seconds * len(gaps)
 
 
 @cache
 def _answer(question: _CapacityQuestion) -> float:
-    full = saturation(question.parameters, prompt_tokens=question.prompt_tokens, output_tokens=question.output_tokens)
+    prompt, answer = (round(sum(tokens) / len(tokens)) for tokens in zip(*question.sizes, strict=True))
+    full = saturation(question.parameters, prompt_tokens=prompt, output_tokens=answer)
     low, high = 0.0, 0.8 * full.requests_per_second
     while question.carries(high):
         low, high = high, high * 1.3

@@ -22,6 +22,7 @@ _MEASURED: Final = f"""\
   that failed was not in time. This share is also called *attainment*.
 - **Cost 1.00** is the price of the ideal fleet: at each instant the cheapest one that carries the load. It starts
   replicas in no time, so no real policy has it. A policy that costs less has had too few replicas for a while.
+  A prompt that is late on an idle replica, too, is served in it, and not counted.
 - **best** is the best policy that does not know the traffic beforehand: the cheapest with at least {GOAL:.0%} in time.
   If none has that, it is the cheapest of those within {CLOSE * 100:g} points of the highest share.
 - **best, with hindsight** is the best of all but the clairvoyant, by the same rule. `{FIXED}` takes part: a fleet

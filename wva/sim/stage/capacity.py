@@ -8,12 +8,15 @@ from typing import Final
 
 from wva.model.objectives import Objectives
 from wva.sim.fleet import calibration
-from wva.sim.fleet.capacity import capacity
+from wva.sim.fleet.capacity import ATTAINMENT, Sizes, capacity, capacity_of_mix
 from wva.sim.fleet.parameters import EngineParameters
 
 Capacity = Callable[[EngineParameters, float, float], float]
 """The requests per second that a replica carries, of a mean prompt and a mean answer in tokens."""
 
+OUT_OF_REACH: Final = 0.25
+"""A replica carries so much of its saturation at least: who keeps the objectives only below that keeps them at no sane
+price, and fleets of four times the size are compared with nothing."""
 _GRID: Final = 1.25
 """Sizes are simulated at powers of this; between them the formula for a saturated replica goes on."""
 
@@ -26,17 +29,28 @@ def saturation(parameters: EngineParameters, prompt_tokens: float, output_tokens
     return point.requests_per_second
 
 
-def within(objectives: Objectives) -> Capacity:
+def within(objectives: Objectives, sizes: Sizes = ()) -> Capacity:
     """Return the capacity at which users get what they expect, by simulation of one replica.
 
-    Where no rate is low enough for that, it is the rate of saturation: then no fleet serves them, of any size.
+    ``sizes`` are a sample of the requests. Where some of them could not be in time on a replica of their own, they are
+    served and do not count, and the capacity is that at which the others are. Where none could, it is the rate of
+    saturation: then no fleet serves them in time, of any size.
     """
 
     def carried(parameters: EngineParameters, prompt_tokens: float, output_tokens: float) -> float:
-        prompt, answer = _on_grid(prompt_tokens), _on_grid(output_tokens)
-        simulated = capacity(parameters, prompt_tokens=prompt, output_tokens=answer, objectives=objectives)
         full = saturation(parameters, prompt_tokens, output_tokens)
-        return full * simulated / saturation(parameters, prompt, answer) if simulated else full
+        hopeless = sum(calibration.alone_seconds(parameters, prompt) > objectives.ttft_seconds for prompt, _ in sizes)
+        if hopeless > (1.0 - ATTAINMENT) * len(sizes):
+            prompt, answer = (sum(tokens) / len(tokens) for tokens in zip(*sizes, strict=True))
+            simulated = capacity_of_mix(parameters, sizes=sizes, objectives=objectives)
+        else:
+            prompt, answer = _on_grid(prompt_tokens), _on_grid(output_tokens)
+            simulated = capacity(
+                parameters, prompt_tokens=round(prompt), output_tokens=round(answer), objectives=objectives
+            )
+        if not simulated:
+            return full
+        return full * max(OUT_OF_REACH, simulated / saturation(parameters, prompt, answer))
 
     return carried
 

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from wva.sim.fleet.capacity import Sizes
 from wva.sim.stage.capacity import Capacity, saturation, within
 from wva.sim.stage.scenario import Scenario, VariantSetup
 from wva.sim.stage.solver import ReplicaKind, cheapest
@@ -25,6 +26,8 @@ _SECONDS_OF_SIZE: Final = 300.0
 """Over so long a time, sizes of requests count as one mix."""
 _FEWEST: Final = 30
 """With fewer requests in that time, the mix before them counts, at first that of all requests."""
+_SAMPLE: Final = 128
+"""So many requests stand for the sizes of all: a hundredth of them is one."""
 _SLOPE: Final = 0.05
 """The step, as a share of the mean size, by which the cost of a token is found."""
 _HOUR: Final = 3600.0
@@ -54,13 +57,13 @@ def demand(
 
     ``capacity`` is what a replica carries, by default within the scenario's objectives. ``throughput`` is what it could
     carry at most; what a request costs is the share of this that it takes. Leading tokens of a prompt that a cache may
-    hold are taken as held, so that the demand is a lower bound.
+    hold are taken as held: ``prefix_tokens``.
     """
-    capacity = within(scenario.objectives) if capacity is None else capacity
     moments = max(1, ceil(traffic.duration_seconds / STEP_SECONDS))
     per_block = round(_SECONDS_OF_SIZE / STEP_SECONDS)
     prompts = np.maximum(1.0, traffic.prompt_tokens - traffic.prefix_tokens)
     answers = traffic.output_tokens.astype(np.float64)
+    capacity = within(scenario.objectives, _sample(prompts, answers)) if capacity is None else capacity
     second = np.minimum(traffic.arrival_seconds.astype(np.int64), moments * round(STEP_SECONDS) - 1)
     block = second // (per_block * round(STEP_SECONDS))
     weights = np.ones(traffic.count)
@@ -79,6 +82,13 @@ def demand(
     total = np.concatenate((total, np.full(window, total[-1])))
     means = (total[window:-1] - total[: -window - 1]) / STEP_SECONDS
     return DemandOverTime(means.reshape(moments, window).max(axis=1), rows)
+
+
+def _sample(prompts: Floats, answers: Floats) -> Sizes:
+    """Return the sizes of some requests, from the shortest prompt to the longest at equal distances."""
+    order = np.argsort(prompts, kind="stable")
+    chosen = order[np.linspace(0, len(order) - 1, min(len(order), _SAMPLE)).astype(np.int64)]
+    return tuple(zip(prompts[chosen].astype(int).tolist(), answers[chosen].astype(int).tolist(), strict=True))
 
 
 def _weights(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wva.sim.stage.demand import STEP_SECONDS, DemandOverTime, cheapest_counts, cost, demand
+from wva.model.records import replace
+from wva.sim.stage.demand import STEP_SECONDS, DemandOverTime, cheapest_counts, cost, demand, static_fleet
 from wva.sim.stage.late import Chain, Looks, StepFunction
 from wva.sim.stage.scenario import Scenario
 from wva.sim.stage.world import ScaleRequest, StageWorld
 from wva.sim.traffic.requests import Traffic
+
+_CACHE_ROUNDS: Final = 2
+"""The second fleet is near enough to the one that is needed."""
 
 Event = tuple[float, int, float]
 """A change of a number of replicas: when, of which variant (its place), and by how many."""
@@ -28,8 +32,16 @@ class Reference:
 
     @classmethod
     def of(cls, scenario: Scenario, traffic: Traffic) -> Reference:
-        """Return the reference of some traffic."""
+        """Return the reference of some traffic.
+
+        What prefix caches hold depends on the fleet and on the routing. So it is measured, with the fixed fleet that
+        would do if they held all that they may, and once more with the one that is then needed.
+        """
         needed = demand(scenario, traffic)
+        if traffic.prefix_tokens.any():
+            for _ in range(_CACHE_ROUNDS):
+                found = _found_in_caches(scenario, traffic, static_fleet(scenario, needed))
+                needed = demand(scenario, replace(traffic, prefix_tokens=found))
         return cls(needed, cheapest_counts(scenario, needed))
 
     def cost(self, scenario: Scenario, *, until_seconds: float) -> float:
@@ -57,6 +69,14 @@ class Reference:
 
     def _moments(self, times: NDArray[np.float64]) -> NDArray[Any]:
         return np.clip((times // STEP_SECONDS).astype(np.int64), 0, len(self.counts) - 1)
+
+
+def _found_in_caches(scenario: Scenario, traffic: Traffic, fleet: Sequence[int]) -> NDArray[np.int64]:
+    """Return how many tokens of each prompt a fixed fleet finds in its prefix caches when nothing goes wrong."""
+    variants = tuple(replace(setup, replicas=count) for setup, count in zip(scenario.variants, fleet, strict=True))
+    world = StageWorld(replace(scenario, variants=variants, faults=()), seed=0, traffic=traffic)
+    world.run([])
+    return np.array(world.service.columns.found[: traffic.count], dtype=np.int64)
 
 
 def chain(world: StageWorld, reference: Reference) -> Chain:
