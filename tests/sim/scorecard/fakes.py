@@ -80,6 +80,7 @@ def run(of, policy, seed):
         ideal_cost=ideal,
         most_asked=300.0 * ratio,
         most_needed=200.0,
+        causal_bound=0.97,
         mean_replicas=6.0 * ratio,
         peak_replicas=round(10 * ratio),
         reversals=round(6 * ratio),

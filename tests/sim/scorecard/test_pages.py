@@ -180,6 +180,19 @@ def test_the_page_says_what_is_certain(example):
     assert "before the number of comparisons was corrected for" in old
 
 
+def test_the_bound_stands_beside_the_results(example):
+    """The page has the bound of each scenario, and of data without one it says that it was not recorded."""
+    found = tables(example)
+    assert [part.bound for part in found.scenarios] == ["97.0%", "97.0%"]
+    assert read(example).count("| 97.0% |") == 2
+    assert "without foresight or spare replicas: 97.0%." in tables_page(found)
+    old = json.loads(encode(found))
+    for part in old["scenarios"]:
+        del part["bound"]
+    text = markdown(decode(json.dumps(old)), FiguresBeside("p", "d"))
+    assert text.count("| not recorded |") == 2
+
+
 def test_slow_tokens_have_a_column_of_causes(example):
     """The causes of a late time between tokens stand in a column of their own."""
     wva = tables(example).scenarios[0].row("wva")

@@ -29,6 +29,8 @@ _MEASURED: Final = f"""\
   fixed at the size for the peak, which one has to know. So do policies whose target was chosen when the traffic was
   known: their names end in `-tuned`, and the target follows in parentheses. All targets run with the first seed, the
   best {FINALISTS} of them with all seeds. What costs more than `{FIXED}` does not count.
+- **bound** is the most in time without spare replicas for a policy that knows all about the load but when it jumps.
+  It orders at once. Where the load is a trace, there is none.
 - **wins, loses**: if one of two policies has less than {GOAL:.0%} in time, the one with the higher share wins. If both
   have that, or if the shares are level, the cheaper one wins. Shares are level within {CLOSE * 100:g} points, and costs
   within {COST_TOLERANCE:g}. A larger difference may be *uncertain*. If it is uncertain who has the higher share, the
@@ -188,10 +190,12 @@ def _results(found: ScorecardTables) -> Iterator[str]:
             named(part.row(part.best)),
             part.verdict,
             named(part.row(part.with_hindsight)),
+            part.bound,
         )
         for part in found.scenarios
     ]
-    yield from _table(("scenario", SUBJECT, "best", f"{SUBJECT} against it", "best, with hindsight"), rows)
+    headings = ("scenario", SUBJECT, "best", f"{SUBJECT} against it", "best, with hindsight", "bound")
+    yield from _table(headings, rows)
     if missing := without_results(found.title, [part.name for part in found.scenarios]):
         yield f"No results yet: {', '.join(missing)}."
         yield ""

@@ -200,7 +200,8 @@ def _key(scenario: Scenario, job: RunJob, program: str) -> str:
     digest = blake2b(digest_size=16)
     digest.update("\0".join((program, repr(scenario), job.policy, str(job.seed))).encode())
     for field in fields(traffic):
-        digest.update(np.ascontiguousarray(getattr(traffic, field.name)).tobytes())
+        value = getattr(traffic, field.name)
+        digest.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
     return digest.hexdigest()
 
 

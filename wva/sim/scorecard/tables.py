@@ -68,6 +68,7 @@ class ScenarioTable:
     """One scenario. ``best`` and ``with_hindsight`` are names of policies, None where none ran.
 
     ``verdict`` is how the subject does against ``best``, and ``by`` what decides it; ``goal`` whether ``best`` has it.
+    ``bound`` is the share in time that is possible without seeing the future or keeping spare replicas.
     """
 
     name: str
@@ -80,6 +81,7 @@ class ScenarioTable:
     loses: DecidedPairs
     wins: DecidedPairs
     rows: tuple[PolicyRow, ...]
+    bound: str = shown.NOT_RECORDED
 
     def row(self, policy: str | None) -> PolicyRow | None:
         """Return the row of a policy; None when it did not run."""
@@ -184,7 +186,13 @@ def _scenario(part: ScenarioCard) -> ScenarioTable:
         loses=_decided(part, found, PairVerdict.LOSES),
         wins=_decided(part, found, PairVerdict.WINS),
         rows=tuple(_row(cell) for cell in part.cells),
+        bound=_bound(part),
     )
+
+
+def _bound(part: ScenarioCard) -> str:
+    found = part.cells[0].figures.get("causal_bound")
+    return shown.NONE if found is None else shown.share(found.mean)
 
 
 def _verdict(found: PolicyComparison) -> str:

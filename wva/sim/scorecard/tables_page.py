@@ -58,6 +58,7 @@ def _scenarios(found: ScorecardTables) -> Iterator[str]:
     for part in found.scenarios:
         yield f'<section id="{escape(part.name)}"><h2>{escape(part.name)}</h2>'
         yield f'<p>{escape(part.title)}. <span class="quiet">{escape(part.setting)}</span></p>'
+        yield f"<p>In time at most without foresight or spare replicas: {escape(part.bound)}.</p>"
         yield from _decided(part.loses, f"{SUBJECT} loses", "to")
         yield from _decided(part.wins, f"{SUBJECT} wins", "against")
         yield from _figures(part, found.headings)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wva.model.records import replace
+from wva.sim.stage.causal import causal_bound
 from wva.sim.stage.demand import STEP_SECONDS, DemandOverTime, cheapest_counts, cost, demand, static_fleet
 from wva.sim.stage.late import Chain, Looks, StepFunction
 from wva.sim.stage.scenario import Scenario
@@ -29,6 +30,8 @@ class Reference:
 
     demand: DemandOverTime
     counts: NDArray[np.int64]
+    bound: float | None = None
+    """The share in time that nobody exceeds without seeing the future or keeping spare replicas."""
 
     @classmethod
     def of(cls, scenario: Scenario, traffic: Traffic) -> Reference:
@@ -42,7 +45,7 @@ class Reference:
             for _ in range(_CACHE_ROUNDS):
                 found = _found_in_caches(scenario, traffic, static_fleet(scenario, needed))
                 needed = demand(scenario, replace(traffic, prefix_tokens=found))
-        return cls(needed, cheapest_counts(scenario, needed))
+        return cls(needed, cheapest_counts(scenario, needed), causal_bound(scenario, traffic, needed))
 
     def cost(self, scenario: Scenario, *, until_seconds: float) -> float:
         """Return the cost of the fleet of each moment, over the measured time."""

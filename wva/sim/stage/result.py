@@ -28,6 +28,8 @@ class Figures:
         cost: price times hours, over all variants.
         ideal_cost: cost of the cheapest fleet that carries the traffic at each instant.
         most_asked: the highest price per hour of what spec.replicas asked for at once: nodes are bought by that.
+        causal_bound: the highest share in time that is possible without seeing the future or keeping spare replicas, as
+            ``causal`` has it; None where it cannot be computed.
         most_needed: the highest price per hour of the cheapest fleet that carries the traffic at each instant.
         mean_replicas: of all variants together, those that exist.
         peak_replicas: see above.
@@ -67,6 +69,7 @@ class Figures:
     late_by_cause: dict[str, int] = field(default_factory=dict)
     late_tokens_by_cause: dict[str, int] = field(default_factory=dict)
     seconds_to_capacity: tuple[float, ...] = ()
+    causal_bound: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ def figures(world: StageWorld, reference: Reference | None = None) -> Figures:
         ideal_cost=reference.cost(scenario, until_seconds=scenario_end(world)),
         most_asked=most_asked(world),
         most_needed=reference.most_needed(scenario),
+        causal_bound=reference.bound,
         mean_replicas=float(total.mean()) if len(total) else 0.0,
         peak_replicas=int(total.max(initial=0)),
         reversals=_reversals(world, users.since),

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from wva.model.records import replace
 from wva.sim.fleet.load import RateProfile
 from wva.sim.traffic.arrivals import poisson
 from wva.sim.traffic.lengths import Sizes
@@ -46,7 +47,7 @@ def nothing_shared(_: np.random.Generator, /, *, arrival_seconds: Floats, prompt
 def poisson_traffic(seed: int, profile: RateProfile, *, duration_seconds: float, sizes: Sizes) -> Traffic:
     """Return Poisson arrivals of a rate; their prompts have nothing in common."""
     arrival_seconds = poisson(stream(seed, "arrivals"), profile, duration_seconds=duration_seconds)
-    return traffic(seed, arrival_seconds, duration_seconds=duration_seconds, sizes=sizes)
+    return replace(traffic(seed, arrival_seconds, duration_seconds=duration_seconds, sizes=sizes), rate=profile.points)
 
 
 def traffic(

@@ -21,6 +21,8 @@ class Traffic:
         prefix_tokens: leading tokens of the prompt that earlier requests of the group may have left in a cache.
         shared_tokens: leading tokens of the prompt that later requests of the group begin with.
         draw: a random number in [0, 1) each, for a router that chooses by chance.
+        rate: the points of the expected rate that the arrivals were drawn from, as ``RateProfile`` has them; None where
+            it is not known, as of a trace.
 
     """
 
@@ -32,6 +34,7 @@ class Traffic:
     prefix_tokens: NDArray[np.int64]
     shared_tokens: NDArray[np.int64]
     draw: NDArray[np.float64]
+    rate: tuple[tuple[float, float], ...] | None = None
 
     @property
     def count(self) -> int:
