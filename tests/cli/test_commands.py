@@ -166,7 +166,7 @@ def test_decide_refuses_another_format(wva, recording, tmp_path):
     outcome = wva("decide", str(path))
     assert outcome.status == 1
     assert "it has format 99" in outcome.lines[0]
-    assert "expected 2, 3 or 4" in outcome.lines[0]
+    assert "expected 2, 3, 4 or 5" in outcome.lines[0]
 
 
 def test_decide_names_a_file_that_is_not_there(wva, tmp_path):

@@ -32,7 +32,9 @@ OTHERS = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md"}
 
 @functools.cache
 def headings(page):
-    """Return the anchors of a page's headings, as a renderer of Markdown makes them."""
+    """Return the anchors of a page's headings, as a renderer of Markdown makes them; a page of HTML has its own."""
+    if page.suffix == ".html":
+        return set(re.findall(r'<h\d id="([^"]+)"', page.read_text(encoding="utf-8")))
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     titles = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.*)", text, re.MULTILINE)]
     return {re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-") for title in titles}

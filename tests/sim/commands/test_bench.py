@@ -265,8 +265,8 @@ def test_development_has_other_seeds_than_the_page(bench, tmp_path):
         return json.loads((tmp_path / "scorecard" / "scorecard.json").read_bytes())["seeds"]
 
     assert set(seeds()) <= set(DEVELOPMENT_SEEDS)
-    assert set(seeds("--markdown", "page.md")) <= set(PAGE_SEEDS)
-    assert "The seeds are 1001, 1002." in (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert set(seeds("--markdown", "README.md")) <= set(PAGE_SEEDS)
+    assert "The seeds are 1001, 1002." in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_runs_of_wva_are_recorded_for_later_releases(bench, tmp_path):

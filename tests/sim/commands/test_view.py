@@ -21,13 +21,13 @@ REASON = (
 SIZES = [(80, 24), (120, 40), (50, 12)]
 
 
-def a_world(*, decisions=6, reason=REASON, scenario="quickstart", cost=1.0):
+def a_world(*, decisions=6, reason=REASON, scenario="quickstart"):
     """Return a world with 180 points of each variant, of which the last one alone has 8 replicas, and decisions."""
     world = EmbeddedWorld(SCENARIOS[scenario], seed=1)
     for number in range(180):
         for variant in world.timeline.variants.values():
             current = 8 if number == 179 else 1
-            variant.points.append(Point(number * 15.0, current, current, current, cost, 0.55, 10))
+            variant.points.append(Point(number * 15.0, current, current, current, 1.0, 0.55, 10))
     for number in range(decisions):
         message = f"number {number}: {reason}"
         entry = DecisionEntry(60.0 * number, "llama-a100", number, number + 1, number, "Grown", "measured", message)
@@ -63,9 +63,10 @@ def test_the_view_fits(columns, lines, scenario):
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40)])
 def test_what_happens_is_told_in_whole_words(columns, lines, scenario, monkeypatch):
     """The line below the border has all of a sentence, and that of the load stays one line over the whole run."""
-    world = a_world(scenario=scenario, cost=617.25)
+    world = a_world(scenario=scenario)
     now = SimpleNamespace(waiting=900, queued=99, served_total=46_474)
     monkeypatch.setattr(EmbeddedWorld, "model_now", now)
+    monkeypatch.setattr(type(world.timeline), "total_cost", 1234.5)
     shown = drawn(world, columns, lines)
     below = shown[-1].strip("╰╯─ ")
     told = below.removesuffix(" …")
