@@ -35,7 +35,8 @@ from wva.model.decision import HOLD_REASONS, Reason
 from wva.publish import metrics
 from wva.publish.meanings import MEANINGS_OF_REASONS
 from wva.publish.obstacles import OBSTACLES
-from wva.sim.scorecard.worlds import LEARNING, WORLDS
+from wva.sim.scorecard.learning import LEARNING
+from wva.sim.scorecard.worlds import WORLDS
 from wva.sim.traffic.acceptance import TRACES, comparisons
 from wva.sim.traffic.kinds import KINDS
 
@@ -323,7 +324,7 @@ def traces_table():
 
 
 def worlds_table():
-    """Return one row per scenario in which more changes than a plain load: what happens in it."""
+    """Return one row per scenario in which more changes than a plain load, or that has something to learn."""
     return table(("Scenario", "What happens"), [(f"`{world.name}`", world.title) for world in (*WORLDS, *LEARNING)])
 
 

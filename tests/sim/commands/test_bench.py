@@ -18,12 +18,12 @@ POLICIES = {"wva", "hpa-kv", "hpa-kv-tuned", "static-peak", "clairvoyant"}
 
 @pytest.fixture
 def bench(wva, monkeypatch, tmp_path):
-    """Return a function that calls the command in an empty folder; runs are made up by a formula."""
+    """Return a function that calls the command in an empty folder, with one seed; a formula makes up the runs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("wva.sim.rivals.run", fakes.run)
 
     def call(*words):
-        return wva("bench", "quality", "--jobs", "1", *words)
+        return wva("bench", "quality", "--jobs", "1", "--seeds", "1", *words)
 
     return call
 
@@ -278,4 +278,17 @@ def test_the_runs_of_wva_are_recorded_for_later_releases(bench, tmp_path):
     assert recording.policies == (f"wva-v{__version__}",)
     assert {run.scenario for run in recording.runs} == {"step-short", "sine-short"}
     assert recording.source == f"WVA {__version__}"
-    assert recording.command == "wva bench quality --suite quick --record now.json"
+    assert recording.command == "wva bench quality --suite quick --seeds 1 --record now.json"
+
+
+def test_only_the_full_suite_tunes_in_hindsight(bench, tmp_path):
+    """Targets are tried where there is time for it; a policy that is named is tuned in each suite."""
+
+    def tuned(*words):
+        assert bench("--scenario", "step-short", *words).status == 0
+        document = json.loads((tmp_path / "scorecard" / "scorecard.json").read_bytes())
+        (scenario,) = document["scenarios"]
+        return {each["policy"] for each in scenario["policies"] if each["policy"].endswith("-tuned")}
+
+    assert tuned() == tuned("--suite", "learning") == set()
+    assert "hpa-kv-tuned" in tuned("--suite", "full")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-import grimp
 import pytest
 
 from tests.sim.scorecard import fakes
 from wva.model.records import replace
-from wva.sim.scorecard.runs import PACKAGE, RunJob, Workshop, outcomes, program_digest, simulator_digest
+from wva.sim.scorecard.runs import RunJob, Workshop, outcomes
 
 POLICIES = ("wva", "hpa-kv")
 
@@ -92,45 +91,11 @@ def test_a_process_that_is_killed_is_told(tmp_path):
     assert all(outcome.problem.startswith("a process was killed") for outcome in lost)
 
 
-def test_the_program_is_what_decides_and_simulates(tmp_path):
-    """The program's digest changes with the code of decisions, but not with commands or pages."""
-    for name in ("decide/a.py", "cli/b.py", "sim/scorecard/c.py"):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text("1", encoding="utf-8")
-    before = program_digest(tmp_path)
-    (tmp_path / "cli/b.py").write_text("2", encoding="utf-8")
-    (tmp_path / "sim/scorecard/c.py").write_text("2", encoding="utf-8")
-    assert program_digest(tmp_path) == before
-    (tmp_path / "decide/a.py").write_text("2", encoding="utf-8")
-    assert program_digest(tmp_path) != before
-
-
-def test_a_change_of_a_decision_keeps_the_runs_of_rivals(tmp_path):
-    """Runs of rivals depend on the simulator's digest alone, runs of WVA on the program's digest."""
-    rivals = {"hpa-kv"}
-    made(Workshop(fakes.run, tmp_path, "p", "s", rivals), jobs(seeds=(0,)))
-    again = made(Workshop(fakes.run, tmp_path, "q", "s", rivals), jobs(seeds=(0,)))
+def test_each_policy_has_its_own_program(tmp_path):
+    """A run depends on the digest of its own policy, where it has one, and else on that of the program."""
+    programs = {"hpa-kv": "s"}
+    made(Workshop(fakes.run, tmp_path, "p", programs), jobs(seeds=(0,)))
+    again = made(Workshop(fakes.run, tmp_path, "q", programs), jobs(seeds=(0,)))
     assert {outcome.policy: outcome.kept for outcome in again} == {"hpa-kv": True, "wva": False}
-    other = made(Workshop(fakes.run, tmp_path, "q", "t", rivals), jobs(seeds=(0,)))
+    other = made(Workshop(fakes.run, tmp_path, "q", {"hpa-kv": "t"}), jobs(seeds=(0,)))
     assert {outcome.policy: outcome.kept for outcome in other} == {"hpa-kv": False, "wva": True}
-
-
-def test_the_simulator_is_all_that_rivals_import(tmp_path):
-    """The simulator's digest covers all modules that rivals import, except the one that runs the shipped decisions."""
-    graph = grimp.build_graph("wva")
-    of_wva = "wva.sim.rivals.wva"
-    to_see = ["wva.sim.rivals", *graph.find_descendants("wva.sim.rivals")]  # the package imports all of them, unseen
-    seen = {of_wva}
-    while to_see:
-        module = to_see.pop()
-        if module not in seen:
-            seen.add(module)
-            to_see += graph.find_modules_directly_imported_by(module)
-    for module in sorted(seen):
-        place = PACKAGE.parent / module.replace(".", "/")
-        source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-        copy = tmp_path / source.relative_to(PACKAGE)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        before = simulator_digest(tmp_path)
-        copy.write_text("1", encoding="utf-8")
-        assert (simulator_digest(tmp_path) != before) == (module != of_wva), module

@@ -9,8 +9,9 @@ from wva.model.records import replace
 from wva.sim.fleet.users import Routing
 from wva.sim.rivals import run
 from wva.sim.scorecard.fleets import GATEWAY
+from wva.sim.scorecard.learning import LEARNING
 from wva.sim.scorecard.suites import SCENARIOS, SUITES
-from wva.sim.scorecard.worlds import LEARNING, SHORT_WORLDS, WORLDS
+from wva.sim.scorecard.worlds import SHORT_WORLDS, WORLDS
 from wva.sim.stage.scenario import WorldObservation
 
 

@@ -168,13 +168,16 @@ def played(
     ``about`` tells what the names of the setups mean; without it they mean these setups.
     """
     from wva.sim.backtest.play import AsRecorded, Play, digest
+    from wva.sim.rivals import POLICIES
     from wva.sim.scorecard.quality import RunsFailedError, SuitePlan, judge
-    from wva.sim.scorecard.runs import Workshop, program_digest
+    from wva.sim.scorecard.runs import Workshop
+    from wva.sim.scorecard.sources import digest_of, module_of
 
     workers = arguments.jobs or os.cpu_count() or 1
     recorded = AsRecorded(found.step_seconds, found.replicas)
+    program = digest_of(Play.__module__, *map(module_of, POLICIES.values()))
     folder = Path(arguments.out) / "runs" / digest(about or sorted(setups.items()), recorded)
-    workshop = Workshop(Play(setups, recorded), folder, program_digest())
+    workshop = Workshop(Play(setups, recorded), folder, program)
     title = f"{found.model_id} in {found.namespace}"
     plan = SuitePlan(title, (found.scenario,), tuple(names), (), tuple(range(1, arguments.seeds + 1)), tuple(names))
     try:

@@ -41,16 +41,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add = quality.add_argument
     suites = (
-        "which scenarios to run: quick takes minutes, full some hours; learning has days of traffic, whose runs take "
-        "minutes each (default: quick)"
+        "which scenarios to run: quick takes minutes and tunes nothing, learning half an hour with long scenarios in "
+        "which there is something to learn, full some hours (default: quick)"
     )
-    add("--suite", choices=("quick", "full", "learning"), default="quick", help=suites)
+    add("--suite", choices=("quick", "learning", "full"), default="quick", help=suites)
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "metavar": "NAME"}
     add("--scenario", **several, help="these scenarios (see --list) instead of a suite's")
     own = "your own requests, from a CSV file, instead of a suite's scenarios"
     add("--requests", type=Path, metavar="FILE", help=own)
     add("--policy", **several, help="only these policies (see --list)")
-    add("--seeds", type=SEEDS, metavar="N", help="runs of each policy in each scenario (default: 5 full, else 1)")
+    seeds = "runs of each policy in each scenario (default: quick 3, learning 1, full 5)"
+    add("--seeds", type=SEEDS, metavar="N", help=seeds)
     folder = Path("scorecard")
     page = "write the Markdown to this file, too, and its tables beside it; the seeds are others than without"
     add("--out", type=Path, default=folder, metavar="DIR", help="folder for all files (default: scorecard)")
@@ -114,7 +115,8 @@ def _plan(arguments: argparse.Namespace) -> SuitePlan:
     names = _known("--scenario", arguments.scenario or (() if own else SUITES[arguments.suite]), SCENARIOS)
     families = {f"{name}{TUNED}": PolicyFamily(f"{name}{TUNED}", members) for name, members in FAMILIES.items()}
     order = _policies()
-    policies = _known("--policy", arguments.policy or order, {**POLICIES, **families}, shown=order)
+    chosen = arguments.policy or [name for name in order if arguments.suite == "full" or name not in families]
+    policies = _known("--policy", chosen, {**POLICIES, **families}, shown=order)
     seeds = DEVELOPMENT_SEEDS if arguments.markdown is None else PAGE_SEEDS
     return SuitePlan(
         title="Scorecard" if own or arguments.scenario else title_of(arguments.suite),
@@ -141,10 +143,10 @@ def _quality(arguments: argparse.Namespace) -> None:
     """Play the runs and write the scorecard. Raises CommandError."""
     from wva.sim.rivals import POLICIES
     from wva.sim.rivals import run as play
-    from wva.sim.rivals.wva import SETUPS
     from wva.sim.scorecard.overview import overview
     from wva.sim.scorecard.quality import RunsFailedError, judge, publish, write
-    from wva.sim.scorecard.runs import Workshop, program_digest, simulator_digest
+    from wva.sim.scorecard.runs import Workshop
+    from wva.sim.scorecard.sources import digest_of, module_of
     from wva.sim.scorecard.tables import tables
 
     try:
@@ -152,8 +154,10 @@ def _quality(arguments: argparse.Namespace) -> None:
     except ValueError as error:
         raise CommandError(str(error)) from error
     arguments.out.mkdir(parents=True, exist_ok=True)
-    rivals = POLICIES.keys() - SETUPS.keys()
-    workshop = Workshop(play, arguments.out / "runs", program_digest(), simulator_digest(), rivals)
+    modules = {name: module_of(policy) for name, policy in POLICIES.items()}
+    digests = {module: digest_of(module) for module in set(modules.values())}
+    programs = {name: digests[module] for name, module in modules.items()}
+    workshop = Workshop(play, arguments.out / "runs", digest_of(*digests), programs)
     try:
         with progress_bar() as progress:
             found = judge(plan, workshop, workers=arguments.jobs or os.cpu_count() or 1, progress=progress)
@@ -181,7 +185,8 @@ def _record(arguments: argparse.Namespace, plan: SuitePlan, workshop: Workshop) 
     from wva.sim.scorecard.runs import RunJob
 
     page = "" if arguments.markdown is None else f"--markdown {arguments.markdown.name} "  # whose seeds are others
-    command = f"wva bench quality --suite {arguments.suite} {page}--record {arguments.record.name}"
+    seeds = "" if arguments.seeds is None else f"--seeds {arguments.seeds} "
+    command = f"wva bench quality --suite {arguments.suite} {seeds}{page}--record {arguments.record.name}"
     jobs = [
         RunJob(scenario, policy, seed)
         for scenario in plan.scenarios

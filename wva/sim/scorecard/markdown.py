@@ -57,8 +57,8 @@ wva bench quality --suite full --out scorecard
 ```
 
 This writes `scorecard/scorecard.html` with plots, `scorecard.md` and `scorecard.json`, and a file for each run in
-`scorecard/runs`. A run that is there is not made again, so an interrupted command continues. `--suite quick` takes a
-few minutes. The same seeds give the same files.
+`scorecard/runs`. A run that is there is not made again unless its code changed, so an interrupted command continues.
+`--suite quick` takes minutes, `--suite learning` half an hour. The same seeds give the same files.
 """
 
 

@@ -2,19 +2,17 @@
 
 A run is a function of its scenario, its traffic, its policy, its seed and the program. The digest of these is the key
 in the run's file: a file with another key is stale, and its run is made again. So the same command continues what was
-interrupted, and nothing old comes into a scorecard. Rivals of WVA run without its decisions: for their runs the program
-is the simulator alone, so a change of a decision leaves them as they are.
+interrupted, and nothing old comes into a scorecard. The program is what the policy and the stage import
+(``sources``): a change of a decision leaves the runs of rivals as they are, and that of a rival all others.
 """
 
 from __future__ import annotations
 
-import platform
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from hashlib import blake2b
 from multiprocessing import active_children, get_context
@@ -24,7 +22,6 @@ from typing import Final
 import msgspec
 import numpy as np
 
-import wva
 from wva.files import read_bounded
 from wva.model.records import replace
 from wva.sim.fleet.prepare import prepare
@@ -32,32 +29,8 @@ from wva.sim.stage.result import RunResult
 from wva.sim.stage.scenario import Scenario
 from wva.sim.traffic.requests import Traffic
 
-PACKAGE: Final = Path(wva.__file__).parent
-_WITHOUT_EFFECT: Final = ("cli", "sim/commands", "sim/scorecard")
-"""Folders of the program that only start runs and show them; scenarios and traffic have their own part in the key."""
-
-_SIMULATOR: Final = (
-    "sim/fleet/",
-    "sim/rivals/",
-    "sim/stage/",
-    "sim/traffic/",
-    "sim/__init__.py",
-    "collect/retention.py",
-    "model/inventory.py",
-    "model/metrics.py",
-    "model/records.py",
-    "model/snapshot.py",
-    "model/variant.py",
-    "model/vllm_parameters.py",
-    "numbers.py",
-)
-"""The files on which a rival of WVA runs: rules, engines, pods, traffic, and their imports."""
-
 _MOST_BYTES: Final = 256 * 1024**2
 """Of a kept result."""
-_OF_WVA: Final = "sim/rivals/wva.py"
-"""The one module of the simulator by which it runs the shipped decisions."""
-
 RunFunction = Callable[[Scenario, str, int], RunResult]
 """Plays a scenario with the policy of a name and a seed. Importable by its name: other processes call it."""
 
@@ -94,14 +67,13 @@ class _RunFile(msgspec.Struct, frozen=True):
 class Workshop:
     """Where runs are made: by which function, and in which folder they are kept.
 
-    ``program`` is the digest of all that decides and simulates, ``simulator`` the one for the policies in ``rivals``.
+    ``program`` is the digest of what a run depends on; a policy that ``programs`` names has its own.
     """
 
     run: RunFunction
     folder: Path
     program: str
-    simulator: str = ""
-    rivals: AbstractSet[str] = frozenset()
+    programs: Mapping[str, str] = field(default_factory=dict)
 
     def file(self, job: RunJob) -> Path:
         """Return where the result of a job is kept."""
@@ -112,7 +84,7 @@ class Workshop:
         about = (job.scenario.name, job.policy, job.seed)
         try:
             scenario = replace(job.scenario, traffic=partial(_traffic, job.scenario))
-            key = _key(scenario, job, self.simulator if job.policy in self.rivals else self.program)
+            key = _key(scenario, job, self.programs.get(job.policy, self.program))
             path = self.file(job)
             result = _read(path, key)
             if result is not None:
@@ -127,27 +99,6 @@ class Workshop:
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{Path(place.filename).name}:{place.lineno}"
             return RunOutcome(*about, None, problem=f"{type(error).__name__}: {error} ({where})")
-
-
-def program_digest(package: Path = PACKAGE) -> str:
-    """Return the digest of the files that decide and simulate, and of the versions of Python and numpy."""
-    return _digest(package, lambda name: not name.startswith(_WITHOUT_EFFECT))
-
-
-def simulator_digest(package: Path = PACKAGE) -> str:
-    """Return the digest of the files on which rivals run, and of the versions of Python and numpy."""
-    return _digest(package, lambda name: name.startswith(_SIMULATOR) and name != _OF_WVA)
-
-
-def _digest(package: Path, counts: Callable[[str], bool]) -> str:
-    digest = blake2b(digest_size=16)
-    digest.update(f"{platform.python_version()} {np.__version__}".encode())
-    for path in sorted(package.rglob("*.py")):
-        name = path.relative_to(package).as_posix()
-        if counts(name):
-            digest.update(f"\0{name}\0".encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def outcomes(jobs: Sequence[RunJob], workshop: Workshop, *, workers: int) -> Iterator[RunOutcome]:
@@ -199,8 +150,8 @@ def _key(scenario: Scenario, job: RunJob, program: str) -> str:
     traffic = scenario.traffic(job.seed)
     digest = blake2b(digest_size=16)
     digest.update("\0".join((program, repr(scenario), job.policy, str(job.seed))).encode())
-    for field in fields(traffic):
-        value = getattr(traffic, field.name)
+    for column in fields(traffic):
+        value = getattr(traffic, column.name)
         digest.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
     return digest.hexdigest()
 

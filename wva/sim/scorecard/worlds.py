@@ -144,17 +144,6 @@ _OBJECTIVES: Final = tuple(
 WORLDS: Final = (*_FAULTY, *_LOADS, *_SCRAPES, *_OBJECTIVES)
 """As long as it takes to tell policies apart."""
 
-LEARNING: Final = tuple(
-    scenario_of(
-        name,
-        f"Six days of an office, around 10 requests/s by day and a weekend; pods start in {minutes:.0f} minutes",
-        partial(shapes.office, rate=2.5),
-        variants=starting(minutes * MINUTE, 0.1),
-    )
-    for name, minutes in (("office", 2.0), ("office-slow-pods", 10.0))
-)
-"""So long that a policy can learn what comes back day after day."""
-
 SHORT_WORLDS: Final = (
     scenario_of(
         "half-speed-short",

@@ -37,10 +37,11 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def causal_bound(scenario: Scenario, traffic: Traffic, needed: DemandOverTime) -> float | None:
+def causal_bound(scenario: Scenario, traffic: Traffic, needed: DemandOverTime, *, learns: bool = True) -> float | None:
     """Return the highest share in time, of the measured time, without spare replicas; None for an unknown rate.
 
-    ``needed`` is the demand of the traffic: what a replica carries at each moment within the objectives.
+    ``needed`` is the demand of the traffic: what a replica carries at each moment within the objectives. ``learns``:
+    what comes again at equal distances is a surprise only twice.
     """
     if traffic.rate is None:
         return None
@@ -49,7 +50,7 @@ def causal_bound(scenario: Scenario, traffic: Traffic, needed: DemandOverTime) -
     times = (np.arange(moments * _PARTS) + 0.5) * STEP_SECONDS / _PARTS
     rates = np.array([profile.rate(float(at)) for at in times]).reshape(moments, _PARTS)
     counts = cheapest_counts(scenario, DemandOverTime(rates.max(axis=1), needed.capacity))
-    asked = _asked(scenario, counts, surprises(profile, needed.capacity))
+    asked = _asked(scenario, counts, surprises(profile, needed.capacity, learns=learns))
     throughput = demand(scenario, traffic, saturation).capacity
     served = (_ready(scenario, asked) * np.maximum(throughput, needed.capacity)).sum(axis=1)
     offered = rates.mean(axis=1)
@@ -70,13 +71,14 @@ def _possible(scenario: Scenario, traffic: Traffic) -> float:
     return float((prompts < longest).mean())
 
 
-def surprises(rate: RateProfile, capacity: Floats) -> tuple[float, ...]:
+def surprises(rate: RateProfile, capacity: Floats, *, learns: bool = True) -> tuple[float, ...]:
     """Return when the load changes of a sudden, in rising order of seconds; ``capacity`` is a row per moment."""
     found = {at for at in _jumps(rate.points) if at > 0.0}
     repeated = {
         at
         for at in found
-        if any(_near(at - distance, found) and _near(at - 2 * distance, found) for distance in _distances(at, found))
+        if learns
+        and any(_near(at - distance, found) and _near(at - 2 * distance, found) for distance in _distances(at, found))
     }
     lower = (capacity[1:] < (1.0 - _LEAST) * capacity[:-1]).any(axis=1)
     return tuple(sorted((found - repeated) | {float(at) for at in (np.flatnonzero(lower) + 1) * STEP_SECONDS}))
