@@ -60,7 +60,7 @@ def test_an_eviction_takes_the_oldest_ready_pods_and_others_start():
     scenario = scene(evenly(1, 300), variant("a", replicas=2), variant("b"), faults=(eviction,))
     world = play(scenario, ScriptedScale({10.0: {"b": 2}, 95.0: {"b": 3}}))
     gone = [one for one in world.replicas if one.terminated_seconds == 100.0]
-    assert [one.name for one in gone] == ["a-0", "a-1"]
+    assert [one.name for one in gone] == ["a-1-001", "a-1-002"]
     new = [one for one in world.replicas if one.created_seconds == 100.0]
     assert [(one.variant, one.ready_seconds) for one in new] == [("a", 160.0), ("a", 160.0)]
     assert {name: len(view.pods) for name, view in world.variants.items()} == {"a": 2, "b": 3}
@@ -72,7 +72,7 @@ def test_an_eviction_of_a_variant_leaves_the_others():
     eviction = Eviction(100.0, share=0.25, variants=("b",))
     scenario = scene(evenly(1, 200), variant("a", replicas=4), variant("b", replicas=4), faults=(eviction,))
     gone = [one.name for one in play(scenario).replicas if one.terminated_seconds is not None]
-    assert gone == ["b-4"]
+    assert gone == ["b-1-001"]
 
 
 @pytest.mark.parametrize(("grace", "broken"), [(0.0, 8), (None, 0)])
