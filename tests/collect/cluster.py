@@ -75,9 +75,14 @@ class CachedCluster:
             self.stores.variant_autoscalings, VariantAutoscaling, {"metadata": metadata, "spec": wire_spec, **rest}
         )
 
-    def deployment(self, name="d", *, namespace="ns", replicas=1, ready=None, resources=None, labels=None, **metadata):
-        """Put a Deployment with its one ReplicaSet ``<name>-rs``."""
-        status = {"replicas": replicas, "readyReplicas": replicas if ready is None else ready}
+    def deployment(
+        self, name="d", *, namespace="ns", replicas=1, ready=None, counted=None, resources=None, labels=None, **metadata
+    ):
+        """Put a Deployment with its one ReplicaSet ``<name>-rs``; ``counted``: the replicas of its status."""
+        status = {
+            "replicas": replicas if counted is None else counted,
+            "readyReplicas": replicas if ready is None else ready,
+        }
         template = {
             "metadata": {"labels": labels or {}},
             "spec": {"containers": [{"name": "vllm", "resources": resources or {}}]},

@@ -96,11 +96,12 @@ def test_pods_without_a_node_count_at_once_and_as_hopeless_after_a_minute(cluste
         (2, 3, 3, 0),  # the pod of a growth is seen before the status that counts it
         (3, 2, 3, 1),  # the status is seen before the pod: its GPUs are not free
         (3, 3, 3, 0),
+        (3, 9, 3, 0),  # pods that nobody asked for are no replicas
     ],
 )
 def test_pods_and_status_may_be_seen_one_after_the_other(cluster, counted, pods, current, unplaced):
     """They come by two watches. No GPU is counted as free that a replica has or will take."""
-    cluster.deployment("d", replicas=counted)
+    cluster.deployment("d", replicas=3, counted=counted)
     cluster.va()
     for number in range(pods):
         cluster.pod(f"p-{number}", node="n")

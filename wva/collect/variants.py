@@ -243,8 +243,8 @@ def variant_of(
         if created is not None and written is not None and created >= written:
             bare = replace(bare, status_desired=None, status_accelerator="")
     failures = [] if now is None else [container_failure(pod, now) for pod in pods]
-    # Pods and the target are watched by two streams, and either may be ahead. A pod that the status does not count yet
-    # exists, and a replica of which no pod is seen yet will take its GPUs.
+    # Pods and the target are watched by two streams, and either may be ahead. A pod that the spec asks for exists even
+    # if the status does not count it yet, and a replica of which no pod is seen yet will take its GPUs.
     alive = [pod for pod in pods if not pod.metadata.deleting]
     unseen = max(0, target.existing_replicas - len(alive))
     progressing = va.status.condition(ConditionType.PROGRESSING)
@@ -252,7 +252,7 @@ def variant_of(
     return replace(
         bare,
         cost=parse_cost(va.spec.variant_cost),
-        current_replicas=max(bare.current_replicas, len(alive)),
+        current_replicas=max(bare.current_replicas, min(len(alive), target.spec_replicas)),
         settling_since=None if settling is None else parse_time(settling.last_transition_time),
         oldest_unready_since=_oldest(pod for pod in alive if not pod.ready),
         bounds=bounds,

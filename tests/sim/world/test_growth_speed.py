@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import fmean
+
 import pytest
 
 from wva.model.records import replace
@@ -38,8 +41,8 @@ async def _nothing() -> None:
     return
 
 
-async def _run(scenario: Scenario, entry: str) -> EmbeddedWorld:
-    world = EmbeddedWorld(replace(scenario, saturation={"default": entry}), seed=2)
+async def _run(scenario: Scenario, entry: str, seed: int = 2) -> EmbeddedWorld:
+    world = EmbeddedWorld(replace(scenario, saturation={"default": entry}), seed=seed)
     await play(world, duration_seconds=world.traffic.duration_seconds, tick=_nothing)
     return world
 
@@ -68,13 +71,23 @@ async def test_five_replicas_serve_after_two_pod_starts_at_most(entry: str) -> N
 
 @pytest.mark.timeout(300)
 async def test_a_step_of_the_load_is_answered_early_and_large() -> None:
-    """Of the requests of the first 200 s, 80 % see their first token within a second; fewer if WVA grows one by one."""
-    sized, old = [await _run(STEP, entry) for entry in ("analyzerName: percentage", "compatibility: v0.5")]
-    attained, before = (world.timeline.summary(world.model)["ttft_attainment"] for world in (sized, old))
+    """Of the requests of the first 200 s, 80 % see their first token within a second; fewer if WVA grows one by one.
+
+    It is the mean of two runs: phases and start-ups of one move it by a point.
+    """
+    sized, old = [
+        [await _run(STEP, entry, seed) for seed in (1, 2)]
+        for entry in ("analyzerName: percentage", "compatibility: v0.5")
+    ]
+    attained, before = [_mean(worlds, "ttft_attainment") for worlds in (sized, old)]
     assert attained >= 0.8
     assert attained >= before + 0.08
-    first = next(entry for entry in sized.timeline.decisions if (entry.previous or entry.desired) < entry.desired)
-    assert first.at_seconds - MINUTE <= 20.0
-    assert first.desired - first.current >= 2
-    costs = [world.timeline.summary(world.model)["replica_cost"] for world in (sized, old)]
-    assert costs[0] <= 1.1 * costs[1]
+    for world in sized:
+        first = next(entry for entry in world.timeline.decisions if (entry.previous or entry.desired) < entry.desired)
+        assert first.at_seconds - MINUTE <= 20.0
+        assert first.desired - first.current >= 2
+    assert _mean(sized, "replica_cost") <= 1.1 * _mean(old, "replica_cost")
+
+
+def _mean(worlds: Sequence[EmbeddedWorld], figure: str) -> float:
+    return fmean([world.timeline.summary(world.model)[figure] for world in worlds])
