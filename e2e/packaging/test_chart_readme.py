@@ -63,8 +63,16 @@ def test_the_way_beside_what_one_has_makes_a_variant_first_and_its_scaler_last()
     first = rendered_with()
     assert first.keys() == {"VariantAutoscaling", "PodMonitor"}
     assert first["VariantAutoscaling"]["spec"]["scaleTargetRef"]["name"] == "chat"
-    assert rendered_with("--set", over.partition(" --set ")[2]).keys() == {*first, "HorizontalPodAutoscaler"}
-    assert rendered_with("--set", back.partition(" --set ")[2]).keys() == first.keys()
+
+    def changes(command: str) -> list[str]:
+        """Return the words after the values that are kept; what follows a ``#`` is for the reader."""
+        return shlex.split(command.partition(" --reset-then-reuse-values ")[2], comments=True)
+
+    taken = rendered_with(*changes(over))
+    assert taken.keys() == {*first, "HorizontalPodAutoscaler"}
+    bounds = taken["HorizontalPodAutoscaler"]["spec"]
+    assert (bounds["minReplicas"], bounds["maxReplicas"]) == (2, 6)
+    assert rendered_with(*changes(back)).keys() == first.keys()
 
 
 def test_the_version_is_that_of_the_program():
