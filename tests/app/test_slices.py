@@ -91,7 +91,11 @@ async def test_a_slice_of_no_time_still_lets_one_go_on_in_each_turn():
 
 
 async def test_the_loop_does_not_wait_long_for_a_thread():
-    """Fifty turns with a system call each take less time beside a busy thread than by Python's default: 5 ms each."""
+    """Fifty turns with a system call each take less time beside a busy thread than by Python's default: 5 ms each.
+
+    Other processes may take the core from either; so the longer time counts only if it comes back in each of three
+    rounds.
+    """
     interval, done = sys.getswitchinterval(), False
 
     def long():
@@ -108,14 +112,17 @@ async def test_the_loop_does_not_wait_long_for_a_thread():
     working = asyncio.create_task(asyncio.to_thread(long))
     try:
         await asyncio.sleep(0.01)
-        by_default = min([await fifty_turns() for _ in range(5)])
-        switch_often()
-        took = min([await fifty_turns() for _ in range(5)])
+        rounds = []
+        while len(rounds) < 3 and not any(rounds):
+            sys.setswitchinterval(interval)
+            by_default = min([await fifty_turns() for _ in range(5)])
+            switch_often()
+            rounds.append(min([await fifty_turns() for _ in range(5)]) < by_default)
     finally:
         done = True
         sys.setswitchinterval(interval)
     await working
-    assert took < by_default
+    assert any(rounds)
 
 
 async def test_a_slice_that_is_used_up_ends_with_the_turn_of_the_others():

@@ -30,7 +30,7 @@ def offered(wva, *words):
         (["do"], ["doctor"]),
         (["nothing-like-this"], []),
         (["bench", ""], ["quality"]),
-        (["bench", "quality", "--suite", ""], ["quick", "full"]),
+        (["bench", "quality", "--suite", ""], ["quick", "learning", "full"]),
         (["doctor", "--outp"], ["--output"]),
         (["doctor", "-o", "j"], ["json"]),
         (["doctor", "--output=j"], ["--output=json"]),
