@@ -119,7 +119,7 @@ def _replayed(cycles: Path) -> int:
         [sys.executable, "-m", "wva", "replay", str(cycles)], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode in {0, 1}, done.stderr  # 1: it decides otherwise, and says where
-    read = re.search(r" of (\d+) cycles? ", done.stdout)
+    read = re.search(r"^(\d+) cycles?, ", done.stdout, re.MULTILINE)  # of the same format, and of an older one
     assert read is not None, done.stdout
     assert int(read[1]) == len(files)
     return len(files)
