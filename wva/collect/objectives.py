@@ -5,21 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from wva.api.variantautoscaling import VariantAutoscaling
-from wva.model.objectives import IN_TIME, ITL_SECONDS, TTFT_SECONDS, AskedObjectives
+from wva.model.objectives import IN_TIME, ITL_MILLISECONDS, TTFT_MILLISECONDS, AskedObjectives
 from wva.model.policy import Policy
 from wva.model.variant import ModelKey
-from wva.numbers import NumberError, Real
+from wva.numbers import NumberError
 
 TTFT_ANNOTATION: Final = "wva.llmd.ai/slo-ttft"
 ITL_ANNOTATION: Final = "wva.llmd.ai/slo-tpot"
 IN_TIME_ANNOTATION: Final = "wva.llmd.ai/in-time"
 """Named as in service classes, and in the same units: milliseconds, and a share."""
 
-_TTFT: Final = Real(1000.0 * TTFT_SECONDS.minimum, 1000.0 * TTFT_SECONDS.maximum)
-_ITL: Final = Real(1000.0 * ITL_SECONDS.minimum, 1000.0 * ITL_SECONDS.maximum)
 _TAKEN: Final = (
-    (TTFT_ANNOTATION, _TTFT, " of milliseconds"),
-    (ITL_ANNOTATION, _ITL, " of milliseconds"),
+    (TTFT_ANNOTATION, TTFT_MILLISECONDS, " of milliseconds"),
+    (ITL_ANNOTATION, ITL_MILLISECONDS, " of milliseconds"),
     (IN_TIME_ANNOTATION, IN_TIME, ""),
 )
 

@@ -18,7 +18,7 @@ from wva.config.declare import ENVIRONMENT, GLOBAL_DEFAULT, Form, Live, by_key, 
 from wva.godurations import EXPECTED_DURATION, parse_positive_duration
 from wva.kube.leader_times import Durations
 from wva.model.inventory import UnknownInventory
-from wva.model.objectives import DEFAULT_OBJECTIVES, IN_TIME, ITL_SECONDS, TIGHTEST, TTFT_SECONDS
+from wva.model.objectives import DEFAULT_OBJECTIVES, IN_TIME, ITL_MILLISECONDS, TIGHTEST, TTFT_MILLISECONDS
 from wva.model.optimizers import ANALYZERS_BY_NAME, Analyzer, BestEffort, Optimizer
 from wva.model.policy import DEFAULT_SLO_MULTIPLIER, MAX_KEEP_WARM_SECONDS, MAX_SURGE_FACTOR, Compatibility
 from wva.model.service import MAX_BATCH_SIZE
@@ -365,11 +365,11 @@ OPTIMIZER: Final = replace(
     show=lambda optimizer: f'"{optimizer}"',
 )
 TARGET_TTFT: Final = replace(
-    declare.number(Real(1000.0 * TTFT_SECONDS.minimum, 1000.0 * TTFT_SECONDS.maximum)),
+    declare.number(TTFT_MILLISECONDS),
     show=lambda milliseconds: f"{milliseconds or 1000.0 * DEFAULT_OBJECTIVES.ttft_seconds:g}",
 )
 TARGET_ITL: Final = replace(
-    declare.number(Real(1000.0 * ITL_SECONDS.minimum, 1000.0 * ITL_SECONDS.maximum)),
+    declare.number(ITL_MILLISECONDS),
     show=lambda milliseconds: f"{milliseconds or 1000.0 * DEFAULT_OBJECTIVES.itl_seconds:g}",
 )
 IN_TIME_SHARE: Final = replace(declare.number(IN_TIME), show=lambda share: f"{share or DEFAULT_OBJECTIVES.in_time:g}")

@@ -19,6 +19,9 @@ TTFT_SECONDS: Final = Real(0.001, 3600.0)
 ITL_SECONDS: Final = Real(0.001, 60.0)
 IN_TIME: Final = Real(0.5, 0.999)
 """What may be asked for. Fewer late requests than one in a thousand cannot be told from chance."""
+TTFT_MILLISECONDS: Final = Real(1000.0 * TTFT_SECONDS.minimum, 1000.0 * TTFT_SECONDS.maximum)
+ITL_MILLISECONDS: Final = Real(1000.0 * ITL_SECONDS.minimum, 1000.0 * ITL_SECONDS.maximum)
+"""The same, in the unit in which people write it."""
 
 
 class Objectives(Struct, frozen=True, gc=False):
