@@ -121,12 +121,13 @@ def most_asked(world: StageWorld) -> float:
     Changes of one moment count together: those of a move from one variant to another add up to what it ends in.
     """
     prices = {setup.name: setup.price for setup in world.scenario.variants}
-    asked = {0.0: sum(setup.price * setup.replicas for setup in world.scenario.variants)}
-    for change in world.asked:
-        before = asked[max(asked)]
-        asked[change.at_seconds] = before + prices[change.variant] * (change.after - change.before)
+    price = sum(setup.price * setup.replicas for setup in world.scenario.variants)
+    asked = {0.0: price}
+    for change in world.asked:  # in order of time
+        price += prices[change.variant] * (change.after - change.before)
+        asked[change.at_seconds] = price
     begin = max(at for at in asked if at <= world.scenario.measured_from_seconds)
-    return max(price for at, price in asked.items() if at >= begin)
+    return max(highest for at, highest in asked.items() if at >= begin)
 
 
 def shortages(world: StageWorld, reference: Reference) -> tuple[float, ...]:
