@@ -8,6 +8,8 @@ import pytest
 
 from tests.collect.doubles import NOW
 from tests.golden.pages import vllm_page, vllm_pages
+from tests.publish.decisions import decision
+from wva.collect.in_time import ServedUsers, in_time_query
 from wva.collect.queries import ENGINE_COUNTERS, ENGINE_SIGNALS, ESSENTIAL_QUERIES, engine_counters, engine_signals
 from wva.collect.queries import in_progress as in_progress_query
 from wva.collect.request_counts import request_query
@@ -15,8 +17,10 @@ from wva.collect.retention import window_of
 from wva.collect.snapshot import Collector
 from wva.decide.measure.demand import observed
 from wva.decide.trust import believe
+from wva.model.decision import Aim
 from wva.model.memory import DemandMemory, Memory
 from wva.model.metrics import EngineCounters, SampleState
+from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
 from wva.model.policy import Policy
 from wva.model.variant import ModelKey
 from wva.prometheus.client import PrometheusClient
@@ -32,6 +36,7 @@ TEXTS = [
     engine_counters(["ns"]).text,
     in_progress_query(["ns"]).text,
     request_query(["ns"], window_of(RETENTION)).text,
+    in_time_query(["ns"], [DEFAULT_OBJECTIVES]).text,
 ]
 FORMER = {
     "vllm:prefix_cache_hits",
@@ -290,3 +295,39 @@ async def test_series_without_a_model_are_told(cluster, world):
     text = relabelled("idle", changed=[(',model_name="tiny/llama"', "")])
     replica = await one_replica(cluster, world, text)
     assert replica.kv_usage.detail == "its series have no label model_name"
+
+
+SERVED = {
+    ("under-load", 1.0, 0.1): 4 / 25,
+    ("under-load", 0.5, 0.2): 12 / 25,
+    ("under-load", 0.3, 0.3): 6 / 34,  # judged at 0.25 s
+    ("after-24-requests", 3.0, 0.3): 25 / 25,  # judged at 2.5 s
+    ("after-10-aborts", 2.5, 0.3): 48 / 59,  # nothing says that the last ten users went away
+    ("after-admission-rejections", 1.0, 0.1): 828 / (828 + 812),
+    ("after-admission-rejections", 0.02, 0.1): 755 / (828 + 812),
+    ("idle", 1.0, 0.1): None,
+}
+"""The share in time of each page at objectives for the first token and between tokens, read from it by eye."""
+
+
+@pytest.mark.parametrize(("page", "first", "between"), list(SERVED))
+async def test_the_share_in_time_is_that_of_the_page(clock, instruments, page, first, between):
+    """From the start of the server to the page, through the query and the code that publishes the share."""
+    async with EmbeddedPrometheus(now=lambda: NOW) as prometheus:
+        texts = [vllm_page("after-restart-idle")]
+        target = ScrapeTarget(InProcess(lambda: texts[-1]), {"namespace": "ns", "pod": "va-0"})
+        prometheus.scraper.add(target)
+        await prometheus.scraper.scrape(NOW - 120)
+        texts.append(vllm_page(page))
+        await prometheus.scraper.scrape(AT)
+        settings = PrometheusSettings(prometheus.url, allow_http=True)
+        async with PrometheusClient(settings, clock=clock, instruments=instruments) as client:
+            model, aim = ModelKey("ns", MODEL), Aim(Objectives(first, between))
+            users = ServedUsers(prometheus=client, decisions=lambda: [decision(model=model, aim=aim)], clock=clock)
+            await users.look()
+        found, share = users.of(model), SERVED[page, first, between]
+        if share is None:
+            assert (found.five_minutes, found.hour) == (None, None)
+        else:
+            assert found.five_minutes.share == pytest.approx(share)
+            assert found.hour.share == pytest.approx(share)

@@ -14,6 +14,7 @@ from tests.docs import engine_differences, physics_tables
 from tests.docs.picture import picture
 from tests.publish import wrong_states
 from wva.api.crd import definition
+from wva.collect.in_time import ITL_BOUNDS, TTFT_BOUNDS, in_time_query
 from wva.collect.queries import ANALYZER_QUERIES, ESSENTIAL_QUERIES
 from wva.config import Settings
 from wva.config.declare import DURATION, ENVIRONMENT, declarations
@@ -32,6 +33,7 @@ from wva.doctor.diagnosis import MEANINGS
 from wva.godurations import format_promql_duration
 from wva.instruments import Instruments
 from wva.model.decision import HOLD_REASONS, Reason
+from wva.model.objectives import DEFAULT_OBJECTIVES
 from wva.publish import metrics
 from wva.publish.meanings import MEANINGS_OF_REASONS
 from wva.publish.obstacles import OBSTACLES
@@ -162,6 +164,23 @@ def signals_table():
         found = re.findall(r'label_replace\((.*?), "signal", "(\w+)", "", ""\)', query.text)
         rows += [(f"`{query.name}`", f"`{signal}`", _query(text)) for text, signal in found]
     return table(("Query", "`signal`", "PromQL"), rows)
+
+
+def in_time_table():
+    """Return one row per expression of the query about requests in time, as for the objectives that are built in."""
+    text = in_time_query(["ns"], [DEFAULT_OBJECTIVES]).text
+    found = re.findall(r'label_replace\(((?:(?!label_replace).)*?), "signal", "(\w+)", "", ""\)', text)
+    return table(("`signal`", "PromQL"), [(f"`{signal}`", _query(each)) for each, signal in found])
+
+
+def bounds_table():
+    """Return the bounds of the histograms that objectives are judged by."""
+    names = ("vllm:time_to_first_token_seconds", "vllm:request_time_per_output_token_seconds")
+    rows = [
+        (f"`{name}`", ", ".join(f"{bound:g}" for bound in bounds))
+        for name, bounds in zip(names, (TTFT_BOUNDS, ITL_BOUNDS), strict=True)
+    ]
+    return table(("Histogram of vLLM", "Bounds, in seconds"), rows)
 
 
 def _query(text):
@@ -361,7 +380,9 @@ TABLES = {
         "own-metrics": own_metrics_table,
         "queries": queries_table,
         "signals": signals_table,
+        "in-time": in_time_table,
     },
+    "objectives.md": {"bounds": bounds_table},
 }
 
 

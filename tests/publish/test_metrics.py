@@ -12,7 +12,8 @@ from tests.publish.decisions import KEY, decision, held
 from wva.api.meta import Condition
 from wva.config import Settings
 from wva.model.decision import Aim, Step
-from wva.model.objectives import Objectives
+from wva.model.in_time import InTime, ServedShare
+from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
 from wva.model.variant import Bounds, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import EXPLANATION
@@ -90,6 +91,7 @@ def test_every_series_has_the_labels_that_its_family_declares():
         conditions=lambda _: (condition,),
         shadow=shadows.__contains__,
         accounts=lambda _: Account(late={REAL: 0.0, SHADOW: 0.0}),
+        in_time=lambda _: InTime(DEFAULT_OBJECTIVES, KEY, ServedShare(10.0, 0.9)),
     )
     ledger.record([decision(2)])
     ledger.record([everything])
@@ -108,6 +110,25 @@ def test_the_objectives_that_are_planned_for_have_a_series_each(scene):
     scene.ledger.record([decision(2, aim=Aim(Objectives(3.0, 0.05)))])
     assert scene.value("wva_objective_seconds", objective="first_token") == 3.0
     assert scene.value("wva_objective_seconds", objective="between_tokens") == 0.05
+
+
+def test_a_model_has_one_series_for_each_window_in_which_it_had_requests():
+    """However many variants it has: one of them tells, so that no sum counts a model twice."""
+    served = InTime(DEFAULT_OBJECTIVES, KEY, ServedShare(10.0, 0.9), ServedShare(100.0, 0.95))
+    found, ledger = {decision().model: served}, Ledger()
+    ledger.record([decision(), decision(key=VariantKey("ns", "other"))])
+    made = collector(ledger, in_time=found.get, instance="blue")
+
+    def told():
+        family = next(each for each in made.collect() if each.name == "wva_in_time_ratio")
+        return {(each.labels.pop("window"), *each.labels.items()): each.value for each in family.samples}
+
+    labels = (("namespace", "ns"), ("model_name", "org/model"), ("controller_instance", "blue"))
+    assert told() == {("5m", *labels): 0.9, ("1h", *labels): 0.95}
+    found[decision().model] = InTime(DEFAULT_OBJECTIVES, KEY, None, ServedShare(100.0, 0.95))
+    assert told() == {("1h", *labels): 0.95}
+    found.clear()
+    assert told() == {}
 
 
 def test_an_instance_label_is_on_every_series(scene):

@@ -37,6 +37,7 @@ from wva.app.informers import Informers
 from wva.app.servers import Probes, certificate_of, push_address, push_tls, start_servers
 from wva.clock import Clock, SystemClock
 from wva.collect.answer_cache import BackgroundFetch
+from wva.collect.in_time import ServedUsers
 from wva.collect.inventory import read_inventory
 from wva.collect.queries import TargetLabels
 from wva.collect.query_failures import QueryFailures
@@ -216,6 +217,13 @@ class Application:
             variant_queue=self.variants.queue,
             announce=self.announce,
         )
+        self._served = ServedUsers(
+            prometheus=self._prometheus,
+            decisions=self.ledger.decisions,
+            clock=clock,
+            note=self._query_failures.note,
+            tell=lambda keys: self._series.mark(keys),  # noqa: PLW0108 - built below
+        )
         variant_series = VariantCollector(
             self.ledger,
             current=self.variants.current_replicas,
@@ -225,6 +233,7 @@ class Application:
             leading=leadership.publishes,
             shadow=self.shadow,
             accounts=self._shadow_accounts.__getitem__,
+            in_time=self._served.of,
             instance=settings.controller_instance,
             aliases=settings.inferno_metric_aliases,
         )
@@ -312,7 +321,7 @@ class Application:
     def idle(self) -> bool:
         """Whether the process decides, reconciles and records nothing now: it waits for a timer or a change."""
         queues = (self.variants.queue, self._config_maps.queue)
-        busy = self._optimizer.busy or self._fast_lane.busy
+        busy = self._optimizer.busy or self._fast_lane.busy or self._served.busy
         return not busy and all(queue.idle for queue in queues) and self.leadership.recorder.idle
 
     @property
@@ -476,6 +485,7 @@ class Application:
             group.create_task(keep("optimizer", self._optimizer.run))
             group.create_task(keep("fast lane", self._fast_lane.run))
             group.create_task(keep("background fetch", self._background.run))
+            group.create_task(keep("in time", self._served.run))
 
     def shadow(self, key: VariantKey) -> bool:
         """Tell whether the number of a variant is not for its target.

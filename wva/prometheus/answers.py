@@ -79,6 +79,7 @@ class Labels(msgspec.Struct, frozen=True, gc=False):
     kv_cache_size_tokens: str | None = None
     num_gpu_blocks: str | None = None
     block_size: str | None = None
+    le: str | None = None
 
     def get(self, name: str, default: str = "") -> str:
         """Return a label, ``default`` where there is none."""

@@ -29,8 +29,9 @@ from prometheus_client.utils import floatToGoString
 from wva import log
 from wva.api.meta import Condition
 from wva.model.decision import Decision, Reason
+from wva.model.in_time import InTime
 from wva.model.trouble import cause_of
-from wva.model.variant import Bounds, VariantKey
+from wva.model.variant import Bounds, ModelKey, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.obstacles import standing
 from wva.publish.shadow import Account, rows
@@ -42,11 +43,14 @@ DESIRED_RATIO: Final = "wva_desired_ratio"
 REPLICA_SCALING: Final = "wva_replica_scaling"
 DESIRED_SOURCE: Final = "wva_desired_source"
 OBSTACLE: Final = "wva_variant_obstacle"
+IN_TIME_RATIO: Final = "wva_in_time_ratio"
 
 VARIANT_LABELS: Final = ("variant_name", "namespace")
-"""The labels of all series; settings may add ``controller_instance``."""
+"""The labels of all series but those about a model; settings may add ``controller_instance``."""
 BASE_LABELS: Final = (*VARIANT_LABELS, "accelerator_type")
 """The labels of ``wva_desired_replicas`` and of the gauges beside it; ``output`` has their values."""
+MODEL_LABELS: Final = ("namespace", "model_name")
+"""The labels of series about a model; settings may add ``controller_instance``, too."""
 INSTANCE_LABEL: Final = "controller_instance"
 
 Row: TypeAlias = tuple[str, float, Mapping[str, str]]
@@ -171,6 +175,12 @@ EXPLANATION: Final = (
         "1 for each reason why the variant is not scaled, as its conditions give it; absent without any.",
         (*VARIANT_LABELS, "reason"),
     ),
+    Family(
+        IN_TIME_RATIO,
+        "Share of the requests of a model that were served within its objectives, over the last 5m or 1h (window); "
+        "absent without requests.",
+        (*MODEL_LABELS, "window"),
+    ),
 )
 
 
@@ -212,6 +222,13 @@ def explanation(decision: Decision, bounds: Bounds) -> Iterator[Row]:
         yield "wva_objective_seconds", objectives.itl_seconds, {"objective": "between_tokens"}
 
 
+def in_time_rows(found: InTime) -> Iterator[Row]:
+    """Yield what the users of a model got."""
+    for window, served in (("5m", found.five_minutes), ("1h", found.hour)):
+        if served is not None:
+            yield IN_TIME_RATIO, served.share, {"window": window}
+
+
 class VariantFamily(Metric):
     """A family about variants that makes its samples when they are first read."""
 
@@ -241,12 +258,14 @@ class VariantCollector(Collector):
         leading: Callable[[], bool],
         shadow: Callable[[VariantKey], bool] = lambda _key: False,
         accounts: Callable[[VariantKey], Account | None] = lambda _key: None,
+        in_time: Callable[[ModelKey], InTime | None] = lambda _model: None,
         instance: str = "",
         aliases: bool = False,
     ) -> None:
         """Read ``ledger`` and what the caches say of a variant: its replicas, bounds, and conditions.
 
-        ``statuses`` returns the variants with a status. ``instance`` adds the ``controller_instance`` label, and
+        ``statuses`` returns the variants with a status. ``in_time`` returns what the users of a model got, which the
+        series of its first variant tell. ``instance`` adds the ``controller_instance`` label, and
         ``aliases`` each gauge of the output a second time under the name that the HPAs of older manifests ask for.
         """
         self._ledger = ledger
@@ -257,6 +276,7 @@ class VariantCollector(Collector):
         self._leading = leading
         self._shadow = shadow
         self._accounts = accounts
+        self._in_time = in_time
         self._instance = {INSTANCE_LABEL: instance} if instance else {}
         self._origins: dict[str, str] = {}
         heads: list[Family] = []
@@ -302,9 +322,9 @@ class VariantCollector(Collector):
     def samples_of(self, key: VariantKey) -> Sequence[Sequence[Sample]]:
         """Return the samples of one variant, those of each head; nothing is raised."""
         found: dict[str, list[Sample]] = {head.name: [] for head in self.heads}
-        of_all = {"variant_name": key.name, "namespace": key.namespace, **self._instance}
+        of_variant = {"variant_name": key.name, "namespace": key.namespace, **self._instance}
 
-        def add(rows: Iterable[Row]) -> None:
+        def add(rows: Iterable[Row], of_all: Mapping[str, str] = of_variant) -> None:
             for name, value, labels in rows:
                 sample_name = f"{name}_total" if name in _COUNTERS else name
                 found[name].append(Sample(sample_name, {**of_all, **labels}, float(value)))
@@ -327,6 +347,11 @@ class VariantCollector(Collector):
                     add(output(decision, current=existing, changes=self._changes.get(key, {})))
             with self._apart(key):
                 add(explanation(decision, bounds or Bounds()))
+            with self._apart(key):
+                served = self._in_time(decision.model)
+                if served is not None and served.first == key:
+                    names = (key.namespace, decision.model.model_id)
+                    add(in_time_rows(served), {**dict(zip(MODEL_LABELS, names, strict=True)), **self._instance})
         with self._apart(key):
             add((OBSTACLE, 1, {"reason": obstacle.reason}) for obstacle, _ in standing(self._conditions(key)))
         for alias, origin in self._origins.items():

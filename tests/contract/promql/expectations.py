@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tests.contract.promql.history import A0, A1, A1_SECOND, B0
 from tests.contract.promql.scope import Labels, Result, by_pod, labels
+from wva.collect.in_time import WINDOWS, in_time_query
 from wva.collect.queries import (
     ESSENTIAL_QUERIES,
     CounterSignal,
@@ -24,6 +25,7 @@ from wva.collect.queries import (
 )
 from wva.collect.request_counts import RequestSignal, request_query
 from wva.collect.retention import Window
+from wva.model.objectives import DEFAULT_OBJECTIVES
 
 
 @dataclass(frozen=True)
@@ -298,6 +300,21 @@ SENT_QUERIES = [
             **_signals(RequestSignal.QUEUED, (_MISTRAL, 4 + 4 + 2 + 3), (_ALIAS, 1)),
             # The window has ten parts, and the part before it also counts.
             **_signals(RequestSignal.COVERED, (_LLAMA, 11), (_QWEN, 11)),
+        },
+    ),
+    QueryExpectation(
+        in_time_query(_NAMESPACES, [DEFAULT_OBJECTIVES]).text,
+        600,
+        {
+            # Each step of a-0 has three first tokens within a second, of four. Its counters begin at 0, at 0 s and
+            # again at 315 s, where extrapolation ends.
+            labels(signal="first_5m", le="1", **_LLAMA): 60,
+            labels(signal="first_5m", le="+Inf", **_LLAMA): 80,
+            labels(signal="first_1h", le="1", **_LLAMA): 120,
+            labels(signal="first_1h", le="+Inf", **_LLAMA): 160,
+            labels(signal="ended_5m", **_LLAMA): 285 + 67.5,
+            labels(signal="ended_1h", **_LLAMA): 300 + 285 + 67.5,
+            **{labels(signal=f"{name}_{window}", **_QWEN): 0 for name in ("ended", "aborted") for window in WINDOWS},
         },
     ),
 ]

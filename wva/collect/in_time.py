@@ -1,0 +1,251 @@
+"""What the users of each model got: the share of requests that the engines served within the objectives.
+
+One query for every hundred namespaces asks, once a minute and beside the cycles, for the last five minutes and the last
+hour. Of the two histograms it asks for the bounds that the objectives are judged at, and for all requests. A histogram
+counts the requests up to each of its bounds, so an objective between two bounds is judged at the lower one. Below the
+lowest bound nothing can be judged.
+
+No decision depends on the answer. A namespace without an answer has no shares until the next one.
+
+An engine counts a refused request in a counter of its own. One that was aborted is in ``request_success_total``, if the
+engine counts it at all, and in the first histogram if its first token had come. So those without a first token are
+what ended beyond the first tokens. A user who goes away while a request waits is counted nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import Final, NoReturn
+
+from wva import log
+from wva.clock import Clock
+from wva.collect.queries import Query, chunks, joined, namespace_matcher, quote, regex_literal
+from wva.collect.samples import COUNTED
+from wva.collect.shared_queries import Round, Settled, SharedQueries
+from wva.model.decision import Decision
+from wva.model.in_time import InTime, ServedShare
+from wva.model.objectives import Objectives
+from wva.model.trouble import cause_of
+from wva.model.variant import ModelKey, VariantKey
+from wva.numbers import Real
+from wva.prometheus.answers import InstantSeries, InstantVector, Querier
+
+IN_TIME: Final = "in_time"
+WINDOWS: Final = ("5m", "1h")
+TTFT_BOUNDS: Final = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
+)
+ITL_BOUNDS: Final = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
+)
+"""The bounds of vLLM's histograms, in seconds."""
+
+_FIRST_SERIES: Final = "vllm:time_to_first_token_seconds_bucket"
+_BETWEEN_SERIES: Final = "vllm:request_time_per_output_token_seconds_bucket"
+_BY_MODEL: Final = "by (namespace, model_name)"
+_ALL: Final = "+Inf"
+_BOUND: Final = Real(0.0, 1e9)
+_PAUSE_SECONDS: Final = 60.0
+"""A window of an hour costs Prometheus 240 samples of each series, and changes slowly."""
+_QUERY_SECONDS: Final = 20.0
+
+_log = log.get("collect")
+
+
+class ServedSignal(StrEnum):
+    """The signals of a model in ``in_time``, before the window: the values of the label ``signal``."""
+
+    FIRST = "first"
+    BETWEEN = "between"
+    REFUSED = "refused"
+    ENDED = "ended"
+    ABORTED = "aborted"
+
+
+def judged_at(seconds: float, bounds: Sequence[float]) -> float | None:
+    """Return the bound of a histogram that an objective is judged at, None below the lowest one."""
+    place = bisect_right(bounds, seconds)
+    return bounds[place - 1] if place else None
+
+
+def in_time_query(namespaces: Sequence[str], objectives: Collection[Objectives]) -> Query:
+    """Return the query about some namespaces, for all the objectives that are in force in them.
+
+    A bound has different spellings: 1.0 on the pages of Python, 1 on those of Go.
+    """
+    matchers = namespace_matcher(namespaces)
+
+    def bounds(wanted: Iterable[float], known: Sequence[float]) -> str:
+        found = sorted({bound for each in wanted if (bound := judged_at(each, known)) is not None})
+        texts = [f"{bound:g}" for bound in found]
+        texts += [f"{text}.0" for text in texts if "." not in text]
+        return f"le=~{quote('|'.join(map(regex_literal, [*texts, _ALL])))}"
+
+    first = bounds((each.ttft_seconds for each in objectives), TTFT_BOUNDS)
+    between = bounds((each.itl_seconds for each in objectives), ITL_BOUNDS)
+    success = f"vllm:request_success_total{matchers}"
+    aborted = f'{success[:-1]},finished_reason="abort"}}'
+
+    def histogram(name: str, some: str, window: str) -> str:
+        engines = "max by (namespace, model_name, pod, engine, le)"
+        return f"sum by (namespace, model_name, le) ({engines} (increase({name}{matchers[:-1]},{some}}}[{window}])))"
+
+    def counter(series: str, label: str, window: str) -> str:
+        engines = f"max by (namespace, model_name, pod, engine, {label})"
+        return f"sum {_BY_MODEL} ({engines} (increase({series}[{window}])))"
+
+    expressions: dict[str, str] = {}
+    for window in WINDOWS:
+        expressions |= {
+            _name(ServedSignal.FIRST, window): histogram(_FIRST_SERIES, first, window),
+            _name(ServedSignal.BETWEEN, window): histogram(_BETWEEN_SERIES, between, window),
+            _name(ServedSignal.REFUSED, window): counter(
+                f"vllm:admission_rejections_total{matchers}", "reason", window
+            ),
+            _name(ServedSignal.ENDED, window): counter(success, "finished_reason", window),
+            _name(ServedSignal.ABORTED, window): counter(aborted, "finished_reason", window),
+        }
+    return Query(IN_TIME, joined(expressions), essential=False)
+
+
+def _name(signal: ServedSignal, window: str) -> str:
+    return f"{signal}_{window}"
+
+
+def served(series: Iterable[InstantSeries], objectives: Objectives) -> dict[str, ServedShare]:
+    """Return what the series of one model tell, by window; a window in which nothing can be judged has no entry."""
+    found: dict[str, dict[float, float]] = {}
+    for each in series:
+        value = None if each.value is None else COUNTED.range.find(each.value[1])
+        bound = math.inf if each.metric.le in (None, _ALL) else _BOUND.find(each.metric.le)
+        if value is not None and bound is not None:
+            buckets = found.setdefault(each.metric.signal or "", {})
+            buckets[bound] = buckets.get(bound, 0.0) + value  # two spellings of a bound, before and after an upgrade
+    shares = {}
+    for window in WINDOWS:
+        told = {signal: found.get(_name(signal, window), {}) for signal in ServedSignal}
+        first, refused, ended, aborted = (
+            told[signal].get(math.inf, 0.0)
+            for signal in (ServedSignal.FIRST, ServedSignal.REFUSED, ServedSignal.ENDED, ServedSignal.ABORTED)
+        )
+        lost = refused + min(aborted, max(0.0, ended - first))
+        parts = [
+            _part(told[ServedSignal.FIRST], objectives.ttft_seconds, lost),
+            _part(told[ServedSignal.BETWEEN], objectives.itl_seconds, lost),
+        ]
+        known = [part for part in parts if part is not None]
+        if first + lost > 0.0 and len(known) == len(parts):
+            shares[window] = ServedShare(first + lost, min(known))
+    return shares
+
+
+def _part(buckets: Mapping[float, float], objective: float, lost: float) -> float | None:
+    """Return the share of requests within an objective, 1 if there are none; None without the series to judge it by."""
+    lower = [bound for bound in buckets if bound <= objective]
+    if math.inf not in buckets or not lower:
+        return None
+    whole = buckets[math.inf] + lost
+    return min(1.0, buckets[max(lower)] / whole) if whole > 0.0 else 1.0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ServedUsers:
+    """Asks once a minute what the users of each model got, and remembers the last answer.
+
+    ``decisions`` returns the last ones: they have the objectives that are planned for. ``note`` takes what came of the
+    query (``QueryFailures.note``), ``tell`` the variants of models of which something has changed.
+    """
+
+    prometheus: Querier
+    decisions: Callable[[], Iterable[Decision]]
+    clock: Clock
+    note: Callable[[str, Iterable[str], Mapping[str, str]], None] = lambda *_: None
+    tell: Callable[[Collection[VariantKey]], None] = lambda _: None
+    busy: bool = field(default=False, init=False)
+    """Whether it is asking now."""
+    _found: dict[ModelKey, InTime] = field(default_factory=dict, init=False)
+    _shared: SharedQueries = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Suspect no namespace yet."""
+        self._shared = SharedQueries(self.prometheus)
+
+    def of(self, model: ModelKey) -> InTime | None:
+        """Return what the users of a model got, None if it has no objectives or was not asked about yet."""
+        return self._found.get(model)
+
+    async def run(self) -> NoReturn:
+        """Ask until cancelled."""
+        while True:
+            await self.clock.sleep(_PAUSE_SECONDS)
+            self.busy = True
+            try:
+                await self.look()
+            finally:
+                self.busy = False
+
+    async def look(self) -> None:
+        """Ask once about all models that have objectives."""
+        variants, objectives = self._planned()
+        round_ = Round(self.clock.now(), _QUERY_SECONDS)
+        round_.others_begin.set()  # there is no essential query to wait for
+        groups = chunks(model.namespace for model in objectives)
+        settled = await asyncio.gather(*[self._ask(some, objectives, round_) for some in groups])
+        found: dict[ModelKey, list[InstantSeries]] = {model: [] for model in objectives}
+        for some, answer in zip(groups, settled, strict=True):
+            self.note(IN_TIME, some, {each: why.message for each, why in answer.failed.items()})
+            for series in answer.answers.get(IN_TIME, InstantVector()).series:
+                model = ModelKey(series.metric.namespace or "", series.metric.model_name or "")
+                if model in found:
+                    found[model].append(series)
+        before = self._found
+        self._found = {
+            model: self._judged(model, variants[model][0], series, objectives[model]) for model, series in found.items()
+        }
+        changed = [model for model in before.keys() | self._found.keys() if before.get(model) != self._found.get(model)]
+        self.tell({key for model in changed for key in variants.get(model, ())})
+
+    async def _ask(
+        self, namespaces: Sequence[str], objectives: Mapping[ModelKey, Objectives], round_: Round
+    ) -> Settled:
+        wanted = {each for model, each in objectives.items() if model.namespace in namespaces}
+        make = partial(in_time_query, objectives=wanted)
+        return await self._shared.settle(IN_TIME, {IN_TIME: make}, namespaces, round_)
+
+    def _judged(
+        self, model: ModelKey, first: VariantKey, series: Iterable[InstantSeries], objectives: Objectives
+    ) -> InTime:
+        try:
+            shares = served(series, objectives)
+        except Exception as error:  # noqa: BLE001 - the other models are still judged
+            _log.error("in_time_failed", model=str(model), cause=cause_of(error))
+            shares = {}
+        return InTime(objectives, first, *[shares.get(window) for window in WINDOWS])
+
+    def _planned(self) -> tuple[dict[ModelKey, list[VariantKey]], dict[ModelKey, Objectives]]:
+        """Return the variants of each model, sorted, and its objectives.
+
+        Of the objectives that the variants of a model can reach the loosest count. A model whose number is held keeps
+        those it had.
+        """
+        variants: dict[ModelKey, list[VariantKey]] = {}
+        objectives: dict[ModelKey, Objectives] = {}
+        for decision in self.decisions():
+            model, known = decision.model, self._found.get(decision.model)
+            variants.setdefault(model, []).append(decision.key)
+            planned = [objectives[model]] if model in objectives else []
+            if decision.aim is not None:
+                planned.append(decision.aim.objectives)
+            elif decision.held and known is not None:
+                planned.append(known.objectives)
+            if planned:
+                objectives[model] = max(planned, key=lambda each: (each.ttft_seconds, each.itl_seconds))
+        return variants, objectives

@@ -1,0 +1,53 @@
+"""What the users of a model got: the share of its requests that were served within the objectives.
+
+A request is in time if its first token came within the objective, and if the mean time between its tokens was within
+it. The engines count the two apart, so the share is the smaller one of the two. A request that was refused, or aborted
+before its first token, is late. Without requests there is no share.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from msgspec import Struct
+
+from wva.model.objectives import Objectives
+from wva.model.variant import VariantKey
+
+_BEYOND_CHANCE = 3.0
+"""So many standard deviations more late requests than allowed are no chance: a model with ten requests an hour that
+serves one of them late has not missed 99 %."""
+
+
+class ServedShare(Struct, frozen=True, gc=False):
+    """The requests within a window of time, and the share of them (0 to 1) that was in time."""
+
+    requests: float
+    share: float
+
+    def below(self, wanted: float) -> bool:
+        """Tell whether more requests were late than a share in time allows, and more than by chance."""
+        allowed = self.requests * (1.0 - wanted)
+        return self.requests * (1.0 - self.share) > allowed + _BEYOND_CHANCE * sqrt(allowed)
+
+
+class InTime(Struct, frozen=True, gc=False):
+    """What the users of a model got, within the last five minutes and the last hour; None without a request.
+
+    ``objectives`` are those that the requests were judged by. ``first`` is the first variant of the model: what is told
+    once for a model is told with this one.
+    """
+
+    objectives: Objectives
+    first: VariantKey
+    five_minutes: ServedShare | None = None
+    hour: ServedShare | None = None
+
+    @property
+    def missed(self) -> bool:
+        """Whether the objectives were not met within the hour, and are not now.
+
+        After a bad time the hour is bad until the time is forgotten, although the model serves everybody in time.
+        """
+        wanted, now, lately = self.objectives.in_time, self.five_minutes, self.hour
+        return now is not None and lately is not None and now.share < wanted and lately.below(wanted)
