@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.decide.foresee import dispersed, pace
+from wva.decide.pace import dispersed, pace
 from wva.model.memory import Slot
 
 
