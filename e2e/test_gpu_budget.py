@@ -22,6 +22,8 @@ from wva.collect.resolution import MAX_REPLICAS_ANNOTATION
 FULL, CALM, IDLE = PodReport(kv_usage=0.95, waiting=9), PodReport(kv_usage=0.5), PodReport(kv_usage=0.05)
 TIGHT = PodReport(kv_usage=0.77)  # one idle replica more would be enough
 BUDGET = 8
+JUDGED_SECONDS = 100.0
+"""Until the samples have a window after the newest replica served, the model waits for it and names no limit."""
 QUIET_SECONDS = 65  # for a minute after new replicas came only a rising load asks for more
 CHAT = ManifestedVariant(name="chat", cost=50, model="demo/chat", replicas=2, gpus=2)
 BATCH = ManifestedVariant(name="batch", cost=10, model="demo/batch", replicas=2)
@@ -47,7 +49,7 @@ def test_two_models_share_the_gpus_by_priority_and_the_rest_overflows(scene: Sce
     scene.wait(lambda: scene.replicas("batch-elsewhere") >= 3, timeout_seconds=60, what="overflow to other GPUs")
     scene.wait(
         lambda: "gpu-limiter H100" in scene.condition("chat", "OptimizationReady").message,
-        timeout_seconds=20,
+        timeout_seconds=JUDGED_SECONDS,
         what="the condition names the limit",
     )
     time.sleep(QUIET_SECONDS)
@@ -70,7 +72,7 @@ def test_growth_stops_at_the_quota_of_the_namespace(scene: Scene):
     scene.wait(lambda: scene.ready_replicas("model") == 3, timeout_seconds=60, what="growth up to the quota")
     scene.wait(
         lambda: f"ResourceQuota {scene.namespace}/team" in scene.condition("model", "OptimizationReady").message,
-        timeout_seconds=60,
+        timeout_seconds=JUDGED_SECONDS,
         what="the condition names the quota",
     )
     time.sleep(QUIET_SECONDS)
