@@ -23,10 +23,15 @@ READER, STRANGER = "reader", "stranger"
 _SECONDS = 60
 
 
-def explain(scene: Scene, *words: str, account: str = READER) -> subprocess.CompletedProcess[str]:
-    """Run the command as somebody with the rights of the administrator, who asks as a ServiceAccount."""
+def explain(
+    scene: Scene, *words: str, account: str = READER, controller_namespace: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run the command as somebody with the rights of the administrator, who asks as a ServiceAccount.
+
+    Without ``controller_namespace`` the controller is in the namespace of the scene, as the account is.
+    """
     port = scene.controllers[0].addresses.metrics.rpartition(":")[2]
-    where = ["--controller-namespace", scene.namespace, "--metrics-port", port]
+    where = ["--controller-namespace", controller_namespace or scene.namespace, "--metrics-port", port]
     where += ["--service-account", f"{scene.namespace}/{account}"] if account else []
     return subprocess.run(
         [sys.executable, "-m", "wva", "explain", *words, *where],

@@ -22,6 +22,7 @@ from e2e.manifests import MODEL, ManifestedVariant
 from e2e.packaging.chart import CHART, DEVELOPMENT
 from e2e.packaging.chart_matrix import V0_5
 from e2e.scene import CYCLE_SECONDS, Scene
+from e2e.test_explain import READER, controller_pod, explain, reading
 from e2e.test_prometheus_adapter import VALUES as ADAPTER
 
 CHEAP = ManifestedVariant(name="cheap", cost=5, accelerator="L40S")
@@ -86,6 +87,38 @@ def test_development_values_scale_by_keda(scene: Scene, releases: list[Release],
     scene.wait(lambda: _measured(scene, releases), timeout_seconds=60, what="both variants measured")
     _shrinks_and_grows(scene, metrics, releases)
     assert not controller.log(1).startswith("{"), "the log is for people, not JSON"
+
+
+@pytest.mark.disruptive
+def test_objectives_of_the_values_reach_explain(scene: Scene, releases: list[Release], launch: Launch):
+    """What the values ask for is in the condition, in the metric and in ``wva explain``, with its origin."""
+    release, _ = releases
+    scene.fixed_metrics().set(CHEAP.name, IDLE)
+    scene.deploy(CHEAP)
+    values = _values(scene, release, CHEAP)
+    values["va"] |= {"sloTtft": 3000, "sloTpot": 50}
+    release.install(values)
+    controller = release.start(scene, launch)
+    scene.wait(lambda: scene.source(release.variant) == "measured", timeout_seconds=60, what="the variant measured")
+
+    first, between = "first token within 3 s (service class ", "between tokens 50 ms (service class "
+    message = scene.condition(release.variant, "OptimizationReady").message
+    assert first in message, message
+    assert between in message, message
+    page = controller.metrics()
+    labels = {"variant_name": release.variant, "namespace": scene.namespace}
+    names = ("first_token", "between_tokens")
+    found = [page.value("wva_objective_seconds", **labels, objective=each) for each in names]
+    assert found == [3.0, 0.05]
+    scene.api.apply(manifests.service_account(READER, namespace=scene.namespace))
+    for item in reading(READER, namespace=scene.namespace):
+        scene.api.apply(item)
+    restricted = release.deployment()["spec"]["template"]["spec"]
+    scene.api.apply({**controller_pod(release.namespace), "spec": restricted})
+    answer = explain(scene, f"{scene.namespace}/{release.variant}", controller_namespace=release.namespace)
+    assert answer.returncode == 0, answer.stderr
+    assert first in answer.stdout, answer.stdout
+    assert between in answer.stdout, answer.stdout
 
 
 def _values(scene: Scene, release: Release, variant: ManifestedVariant, *, controller: bool = True) -> dict[str, Any]:
