@@ -55,7 +55,7 @@ from wva.kube.workqueue import WorkQueue
 from wva.model.decision import Decision, Reason
 from wva.model.records import replace
 from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason, cause_of
-from wva.model.variant import Bounds, Variant, VariantKey
+from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
 from wva.publish.announce import CLAIMED_TWICE_EVENT
 from wva.publish.conditions import ConfigurationView, TargetView
 from wva.publish.ledger import Ledger
@@ -84,6 +84,7 @@ class VariantAutoscalingController:
         troubles: Troubles,
         actuation: Callable[[Key], Trouble] = lambda _key: UNTROUBLED,
         queries: Callable[[str], Trouble] = lambda _namespace: UNTROUBLED,
+        served: Callable[[ModelKey], Trouble | None] = lambda _model: None,
         direct: bool = False,
         push: bool = False,
         shadow: Callable[[VariantKey], bool] = lambda _key: False,
@@ -94,11 +95,13 @@ class VariantAutoscalingController:
         """Prepare the queue; nothing is subscribed before ``watch``.
 
         ``actuation`` tells what keeps a number from being written, ``queries`` which queries about a namespace have no
-        answer, ``direct`` whether the process writes numbers, and ``push`` whether it listens for KEDA.
-        ``announce`` records an event on a variant: type, reason, message.
+        answer, ``served`` whether the users of a model get what they shall (None before somebody has looked),
+        ``direct`` whether the process writes numbers, and ``push`` whether it listens for KEDA. ``announce`` records
+        an event on a variant: type, reason, message.
         """
         self._actuation = actuation
         self._queries = queries
+        self._served = served
         self._direct = direct
         self._push = push
         self._shadow = shadow
@@ -264,7 +267,8 @@ class VariantAutoscalingController:
             except Exception as error:  # noqa: BLE001 - the rest of the status is written all the same
                 told.append(f"a check failed: {self._tell_failure(va, error)}")
         shadow = self._shadow(VariantKey(*va.metadata.key))
-        view = ConfigurationView("; ".join(filter(None, told)), self._claims.me.text, shadow=shadow)
+        served = self._served(ModelKey(va.metadata.namespace, va.spec.model_id))
+        view = ConfigurationView("; ".join(filter(None, told)), self._claims.me.text, served=served, shadow=shadow)
         if target is None:
             return view
         accelerator = va.metadata.labels.get(ACCELERATOR_LABEL, "")

@@ -68,7 +68,17 @@ def test_the_printer_columns_tell_where_a_variant_stands():
     narrow = [name for name, column in columns().items() if not column.get("priority")]
     wide = [name for name, column in columns().items() if column.get("priority") == 1]
     assert narrow == ["Model", "Accelerator", "Current", "Desired", "Ready", "Reason", "Age"]
-    assert wide == ["Target", "Cost", "MetricsReady", "Limited", "OnTime", "Actuated", "Optimized", "CurrentReplicas"]
+    assert wide == [
+        "Target",
+        "Cost",
+        "MetricsReady",
+        "Limited",
+        "OnTime",
+        "InTime",
+        "Actuated",
+        "Optimized",
+        "CurrentReplicas",
+    ]
     assert len(columns()) == len(version()["additionalPrinterColumns"])
 
 

@@ -20,8 +20,9 @@ from wva.collect.in_time import (
 )
 from wva.collect.query_failures import IN_FORCE, QueryFailures
 from wva.model.decision import Aim
-from wva.model.in_time import InTime, ServedShare
+from wva.model.in_time import NOT_MEASURED, InTime, ServedShare
 from wva.model.objectives import Objectives
+from wva.model.trouble import UNTROUBLED
 from wva.model.variant import ModelKey, VariantKey
 from wva.prometheus.answers import ErrorKind, InstantSeries, InstantVector, Labels, PrometheusError
 from wva.sim.prometheus.promql import EvaluationTime, evaluate, parse
@@ -174,6 +175,7 @@ class ServedScene:
     def __init__(self):
         """Have one variant with the default objectives."""
         self.prometheus, self.clock, self.told = FakeHistograms(), ManualClock(), []
+        self.revisited = []
         self.failures = QueryFailures(self.clock, revisit=lambda _: None)
         self.decisions = [decision(aim=Aim(OBJECTIVES))]
         self.served = ServedUsers(
@@ -182,6 +184,7 @@ class ServedScene:
             clock=self.clock,
             note=self.failures.note,
             tell=self.told.append,
+            revisit=self.revisited.append,
         )
 
 
@@ -288,3 +291,42 @@ async def test_it_asks_once_a_minute(scene):
 def test_an_objective_is_missed_within_the_hour_and_now(five_minutes, hour, missed):
     """And by more requests than chance makes late."""
     assert InTime(OBJECTIVES, FIRST, five_minutes, hour).missed is missed
+
+
+async def test_a_condition_is_looked_at_again_when_it_changes(scene):
+    """Not each minute: its message has measurements, and they alone are no news."""
+    assert scene.served.trouble(MODEL) is None
+    bad = [*answer(), *answer(window="1h")]
+    for series, trouble, visits in (
+        (bad, "ObjectiveMissed", 1),
+        ([*answer(first=(80.0, 100.0)), *answer(window="1h")], "ObjectiveMissed", 1),
+        ([*answer(first=(100.0, 100.0), between=(100.0, 100.0)), *answer(window="1h")], "", 2),
+        ([], NOT_MEASURED.reason, 3),
+    ):
+        scene.prometheus.series = series
+        await scene.served.look()
+        assert scene.served.trouble(MODEL).reason == trouble
+        assert scene.revisited == [FIRST] * visits
+    assert scene.served.trouble(CODE) == NOT_MEASURED
+
+
+def test_what_is_missed_is_told_with_what_was_asked_for():
+    """Shares, how many requests they are about, and the objectives."""
+    told = InTime(OBJECTIVES, FIRST, ServedShare(97, 0.88), ServedShare(1204, 0.912)).trouble
+    assert told.message == (
+        "requests in time: 88 % of 97 in the last 5 minutes, 91.2 % of 1204 in the last hour; expected: first token "
+        "within 1 s, between tokens 100 ms, in time 99 %"
+    )
+
+
+@pytest.mark.parametrize(
+    ("five_minutes", "hour", "trouble"),
+    [
+        (None, None, NOT_MEASURED),
+        (None, ServedShare(1000, 0.5), UNTROUBLED),
+        (ServedShare(10, 1.0), ServedShare(10, 1.0), UNTROUBLED),
+    ],
+)
+def test_without_any_request_within_the_hour_nothing_is_known(five_minutes, hour, trouble):
+    """Nobody who asked in the last five minutes was served late, if nobody asked."""
+    assert InTime(OBJECTIVES, FIRST, five_minutes, hour).trouble == trouble

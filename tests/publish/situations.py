@@ -35,6 +35,7 @@ AROUND = {
     TroubleReason.ACTUATION_FAILED: "actuation",
     TroubleReason.ACTUATION_REWRITTEN: "actuation",
     TroubleReason.ACTUATION_NO_CLIENT: "actuation",
+    TroubleReason.OBJECTIVE_MISSED: "served",
 }
 TARGETS = {
     TargetReason.DEPLOYMENT_NOT_FOUND: GONE,

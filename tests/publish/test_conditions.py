@@ -6,6 +6,7 @@ from tests.publish.decisions import NOW, decision
 from tests.publish.statuses import FOUND, condition, patched, va
 from wva.api.variantautoscaling import ConditionType
 from wva.model.decision import Aim, MetricsVerdict, Reason
+from wva.model.in_time import NOT_MEASURED
 from wva.model.trouble import Trouble
 from wva.publish.conditions import ConfigurationView, conditions_of
 
@@ -18,6 +19,7 @@ TROUBLED = ConfigurationView(
     late=Trouble("ReplicasLate", "1 of 2 replicas not Ready within the transition deadline"),
     inventory=Trouble("InventoryUnknown", "the nodes cannot be read"),
     actuation=Trouble("ScalerPresent", "an HPA scales the target"),
+    served=Trouble("ObjectiveMissed", "requests in time: 90 % of 1000 in the last hour"),
     shadow=True,
 )
 
@@ -46,3 +48,18 @@ def test_what_a_cycle_saw_stays_until_the_next_process_has_looked():
     looked = patched(new, now=NOW + 90, decision=decision())
     assert condition(looked, "ReplicasOnTime")["reason"] == "ReplicasInTime"
     assert condition(looked, "EnginesReadable")["status"] == "True"
+
+
+def test_whether_objectives_are_met_is_told_once_they_were_missed():
+    """While nobody has looked, the condition is as it was; without requests it is neither True nor False."""
+    unknown = ConfigurationView(served=NOT_MEASURED)
+    fine = patched(None, now=NOW, decision=decision(), configuration=unknown)
+    assert all(each["type"] != "ObjectivesMet" for each in fine["conditions"])
+    missed = patched(fine, now=NOW + 60, decision=decision(), configuration=TROUBLED)
+    told = condition(missed, "ObjectivesMet")
+    assert (told["status"], told["reason"]) == ("False", "ObjectiveMissed")
+    unseen = patched(missed, now=NOW + 1000, decision=decision(), configuration=ConfigurationView(served=None))
+    assert condition(unseen, "ObjectivesMet") == told
+    for view, status in ((unknown, "Unknown"), (ConfigurationView(), "True")):
+        after = patched(missed, now=NOW + 2000, decision=decision(), configuration=view)
+        assert condition(after, "ObjectivesMet")["status"] == status

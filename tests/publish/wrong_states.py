@@ -105,6 +105,7 @@ STATES = (
     ),
     _state("it is at its maximum while requests wait", Reason.NO_CANDIDATE, Reason.BOUNDED),
     _state("GPUs or another limit keep it small", Reason.GPU_LIMITED, PARTLY_LIMITED),
+    _state("its objectives are not met", TroubleReason.OBJECTIVE_MISSED),
     _state("requests wait, and it cannot start from zero", TroubleReason.START_REFUSED, TroubleReason.START_FAILED),
     _state(
         "the picker cannot be read",

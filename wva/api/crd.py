@@ -124,6 +124,7 @@ def _printer_columns() -> list[Schema]:
         ("MetricsReady", _said_by(ConditionType.METRICS_AVAILABLE)),
         ("Limited", _said_by(ConditionType.LIMITED)),
         ("OnTime", _said_by(ConditionType.REPLICAS_ON_TIME)),
+        ("InTime", _said_by(ConditionType.OBJECTIVES_MET)),
         ("Actuated", _said_by(ConditionType.ACTUATED)),
         ("Optimized", ".status.desiredOptimizedAlloc.numReplicas"),
         ("CurrentReplicas", ".status.currentReplicas"),

@@ -41,6 +41,7 @@ class ConditionType(StrEnum):
     QUERIES_ANSWERED = "QueriesAnswered"
     ENGINES_READABLE = "EnginesReadable"
     REPLICAS_ON_TIME = "ReplicasOnTime"
+    OBJECTIVES_MET = "ObjectivesMet"
     GATEWAY_READABLE = "GatewayReadable"
     INVENTORY_CONSISTENT = "InventoryConsistent"
     LIMITED = "Limited"

@@ -181,6 +181,7 @@ class Application:
             troubles=self._troubles,
             actuation=self._actuation_trouble,
             queries=self._query_failures.of,
+            served=lambda model: self._served.trouble(model),  # noqa: PLW0108 - built below
             direct=settings.direct_actuation,
             push=push is not None,
             shadow=self.shadow,
@@ -223,6 +224,7 @@ class Application:
             clock=clock,
             note=self._query_failures.note,
             tell=lambda keys: self._series.mark(keys),  # noqa: PLW0108 - built below
+            revisit=lambda key: self.variants.queue.add(Key(key.namespace, key.name)),
         )
         variant_series = VariantCollector(
             self.ledger,

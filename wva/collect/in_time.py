@@ -29,9 +29,9 @@ from wva.collect.queries import Query, chunks, joined, namespace_matcher, quote,
 from wva.collect.samples import COUNTED
 from wva.collect.shared_queries import Round, Settled, SharedQueries
 from wva.model.decision import Decision
-from wva.model.in_time import InTime, ServedShare
+from wva.model.in_time import NOT_MEASURED, InTime, ServedShare
 from wva.model.objectives import Objectives
-from wva.model.trouble import cause_of
+from wva.model.trouble import Trouble, cause_of
 from wva.model.variant import ModelKey, VariantKey
 from wva.numbers import Real
 from wva.prometheus.answers import InstantSeries, InstantVector, Querier
@@ -161,7 +161,8 @@ class ServedUsers:
     """Asks once a minute what the users of each model got, and remembers the last answer.
 
     ``decisions`` returns the last ones: they have the objectives that are planned for. ``note`` takes what came of the
-    query (``QueryFailures.note``), ``tell`` the variants of models of which something has changed.
+    query (``QueryFailures.note``), ``tell`` the variants of models of which something has changed, and ``revisit`` a
+    variant whose condition has.
     """
 
     prometheus: Querier
@@ -169,9 +170,11 @@ class ServedUsers:
     clock: Clock
     note: Callable[[str, Iterable[str], Mapping[str, str]], None] = lambda *_: None
     tell: Callable[[Collection[VariantKey]], None] = lambda _: None
+    revisit: Callable[[VariantKey], None] = lambda _: None
     busy: bool = field(default=False, init=False)
     """Whether it is asking now."""
     _found: dict[ModelKey, InTime] = field(default_factory=dict, init=False)
+    _looked: bool = field(default=False, init=False)
     _shared: SharedQueries = field(init=False)
 
     def __post_init__(self) -> None:
@@ -181,6 +184,11 @@ class ServedUsers:
     def of(self, model: ModelKey) -> InTime | None:
         """Return what the users of a model got, None if it has no objectives or was not asked about yet."""
         return self._found.get(model)
+
+    def trouble(self, model: ModelKey) -> Trouble | None:
+        """Return whether the users of a model get what they shall, for a condition; None before the first look."""
+        found = self._found.get(model)
+        return found.trouble if found is not None else NOT_MEASURED if self._looked else None
 
     async def run(self) -> NoReturn:
         """Ask until cancelled."""
@@ -206,12 +214,19 @@ class ServedUsers:
                 model = ModelKey(series.metric.namespace or "", series.metric.model_name or "")
                 if model in found:
                     found[model].append(series)
-        before = self._found
+        before, self._looked = self._found, True
         self._found = {
             model: self._judged(model, variants[model][0], series, objectives[model]) for model, series in found.items()
         }
-        changed = [model for model in before.keys() | self._found.keys() if before.get(model) != self._found.get(model)]
-        self.tell({key for model in changed for key in variants.get(model, ())})
+        changed: set[VariantKey] = set()
+        for model in before.keys() | self._found.keys():
+            old, new, keys = before.get(model), self._found.get(model), variants.get(model, ())
+            if old != new:
+                changed.update(keys)
+            if (old and old.trouble.reason) != (new and new.trouble.reason):
+                for key in keys:
+                    self.revisit(key)
+        self.tell(changed)
 
     async def _ask(
         self, namespaces: Sequence[str], objectives: Mapping[ModelKey, Objectives], round_: Round

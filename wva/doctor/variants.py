@@ -35,6 +35,7 @@ _LINKS: Final[Mapping[ConditionType, Link]] = {
     ConditionType.QUERIES_ANSWERED: Link.METRICS,
     ConditionType.ENGINES_READABLE: Link.METRICS,
     ConditionType.REPLICAS_ON_TIME: Link.PODS,
+    ConditionType.OBJECTIVES_MET: Link.REPLICAS,
     ConditionType.GATEWAY_READABLE: Link.DECISION,
     ConditionType.INVENTORY_CONSISTENT: Link.DECISION,
 }
@@ -187,6 +188,8 @@ def condition_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
         "GpuLimited": "add GPUs, raise the quota, or free what others hold",
         "Bounded": "raise the maximum of its scaler, or of the annotation wva.llmd.ai/max-replicas",
         "PartlyLimited": "raise the limit that the message names",
+        "ObjectiveMissed": "see docs/runbooks/WVAObjectiveMissed.md: mend what keeps the model from growing, or choose "
+        "objectives that its replicas reach",
         "AcceleratorUnknown": "correct the label inference.optimization/acceleratorName",
     }
     for obstacle, message in standing(conditions):

@@ -8,11 +8,16 @@ before its first token, is late. Without requests there is no share.
 from __future__ import annotations
 
 from math import sqrt
+from typing import Final
 
 from msgspec import Struct
 
-from wva.model.objectives import Objectives
+from wva.model.objectives import Objectives, percent
+from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 from wva.model.variant import VariantKey
+
+NOT_MEASURED: Final = Trouble("NotMeasured", "it is not known what users got within the last hour", known=False)
+"""There were no requests, Prometheus gave no answer, or the engines lack a histogram."""
 
 _BEYOND_CHANCE = 3.0
 """So many standard deviations more late requests than allowed are no chance: a model with ten requests an hour that
@@ -51,3 +56,17 @@ class InTime(Struct, frozen=True, gc=False):
         """
         wanted, now, lately = self.objectives.in_time, self.five_minutes, self.hour
         return now is not None and lately is not None and now.share < wanted and lately.below(wanted)
+
+    @property
+    def words(self) -> str:
+        """The shares for people, empty without any."""
+        shares = ((self.five_minutes, "5 minutes"), (self.hour, "hour"))
+        told = [f"{percent(each.share)} of {each.requests:.0f} in the last {span}" for each, span in shares if each]
+        return f"requests in time: {', '.join(told)}" if told else ""
+
+    @property
+    def trouble(self) -> Trouble:
+        """What a condition says of it."""
+        if self.missed:
+            return Trouble(TroubleReason.OBJECTIVE_MISSED, f"{self.words}; expected: {self.objectives.in_words()}")
+        return NOT_MEASURED if self.hour is None else UNTROUBLED

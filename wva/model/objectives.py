@@ -39,7 +39,7 @@ class Objectives(Struct, frozen=True, gc=False):
         """Return all three for people, each with words after it."""
         first = f"first token within {time_in_words(self.ttft_seconds)}{ttft}"
         between = f"between tokens {time_in_words(self.itl_seconds)}{itl}"
-        return f"{first}, {between}, in time {_percent(self.in_time)}{in_time}"
+        return f"{first}, {between}, in time {percent(self.in_time)}{in_time}"
 
 
 DEFAULT_OBJECTIVES: Final = Objectives()
@@ -94,7 +94,7 @@ def agreed(levels: Sequence[Sequence[AskedObjectives]], tightest: Objectives = T
     found, origins, refused = [], [], []
     for field, name, limits in _FIELDS:
         limit, share = float(getattr(tightest, field)), field == "in_time"
-        shown = _percent if share else time_in_words
+        shown = percent if share else time_in_words
         value, origin = getattr(DEFAULT_OBJECTIVES, field), "built in"
         beyond = []
         for level in levels:
@@ -121,7 +121,8 @@ def _value(pair: tuple[float, AskedObjectives]) -> float:
     return pair[0]
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """Return ``99.9 %``."""
     return f"{100.0 * share:.4g} %"
 
 

@@ -44,6 +44,7 @@ class TroubleReason(StrEnum):
     ACTUATION_FAILED = "ActuationFailed"
     ACTUATION_REWRITTEN = "ReplicasRewritten"
     ACTUATION_NO_CLIENT = "NoPushClient"
+    OBJECTIVE_MISSED = "ObjectiveMissed"
 
 
 QUEUE_UNKNOWN: Final = "QueueNotYetKnown"

@@ -31,10 +31,13 @@ _ANSWERED: Final = Trouble("QueriesAnswered", "every query about the namespace h
 _READ: Final = Trouble("GatewayRead", "nothing is known to be wrong with the gateways in front of this variant")
 _WRITTEN: Final = Trouble("NumberWritten", "nothing keeps the number from being written to the target")
 _IN_TIME: Final = Trouble("ReplicasInTime", "no replica that the number asks for is late")
+_SERVED: Final = Trouble("ServedInTime", "users are served within the objectives now, or were within the last hour")
 _CONSISTENT: Final = Trouble("InventoryRead", "the nodes agree with what this variant says of its accelerator")
 
-_OF_A_CYCLE: Final = frozenset({ConditionType.ENGINES_READABLE, ConditionType.REPLICAS_ON_TIME})
-"""A process that has just started keeps what these conditions say until its first cycle has looked."""
+_OF_A_CYCLE: Final = frozenset(
+    {ConditionType.ENGINES_READABLE, ConditionType.REPLICAS_ON_TIME, ConditionType.OBJECTIVES_MET}
+)
+"""A process that has just started keeps what these conditions say until it has looked for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ class ConfigurationView:
     controller that decides on the variant; without it there is no Claimed condition. ``queries``, ``gateway`` and
     ``inventory`` are the troubles of the queries about its namespace, of its gateways and of its GPUs. ``late`` says
     why replicas are not there in time, ``start`` why WVA cannot start it from zero, and ``actuation`` why it cannot
-    write its number. ``shadow``: its number is not for its target.
+    write its number. ``served`` says whether its users get what they shall; None: nobody has looked yet, so the status
+    keeps what it says. ``shadow``: its number is not for its target.
     """
 
     message: str = ""
@@ -68,6 +72,7 @@ class ConfigurationView:
     late: Trouble = UNTROUBLED
     start: Trouble = UNTROUBLED
     actuation: Trouble = UNTROUBLED
+    served: Trouble | None = UNTROUBLED
     shadow: bool = False
 
 
@@ -142,17 +147,22 @@ def _troubles(
     told = ENGINES_READABLE if decision is None else decision.engines
     engines = UNTROUBLED if told.available else Trouble(told.reason, told.message)
     undecided = decision is not None and decision.reason is Reason.NOT_DECIDED
+    served = configuration.served or UNTROUBLED
+    if not served.known and va.status.condition(ConditionType.OBJECTIVES_MET) is None:
+        served = UNTROUBLED  # most models without requests, or without objectives, have never missed any
     for type_, trouble, after in (
         (ConditionType.CONFIGURATION_VALID, invalid, _ACCEPTED),
         (ConditionType.QUERIES_ANSWERED, configuration.queries, _ANSWERED),
         (ConditionType.ENGINES_READABLE, engines, _ENGINES),
         (ConditionType.REPLICAS_ON_TIME, configuration.late, _IN_TIME),
+        (ConditionType.OBJECTIVES_MET, served, _SERVED),
         (ConditionType.GATEWAY_READABLE, configuration.gateway, _READ),
         (ConditionType.INVENTORY_CONSISTENT, configuration.inventory, _CONSISTENT),
         (ConditionType.ACTUATED, configuration.actuation, _WRITTEN),
     ):
         before = va.status.condition(type_)
-        if undecided and before is not None and type_ in _OF_A_CYCLE:
+        unseen = configuration.served is None if type_ is ConditionType.OBJECTIVES_MET else undecided
+        if unseen and before is not None and type_ in _OF_A_CYCLE:
             yield before
         elif trouble or before is not None:
             said = trouble or after

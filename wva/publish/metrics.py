@@ -181,6 +181,11 @@ EXPLANATION: Final = (
         "absent without requests.",
         (*MODEL_LABELS, "window"),
     ),
+    Family(
+        "wva_objective_ratio",
+        "Share of the requests of a model that shall be in time.",
+        MODEL_LABELS,
+    ),
 )
 
 
@@ -223,7 +228,8 @@ def explanation(decision: Decision, bounds: Bounds) -> Iterator[Row]:
 
 
 def in_time_rows(found: InTime) -> Iterator[Row]:
-    """Yield what the users of a model got."""
+    """Yield what the users of a model got, and what they shall get."""
+    yield "wva_objective_ratio", found.objectives.in_time, {}
     for window, served in (("5m", found.five_minutes), ("1h", found.hour)):
         if served is not None:
             yield IN_TIME_RATIO, served.share, {"window": window}

@@ -134,6 +134,14 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
         },
     ),
     (
+        ConditionType.OBJECTIVES_MET,
+        "",
+        {
+            TroubleReason.OBJECTIVE_MISSED: "Fewer requests of the model than asked for were served within its "
+            "objectives, over the last hour and over the last five minutes. The message has the shares.",
+        },
+    ),
+    (
         ConditionType.GATEWAY_READABLE,
         "",
         {
@@ -179,7 +187,8 @@ OBSTACLES: Final = tuple(
     for condition, event, meanings in _MEANINGS
     for reason, meaning in meanings.items()
 )
-"""Every reason why a variant is not scaled. ``NotDecidedYet`` is missing because it ends with the first cycle."""
+"""Every reason why a variant is not scaled, or does not serve its users as it shall. ``NotDecidedYet`` is missing
+because it ends with the first cycle."""
 
 _BY_CONDITION: Final = {(obstacle.condition.value, obstacle.reason): obstacle for obstacle in OBSTACLES}
 _TOLD_WITH_THE_DECISION: Final = frozenset({ConditionType.OPTIMIZATION_READY, ConditionType.LIMITED})

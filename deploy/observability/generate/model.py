@@ -27,6 +27,12 @@ def _mean(metric: str, chosen: str) -> str:
     return f"avg(max by (namespace, pod) ({metric}{{{chosen}}}))"
 
 
+def _of_model_itself(metric: str, *labels: str) -> str:
+    """Return a gauge about the model, which has no variant."""
+    by = ", ".join(("exported_namespace", "model_name", *labels))
+    return f"max by ({by}) ({metric}{{{_CHOSEN}, {_MODELS}}})"
+
+
 _NOW: Final = PanelRow(
     "Now",
     (
@@ -78,6 +84,15 @@ _NOW: Final = PanelRow(
 _USERS: Final = PanelRow(
     "What users see",
     (
+        graph(
+            "In time",
+            "Share of the requests that were served within the objectives of the model, over 5 minutes and an hour, "
+            "and the share that shall be.",
+            PanelExpression(_of_model_itself("wva_in_time_ratio", "window"), "last {{window}}"),
+            PanelExpression(_of_model_itself("wva_objective_ratio"), "objective"),
+            unit="percentunit",
+            width=24,
+        ),
         graph(
             "Time to first token",
             "How long requests wait for their first token.",

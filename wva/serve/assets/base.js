@@ -3,7 +3,7 @@
 // Every text enters the page as text, never as markup.
 
 const GOOD_WHEN_TRUE = new Set(["TargetResolved", "MetricsAvailable", "OptimizationReady", "Ready", "ConfigurationValid",
-  "QueriesAnswered", "EnginesReadable", "ReplicasOnTime", "GatewayReadable", "InventoryConsistent", "Actuated"]);
+  "QueriesAnswered", "EnginesReadable", "ReplicasOnTime", "ObjectivesMet", "GatewayReadable", "InventoryConsistent", "Actuated"]);
 
 // In milliseconds. A retry takes twice as long after each failure, and as long as a poll at most. A stream says something each
 // 15 s, so a longer silence is a dead connection. Many may ask for explanations at once, and each waits for a turn.
