@@ -29,6 +29,7 @@ from wva.config.keys import (
     TargetFields,
 )
 from wva.config.kinds import MapKind, Queueing, Saturation
+from wva.decide.rules import RULES, Course
 from wva.doctor.diagnosis import MEANINGS
 from wva.godurations import format_promql_duration
 from wva.instruments import Instruments
@@ -219,6 +220,16 @@ def reasons_table():
     return table(("Reason", "Meaning"), [(f"`{reason}`", MEANINGS_OF_REASONS[reason]) for reason in found])
 
 
+def rules_table():
+    """Return one row per rule of step 5, in the order in which they are asked."""
+    rows = []
+    for place, row in enumerate(RULES, start=1):
+        when, number = row.rule.split(": ")
+        courses = ", ".join(course for course in Course if course in row.courses)
+        rows.append((f"{place}.", courses, when, number, f"`{row.rule.reason}`"))
+    return table(("", "Course", "When", "Number", "Reason"), rows)
+
+
 def places_table():
     """Return one row per state that a person calls wrong: how each place shows it, or why it does not."""
     header = ("What is wrong", "Reasons", *(place.value for place in wrong_states.Place))
@@ -356,6 +367,7 @@ TABLES = {
         "spec": spec_table,
         "status": status_table,
     },
+    "decisions.md": {"rules": rules_table},
     "physics.md": physics_tables.TABLES,
     "design/engine-differences.md": engine_differences.TABLES,
     "security.md": {"rights": rights_table},

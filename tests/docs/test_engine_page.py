@@ -10,7 +10,7 @@ from tests.docs.rendering import DOCS
 from wva.decide.allocate import Offer, Plan, Stock, Want
 from wva.decide.measure.need import Capacity, Need
 from wva.decide.progress import Progress
-from wva.decide.settle import Rule, Verdict
+from wva.decide.rules import Rule, Verdict
 from wva.decide.trust import ModelReadings
 from wva.model.decision import Decision, Limit
 from wva.model.memory import Level

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.builders import NOW, policy, replica, variant
 from wva.decide.pipeline import conclude
-from wva.decide.settle import Rule
+from wva.decide.rules import Rule
 from wva.model.decision import Reason
 from wva.model.memory import Memory
 from wva.model.records import replace

@@ -10,7 +10,7 @@ from tests.builders import NOW, policy, replica, variant
 from tests.decide.strategies import cycles as any_cycle
 from tests.publish import samples
 from wva.decide.pipeline import conclude
-from wva.decide.settle import Rule
+from wva.decide.rules import Rule
 from wva.model.decision import Reason
 from wva.model.memory import Memory, VariantMemory
 from wva.model.policy import SaturationPolicy

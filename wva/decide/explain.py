@@ -8,7 +8,7 @@ from typing import Final
 from wva.decide.amounts import replicas
 from wva.decide.measure.need import REPLICAS, Need
 from wva.decide.progress import Progress
-from wva.decide.settle import Course, Rule, Terms, Verdict, blocked, bounded, lowest
+from wva.decide.rules import Course, Rule, Terms, Verdict
 from wva.decide.trust import ModelReadings, VariantReadings
 from wva.model.decision import (
     ENGINES_READABLE,
@@ -178,7 +178,7 @@ def _sentence(
     progress, rule = each.progress, verdict.rule
     if rule is Rule.STEADY:
         ignored, base = "", progress.base
-        if progress.step > 1 and base == progress.current and base > lowest(progress):
+        if progress.step > 1 and base == progress.current and base > progress.lowest:
             counts = {other.key: other.progress.base for other in model.variants}
             if need.carried(counts | {each.key: base - 1}) >= need.sufficient:
                 ignored = f"1 replica less would do, but its scaler ignores a change of less than {progress.step}"
@@ -217,7 +217,7 @@ def _sentence(
         return _joined(_enough(model, need, "spare"), words, need.summary)
     if rule is Rule.AT_FLOOR:
         tolerance = "" if progress.step == 1 else f", and its scaler ignores a step of less than {progress.step}"
-        return f"{_enough(model, need, 'spare')}; it cannot go below {max(1, lowest(progress))}{tolerance}"
+        return f"{_enough(model, need, 'spare')}; it cannot go below {max(1, progress.lowest)}{tolerance}"
     if rule is Rule.KEPT:
         return _joined("fewer replicas would carry the present demand", found.cause, need.summary)
     if rule is Rule.IDLE:
@@ -230,7 +230,7 @@ def _obstacle(progress: Progress, need: Need) -> str:
     count = progress.variant.unschedulable_pods
     if count:
         return f"{count} {'pod' if count == 1 else 'pods'} without a node to run on"
-    bounds, obstacle = progress.variant.bounds, blocked(progress, skips=True) or bounded(progress)
+    bounds, obstacle = progress.variant.bounds, progress.blocked(skips=True) or progress.bounded()
     if obstacle == "waiting":
         return f"{replicas(progress.waiting)} {'stuck' if progress.overdue or progress.late else 'pending'}"
     if obstacle == "silent":

@@ -18,7 +18,7 @@ from typing import Final, Generic, TypeVar
 
 from wva.decide.amounts import bounded_snapshot
 from wva.decide.measure.queues import QueueModel
-from wva.decide.settle import Rule
+from wva.decide.rules import Rule
 from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
 from wva.model.memory import Memory, VariantMemory, previous_of

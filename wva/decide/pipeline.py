@@ -19,7 +19,8 @@ from wva.decide.measure import measure
 from wva.decide.measure.need import REPLICAS, Need
 from wva.decide.prices import stated
 from wva.decide.progress import clocked, lateness
-from wva.decide.settle import MOVES, Course, Rule, settle, terms, want
+from wva.decide.rules import MOVES, Course, Rule
+from wva.decide.settle import settle, terms, want
 from wva.decide.trust import believe
 from wva.model.decision import Decision
 from wva.model.memory import Memory, ModelMemory, Shrink, VariantMemory

@@ -29,6 +29,8 @@ from wva.model.variant import Variant
 
 _NEW_SECONDS: Final = 120.0
 """A pod that has been Ready for so long is not new: by then Prometheus scrapes it."""
+_MOST_PER_SERVING: Final = 4
+"""A variant with replicas that do not serve gets at most so many replicas per Ready one."""
 
 
 class Moment(Struct, frozen=True, gc=False):
@@ -68,6 +70,51 @@ class Progress(Struct, frozen=True, gc=False):
     def step(self) -> int:
         """The smallest change of the existing replicas that the scaler acts on."""
         return self.variant.bounds.smallest_step(self.current)
+
+    @property
+    def lowest(self) -> int:
+        """The smallest number of the variant: the minimum of its scaler, and 1 without a minimum."""
+        minimum = self.variant.bounds.minimum
+        return 1 if minimum is None else minimum
+
+    @property
+    def may_shrink(self) -> bool:
+        """Whether a step less is possible, and no change is unfinished."""
+        return self.base == self.current and self.base - self.step >= self.lowest
+
+    @property
+    def returns(self) -> bool:
+        """Whether an unfinished shrink can be taken back; a shrink that the bounds force cannot."""
+        return self.variant.bounds.clamp(max(self.floor, self.current)) > self.base
+
+    @property
+    def few(self) -> bool:
+        """Whether the variant may have more replicas although not all of those that it has start."""
+        return self.level < _MOST_PER_SERVING * self.ready
+
+    def may_grow(self, *, skips: bool) -> bool:
+        """Tell whether nothing keeps the variant from growing; ``skips`` as in ``blocked``."""
+        return self.blocked(skips=skips) is None and self.bounded() is None
+
+    def blocked(self, *, skips: bool) -> str | None:
+        """Return in a word what keeps the variant from growing, apart from its bounds; None if nothing does.
+
+        ``skips``: a variant with replicas that do not serve yet gets no more of them.
+        """
+        if self.variant.unschedulable_pods:
+            return "unplaced"
+        if self.waiting and (skips or self.overdue or (self.late and not self.few)):
+            return "waiting"
+        return "silent" if self.silent and skips else None
+
+    def bounded(self) -> str | None:
+        """Return in a word why the bounds allow no growth that the scaler would carry out; None if they allow one."""
+        maximum = self.variant.bounds.maximum
+        if maximum is None:
+            return None
+        if self.level >= maximum:
+            return "maximum"
+        return None if self.current + self.step <= maximum else "tolerance"
 
 
 def progress_of(

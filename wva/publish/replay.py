@@ -22,7 +22,7 @@ import msgspec
 
 from wva.decide.failed import Outcome
 from wva.decide.pipeline import conclude
-from wva.decide.settle import Rule
+from wva.decide.rules import Rule
 from wva.model.decision import Decision, Reason
 from wva.model.memory import Memory
 from wva.model.policy import Policy

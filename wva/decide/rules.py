@@ -1,0 +1,257 @@
+"""The rules of step 5 in their order: which, when, and the number.
+
+``verdict`` asks the rows of ``RULES`` one after the other; the first that matches a variant decides on it.
+docs/decisions.md prints this table. ``IDLE`` is not in it: after all rows, a model that is idle goes to zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Final, Self
+
+from msgspec import Struct
+
+from wva.decide.progress import Progress
+from wva.model.decision import NO_LIMIT, Limit, Reason
+from wva.model.variant import VariantKey
+
+
+class Course(StrEnum):
+    """What the numbers of a model may do in this cycle."""
+
+    HOLD = "hold"
+    GROW = "grow"
+    WAIT = "wait"
+    SHRINK = "shrink"
+    REPLACE = "replace"
+    STAY = "stay"
+
+
+MOVES: Final = {Course.GROW, Course.SHRINK, Course.REPLACE}
+"""The courses on which numbers may change."""
+
+
+class Rule(StrEnum):
+    """The rules in words and in their order, each with the reason of the decision.
+
+    The words say when the rule holds, and after the colon what becomes of the number. A model that is held has the
+    reason of its hold.
+    """
+
+    reason: Reason
+
+    def __new__(cls, words: str, reason: Reason) -> Self:
+        """Return the rule with its reason beside its value."""
+        rule = str.__new__(cls, words)
+        rule._value_, rule.reason = words, reason
+        return rule
+
+    HELD = "no fresh evidence: hold", Reason.NOT_DECIDED
+    GROWS = "the cheapest way to cover the need has more of it: grow", Reason.SCALE_UP
+    SHRINK_WITHDRAWN = "more is needed than an unfinished shrink would leave: withdraw it", Reason.SHRINK_WITHDRAWN
+    NO_GPUS = "there are no GPUs for it: wait", Reason.GPU_LIMITED
+    GROWTH_WITHDRAWN = "an unfinished growth is not needed any more: withdraw it", Reason.GROWTH_WITHDRAWN
+    DEFERRED = "what is measured has been answered: wait", Reason.GROWTH_SETTLING
+    OWN_PENDING = "replicas of the variant are under way: no further growth of it", Reason.REPLICAS_PENDING
+    SUFFICES = "what is under way suffices: wait", Reason.PENDING_SUFFICES
+    ANSWERED = "an answer is under way and demand has not risen since: wait", Reason.GROWTH_SETTLING
+    SIBLING_GROWS = "another variant covers the need: stay", Reason.SIBLING_GROWS
+    SIBLING_KEPT = "another variant keeps what was to go, which covers the need: stay", Reason.SIBLING_GROWS
+    NO_CANDIDATE = "the need is not covered and no variant can grow: stay", Reason.NO_CANDIDATE
+    INCOMPLETE = "not every replica reports: nothing shrinks", Reason.METRICS_INCOMPLETE
+    SHRINK_UNFINISHED = "an unfinished shrink is still right: keep it", Reason.SHRINK_UNFINISHED
+    SHRINKS = "the cheapest numbers that suffice have fewer of it: shrink", Reason.SCALE_DOWN
+    REPLACES = "the model is cheaper with it in place of others: start it", Reason.SCALE_UP
+    REPLACED = "another variant is to take its place: stay until that serves", Reason.SIBLING_GROWS
+    NOT_READY = "replicas are under way and nothing else is to do: wait", Reason.REPLICAS_PENDING
+    SHRINK_KEPT = "the model shrinks as much as it may in a cycle elsewhere: stay", Reason.SIBLING_SHRINKS
+    SIBLING_PENDING = "replicas of another variant are under way: nothing shrinks", Reason.SIBLING_GROWS
+    SIBLING_UNFINISHED = "another variant has not finished its shrink: wait for it", Reason.SIBLING_SHRINKS
+    UNCOUNTED = "Ready pods and replicas do not agree: nothing shrinks", Reason.STEADY
+    AT_FLOOR = "the variant is as small as it may be: stay", Reason.STEADY
+    KEPT = "fewer would do for the present demand only: stay for some time", Reason.SHRINK_STABILIZED
+    OBJECTED = "fewer replicas would not do: stay", Reason.SHRINK_UNSAFE
+    STEADY = "enough and not too much: stay", Reason.STEADY
+    IDLE = "no request for as long as is waited for one: zero", Reason.IDLE
+
+
+class Terms(Struct, frozen=True, gc=False):
+    """What the allocator may do with a model."""
+
+    course: Course  # whether it grows, shrinks or stays
+    rule: Rule  # why the model waits or stays, if a rule about the whole model says so
+    present: float  # the capacity of the replicas that are asked for, in the unit of the need
+    free: Mapping[VariantKey, int]  # the variants that may change, with the numbers from which they start
+    coming: int = 0  # replicas that are under way
+    concerned: tuple[str, ...] = ()  # the names of the variants that the rule is about
+    opens: VariantKey | None = None  # the variant that may take the place of others
+    cause: str = ""  # in words: why ``concerned`` keep replicas that the present demand does not need
+
+
+class Verdict(Struct, frozen=True, gc=False):
+    """The number of a variant, and the rule that gave it."""
+
+    rule: Rule
+    number: int
+    planned: int  # the number that the allocator gave
+    limit: Limit = NO_LIMIT  # what kept it from being larger
+    not_zero: str = ""  # in words: why the model does not go to zero although scale to zero is on
+    surprising: bool = False  # whether users do not expect this
+
+
+class ModelCase(Struct, frozen=True, gc=False):
+    """What the rules look at of a whole model, once the allocator has planned."""
+
+    terms: Terms
+    deferred: bool  # what is measured has been answered, as the analyzer says
+    grows: bool  # a variant grows
+    covered: bool  # withdrawing unfinished shrinks covers the need
+    enough: bool  # the serving replicas less one would suffice
+    unread: bool  # a replica that should report does not
+    shrinks: bool  # a variant shrinks
+    replaces: bool  # another mix of variants is cheaper, the move included
+    flexible: bool  # a variant could shrink, as far as its scaler goes
+
+
+class VariantCase(Struct, frozen=True, gc=False):
+    """What the rules look at of one variant. Numbers are of replicas."""
+
+    model: ModelCase
+    key: VariantKey
+    progress: Progress
+    planned: int  # what the allocator gives it
+    leaving: int  # how many go in this cycle; 0 unless it shrinks
+    limit: Limit  # what keeps the planned number from being larger
+
+    @property
+    def course(self) -> Course:
+        """What the model does."""
+        return self.model.terms.course
+
+    @property
+    def rule(self) -> Rule:
+        """The rule about the whole model, if one holds."""
+        return self.model.terms.rule
+
+    @property
+    def back(self) -> int:
+        """The replicas that exist: the number without an unfinished change."""
+        return max(self.progress.floor, self.progress.current)
+
+
+class Row(Struct, frozen=True, gc=False):
+    """A rule: on which courses it is asked about, when it holds then, and the number that it gives."""
+
+    rule: Rule
+    courses: frozenset[Course]
+    when: Callable[[VariantCase], bool]
+    number: Callable[[VariantCase], int]
+
+
+def _always(_case: VariantCase) -> bool:
+    return True
+
+
+def _no_gpus(case: VariantCase) -> bool:
+    return case.limit.fewer != 0 and case.limit.by != case.progress.variant.bounds.ceiling_origin
+
+
+def _needless(case: VariantCase) -> bool:
+    """Tell whether an unfinished growth goes. Replicas that are only asked for have no GPUs yet."""
+    progress = case.progress
+    if case.course is Course.GROW:
+        return case.planned < progress.base
+    # A growth that is past its deadline can be withdrawn, too, but not one that the bounds force.
+    withdrawn = progress.base > progress.current and (progress.overdue or case.model.enough)
+    return withdrawn and progress.variant.bounds.clamp(case.back) < progress.base
+
+
+def _answered(case: VariantCase) -> bool:
+    if case.course is Course.GROW:
+        return case.model.deferred
+    return case.rule is Rule.DEFERRED and not case.progress.in_flight
+
+
+def _kept(case: VariantCase) -> int:
+    """Return the number published last; no more than planned if there are no GPUs for what is asked for."""
+    published, planned = case.progress.published, case.planned
+    return min(published, planned) if case.limit.by and planned < case.progress.base else published
+
+
+def _planned(case: VariantCase) -> int:
+    return case.planned
+
+
+def _back(case: VariantCase) -> int:
+    return case.back
+
+
+def _without_growth(case: VariantCase) -> int:
+    return case.planned if case.course is Course.GROW else case.back
+
+
+def _fewer(case: VariantCase) -> int:
+    return case.progress.base - case.leaving
+
+
+_HOLD: Final = frozenset({Course.HOLD})
+_GROW: Final = frozenset({Course.GROW})
+_WAIT: Final = frozenset({Course.WAIT})
+_SHRINK: Final = frozenset({Course.SHRINK})
+_REPLACE: Final = frozenset({Course.REPLACE})
+_STAY: Final = frozenset({Course.STAY})
+_CALM: Final = _SHRINK | _REPLACE | _STAY
+"""The need is covered."""
+
+RULES: Final = (
+    Row(Rule.HELD, _HOLD, _always, _kept),
+    Row(Rule.GROWS, _GROW, lambda case: case.planned > case.progress.level, _planned),
+    Row(Rule.SHRINK_WITHDRAWN, _GROW, lambda case: case.progress.outstanding > 0, _back),
+    Row(Rule.NO_GPUS, _GROW, _no_gpus, _kept),
+    Row(Rule.GROWTH_WITHDRAWN, _GROW | _CALM, _needless, _without_growth),
+    Row(Rule.DEFERRED, _GROW | _WAIT, _answered, _kept),
+    Row(
+        Rule.OWN_PENDING,
+        _GROW | _WAIT,
+        lambda case: case.progress.in_flight > 0 and (case.model.grows or case.course is Course.WAIT),
+        _kept,
+    ),
+    Row(Rule.SUFFICES, _WAIT, lambda case: case.rule is Rule.SUFFICES, _kept),
+    Row(Rule.ANSWERED, _WAIT, lambda case: case.rule is Rule.ANSWERED, _kept),
+    Row(Rule.SIBLING_GROWS, _GROW, lambda case: case.model.grows, _kept),
+    Row(Rule.SIBLING_KEPT, _GROW, lambda case: case.model.covered, _kept),
+    Row(Rule.NO_CANDIDATE, _GROW, _always, _kept),
+    Row(Rule.INCOMPLETE, _CALM, lambda case: case.model.unread, _kept),
+    Row(Rule.SHRINK_UNFINISHED, _CALM, lambda case: case.progress.outstanding > 0, _kept),
+    Row(Rule.SHRINKS, _SHRINK, lambda case: case.leaving > 0, _fewer),
+    # The replaced variant shrinks when the new replicas serve. So capacity never falls meanwhile.
+    Row(Rule.REPLACES, _REPLACE, lambda case: case.model.replaces and case.planned > case.progress.base, _planned),
+    Row(Rule.REPLACED, _REPLACE, lambda case: case.model.replaces, _kept),
+    Row(Rule.NOT_READY, _CALM, lambda case: case.progress.waiting > 0 or case.progress.silent > 0, _kept),
+    Row(Rule.SHRINK_KEPT, _SHRINK, lambda case: case.model.shrinks, _kept),
+    Row(Rule.SIBLING_PENDING, _STAY, lambda case: case.rule is Rule.SIBLING_PENDING, _kept),
+    Row(Rule.SIBLING_UNFINISHED, _STAY, lambda case: case.rule is Rule.SIBLING_UNFINISHED, _kept),
+    Row(Rule.UNCOUNTED, _STAY, lambda case: case.rule is Rule.UNCOUNTED, _kept),
+    Row(
+        Rule.AT_FLOOR,
+        _STAY,
+        lambda case: case.rule is Rule.OBJECTED and not case.progress.may_shrink and case.model.flexible,
+        _kept,
+    ),
+    Row(
+        Rule.KEPT,
+        _REPLACE | _STAY,
+        lambda case: case.rule is Rule.KEPT and case.key.name in case.model.terms.concerned,
+        _kept,
+    ),
+    Row(Rule.OBJECTED, _STAY, lambda case: case.rule is Rule.OBJECTED and case.progress.may_shrink, _kept),
+    Row(Rule.STEADY, _CALM, _always, _kept),
+)
+_ON: Final = {course: tuple(row for row in RULES if course in row.courses) for course in Course}
+
+
+def verdict(case: VariantCase) -> Verdict:
+    """Return the verdict of the first rule that matches."""
+    row = next(row for row in _ON[case.course] if row.when(case))
+    return Verdict(row.rule, row.number(case), case.planned, case.limit)
