@@ -88,6 +88,7 @@ class OptimizerLoop:
     """Whether the last cycle asked for more replicas of a variant than the one before."""
     _running: bool = field(default=False, init=False)
     _woken: bool = field(default=False, init=False)
+    """Whether the cycle that runs, or is about to, begins before its time."""
     ceilings: Mapping[ModelKey, float] = field(default_factory=dict, init=False)
     """The requests in progress that the replicas of each model carry, as of the last cycle; only where it is known."""
 
@@ -180,7 +181,7 @@ class OptimizerLoop:
         now = self.clock.now()
         self._overtaken.clear()
         with duration.labels("collect").time():
-            snapshot = await self.collect(now)
+            snapshot = replace(await self.collect(now), woken=self._woken)
         if self._changed:
             self._memory = _with_variants(self._memory, self._changed)
             self._changed.clear()

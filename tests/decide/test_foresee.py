@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import inf, isfinite, sqrt
+from typing import Any
 
 import msgspec
 import pytest
@@ -284,15 +285,21 @@ def test_short_cycles_share_a_slot() -> None:
 
 
 def early(
-    demand: float, *, seconds: float = 4.0, replicas: int = 4, usual: float = 2.0, **fields: object
+    demand: float,
+    *,
+    seconds: float = 4.0,
+    woken: bool = True,
+    replicas: int = 4,
+    usual: float = 2.0,
+    **fields: object,
 ) -> tuple[Need, Need]:
-    """Return what a cycle foresees that begins early, and the one before it, after ten minutes of ``usual`` demand."""
+    """Return what a cycle foresees that was woken, and the one before it, after ten minutes of ``usual`` demand."""
     memory, now = NOTHING_SEEN, NOW
     cluster = [variant("a", replicas=replicas)], {A: pods(replicas)}
     for turn in range(40):
         now = NOW + CYCLE * turn
         before, memory = foresee(needed(usual), *cluster, memory, now=now)
-    return foresee(needed(demand, **fields), *cluster, memory, now=now + seconds)[0], before
+    return foresee(needed(demand, **fields), *cluster, memory, now=now + seconds, woken=woken)[0], before
 
 
 @pytest.mark.parametrize(("seconds", "hidden"), [(2.0, 0.0), (4.0, 0.0), (6.0, 9.0)])
@@ -332,8 +339,9 @@ def test_a_short_cycle_orders_what_waits_and_no_forecast_of_it() -> None:
     [
         (4.0, 11.4, {}, 60.0),
         (12.0, 11.4, {}, 60.0),
+        (50.0, 11.4, {}, 60.0),  # the interval may be a minute
         (4.0, 11.4, {"answers": lambda _: 30.0}, 60.0),  # that they would get through more late is no reason to wait
-        (15.0, 11.4, {}, 0.0),  # it began in time, so nothing has made it begin
+        (4.0, 11.4, {"woken": False}, 0.0),  # it began in time, so nothing has made it begin
         (4.0, 6.0, {}, 0.0),  # the replicas are half full by their rate, so they seem to carry more at once
         (4.0, 11.4, {"backlog": 0.0}, 0.0),  # all are served
         (4.0, 11.4, {"in_progress": 100.0}, 0.0),
@@ -341,7 +349,7 @@ def test_a_short_cycle_orders_what_waits_and_no_forecast_of_it() -> None:
     ],
 )
 def test_what_nearly_full_replicas_have_in_progress_beyond_what_they_carry_has_piled_up(
-    seconds: float, usual: float, fields: dict[str, object], piled_up: float
+    seconds: float, usual: float, fields: dict[str, Any], piled_up: float
 ) -> None:
     """The fast lane begins a cycle by that, and a rate that is known for some seconds only does not belie it."""
     measured = {"backlog": 1.0, "in_progress": 160.0, "ceiling": 100.0} | fields
@@ -354,9 +362,25 @@ def test_what_nearly_full_replicas_have_in_progress_beyond_what_they_carry_has_p
 
 def test_the_first_cycle_did_not_begin_early() -> None:
     """How long it was is not known."""
-    (found,) = seen([needed(11.4, backlog=1.0, in_progress=160.0, ceiling=100.0)])
-    (calm,) = seen([needed(11.4, backlog=1.0)])
-    assert found.required == calm.required
+    full, calm = needed(11.4, backlog=1.0, in_progress=160.0, ceiling=100.0), needed(11.4, backlog=1.0)
+    found, usual = (
+        foresee(need, [variant("a", replicas=4)], {A: pods(4)}, NOTHING_SEEN, now=NOW, woken=True)[0]
+        for need in (full, calm)
+    )
+    assert found.required == usual.required
+
+
+@pytest.mark.parametrize(("woken", "demand"), [(True, 20.0), (False, 2.0)])
+def test_a_cycle_that_is_short_because_the_interval_is_shows_no_jump(*, woken: bool, demand: float) -> None:
+    """Nothing has told that the load has risen, so its few seconds count when there are enough for a slot."""
+    memory, cluster = NOTHING_SEEN, ([variant("a", replicas=4)], {A: pods(4)})
+    for turn in range(121):
+        now = NOW + 5.0 * turn
+        _, memory = foresee(needed(2.0), *cluster, memory, now=now)
+    found, memory = foresee(needed(20.0), *cluster, memory, now=now + 5.0, woken=woken)
+    later, _ = foresee(needed(20.0), *cluster, memory, now=now + 10.0)
+    assert found.demand == pytest.approx(demand)
+    assert later.demand == pytest.approx(20.0)
 
 
 def test_a_short_cycle_counts_for_itself_beside_the_short_one_before() -> None:
@@ -366,8 +390,8 @@ def test_a_short_cycle_counts_for_itself_beside_the_short_one_before() -> None:
     for turn in range(40):
         now = NOW + CYCLE * turn
         _, memory = foresee(needed(2.0), *cluster, memory, now=now)
-    _, memory = foresee(needed(3.0), *cluster, memory, now=now + 9.0)
-    found, memory = foresee(needed(20.0), *cluster, memory, now=now + 12.0)
+    _, memory = foresee(needed(3.0), *cluster, memory, now=now + 9.0, woken=True)
+    found, memory = foresee(needed(20.0), *cluster, memory, now=now + 12.0, woken=True)
     assert found.demand == pytest.approx(20.0)
     assert memory.slots[-1].seconds == pytest.approx(12.0)
 
@@ -378,7 +402,7 @@ def after_two(*cycles: tuple[float, float], replicas: int = 4) -> list[tuple[Nee
     memory, now, found = NOTHING_SEEN, NOW, []
     for seconds, demand in [(CYCLE, 2.0)] * 40 + list(cycles):
         now += seconds
-        need, memory = foresee(needed(demand), *cluster, memory, now=now)
+        need, memory = foresee(needed(demand), *cluster, memory, now=now, woken=seconds < CYCLE)
         found.append((need, memory))
     return found[40:]
 
@@ -423,7 +447,7 @@ def test_what_short_cycles_have_shown_counts_when_pods_come() -> None:
         now = NOW + CYCLE * turn
         _, memory = foresee(needed(2.0), [variant("a")], {A: pods(1, took=3.0)}, memory, now=now)
     for seconds in (2.0, 4.0, 6.0):
-        _, memory = foresee(needed(20.0), [variant("a")], {A: pods(1, took=3.0)}, memory, now=now + seconds)
+        _, memory = foresee(needed(20.0), [variant("a")], {A: pods(1, took=3.0)}, memory, now=now + seconds, woken=True)
     for turn in range(1, 6):
         at = now + 6.0 + CYCLE * turn
         need, memory = foresee(
@@ -439,8 +463,9 @@ def test_a_short_cycle_gives_no_reason_to_shrink_below_what_it_shows() -> None:
     for turn in range(40):
         now = NOW + CYCLE * turn
         _, memory = foresee(needed(6.0), [variant("a", replicas=7)], {A: pods(7)}, memory, now=now)
-    late, _ = foresee(needed(12.0, unsettled=True), [variant("a", replicas=7)], {A: pods(7)}, memory, now=now + 15.0)
-    soon, _ = foresee(needed(12.0, unsettled=True), [variant("a", replicas=7)], {A: pods(7)}, memory, now=now + 4.0)
+    risen, cluster = needed(12.0, unsettled=True), ([variant("a", replicas=7)], {A: pods(7)})
+    late, _ = foresee(risen, *cluster, memory, now=now + 15.0)
+    soon, _ = foresee(risen, *cluster, memory, now=now + 4.0, woken=True)
     assert late.sufficient < 7.0
     assert soon.sufficient == pytest.approx(12.0 * 1.05)
     assert soon.required < 7.0
@@ -473,15 +498,15 @@ def any_needs(draw: st.DrawFn) -> Need:
     )
 
 
-@given(st.lists(any_needs(), min_size=1, max_size=30), st.floats(0.1, 4000.0))
+@given(needs=st.lists(any_needs(), min_size=1, max_size=30), seconds=st.floats(0.1, 4000.0), woken=st.booleans())
 def test_whatever_is_measured_the_answer_is_a_number_and_the_memory_small(
-    needs: Sequence[Need], seconds: float
+    *, needs: Sequence[Need], seconds: float, woken: bool
 ) -> None:
     """No need becomes NaN, a shrink leaves at least what the model requires, and JSON can hold the memory."""
     memory = NOTHING_SEEN
     for turn, need in enumerate(needs):
         found, memory = foresee(
-            need, [variant("a", replicas=2)], {A: pods(2)}, memory, now=NOW + seconds * turn, keep_warm=inf
+            need, [variant("a", replicas=2)], {A: pods(2)}, memory, now=NOW + seconds * turn, woken=woken
         )
         assert isfinite(found.required)
         assert found.required >= 0.0
@@ -503,7 +528,7 @@ def test_a_short_cycle_never_needs_less_than_its_demand_alone_would(
         _, memory = foresee(needed(rate), [variant("a")], {A: pods(1)}, memory, now=NOW + CYCLE * turn)
     now = NOW + CYCLE * (len(past) - 1) + seconds
     found, without = (
-        foresee(needed(demand, scraped=scraped), [variant("a")], {A: pods(1)}, memory, now=now)[0]
+        foresee(needed(demand, scraped=scraped), [variant("a")], {A: pods(1)}, memory, now=now, woken=True)[0]
         for scraped in (inf, 0.0)
     )
     assert found.required >= without.required

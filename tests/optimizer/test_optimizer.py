@@ -184,6 +184,17 @@ async def test_a_cycle_decides_and_records(scene):
     assert (recording.snapshot, recording.memory, recording.now) == (scene.snapshot, Memory(), scene.clock.now())
 
 
+async def test_a_cycle_is_told_whether_it_was_woken(scene):
+    """What begins a cycle before its time is the fast lane; the next one begins in time again."""
+    async with scene.running():
+        await scene.advance(10.0)
+        scene.optimizer.wake()
+        await scene.settle()
+        await scene.advance(70.0)
+    assert scene.starts == [0.0, 10.0, 70.0]
+    assert [each.snapshot.woken for each in scene.recordings] == [False, True, False]
+
+
 async def test_memory_goes_from_cycle_to_cycle(scene):
     """The recording of a cycle has the memory that the last cycle left."""
     await scene.optimizer.cycle()

@@ -68,6 +68,29 @@ def test_a_recording_of_before_the_counters_is_read(tmp_path):
     assert read_recording(json.dumps(old).encode()) == recording()
 
 
+@pytest.mark.parametrize(("seconds", "woken"), [(4.0, True), (13.9, True), (15.0, False)])
+def test_of_an_older_recording_its_time_tells_whether_the_fast_lane_woke_it(seconds, woken):
+    """An engine of then took a cycle for woken that began soon after the one before."""
+    memory = Memory(foreseen=(Foresight(ModelKey("ns", "m"), at=NOW - seconds),))
+    for version, expected in ((4, woken), (FORMAT, False)):
+        old = json.loads(msgspec.json.encode(replace(recording(), version=version, memory=memory)))
+        del old["snapshot"]["woken"]
+        assert read_recording(json.dumps(old).encode()).snapshot.woken is expected
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_an_older_recording_without_a_cycle_before_was_not_woken(version):
+    """Nothing says when the cycle before was."""
+    old = msgspec.json.encode(replace(recording(), version=version))
+    assert not read_recording(old).snapshot.woken
+
+
+def test_a_recording_says_whether_the_fast_lane_woke_its_cycle():
+    """The engine is told, so the recording is, too."""
+    woken = replace(recording(), snapshot=replace(recording().snapshot, woken=True))
+    assert read_recording(msgspec.json.encode(woken)) == woken
+
+
 @pytest.mark.parametrize("number", [1e19, -1e19])
 def test_counters_that_no_cycle_has_seen_are_refused(tmp_path, number):
     """A recording may come from an untrusted source, so its numbers are checked."""

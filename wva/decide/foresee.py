@@ -2,7 +2,8 @@
 
 ``foresee`` takes the needs whose demand is a rate, and sets the fields that ``_FORESEEN`` names. ``demand`` becomes the
 level of step 2 below. ``foreseen`` does this for one model. First it learns how long pods take to start
-(``_start_ups``), and brings together what it goes by (``_Cycle``). Each step is a function after it, in this order:
+(``_start_ups``), and brings together what it goes by (``_Cycle``). A short cycle is one that the fast lane has woken
+before there was enough for a slot. Each step is a function, in this order:
 
 1. Series (``_series``): the demand of each cycle. While requests wait long, users give up uncounted, so demand counts
    as no less than before.
@@ -15,9 +16,9 @@ level of step 2 below. ``foreseen`` does this for one model. First it learns how
 3. Reserve (``_readiness``, ``warm``): more for rises that often came unforeseen, and for levels that are likely to come
    back now.
 4. Backlog (``_order``): the requests that wait now and those that will wait by then, drained within a share of the lead
-   time. In a short cycle these are also the requests in progress beyond what replicas carry, if these are nearly full.
-   What drains a backlog is idle soon after, so for it no more is ordered than ``surge_factor`` times the demand that is
-   sure.
+   time. In a cycle that was woken these are also the requests in progress beyond what replicas carry, if these are
+   nearly full. What drains a backlog is idle soon after, so for it no more is ordered than ``surge_factor`` times the
+   demand that is sure.
 5. Hold (``_hold``): no replica goes before demand has been lower for the longest of a start, a reaction, and two
    cycles. Of what a short cycle has shown, one standard error less is held.
 """
@@ -56,7 +57,6 @@ _CAUTION: Final = 0.5  # standard errors that are added to the level of demand
 _JUMP_SHARE: Final = 0.5  # a jump within a cycle shows only in part, so this share of it is added
 _BRIEF_SECONDS: Final = 5.0  # at least one look has found a longer cycle calm, so most of the jump does not show in it
 _SURE_SHARE: Final = 0.5  # so much of the error of a short cycle counts against a rise
-_EARLY_SECONDS: Final = 14.0  # a cycle that is shorter has most probably begun before its time
 _FULL: Final = 0.9  # replicas that are nearly full have so much of their capacity in use
 _MARGIN_SECONDS: Final = 30.0
 _REACTION_SECONDS: Final = 40.0  # from a change of demand to the start of a pod: scrapes, a cycle, the scaler
@@ -73,10 +73,17 @@ _rate: Final = attrgetter("rate")
 
 
 def foresee(
-    needs: Sequence[Need], models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float
+    needs: Sequence[Need],
+    models: Sequence[ModelReadings],
+    memory: Memory,
+    policy: Policy,
+    now: float,
+    *,
+    woken: bool = False,
 ) -> tuple[list[Need], Memory]:
     """Return the needs of the models, in their order, and the memory with what was foreseen.
 
+    ``woken``: the fast lane began the cycle before its time.
     A need that is not ``foreseeable`` stays as it is. Of two needs of a model the larger one counts from here on.
     """
     before = {entry.key: entry for entry in memory.foreseen}
@@ -92,6 +99,7 @@ def foresee(
                 {each.key: each.replicas for each in model.variants},
                 before.get(model.key) or Foresight(model.key),
                 now=now,
+                woken=woken,
                 keep_warm=inf if keep_warm >= MAX_KEEP_WARM_SECONDS else keep_warm,
                 deadline=model.policy.transition_deadline_seconds,
                 surge_factor=policy.saturation_for(model.key).surge_factor,
@@ -113,6 +121,7 @@ class _Cycle(Struct, frozen=True, gc=False):
     memory: Foresight
     now: float
     seconds: float  # since the cycle before; the first cycle counts as long as the shortest slot
+    woken: bool  # whether the fast lane began it; not the first cycle of a model, of which nothing was known
     start: float  # how long a replica takes to start
     lead: float  # the time from a change of demand until a replica that is ordered for it serves
     until: float  # in how many seconds those under way serve; the lead time if there are none
@@ -125,13 +134,8 @@ class _Cycle(Struct, frozen=True, gc=False):
 
     @property
     def short(self) -> bool:
-        """Whether it is too short for a slot of its own: it began early, because the load had risen."""
-        return self.seconds < _SHORTEST_SECONDS
-
-    @property
-    def early(self) -> bool:
-        """Whether it began early."""
-        return self.memory.at is not None and self.seconds < _EARLY_SECONDS
+        """Whether it began because the load had risen, and is too short for a slot of its own."""
+        return self.woken and self.seconds < _SHORTEST_SECONDS
 
 
 class _Series(Struct, frozen=True, gc=False):
@@ -195,15 +199,17 @@ def foreseen(
     memory: Foresight,
     *,
     now: float,
+    woken: bool = False,
     keep_warm: float = inf,
     deadline: float = inf,
     surge_factor: float = MAX_SURGE_FACTOR,
 ) -> tuple[Need, Foresight]:
     """Return the need for the time after the lead time, and what to remember.
 
-    ``keep_warm``: for how many seconds unneeded replicas may stay; infinite: for as long as it pays. ``deadline``:
-    after how many seconds a pod that is not Ready no longer counts. ``surge_factor``: how many times the demand may be
-    ordered for a backlog, and for the part of a jump that does not show yet.
+    ``woken``: the fast lane began the cycle before its time. ``keep_warm``: for how many seconds unneeded replicas may
+    stay; infinite: for as long as it pays. ``deadline``: after how many seconds a pod that is not Ready no longer
+    counts. ``surge_factor``: how many times the demand may be ordered for a backlog, and for the part of a jump that
+    does not show yet.
     """
     if memory.at is not None and now < memory.at:
         # The clock was set back: forget everything that has a time.
@@ -212,7 +218,7 @@ def foreseen(
         return need, memory
     start_ups = _start_ups(variants, replicas, memory, now)
     ready = {variant.key: len(replicas.get(variant.key, ())) for variant in variants}
-    cycle = _cycle(need, variants, ready, memory, start_ups, now=now, deadline=deadline)
+    cycle = _cycle(need, variants, ready, memory, start_ups, now=now, woken=woken, deadline=deadline)
     outlook = _outlook(cycle, _series(cycle), surge_factor)
     readiness = _readiness(cycle, outlook, keep_warm)
     order = _order(cycle, outlook, readiness, surge_factor)
@@ -277,6 +283,7 @@ def _cycle(
     start_ups: Mapping[VariantKey, Sequence[float]],
     *,
     now: float,
+    woken: bool,
     deadline: float,
 ) -> _Cycle:
     """Return what is known of a model; ``ready`` are its Ready replicas."""
@@ -300,6 +307,7 @@ def _cycle(
         memory,
         now,
         _SHORTEST_SECONDS if memory.at is None else now - memory.at,
+        woken and memory.at is not None,
         start,
         lead,
         max(0.0, start - max(unready)) if unready else lead,
@@ -370,8 +378,8 @@ def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
 def _lately(cycle: _Cycle, series: _Series, dispersion: float) -> Pace:
     """Return the pace with what short cycles show.
 
-    A short cycle is one that began early, because the load has risen. A rise that is more than chance counts now. A few
-    seconds tell too little to forecast a backlog; what has piled up meanwhile is a reason for caution.
+    A rise that is more than chance counts now. A few seconds tell too little to forecast a backlog; what has piled up
+    meanwhile is a reason for caution.
     """
     need, pieces = cycle.need, series.before
     if series.rest.seconds:
@@ -407,7 +415,7 @@ def _order(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_factor
         # What another writer takes away comes back with the next write of the scaler. More replicas would not come
         # sooner, and this writer would take them away, too. So what piles up meanwhile asks for none.
         present, waiting = foreseen, 0.0
-    if cycle.early and need.backlog and not cycle.moving and level.rate + level.error > _FULL * cycle.carried:
+    if cycle.woken and need.backlog and not cycle.moving and level.rate + level.error > _FULL * cycle.carried:
         # This cycle began because more is in progress than replicas carry. They are nearly full by their rate, too. So
         # what is too much has piled up, whatever the rate of these few seconds says.
         over = need.in_progress - need.ceiling

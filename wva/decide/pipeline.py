@@ -57,7 +57,7 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
     needs, after = measure(models, memory, policy, now)
     measured = needs
     # 3 foresee: what it will need when a replica that is ordered now serves
-    needs, after = foresee(needs, models, after, policy, now)
+    needs, after = foresee(needs, models, after, policy, now, woken=snapshot.woken)
     # 4 allocate: the cheapest numbers of all models, within bounds, quotas and GPUs
     stock = UNLIMITED
     if policy.counts_gpus:

@@ -68,7 +68,8 @@ class Snapshot:
     every Ready pod of a variant, also when it reports nothing, sorted by variant and pod. ``inventory`` is None when it
     was not asked for or could not be read, and ``inventory_detail`` says why. The others are sorted by model:
     ``request_counts`` of models whose requests were counted, ``queues`` where an analyzer asks for the scheduler's
-    queue, ``unread`` models that are held.
+    queue, ``unread`` models that are held. ``woken``: the fast lane began the cycle before its time, because a model
+    had more requests in progress than its replicas carry.
     """
 
     variants: tuple[Variant, ...] = ()
@@ -79,6 +80,7 @@ class Snapshot:
     request_counts: tuple[RequestCounts, ...] = ()
     queues: tuple[SchedulerQueue, ...] = ()
     unread: tuple[UnreadModel, ...] = ()
+    woken: bool = False
 
     @staticmethod
     def of(

@@ -7,8 +7,10 @@ from itertools import pairwise
 import pytest
 
 from tests.sim.stage.scenes import evenly, of_times, scene, variant
+from wva.decide.pipeline import conclude
 from wva.model.records import replace
 from wva.sim.fleet.users import GatewaySettings
+from wva.sim.rivals import wva as rival
 from wva.sim.rivals.wva import SETUPS, controllers
 from wva.sim.stage.run import figures
 from wva.sim.stage.world import StageWorld
@@ -81,6 +83,22 @@ def test_a_cycle_that_the_fast_lane_has_begun_puts_off_the_next_one():
     woken = [at for at, due in begun if at < due]
     assert woken
     assert all(due == before + 30.0 for (before, _), (_, due) in pairwise(begun))
+
+
+def test_the_engine_is_told_which_cycles_the_fast_lane_has_begun(monkeypatch):
+    """Those that begin less than an interval after the one before."""
+    told = []
+
+    def concluding(snapshot, memory, policy, now):
+        told.append((now, snapshot.woken))
+        return conclude(snapshot, memory, policy, now)
+
+    monkeypatch.setattr(rival, "conclude", concluding)
+    times = [evenly(2, 400).arrival_seconds, 400 + evenly(40, 200).arrival_seconds]
+    play("wva", scene(of_times([at for part in times for at in part], 600.0), interval_seconds=60.0))
+    early = [after - before < 59.9 for (before, _), (after, _) in pairwise(told)]
+    assert [woken for _, woken in told[1:]] == early
+    assert {woken for _, woken in told} == {True, False}
 
 
 def test_the_adapter_knows_the_last_scrape_before_its_own_look():

@@ -104,8 +104,9 @@ class Cycles:
     def act(self, stage: StageView, now_seconds: float) -> None:
         """Run the cycle or the look that is due."""
         self._now = now_seconds
-        if now_seconds >= self.due - _INSTANT_SECONDS or self._looks_urgent(stage):
-            self._cycle(stage, now_seconds)
+        due = now_seconds >= self.due - _INSTANT_SECONDS
+        if due or self._looks_urgent(stage):
+            self._cycle(stage, now_seconds, woken=not due)
 
     def _next_look(self) -> float:
         seconds = self._look_seconds
@@ -123,9 +124,9 @@ class Cycles:
         self._urgency.looked(self, seconds=seconds, now=now, woken=urgent)
         return urgent
 
-    def _cycle(self, stage: StageView, now_seconds: float) -> None:
+    def _cycle(self, stage: StageView, now_seconds: float, *, woken: bool) -> None:
         self.began, self.due = now_seconds, now_seconds + self._interval
-        snapshot = self.observer.snapshot(stage, now_seconds, status=self.status)
+        snapshot = replace(self.observer.snapshot(stage, now_seconds, status=self.status), woken=woken)
         outcome = conclude(snapshot, self._memory, self._policy, EPOCH_SECONDS + now_seconds)
         self._memory, self.ceilings = outcome.memory, outcome.ceilings
         self.grew = outcome.grew
