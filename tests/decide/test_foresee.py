@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.builders import NOW, variant
 from wva.decide.foresee import foreseen as foresee
-from wva.decide.measure.need import Capacity, Need
+from wva.decide.measure.need import Capacity, DemandRate, Need
 from wva.model.memory import CapacityBasis, Foresight
 from wva.model.metrics import ReplicaMetrics
 from wva.model.records import replace
@@ -24,10 +24,12 @@ NOTHING_SEEN = Foresight(MODEL)
 CYCLE = 15.0
 
 
-def needed(demand: float, **fields: object) -> Need:
+def needed(demand: float, **fields: Any) -> Need:
     """Return a need of a demand in requests/s, of which a replica carries 3."""
     capacities = {A: Capacity(3.0, CapacityBasis.OBSERVED)}
-    return replace(Need(MODEL, "requests/s", demand, demand, demand, capacities, foreseeable=True), **fields)
+    told = {name: fields.pop(name) for name in DemandRate.__struct_fields__ if name in fields}
+    need = Need(MODEL, "requests/s", demand, demand, demand, capacities, DemandRate(**told))
+    return replace(need, **fields)
 
 
 def pods(number: int, *, ready: float = NOW - 3600.0, took: float = 100.0) -> list[ReplicaMetrics]:
@@ -60,7 +62,7 @@ def test_steady_demand_needs_little_more_than_itself() -> None:
     assert found.demand == pytest.approx(6.0)
     assert 6.0 < found.required < 6.2
     assert found.required < found.sufficient < 6.5
-    assert 0.0 < found.error < 0.2
+    assert 0.0 < found.rate.error < 0.2
 
 
 def test_a_jump_is_believed_in_the_cycle_that_shows_it() -> None:
@@ -268,7 +270,7 @@ def test_starts_that_cannot_be_are_not_learned() -> None:
 
 def test_a_demand_that_is_no_rate_is_left_alone() -> None:
     """The share of busy replicas says nothing of a later time; nor does a cycle in which no time has passed."""
-    need = needed(4.0, foreseeable=False)
+    need = needed(4.0, rate=None)
     assert foresee(need, [], {}, NOTHING_SEEN, now=NOW) == (need, NOTHING_SEEN)
     need, memory = foresee(needed(4.0), [], {}, NOTHING_SEEN, now=NOW)
     again = needed(5.0)
@@ -413,7 +415,7 @@ def test_what_came_before_a_jump_is_not_averaged_with_what_came_after_it() -> No
     assert first.demand == pytest.approx(14.0)
     assert second.demand == pytest.approx(20.0)
     assert third.demand == pytest.approx(22.0)
-    assert third.required == pytest.approx(22.0 + 2.0 * third.error)  # of its error a short cycle tells half
+    assert third.required == pytest.approx(22.0 + 2.0 * third.rate.error)  # of its error a short cycle tells half
     assert memory.slots[-1].partial
 
 
@@ -511,7 +513,7 @@ def test_whatever_is_measured_the_answer_is_a_number_and_the_memory_small(
         assert isfinite(found.required)
         assert found.required >= 0.0
         assert found.sufficient >= found.required
-        assert found.error >= 0.0
+        assert found.rate.error >= 0.0
     assert len(memory.slots) <= 121
     assert len(memory.levels) <= 110
     assert len(memory.blocks) <= 120

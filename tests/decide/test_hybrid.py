@@ -10,7 +10,7 @@ from tests.builders import NAMESPACE, NOW, variant
 from tests.decide.story import BUSY, snapshot
 from wva.decide.foresee import foresee
 from wva.decide.measure import larger
-from wva.decide.measure.need import REPLICAS, Capacity, Need
+from wva.decide.measure.need import REPLICAS, Capacity, DemandRate, Need
 from wva.decide.trust import believe
 from wva.model.decision import Reason
 from wva.model.memory import CapacityBasis, Memory
@@ -107,7 +107,7 @@ def ahead(first, second, memory, model, now):
 
 def test_each_need_is_foreseen_in_every_cycle_whoever_leads(four):
     """Each need keeps its past even while the other one is larger; nothing may go before the past is long enough."""
-    rate = need(10.0, 10.0, carries=10.0, foreseeable=True)
+    rate = need(10.0, 10.0, carries=10.0, rate=DemandRate())
     counted, memory = need(6.0, 6.0, unit=REPLICAS), Memory()
     for turn in range(3):
         found, memory = ahead(counted, rate, memory, four, NOW + 15.0 * turn)
@@ -119,7 +119,7 @@ def test_each_need_is_foreseen_in_every_cycle_whoever_leads(four):
 
 def test_two_rates_of_a_model_are_the_same_demand(four):
     """What step 3 foresees of the first need also holds for the second, which has a capacity of its own."""
-    first, second = (need(30.0, 30.0, carries=each, foreseeable=True) for each in (20.0, 5.0))
+    first, second = (need(30.0, 30.0, carries=each, rate=DemandRate()) for each in (20.0, 5.0))
     found, memory = ahead(first, second, Memory(), four, NOW)
     alone, _ = foresee([first], [four], Memory(), Policy(), NOW)
     assert (found.required, found.capacities) == (alone[0].required, second.capacities)

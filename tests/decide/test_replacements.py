@@ -9,7 +9,7 @@ import pytest
 from tests.builders import NAMESPACE, NOW, variant
 from tests.decide.story import BUSY, snapshot
 from wva.decide.measure import ANALYZERS
-from wva.decide.measure.need import Capacity, Need
+from wva.decide.measure.need import Capacity, DemandRate, Need
 from wva.decide.pipeline import decide
 from wva.model.memory import CapacityBasis, Memory
 from wva.model.optimizers import Analyzer
@@ -34,7 +34,8 @@ class SteadyAnalyzer:
         """Return the need of each model."""
         del policy, now, seen
         need = Need(ModelKey(NAMESPACE, "m"), "requests/s", self.demand, self.demand, self.demand, self.capacities)
-        return [replace(need, key=model.key, foreseeable=self.foreseeable) for model in models], memory
+        rate = DemandRate() if self.foreseeable else None
+        return [replace(need, key=model.key, rate=rate) for model in models], memory
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from tests.docs.rendering import DOCS
 from wva.decide.allocate import Offer, Plan, Stock, Want
-from wva.decide.measure.need import Capacity, Need
+from wva.decide.measure.need import Capacity, DemandRate, Need
 from wva.decide.progress import Progress
 from wva.decide.rules import Rule, Verdict
 from wva.decide.trust import ModelReadings
@@ -21,6 +21,7 @@ PAGE = (DOCS / "design" / "engine.md").read_text(encoding="utf-8")
 NAMED = (
     Capacity,
     Decision,
+    DemandRate,
     Level,
     Limit,
     ModelReadings,

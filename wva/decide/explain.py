@@ -167,7 +167,7 @@ def _enough(model: ModelReadings, need: Need, what: str) -> str:
     samples = [pod.queue_length for each in model.variants for pod in each.replicas]
     samples += [] if model.queue is None else [model.queue.size]
     waiting = sum([sample.fresh_value or 0.0 for sample in samples])
-    waiting = max(waiting, need.backlog) if need.foreseeable else waiting
+    waiting = waiting if need.rate is None else max(waiting, need.rate.backlog)
     return f"{waiting:.4g} waiting in queues, which asks for no more replicas" if waiting > 0 else f"enough {what}"
 
 

@@ -1,9 +1,9 @@
 """Step 3: the capacity that a model will need when replicas that are ordered now serve.
 
-``foresee`` takes the needs whose demand is a rate, and sets the fields that ``_FORESEEN`` names. ``demand`` becomes the
-level of step 2 below. ``foreseen`` does this for one model. First it learns how long pods take to start
-(``_start_ups``), and brings together what it goes by (``_Cycle``). A short cycle is one that the fast lane has woken
-before there was enough for a slot. Each step is a function, in this order:
+``foresee`` takes the needs whose demand is a rate, and sets what ``_as_foreseen`` names. ``demand`` becomes the level
+of step 2 below. ``foreseen`` does this for one model. First it learns how long pods take to start (``_start_ups``), and
+brings together what it goes by (``_Cycle``). A short cycle is one that the fast lane has woken before there was enough
+for a slot. Each step is a function, in this order:
 
 1. Series (``_series``): the demand of each cycle. While requests wait long, users give up uncounted, so demand counts
    as no less than before.
@@ -35,7 +35,7 @@ from msgspec import Struct
 
 from wva.decide import warm
 from wva.decide.measure import larger
-from wva.decide.measure.need import Need
+from wva.decide.measure.need import DemandRate, Need
 from wva.decide.pace import Pace, alike, dispersed, pace
 from wva.decide.trust import ModelReadings
 from wva.model.memory import Block, Foresight, Level, Memory, Slot
@@ -67,7 +67,6 @@ MOST_TIMES: Final = 16.0
 """WVA orders at most so many times the capacity of the Ready replicas, so a false number has a limited cost."""
 _START_UP_QUANTILE: Final = 0.8
 _KEPT_SECONDS: Final = 1200.0
-_FORESEEN: Final = ("demand", "error", "required", "sufficient", "stays")  # what this step sets
 _at: Final = attrgetter("at")
 _rate: Final = attrgetter("rate")
 
@@ -83,14 +82,15 @@ def foresee(
 ) -> tuple[list[Need], Memory]:
     """Return the needs of the models, in their order, and the memory with what was foreseen.
 
-    ``woken``: the fast lane began the cycle before its time.
-    A need that is not ``foreseeable`` stays as it is. Of two needs of a model the larger one counts from here on.
+    A need that is no rate stays as it is. Of two needs of a model the larger one counts from here on. ``woken``: the
+    fast lane began the cycle before its time.
     """
     before = {entry.key: entry for entry in memory.foreseen}
     found, kept = [], []
     for need, model in zip(needs, models, strict=True):
         parts = [need] if need.second is None else [replace(need, second=None), need.second]
-        rates = [at for at, part in enumerate(parts) if part.foreseeable and part.hold is None and need.hold is None]
+        known = parts if need.hold is None else []
+        rates = [at for at, part in enumerate(known) if part.rate is not None and part.hold is None]
         if rates:
             keep_warm = policy.saturation_for(model.key).keep_warm
             ahead, entry = foreseen(
@@ -107,17 +107,26 @@ def foresee(
             kept.append(entry)
             parts[rates[0]] = ahead
             for at in rates[1:]:  # both rates are of the same demand, so both get this forecast
-                parts[at] = replace(parts[at], **{name: getattr(ahead, name) for name in _FORESEEN})
+                parts[at] = _as_foreseen(parts[at], ahead)
         elif model.key in before:
             kept.append(before[model.key])
         found.append(parts[0] if len(parts) == 1 else larger(parts[0], parts[1], model))
     return found, replace(memory, foreseen=tuple(kept))
 
 
+def _as_foreseen(need: Need, ahead: Need) -> Need:
+    """Return a need with what was foreseen of another one, whose demand is the same."""
+    if need.rate is None or ahead.rate is None:
+        return need
+    rate = replace(need.rate, error=ahead.rate.error, stays=ahead.rate.stays)
+    return replace(need, demand=ahead.demand, required=ahead.required, sufficient=ahead.sufficient, rate=rate)
+
+
 class _Cycle(Struct, frozen=True, gc=False):
     """What is known of a model before WVA looks ahead. Times in seconds, amounts in the unit of the need."""
 
-    need: Need
+    demand: float
+    rate: DemandRate
     memory: Foresight
     now: float
     seconds: float  # since the cycle before; the first cycle counts as long as the shortest slot
@@ -214,23 +223,23 @@ def foreseen(
     if memory.at is not None and now < memory.at:
         # The clock was set back: forget everything that has a time.
         memory = Foresight(need.key, dispersion=memory.dispersion, start_ups=memory.start_ups)
-    if not need.foreseeable or now == memory.at:
+    if need.rate is None or now == memory.at:
         return need, memory
     start_ups = _start_ups(variants, replicas, memory, now)
     ready = {variant.key: len(replicas.get(variant.key, ())) for variant in variants}
-    cycle = _cycle(need, variants, ready, memory, start_ups, now=now, woken=woken, deadline=deadline)
+    cycle = _cycle(need, need.rate, variants, ready, memory, start_ups, now=now, woken=woken, deadline=deadline)
     outlook = _outlook(cycle, _series(cycle), surge_factor)
     readiness = _readiness(cycle, outlook, keep_warm)
     order = _order(cycle, outlook, readiness, surge_factor)
     reserved, sufficient, stays = _hold(cycle, outlook.series, readiness, order, keep_warm)
+    # That the load has risen is known, as the short cycle began by that. So less may be chance.
+    error = outlook.newest.error * (_SURE_SHARE if outlook.series.shows else 1.0)
     need = replace(
         need,
         demand=outlook.newest.rate,
-        # That the load has risen is known, as the short cycle began by that. So less may be chance.
-        error=outlook.newest.error * (_SURE_SHARE if outlook.series.shows else 1.0),
         required=order.required,
         sufficient=sufficient,
-        stays=stays,
+        rate=replace(need.rate, error=error, stays=stays),
     )
     memory = Foresight(
         need.key,
@@ -277,6 +286,7 @@ def _start_ups(
 
 def _cycle(
     need: Need,
+    rate: DemandRate,
     variants: Sequence[Variant],
     ready: Mapping[VariantKey, int],
     memory: Foresight,
@@ -296,14 +306,15 @@ def _cycle(
     start = min(max(starts, default=_USUAL_START_SECONDS), deadline)
     lead = _REACTION_SECONDS + start
     # Replicas may get through more than they carry within targets; only demand beyond that piles up.
-    through = need.answers or need.carried
+    through = rate.answers or need.carried
     asked = [one.spec_replicas if one.status_desired is None else one.status_desired for one in variants]
     serving = through(ready)
     coming = through({variant.key: count for variant, count in zip(variants, asked, strict=True)})
     taken_at = [variant.taken_at for variant in variants if variant.taken_at is not None]
     taken = now - max(taken_at, default=-inf) < lead + _PATIENCE_SECONDS
     return _Cycle(
-        need,
+        need.demand,
+        rate,
         memory,
         now,
         _SHORTEST_SECONDS if memory.at is None else now - memory.at,
@@ -316,7 +327,7 @@ def _cycle(
         coming,
         MOST_TIMES * need.carried({key: max(1, count) for key, count in ready.items()}),
         taken,
-        taken or need.unsettled or bool(unready) or coming > serving,
+        taken or rate.unsettled or bool(unready) or coming > serving,
     )
 
 
@@ -327,23 +338,23 @@ def _series(cycle: _Cycle) -> _Series:
     seems to be more in one cycle, and less in the next. While pods come and go, demand above the usual level is kept as
     the rest, and counts when this has evened out.
     """
-    need, memory, now = cycle.need, cycle.memory, cycle.now
+    rate, memory, now = cycle.rate, cycle.memory, cycle.now
     slots = memory.slots[bisect_right(memory.slots, now - _KEPT_SECONDS, key=_at) :]
     nothing = Slot(now, 0.0, 0.0)
     rest = memory.rest or nothing
-    if rest.early and need.unsettled:
+    if rest.early and rate.unsettled:
         # What short cycles have shown before pods came counts. What comes from now on may have to even out.
         slots, rest = (*slots, replace(rest, early=False)), nothing
-    early = not need.unsettled and (rest.early or (cycle.short and not rest.seconds))
-    told = slot = Slot(now, rest.seconds + cycle.seconds, rest.amount + need.demand * cycle.seconds, early)
-    uneven, long_wait = False, need.backlog > _LONG_WAIT_SECONDS * cycle.serving
-    if slots and (need.unsettled or long_wait):
+    early = not rate.unsettled and (rest.early or (cycle.short and not rest.seconds))
+    told = slot = Slot(now, rest.seconds + cycle.seconds, rest.amount + cycle.demand * cycle.seconds, early)
+    uneven, long_wait = False, rate.backlog > _LONG_WAIT_SECONDS * cycle.serving
+    if slots and (rate.unsettled or long_wait):
         amount, length, _ = alike(slots, memory.dispersion)
         usual = amount / length * slot.seconds
         if long_wait:
             # Some users give up, and no counter shows that. So demand counts as no less than before.
             slot = replace(slot, amount=max(slot.amount, usual))
-        uneven = need.unsettled and slot.amount > usual and slot.seconds < _LONGEST_SECONDS
+        uneven = rate.unsettled and slot.amount > usual and slot.seconds < _LONGEST_SECONDS
     waits = uneven or slot.seconds < _SHORTEST_SECONDS
     return _Series(slots, rest, told, slot, waits, cycle.short and not uneven)
 
@@ -381,11 +392,11 @@ def _lately(cycle: _Cycle, series: _Series, dispersion: float) -> Pace:
     A rise that is more than chance counts now. A few seconds tell too little to forecast a backlog; what has piled up
     meanwhile is a reason for caution.
     """
-    need, pieces = cycle.need, series.before
+    pieces = series.before
     if series.rest.seconds:
         pieces = (*pieces, series.rest)
     if series.shows:
-        pieces = (*pieces, Slot(cycle.now, cycle.seconds, min(need.demand, need.scraped) * cycle.seconds))
+        pieces = (*pieces, Slot(cycle.now, cycle.seconds, min(cycle.demand, cycle.rate.scraped) * cycle.seconds))
     return pace(pieces, dispersion)
 
 
@@ -405,20 +416,20 @@ def _order(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_factor
 
     What engines refuse does not wait. It counts in full, perhaps several times, so no more is added for a jump in it.
     """
-    need, level, foreseen = cycle.need, outlook.level, readiness.foreseen
+    rate, level, foreseen = cycle.rate, outlook.level, readiness.foreseen
     drain = max(_DRAIN_SHARE * cycle.lead, _SHORTEST_DRAIN_SECONDS)
-    waiting, later = _backlogs(cycle, level.rate - need.refused)
-    present = foreseen + _JUMP_SHARE * max(0.0, level.jump - need.refused) + later / drain
+    waiting, later = _backlogs(cycle, level.rate - rate.refused)
+    present = foreseen + _JUMP_SHARE * max(0.0, level.jump - rate.refused) + later / drain
     if outlook.early:
-        present = max(present, outlook.early + need.backlog / drain)
+        present = max(present, outlook.early + rate.backlog / drain)
     if cycle.taken:
         # What another writer takes away comes back with the next write of the scaler. More replicas would not come
         # sooner, and this writer would take them away, too. So what piles up meanwhile asks for none.
         present, waiting = foreseen, 0.0
-    if cycle.woken and need.backlog and not cycle.moving and level.rate + level.error > _FULL * cycle.carried:
+    if cycle.woken and rate.backlog and not cycle.moving and level.rate + level.error > _FULL * cycle.carried:
         # This cycle began because more is in progress than replicas carry. They are nearly full by their rate, too. So
         # what is too much has piled up, whatever the rate of these few seconds says.
-        over = need.in_progress - need.ceiling
+        over = rate.in_progress - rate.ceiling
         present = max(present, cycle.carried + over / drain) if over > 0 else present
     sure = max(outlook.likely, foreseen - level.error)
     required = min(max(readiness.reserved, min(present, surge_factor * sure)), cycle.most)
@@ -431,7 +442,7 @@ def _backlogs(cycle: _Cycle, let_in: float) -> tuple[float, float]:
     First when the replicas under way serve, but at least those that wait now; then when replicas that are ordered now
     serve.
     """
-    backlog, until = cycle.need.backlog, cycle.until
+    backlog, until = cycle.rate.backlog, cycle.until
     first = max(0.0, backlog + (let_in - cycle.serving) * min(until, _PATIENCE_SECONDS))
     later = max(0.0, first + (let_in - max(cycle.serving, cycle.coming)) * (cycle.lead - until))
     return max(backlog, first), later

@@ -97,10 +97,10 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
         verdicts = settle(model, need, allowed, plan, policy.scale_to_zero_for(model.key), now)
         # 6 explain: the decisions in words, and what the next cycle must know
         decisions = explain(model, need, allowed, verdicts, gpus=gpus)
-        if need.foreseeable and need.hold is None:
+        if need.rate is not None and need.hold is None:
             serving = need.carried({each.key: each.progress.serving for each in model.variants})
             desired = need.carried({decision.key: decision.desired for decision in decisions})
-            loads[model.key] = Load(need.demand, need.error, serving, desired)
+            loads[model.key] = Load(need.demand, need.rate.error, serving, desired)
         kept = histories.get(model.key, model.memory)
         answered = kept.answered if allowed.coming or allowed.course is Course.HOLD else None
         shrunk = kept.shrunk
@@ -134,7 +134,9 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
         rules=ruled,
         late=late,
         loads=loads,
-        ceilings={need.key: need.ceiling for need in measured if need.ceiling < math.inf},
+        ceilings={
+            need.key: need.rate.ceiling for need in measured if need.rate is not None and need.rate.ceiling < math.inf
+        },
         solved={
             each.key: each.solved
             for need in measured

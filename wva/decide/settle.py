@@ -43,7 +43,7 @@ def terms(model: ModelReadings, need: Need) -> Terms:
     growing = tuple([each.key.name for each in variants if each.progress.in_flight])
     coming = sum([each.progress.in_flight for each in variants]) if growing else 0
     # Replicas under way were ordered for an earlier demand. More are needed only if demand has certainly risen since.
-    certain = need.required - (_CERTAIN * need.error if coming else 0.0)
+    certain = need.required - (_CERTAIN * need.rate.error if coming and need.rate is not None else 0.0)
     short = certain > present * (1 + _ROUNDING) + _ROUNDING
     counts_replicas = need.unit == REPLICAS
     # To take back an unfinished shrink is quicker than to start replicas, so then the model does not wait.
@@ -91,7 +91,7 @@ def terms(model: ModelReadings, need: Need) -> Terms:
     # might save cost only because its size happens to fit the present demand, and only until demand changes. Without a
     # forecast it is not known for how long a move pays.
     opens: VariantKey | None = None
-    if need.foreseeable and need.sufficient != math.inf:
+    if need.rate is not None and need.sufficient != math.inf:
         rates = {
             each.key: each.progress.variant.cost / need.of(each.key)
             for each in variants
@@ -108,8 +108,9 @@ def terms(model: ModelReadings, need: Need) -> Terms:
         dearer = [each for each in variants if rates.get(each.key, 0.0) > rate * (1 + _MOVE)]
         opens = cheapest if any(each.progress.may_shrink for each in dearer) else None
     course = Course.REPLACE if opens else Course.STAY
-    left = _left(variants, need, need.stays[0][0]) if need.stays and need.stays[0][0] < present else {}
-    for amount, cause in need.stays[1:] if left else ():
+    stays = () if need.rate is None else need.rate.stays
+    left = _left(variants, need, stays[0][0]) if stays and stays[0][0] < present else {}
+    for amount, cause in stays[1:] if left else ():
         if amount > max(left.values()):
             return Terms(course, Rule.KEPT, present, free, concerned=tuple(left), opens=opens, cause=cause)
     return Terms(course, Rule.STEADY, present, free, opens=opens)
@@ -169,7 +170,7 @@ def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: P
                 floor = max(floor, min(present, progress.current)) if limits else present
             elif each.key != found.opens:
                 ceiling, origin = present, ""
-            if need.foreseeable and (ceiling is None or ceiling > max(present, times)):
+            if need.rate is not None and (ceiling is None or ceiling > max(present, times)):
                 ceiling, origin = max(present, times), ""
         offers.append(
             Offer(

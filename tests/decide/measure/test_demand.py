@@ -90,9 +90,9 @@ def test_a_steady_rate_is_measured() -> None:
     need, _ = served(PodsOfModel(), 4.0, 5)
     assert need.hold is None
     assert need.demand == pytest.approx(4.0)
-    assert need.error == pytest.approx((4.0 / 15.0) ** 0.5)
+    assert need.rate.error == pytest.approx((4.0 / 15.0) ** 0.5)
     assert need.unit == "requests/s"
-    assert need.foreseeable
+    assert need.rate is not None
 
 
 @pytest.mark.parametrize("ready_since", [NOW - 3600.0, None])
@@ -135,17 +135,17 @@ def test_what_few_requests_show_is_not_sure_to_pile_up() -> None:
     numbers = {A: 2}
     model.serve(4.0)
     need, memory = looked(model, memory, objectives=DEFAULT_OBJECTIVES)
-    assert need.answers is not None
-    assert need.answers(numbers) > 1.05 * need.carried(numbers)
-    assert need.answers({}) == 0.0
+    assert need.rate.answers is not None
+    assert need.rate.answers(numbers) > 1.05 * need.carried(numbers)
+    assert need.rate.answers({}) == 0.0
     need, memory = served(model, 4.0, 10, memory)
     assert memory.prompt.many > 550.0
-    assert need.answers is None  # what replicas carry within the targets counts
+    assert need.rate.answers is None  # what replicas carry within the targets counts
     for pod in model.pods:
         pod.prompt = 4.0 * PROMPT
     need, memory = served(model, 4.0, 3, memory)
     assert memory.prompt.many < 550.0
-    assert need.answers is not None
+    assert need.rate.answers is not None
 
 
 def test_all_requests_of_a_pod_that_has_just_become_ready_count() -> None:
@@ -166,11 +166,11 @@ def test_requests_at_the_gateway_have_arrived() -> None:
     model.serve(4.0)
     need, memory = looked(model, memory, queue=30.0)
     assert need.demand == pytest.approx(6.0)
-    assert need.backlog == 30.0
+    assert need.rate.backlog == 30.0
     model.serve(4.0)
     need, _ = looked(model, memory, queue=None)
     assert need.demand == pytest.approx(4.0)
-    assert need.backlog == 30.0
+    assert need.rate.backlog == 30.0
 
 
 def test_capacity_is_learned_from_varied_loads() -> None:
@@ -322,7 +322,7 @@ def test_nothing_told_is_no_answer_and_changes_no_memory() -> None:
     model.serve(4.0)
     need, after = looked(model, memory, silent=["a-0", "a-1"])
     assert need.hold is not None
-    assert not need.foreseeable
+    assert need.rate is None
     assert after == memory
 
 
@@ -343,7 +343,7 @@ def test_demand_is_told_while_capacity_is_not_known() -> None:
     for cycle in range(3):
         need, memory = measured([kind(replicas=0)], {}, 15.0 * cycle, memory, now=NOW + 15.0 * cycle)
     assert need.hold is not None
-    assert need.foreseeable
+    assert need.rate is not None
     assert need.demand == pytest.approx(1.0)
 
 
@@ -383,13 +383,13 @@ def test_a_new_pod_has_counted_from_the_time_when_it_became_ready() -> None:
     model.serve(6.0)
     need, memory = looked(model, memory)
     assert need.demand == pytest.approx(6.0)
-    assert need.unsettled
+    assert need.rate.unsettled
     model.pods.pop()
     model.serve(6.0)
     need, _ = looked(model, memory)
     # A pod that has gone had the arrivals of half a cycle that were never told.
     assert need.demand == pytest.approx(7.2, rel=0.05)
-    assert need.unsettled
+    assert need.rate.unsettled
 
 
 def test_a_pod_that_is_seen_late_has_not_got_all_its_requests_now() -> None:
@@ -611,7 +611,8 @@ def test_whatever_pods_tell_the_answer_is_a_number_and_the_memory_small(
         told = {key: [pod for pod in pods if pod.variant == key] for key in (A, B)}
         variants = [kind(replicas=1), kind("b", replicas=3, cost=0.0, parameters=None)]
         need, memory = measured(variants, told, queue, memory, now=NOW + turn * seconds)
-        assert all(isfinite(value) for value in (need.demand, need.backlog, need.error))
+        assert isfinite(need.demand)
+        assert need.rate is None or all(isfinite(value) for value in (need.rate.backlog, need.rate.error))
         assert need.demand >= 0.0
         if need.hold is None:
             assert all(isfinite(each.per_replica) and each.per_replica >= 0.0 for each in need.capacities.values())

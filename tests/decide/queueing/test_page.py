@@ -62,7 +62,8 @@ def computed():
         here = {one.key: len(own) for one, own in pods.items()}
         together = sum(count * need.capacities[key].per_replica for key, count in here.items())
         lines.append(
-            f"{minute:g}: {need.demand:.4g} requests/s arrive, {need.backlog:g} wait; {takes}; together {together:.4g}"
+            f"{minute:g}: {need.demand:.4g} requests/s arrive, {need.rate.backlog:g} wait; "
+            f"{takes}; together {together:.4g}"
         )
     return lines
 

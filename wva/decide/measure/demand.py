@@ -21,7 +21,7 @@ from wva.decide.amounts import preferred
 from wva.decide.measure import percentage
 from wva.decide.measure.demand_arrivals import VariantChange, change, spread
 from wva.decide.measure.demand_engine import EngineModel, engine_of, learned
-from wva.decide.measure.need import Capacity, Need
+from wva.decide.measure.need import Capacity, DemandRate, Need
 from wva.decide.trust import ModelReadings
 from wva.model.decision import Aim, Reason
 from wva.model.memory import CapacityBasis, DemandMemory, Memory, VariantDemand
@@ -167,7 +167,7 @@ def need_of(
         weight = _UNEVENNESS_MEMORY * min(4, len(found.loads) - 1)
         unevenness += weight * (min(3.0, variance / by_chance) - unevenness)
     after = replace(after, unevenness=max(0.0, min(1.5, unevenness)))
-    if need.hold is not None:
+    if need.hold is not None or need.rate is None:
         return need, after
     kinds = {variant.key: engine for variant, engine in zip(variants, engines, strict=True) if engine is not None}
     if not min(after.prompt.many, after.answer.many, after.held.many) or not kinds:
@@ -197,8 +197,8 @@ def need_of(
     # The capacity for sizes that few requests have shown is uncertain. So what it is short of is not sure to pile up:
     # after a change of sizes, nothing is ordered to drain what the replicas can get through late.
     answers = fleet.answers if min(after.prompt.many, after.answer.many) < _FEW_REQUESTS else None
-    carries = fleet.carries
-    return replace(need, capacities=capacities, carries=carries, answers=answers, ceiling=ceiling, aims=aims), after
+    rate = replace(need.rate, answers=answers, ceiling=ceiling)
+    return replace(need, capacities=capacities, carries=fleet.carries, rate=rate, aims=aims), after
 
 
 def objectives_of(model: ModelReadings, policy: Policy) -> AgreedObjectives:
@@ -314,14 +314,15 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         demand,
         demand,
         {},
-        backlog=backlog + waiting,
-        refused=refused / seconds,
-        in_progress=sum([pod.running + pod.waiting for found in changes for pod in found.pods]) + waiting,
-        foreseeable=True,
-        scraped=scraped,
-        error=sqrt(max(demand, 1.0 / seconds) / seconds),
+        DemandRate(
+            error=sqrt(max(demand, 1.0 / seconds) / seconds),
+            backlog=backlog + waiting,
+            refused=refused / seconds,
+            scraped=scraped,
+            unsettled=moved,
+            in_progress=sum([pod.running + pod.waiting for found in changes for pod in found.pods]) + waiting,
+        ),
         objection="" if complete else "not every pod has told of itself lately",
-        unsettled=moved,
         recalls=True,
         summary=f"{demand:.3g} requests/s of {prompt.usual:.0f} + {answer.usual:.0f} tokens",
     )

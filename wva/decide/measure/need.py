@@ -28,6 +28,30 @@ REPLICAS: Final = "replicas"  # the unit of an analyzer that does not know what 
 UNKNOWN: Final = Capacity(0.0, CapacityBasis.UNKNOWN)
 
 
+class DemandRate(Struct, frozen=True, gc=False):
+    """What is known beside a demand that is a rate: its past says something about its future. In the unit of the need.
+
+    The defaults are those of a demand that is known exactly, of which nothing waits.
+    """
+
+    error: float = 0.0  # one standard error of the demand; less in a short cycle
+    backlog: float = 0.0  # the demand that has piled up, in the unit times seconds
+    refused: float = 0.0  # the part of the demand that was not let in, so it waits nowhere; each attempt counts
+    # The demand between the last two scrapes of each pod; infinite where that is not known. A cycle that is shorter
+    # than the time between two scrapes counts the whole time, or nothing.
+    scraped: float = math.inf
+    unsettled: bool = False  # whether pods came or went, so that a part of the demand may belong to the next cycle
+    in_progress: float = 0.0  # the requests in progress, those that wait among them
+    # The requests in progress that the serving replicas carry within the targets; infinite where that is not known.
+    ceiling: float = math.inf
+    # How much so many replicas of each variant get through at most, if that is more than their capacity. Beyond the
+    # capacity requests miss their targets; beyond this amount they pile up.
+    answers: Callable[[Mapping[VariantKey, int]], float] | None = None
+    # The amounts that a shrink must leave, each with the reason in words, in rising importance. The first is what the
+    # present demand needs, and has no words. Empty if nothing is kept beyond that.
+    stays: tuple[tuple[float, str], ...] = ()
+
+
 class Need(Struct, frozen=True, gc=False):
     """What a model needs, as an analyzer measured it."""
 
@@ -37,10 +61,7 @@ class Need(Struct, frozen=True, gc=False):
     required: float  # the capacity that there must be; with less of it the model grows
     sufficient: float  # the capacity that a shrink must leave, at least ``required``; between the two nothing changes
     capacities: Mapping[VariantKey, Capacity]  # what one replica of each variant carries
-    backlog: float = 0.0  # the demand that has piled up, in the unit times seconds
-    refused: float = 0.0  # the part of the demand that was not let in, so it waits nowhere; each attempt counts
-    foreseeable: bool = False  # whether the demand is a rate, so that its past says something about its future
-    error: float = 0.0  # one standard error of the demand, in the unit; 0 if it is exact; less in a short cycle
+    rate: DemandRate | None = None  # what is known beside a demand that is a rate, None if it is none
     most_added: int | None = None  # how many replicas may be added in this cycle, None for no limit
     most_removed: int | None = None  # how many replicas may go in this cycle, None for no limit
     hold: Absence | None = None  # why nothing can be decided, None when something can
@@ -51,21 +72,8 @@ class Need(Struct, frozen=True, gc=False):
     summary: str = ""  # the figures in words, to explain the decision
     # The capacity of so many replicas of each variant together, if it is not the sum of theirs.
     carries: Callable[[Mapping[VariantKey, int]], float] | None = None
-    # How much so many replicas of each variant get through at most, if that is more than their capacity. Beyond the
-    # capacity requests miss their targets; beyond this amount they pile up.
-    answers: Callable[[Mapping[VariantKey, int]], float] | None = None
-    # The demand between the last two scrapes of each pod; infinite where that is not known. A cycle that is shorter
-    # than the time between two scrapes counts the whole time, or nothing.
-    scraped: float = math.inf
-    unsettled: bool = False  # whether pods came or went, so that a part of the demand may belong to the next cycle
     solved: QueueModel | None = None  # what the queueing formulas found, None where they were not asked
     second: Need | None = None  # what another analyzer measured of the same model, until both have been foreseen
-    # The amounts that a shrink must leave, each with the reason in words, in rising importance. The first is what the
-    # present demand needs, and has no words. Empty if nothing is kept beyond that.
-    stays: tuple[tuple[float, str], ...] = ()
-    # The requests in progress that the serving replicas carry within the targets; infinite where that is not known.
-    ceiling: float = math.inf
-    in_progress: float = 0.0  # the requests in progress, those that wait among them
     # Whether a replica that does not report now counts as before; ``objection`` says when that has been for too long.
     recalls: bool = False
     # What is planned for with each variant; empty if the analyzer has no objectives.

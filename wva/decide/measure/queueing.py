@@ -397,6 +397,7 @@ def _reached(case: _Case, sized: Mapping[VariantKey, Assured]) -> tuple[Target, 
 def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks: Sequence[str]) -> Need:
     """Return what a model needs once its replicas are sized. ``remarks``: which targets are out of reach, in words."""
     model, need, kept, target = case.model, case.need, case.kept, case.target
+    backlog = 0.0 if need.rate is None else need.rate.backlog
     variants, pods = model.variants, {entry.key: entry.pods for entry in kept.variants}
     hold = need.hold
     if model.failure is not None:
@@ -405,7 +406,7 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
         hold = Absence(Reason.NO_READY_REPLICAS, "no ready replica")
     elif hold is None and not case.replicas:
         running = any(pod.running for own in pods.values() for pod in own)
-        if need.demand > 0 or need.backlog > 0 or running:
+        if need.demand > 0 or backlog > 0 or running:
             why = "the size of the requests is not known yet"
             if kept.prompt.many and kept.answer.many:
                 why = "no performance parameters, neither known nor learned"
@@ -453,7 +454,7 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
     if not objection and queue is not None and queue.size.state not in {SampleState.FRESH, SampleState.MISSING}:
         objection = f"the scheduler's queue is {queue.size.state.value}"
     if not objection and _queued([pod for own in pods.values() for pod in own]):
-        objection = f"{need.backlog:.4g} requests wait"
+        objection = f"{backlog:.4g} requests wait"
     if not objection and sized and any(each.progress.variant.active and each.key not in sized for each in variants):
         objection = "not every variant can be sized"
     # The figures; if a target is out of reach, also what the demand costs
@@ -465,7 +466,7 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
     summary = "nothing arrives and nothing waits"
     if takes:
         words = [f"{need.demand:.4g} requests/s arrive"]
-        words += [f"{need.backlog:.4g} requests wait"] if need.backlog >= 1 else []
+        words += [f"{backlog:.4g} requests wait"] if backlog >= 1 else []
         within = f"within TTFT {target.ttft:.4g} ms and ITL {target.itl:.4g} ms ({case.promise})"
         if target.use < 1:
             within = f"at {target.use:.0%} of its highest rate ({case.promise})"
@@ -477,6 +478,7 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
             price = f"at a cost of {costs[key] * count:.4g}"
             words += [*remarks, f"that takes {replicas_in_words(count)} of {key.name} {price}"]
         summary = "; ".join(words)
-    need = replace(need, demand=wanted, required=wanted, sufficient=wanted, capacities=capacities, answers=answers)
+    told = None if need.rate is None else replace(need.rate, answers=answers)
+    need = replace(need, demand=wanted, required=wanted, sufficient=wanted, capacities=capacities, rate=told)
     solved = QueueModel(need.demand, kept.answer.usual, target, sized)
     return replace(need, objection=objection, summary=summary, solved=solved if sized else None)
