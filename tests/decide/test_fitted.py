@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wva.decide.allocate import UNLIMITED, AllocationPolicy, Offer, Want
 from wva.decide.measure.need import Capacity, Need
-from wva.decide.pipeline import fitted
+from wva.decide.wants import fitted
 from wva.model.memory import CapacityBasis
 from wva.model.variant import ModelKey, VariantKey
 

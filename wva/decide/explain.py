@@ -1,4 +1,4 @@
-"""Step 6: the sentences. This module alone turns verdicts into decisions with words."""
+"""Step 6: the sentences. This module alone turns verdicts into decisions with words, as they are published."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from wva.decide.amounts import replicas
+from wva.decide.failed import Load, asleep
 from wva.decide.measure.need import REPLICAS, Need
-from wva.decide.progress import Progress
+from wva.decide.progress import Progress, clocked
 from wva.decide.rules import Course, Rule, Terms, Verdict
 from wva.decide.trust import ModelReadings, VariantReadings
 from wva.model.decision import (
@@ -21,6 +22,8 @@ from wva.model.decision import (
     Source,
     Step,
 )
+from wva.model.memory import VariantMemory
+from wva.model.records import replace
 from wva.model.trouble import TroubleReason
 
 _SHOWN_PODS: Final = 3
@@ -89,6 +92,28 @@ def explain(
             )
         )
     return decisions
+
+
+def load_of(model: ModelReadings, need: Need, decisions: Sequence[Decision]) -> Load | None:
+    """Return the demand for a model beside what its replicas carry, None if its demand is no rate."""
+    if need.rate is None or need.hold is not None:
+        return None
+    serving = need.carried({each.key: each.progress.serving for each in model.variants})
+    desired = need.carried({decision.key: decision.desired for decision in decisions})
+    return Load(need.demand, need.rate.error, serving, desired)
+
+
+def to_publish(decision: Decision, progress: Progress, *, now: float) -> tuple[Decision, VariantMemory]:
+    """Return the decision with its clock, and what the next cycle must remember of the variant.
+
+    A variant that stays at zero has neither number nor clock. Its message still names a limit.
+    """
+    if progress.variant.active or decision.desired > 0:
+        return clocked(decision, progress, now=now)
+    resting, forgotten = asleep(progress.variant)
+    if decision.limits:
+        resting = replace(resting, message=f"{resting.message}; {decision.message}", steps=decision.steps)
+    return resting, forgotten
 
 
 def _engines(need: Need, each: VariantReadings) -> MetricsVerdict:

@@ -69,6 +69,12 @@ class VariantReadings(Struct, frozen=True, gc=False):
         return (-math.inf if kv is None else kv, -math.inf if queue is None else queue)
 
     @property
+    def rank(self) -> tuple[float, ...]:
+        """Order of variants of equal price: one with waiting replicas, or little room, grows last and shrinks first."""
+        kv, queue = self.room
+        return self.progress.waiting, -kv, -queue
+
+    @property
     def unread(self) -> int:
         """How many Ready replicas lack a fresh signal, apart from new ones that report nothing yet."""
         return self.progress.ready - self.coverage.fresh - self.progress.silent

@@ -7,11 +7,13 @@ measures every model, too. After step 3 the larger of the two needs counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Final
 
 from wva.decide.measure import demand, percentage, tokens
 from wva.decide.measure.demand import Observed, observed
 from wva.decide.measure.need import REPLICAS, Need
+from wva.decide.measure.queues import QueueModel
 from wva.decide.trust import ModelReadings
 from wva.model.memory import DemandMemory, Memory
 from wva.model.optimizers import Analyzer
@@ -19,7 +21,7 @@ from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.variant import ModelKey
 
-__all__ = ["ANALYZERS", "larger", "measure", "present_capacity"]
+__all__ = ["ANALYZERS", "ceilings", "larger", "measure", "present_capacity", "solutions"]
 
 Measuring = Callable[[Sequence[ModelReadings], Memory, Policy, float, Observed], tuple[list[Need], Memory]]
 """Measures all models of an analyzer at once. It gets the models, the memory, the policy, the time in seconds since the
@@ -66,6 +68,18 @@ def measure(models: Sequence[ModelReadings], memory: Memory, policy: Policy, now
         for model, second in zip(asked, found, strict=True):
             needs[model.key] = replace(needs[model.key], second=second)
     return [needs[model.key] for model in models], memory
+
+
+def ceilings(needs: Sequence[Need]) -> dict[ModelKey, float]:
+    """Return the requests in progress that the replicas of each model carry, where that is known."""
+    rated = [(need.key, need.rate.ceiling) for need in needs if need.rate is not None]
+    return {key: ceiling for key, ceiling in rated if ceiling < inf}
+
+
+def solutions(needs: Sequence[Need]) -> dict[ModelKey, QueueModel]:
+    """Return what the queueing formulas found of each model that they were asked about."""
+    every = [each for need in needs for each in (need, need.second) if each is not None]
+    return {each.key: each.solved for each in every if each.solved is not None}
 
 
 def present_capacity(model: ModelReadings, need: Need) -> float:

@@ -1,0 +1,299 @@
+"""Before step 4: what the allocator may do with each model, and what it is asked for.
+
+``terms`` says whether a model grows, shrinks or stays, and which of its variants may change: the allocator must not
+give a replica to a variant that cannot grow. ``want`` turns this into a request to the allocator. ``planned`` asks it
+for all models together, until what the replicas carry together is what each model wants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from wva.decide.allocate import UNLIMITED, AllocationPolicy, Offer, Plan, SharingRule, Stock, Want, allocate
+from wva.decide.foresee import MOST_TIMES
+from wva.decide.measure import present_capacity
+from wva.decide.measure.need import REPLICAS, Need
+from wva.decide.rules import MOVES, Course, Rule, Terms
+from wva.decide.trust import ModelReadings, VariantReadings
+from wva.model.memory import CapacityBasis
+from wva.model.optimizers import Analyzer, BestEffort, Optimizer
+from wva.model.policy import Policy
+from wva.model.records import replace
+from wva.model.service import LOWEST_PRIORITY
+from wva.model.snapshot import Snapshot
+from wva.model.variant import ModelKey, VariantKey
+
+SPACING_SECONDS: Final = 30.0
+"""For so many seconds a model does not grow again while replicas start."""
+MOVE_SHARE: Final = AllocationPolicy().move_share
+"""A replacement must save so much of the price of the new replicas."""
+
+_ROUNDING: Final = 1e-9
+_RISEN: Final = 1.1  # demand has risen if it is so many times that of the last growth; an HPA ignores less, too
+_CERTAIN: Final = 2.0  # demand has certainly risen if it has risen by so many of its standard errors
+_SUPPOSED: Final = {CapacityBasis.BORROWED, CapacityBasis.UNKNOWN}  # the capacity was neither measured nor configured
+_ROUNDS: Final = 3
+_ENOUGH: Final = 1.0 - 1e-9
+
+
+def terms(model: ModelReadings, need: Need) -> Terms:
+    """Return what the allocator may do with a model."""
+    variants = model.variants
+    present = present_capacity(model, need)
+    if need.hold is not None:
+        return Terms(Course.HOLD, Rule.HELD, present, {})
+    growing = tuple([each.key.name for each in variants if each.progress.in_flight])
+    coming = sum([each.progress.in_flight for each in variants]) if growing else 0
+    # Replicas under way were ordered for an earlier demand. More are needed only if demand has certainly risen since.
+    certain = need.required - (_CERTAIN * need.rate.error if coming and need.rate is not None else 0.0)
+    if certain > present * (1 + _ROUNDING) + _ROUNDING:
+        if coming and _answered(model, need):
+            return Terms(Course.WAIT, Rule.ANSWERED, present, {}, coming, growing)
+        able = _able(variants, skips=need.unit == REPLICAS)
+        free = {each.key: each.progress.level for each in able if need.of(each.key) > 0}
+        return Terms(Course.GROW, Rule.NO_CANDIDATE, present, free, coming, growing)
+    if need.deferred or need.wish:
+        return Terms(Course.WAIT, Rule.DEFERRED if need.deferred else Rule.SUFFICES, present, {}, coming, growing)
+    if growing:
+        return Terms(Course.STAY, Rule.SIBLING_PENDING, present, {}, coming, growing)
+    shrinking = tuple([each.key.name for each in variants if each.progress.outstanding and not each.progress.overdue])
+    if shrinking:
+        return Terms(Course.STAY, Rule.SIBLING_UNFINISHED, present, {}, coming, shrinking)
+    if not counted(model, need):
+        return Terms(Course.STAY, Rule.UNCOUNTED, present, {})
+    if need.objection:
+        return Terms(Course.STAY, Rule.OBJECTED, present, {})
+    free = {each.key: each.progress.base for each in variants if each.progress.base == each.progress.current}
+    if need.sufficient < present * (1 - _ROUNDING) and (
+        need.unit == REPLICAS or _left(variants, need, need.sufficient)
+    ):
+        return Terms(Course.SHRINK, Rule.STEADY, present, free)
+    opens = _opens(variants, need, free)
+    course = Course.REPLACE if opens else Course.STAY
+    kept, cause = _kept(variants, need, present)
+    if cause:
+        return Terms(course, Rule.KEPT, present, free, concerned=kept, opens=opens, cause=cause)
+    return Terms(course, Rule.STEADY, present, free, opens=opens)
+
+
+def _answered(model: ModelReadings, need: Need) -> bool:
+    """Tell whether replicas under way were asked for the present demand; only in the unit of replicas this is unknown.
+
+    For some seconds the replicas that start count as ordered for the present demand. After that a variant without such
+    replicas may grow. Where every variant has some, the model waits unless its demand has risen since. To take back an
+    unfinished shrink is quicker than to start replicas, so then the model does not wait.
+    """
+    variants = model.variants
+    if need.unit != REPLICAS or any(each.progress.returns for each in variants):
+        return False
+    if min([each.progress.age_seconds for each in variants if each.progress.in_flight]) < SPACING_SECONDS:
+        return True
+    if any(each.progress.may_grow(skips=True) for each in variants):
+        return False
+    answered = model.memory.answered
+    return answered is not None and need.demand <= answered * _RISEN
+
+
+def _able(variants: Sequence[VariantReadings], *, skips: bool) -> list[VariantReadings]:
+    """Return the variants that may grow.
+
+    In the unit of replicas (``skips``) it is not known what a replica under way will carry, so its variant gets no
+    more. An analyzer that knows capacities has counted it already. If no other variant can grow, a variant with
+    starting replicas may. But if its new replicas never start, it gets only a few, and if its scaler does not even
+    create them, it gets none.
+    """
+    obstacles = [(each, each.progress.blocked(skips=skips)) for each in variants]
+    able = [each for each, obstacle in obstacles if obstacle is None]
+    if not any(each.progress.bounded() is None for each in able):
+        able += [
+            each
+            for each, obstacle in obstacles
+            if obstacle in {"waiting", "silent"}
+            and each.progress.few
+            and not (each.progress.overdue and each.progress.base > each.progress.current)
+        ]
+    return able
+
+
+def _opens(variants: Sequence[VariantReadings], need: Need, free: Mapping[VariantKey, int]) -> VariantKey | None:
+    """Return the variant that may take the place of others, the cost of the move included; None if there is none.
+
+    It is the one whose measured capacity is the cheapest. Another one might save cost only because its size happens to
+    fit the present demand, and only until demand changes. Without a forecast it is not known for how long a move pays.
+    """
+    if need.rate is None or need.sufficient == math.inf:
+        return None
+    rates = {
+        each.key: each.progress.variant.cost / need.of(each.key)
+        for each in variants
+        if each.key in free and need.of(each.key) > 0
+    }
+    measured = [
+        (rates[each.key], each.key)
+        for each in variants
+        if each.key in rates
+        and need.capacities[each.key].basis not in _SUPPOSED
+        and each.progress.may_grow(skips=False)
+    ]
+    rate, cheapest = min(measured, default=(math.inf, None))
+    dearer = [each for each in variants if rates.get(each.key, 0.0) > rate * (1 + MOVE_SHARE)]
+    return cheapest if any(each.progress.may_shrink for each in dearer) else None
+
+
+def _kept(variants: Sequence[VariantReadings], need: Need, present: float) -> tuple[tuple[str, ...], str]:
+    """Return the variants that keep replicas which the present demand does not need, and why; no words if none does."""
+    stays = () if need.rate is None else need.rate.stays
+    left = _left(variants, need, stays[0][0]) if stays and stays[0][0] < present else {}
+    for amount, cause in stays[1:] if left else ():
+        if amount > max(left.values()):
+            return tuple(left), cause
+    return (), ""
+
+
+def _left(variants: Sequence[VariantReadings], need: Need, least: float) -> dict[str, float]:
+    """Return the variants that can shrink by a step and leave at least ``least``: names, and the capacity left."""
+    counts = {each.key: max(0, each.progress.base - each.progress.dormant) for each in variants}
+    left = {}
+    for each in variants:
+        if each.progress.may_shrink:
+            carried = need.carried(counts | {each.key: max(0, counts[each.key] - each.progress.step)})
+            if carried >= least * (1 - _ROUNDING):
+                left[each.key.name] = carried
+    return left
+
+
+def counted(model: ModelReadings, need: Need) -> bool:
+    """Tell whether each replica has a reading, a present or a remembered one."""
+    return model.complete or (need.recalls and all(each.progress.countable for each in model.variants))
+
+
+def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: Policy) -> Want:
+    """Return what a model wants, without priority and weight. A variant that may not change keeps its number."""
+    course, grows = found.course, found.course is Course.GROW
+    goal = need.required
+    if course in {Course.SHRINK, Course.REPLACE}:
+        goal = need.sufficient if course is Course.SHRINK else min(need.sufficient, found.present)
+    limited = policy.limited or policy.analyzer_for(model.key) is Analyzer.QUEUEING
+    # A measured capacity may be false, so a limit follows from the number of Ready replicas.
+    times = int(MOST_TIMES) * max(1, sum([each.progress.ready for each in model.variants]))
+    offers = []
+    for each in model.variants:
+        progress, variant = each.progress, each.progress.variant
+        bounds, limits = variant.bounds, stock.limits_of(variant) if limited else ()
+        capacity = need.of(each.key) if course in MOVES and each.key in found.free else 0.0
+        counted = progress.serving + progress.in_flight
+        present, floor, ceiling, origin = progress.base, bounds.minimum or 0, bounds.maximum, bounds.ceiling_origin
+        if not capacity > 0:
+            # A variant that keeps its number carries a part of the goal, so the goal becomes smaller by this part.
+            if course is Course.HOLD:
+                present = bounds.clamp(progress.published)
+            elif grows:
+                present = max(present, bounds.clamp(progress.level) if progress.outstanding else 0)
+            goal -= min(present, counted) * need.of(each.key)
+        else:
+            present, floor = found.free[each.key], progress.lowest
+            goal += max(0, present - counted) * capacity
+            if grows:
+                # Missing GPUs never remove replicas that exist, but may remove replicas that are only asked for.
+                floor = max(floor, min(present, progress.current)) if limits else present
+            elif each.key != found.opens:
+                ceiling, origin = present, ""
+            if need.rate is not None and (ceiling is None or ceiling > max(present, times)):
+                ceiling, origin = max(present, times), ""
+        offers.append(
+            Offer(
+                each.key,
+                variant.cost,
+                capacity,
+                present,
+                progress.current,
+                floor,
+                ceiling,
+                origin,
+                progress.step,
+                max(1, variant.gpus_per_replica),
+                limits,
+                each.rank if len(model.variants) > 1 else (),
+            )
+        )
+    most = 1 if policy.optimizer_for(model.key) is Optimizer.ONE_STEP else need.most_added
+    smallest = min([offer.capacity for offer in offers if offer.capacity > 0], default=math.inf)
+    if grows and most is not None and math.isfinite(smallest):
+        kept = [min(each.present, math.inf if each.ceiling is None else each.ceiling) for each in offers]
+        there = sum([count * each.capacity for count, each in zip(kept, offers, strict=True)])
+        goal = min(goal, there + most * smallest)
+    return Want(model.key, max(0.0, goal), tuple(offers), keeps_one=course in {Course.SHRINK, Course.REPLACE})
+
+
+def stock_of(snapshot: Snapshot, policy: Policy) -> Stock:
+    """Return the GPUs that are free."""
+    if not policy.counts_gpus:
+        return UNLIMITED
+    return Stock.of(snapshot.inventory, snapshot.variants, unknown=policy.unknown_inventory)
+
+
+def planned(
+    models: Sequence[ModelReadings], needs: Sequence[Need], allowed: Sequence[Terms], stock: Stock, policy: Policy
+) -> Plan:
+    """Return the cheapest numbers of all models; those of a model that wants nothing are not in it."""
+    rule = _sharing(models, allowed, policy)
+    wants = []
+    for model, need, found in zip(models, needs, allowed, strict=True):
+        # Replicas that exist have their GPUs already. The limiter can deny only replicas that are asked for beyond
+        # them.
+        asks = stock.counted and any(each.progress.base > each.progress.current for each in model.variants)
+        if found.course in MOVES or asks:
+            wanted, target = want(model, need, found, stock, policy), policy.service_target_for(model.key)
+            priority = LOWEST_PRIORITY if target is None else target.priority
+            weight = need.demand / found.present if found.present > 0 else 1.0
+            if rule.sharing is SharingRule.SCORE:
+                smallest = min([offer.capacity for offer in wanted.offers if offer.capacity > 0], default=1.0)
+                weight = LOWEST_PRIORITY / priority / smallest
+            wants.append(replace(wanted, priority=priority, weight=weight))
+    return fitted(wants, {need.key: need for need in needs}, stock, rule)
+
+
+def _sharing(models: Sequence[ModelReadings], allowed: Sequence[Terms], policy: Policy) -> AllocationPolicy:
+    """Return how scarce GPUs are shared.
+
+    By score if a growing model asks for that, else by the policy of best effort, else by priority. Among models of one
+    priority the weight counts.
+    """
+    growing = [model.key for model, found in zip(models, allowed, strict=True) if found.course is Course.GROW]
+    if any(policy.optimizer_for(key) is Optimizer.GREEDY_BY_SCORE for key in growing):
+        return AllocationPolicy(SharingRule.SCORE)
+    if policy.solver.best_effort is not BestEffort.NONE:
+        return AllocationPolicy(SharingRule(policy.solver.best_effort.value), delayed=policy.solver.delayed)
+    return AllocationPolicy()
+
+
+def fitted(wants: Sequence[Want], needs: Mapping[ModelKey, Need], stock: Stock, policy: AllocationPolicy) -> Plan:
+    """Return a plan whose replicas together carry what each model wants, as ``Need.carried`` computes it.
+
+    The allocator adds capacities up. But what replicas carry together may depend on their number, and on the variants
+    among which a gateway spreads requests (``Need.carries``). So the need is scaled by the error of the sum, and the
+    allocator is asked again. A plan that carries too little cannot come again: its sum is below the next need.
+    """
+    asked = {each.key: each for each in wants}
+    plan = allocate(wants, stock, policy)
+    open_ = [each for each in wants if each.need > 0.0 and needs[each.key].carries is not None]
+    for turn in range(_ROUNDS):
+        changed = False
+        for each in open_:
+            counts = {offer.key: plan.numbers[offer.key] for offer in each.offers}
+            # Replicas without a known capacity keep their number, and carry no part of the need.
+            still = {offer.key: counts[offer.key] for offer in each.offers if not offer.capacity > 0.0}
+            carried = needs[each.key].carried(counts)
+            carried -= needs[each.key].carried(still) if still else 0.0
+            short = carried < each.need * _ENOUGH
+            # The first plan may also have been too large. After that needs only grow, so that this ends.
+            if carried > 0.0 and (short or turn == 0):
+                total = sum([offer.capacity * counts[offer.key] for offer in each.offers])
+                asked[each.key] = replace(each, need=each.need * total / carried)
+                changed = True
+        if not changed:
+            break
+        plan = allocate(list(asked.values()), stock, policy)
+    return plan
