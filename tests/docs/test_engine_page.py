@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import pytest
 
+from tests.decide.test_foresee import early
 from tests.docs.rendering import DOCS
+from wva.decide import foresee, pace, progress, wants, warm
 from wva.decide.allocate import Offer, Plan, Stock, Want
 from wva.decide.measure.need import Capacity, DemandRate, Need
 from wva.decide.progress import Progress
@@ -74,3 +77,39 @@ def test_the_names_of_the_tables_are_those_of_the_code():
             for owner, field in re.findall(r"`([A-Z]\w+)(?:\.(\w+))?`", code):
                 assert owner in known
                 assert not field or field in known[owner].__annotations__
+
+
+def shown(value):
+    """Return a constant as the page has it."""
+    if isinstance(value, tuple):
+        return ", ".join(map(shown, value))
+    return f"{int(value):,}" if value == int(value) else repr(value)
+
+
+def test_every_constant_has_its_value_and_a_reason():
+    """The table has the numbers of the modules that look ahead and wait, no more and no fewer."""
+    expected = {}
+    for module in (foresee, pace, warm, wants, progress):
+        names = re.findall(r"^(_?[A-Z][A-Z_]+): Final = ", inspect.getsource(module), re.MULTILINE)
+        known = {name: getattr(module, name) for name in names}
+        numbers = {name: value for name, value in known.items() if isinstance(value, (int, float, tuple))}
+        expected |= {f"`{module.__name__.split('.')[-1]}.{name}`": shown(value) for name, value in numbers.items()}
+    found = rows("Constant")
+    assert {name: value for name, value, _, _ in found} == expected
+    assert all(reason and sensible for _, _, reason, sensible in found)
+
+
+@pytest.mark.parametrize(("words", "seconds"), [("After six seconds", 6.0), ("after four seconds", 4.0)])
+def test_what_a_jump_does_is_what_the_page_says(words, seconds):
+    """The example is computed."""
+    required = float(re.search(rf"{words} (\d+)", PAGE)[1])
+    assert early(20.0, seconds=seconds)[0].required == pytest.approx(required)
+
+
+def test_every_function_on_the_way_of_a_number_exists():
+    """The page names functions and tables of the modules beside them."""
+    for *_, where in rows("From"):
+        for name, file in re.findall(r"`(\w+)`(?: and `\w+`)? in `([\w/]+\.py)`", where):
+            assert re.search(
+                rf"^(def )?{name}\b", (ROOT / "wva/decide" / file).read_text(encoding="utf-8"), re.MULTILINE
+            )
