@@ -13,8 +13,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.builders import NOW, policy, replica, variant
+from wva.decide.measure.demand_arrivals import VariantChange
+from wva.decide.measure.demand_engine import learned
 from wva.decide.pipeline import decide
-from wva.model.memory import DemandMemory, Foresight, Level, Memory
+from wva.model.memory import DemandMemory, Fit, Foresight, Level, Memory, VariantDemand
 from wva.model.metrics import EngineCounters
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
@@ -100,6 +102,23 @@ def test_counters_that_no_cycle_has_seen_are_refused(tmp_path, number):
     (path,) = tmp_path.iterdir()
     with pytest.raises(NumberError, match=r"counters\.gaps"):
         read_recording(path.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("step", "batch", "prompts", "held"),
+    [(0.008, 250.0, 4_000.0, 2_000.0), (1.1e-5, 0.99e5, 0.99e8, 1e8)],
+    ids=["a fast engine under load", "the most that is believed"],
+)
+def test_what_was_learned_in_days_is_read(step, batch, prompts, held):
+    """Squares of the tokens in a cache add up to far more than any sample."""
+    gaps, fit = 1e6, Fit()
+    change = VariantChange(gaps=gaps, step=step * gaps, batch=batch * gaps, prefilled=prompts * gaps)
+    for cycle in range(20_000):
+        fit = learned(fit, change, held=held, now=NOW + cycle)
+    assert max(map(max, fit.rows)) > 1e18
+    memory = Memory(demand=(DemandMemory(ModelKey("ns", "m"), variants=(VariantDemand(variant("a").key, fit),)),))
+    given = replace(recording(), memory=memory)
+    assert read_recording(msgspec.json.encode(given)) == given
 
 
 def test_a_recording_with_arguments_below_zero_is_read(tmp_path):

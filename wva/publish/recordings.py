@@ -105,6 +105,8 @@ _NOW: Final = Real(0.0, 1e11)
 """A cycle begins in the years from 1970 to 5138. Later ones have no date that can be shown."""
 _ANY: Final = Real(-1e18, 1e18)
 """Times may lie before the epoch, because the author of a target can write any creation time."""
+_SUMS: Final = Real(-1e45, 1e45)
+"""What is learned of an engine: sums of squares with weights. Fast steps with full caches come to so much."""
 _WHOLES: Final = {
     **dict.fromkeys(("kv_tokens", "effective", "values"), _TOKENS),
     **dict.fromkeys(("before", "after", "fewer"), Whole(-(10**15), 10**15)),
@@ -155,7 +157,9 @@ def read_recording(data: bytes) -> Recording:
     _NOW.read(recording.now, key="recording.now", in_force="nothing of it")
     for name, number in _numbers("recording", recording):
         field = name.rpartition(".")[2]
-        border = _ANY if isinstance(number, float) else _WHOLES.get(field, REPLICAS)
+        border: Real | Whole = _WHOLES.get(field, REPLICAS)
+        if isinstance(number, float):
+            border = _SUMS if field == "rows" else _ANY
         border.read(number, key=name, in_force="nothing of it")
     for key, count in Counter(variant.key for variant in recording.snapshot.variants).items():
         if count > 1:
