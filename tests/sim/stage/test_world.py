@@ -49,6 +49,28 @@ def test_a_new_pod_serves_after_its_start_up():
     assert new.row in list(world.service.columns.engine)
 
 
+def test_a_variant_looks_new_only_after_a_change():
+    """Some policies look each second: a look at what has not changed makes nothing new, and each change is seen."""
+    script = ScriptedScale({10.0: {"a": 2}, 120.0: {"a": 1}})
+    seen = []
+
+    class EachSecond:
+        period_seconds = 1.0
+
+        def act(self, stage, now):
+            view = stage.variants["a"]
+            seen.append((now, view))
+            assert view.replicas == len(view.pods)
+            for pod in view.pods:
+                ready = next(one.ready_seconds for one in world.replicas if one.name == pod.name)
+                assert pod.ready_since == (ready if ready <= now else None)
+
+    world = StageWorld(scene(evenly(2, 200)), seed=1)
+    world.run((script, EachSecond()))
+    assert len(seen) > 190
+    assert len({id(view) for _, view in seen}) == 4  # one pod, another, both Ready, one
+
+
 def test_start_up_has_a_spread_and_a_tail():
     """Most pods take about the median; some take longer, because they must pull the image."""
     start_up = StartUp(60.0, 0.2, pull_probability=0.3, pull_seconds=500.0)

@@ -79,7 +79,8 @@ class PodAutoscaler:
         if not self._seen:
             return None
         stable = _mean([value for _, value in self._seen])
-        panic = _mean([value for at, value in self._seen if at > now - settings.panic_window_seconds])
+        since = now - settings.panic_window_seconds
+        panic = _mean([value for at, value in self._seen if at > since])
         return self.scale(stable=stable, panic=panic, ready=ready, now=now)
 
     def scale(self, *, stable: float, panic: float, ready: int, now: float) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
-from math import ceil
+from math import ceil, inf
 from random import Random
 from typing import Final
 
@@ -111,6 +111,8 @@ class StageWorld:
         self._setups = {setup.name: (place, setup) for place, setup in enumerate(scenario.variants)}
         self._spec = {setup.name: setup.replicas for setup in scenario.variants}
         self._alive: dict[str, list[StageReplica]] = {setup.name: [] for setup in scenario.variants}
+        self._shown: dict[str, tuple[float, VariantView]] = {}
+        """How each variant looks until a time, unless it is changed before: some policies look each second."""
         self._by_name: dict[str, StageReplica] = {}
         self._draining: list[StageReplica] = []
         self._start_up = start_up_random(seed)
@@ -162,6 +164,7 @@ class StageWorld:
         if replicas == before:
             return
         self._spec[variant] = replicas
+        self._shown.pop(variant, None)
         self.asked.append(ScaleRequest(self.now_seconds, variant, before, replicas))
         self._fill(variant)
         alive = self._alive[variant]
@@ -260,6 +263,7 @@ class StageWorld:
         replica = StageReplica(name, len(self.replicas), variant, row, created_seconds, ready_seconds, speed)
         self.replicas.append(replica)
         self._alive[variant].append(replica)
+        self._shown.pop(variant, None)
         self._by_name[name] = replica
         observation = self.scenario.observation
         period = observation.scrape_seconds
@@ -270,6 +274,7 @@ class StageWorld:
 
     def _terminate(self, replica: StageReplica, grace_seconds: float) -> None:
         self._alive[replica.variant].remove(replica)
+        self._shown.pop(replica.variant, None)
         replica.terminated_seconds = self.now_seconds
         self.service.terminate(replica.row, grace_seconds=grace_seconds)
         self._draining.append(replica)
@@ -285,9 +290,12 @@ class StageWorld:
         return replica.ready_seconds <= self.now_seconds, -replica.number
 
     def _view(self, name: str) -> VariantView:
-        _, setup = self._setups[name]
         now = self.now_seconds
-        return VariantView(
+        until, known = self._shown.get(name, (now, None))
+        if known is not None and now < until:
+            return known
+        _, setup = self._setups[name]
+        view = VariantView(
             name=name,
             accelerator=setup.accelerator,
             price=setup.price,
@@ -301,6 +309,9 @@ class StageWorld:
                 for one in self._alive[name]
             ),
         )
+        until = min((one.ready_seconds for one in self._alive[name] if one.ready_seconds > now), default=inf)
+        self._shown[name] = until, view
+        return view
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
