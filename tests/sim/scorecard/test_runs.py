@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -99,3 +101,21 @@ def test_each_policy_has_its_own_program(tmp_path):
     assert {outcome.policy: outcome.kept for outcome in again} == {"hpa-kv": True, "wva": False}
     other = made(Workshop(fakes.run, tmp_path, "q", {"hpa-kv": "t"}), jobs(seeds=(0,)))
     assert {outcome.policy: outcome.kept for outcome in other} == {"hpa-kv": False, "wva": True}
+
+
+def test_two_commands_may_share_a_folder(tmp_path, monkeypatch):
+    """If another command makes and keeps the same run just before this one keeps it, both have their result."""
+    workshop, (job, *_) = Workshop(fakes.run, tmp_path, "p"), jobs()
+    replaces, others = Path.replace, []
+
+    def replace_after_another_command(part, path):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", replaces)
+            patch.setattr(os, "getpid", lambda: -1)
+            others.append(workshop.make(job))
+        return replaces(part, path)
+
+    monkeypatch.setattr(Path, "replace", replace_after_another_command)
+    own = workshop.make(job)
+    assert [(one.problem, one.result) for one in others] == [("", own.result)]
+    assert set(contents(tmp_path)) == {"waves/wva.0.json"}
