@@ -20,8 +20,7 @@ import numpy as np
 from wva.model.records import replace
 from wva.sim.rivals.registry import register
 from wva.sim.stage.demand import STEP_SECONDS, DemandOverTime, Ints, static_fleet
-from wva.sim.stage.links import Reference
-from wva.sim.stage.run import figures
+from wva.sim.stage.run import figures, reference_of
 from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup, start_up_random
 from wva.sim.stage.view import StageController, StageView
 from wva.sim.stage.world import StageWorld
@@ -111,7 +110,7 @@ def _tried(
     routes badly, more is needed. Where nothing serves users well, it is the cheapest of what comes near to the best.
     """
     traffic = scenario.traffic(seed)
-    reference = Reference.of(scenario, traffic)
+    reference = reference_of(scenario, traffic)
     needed = reference.demand
 
     def run(changes: list[PlannedChange]) -> _Trial:

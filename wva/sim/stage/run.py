@@ -28,7 +28,7 @@ Policy = Callable[[Scenario, int], list[StageController]]
 def play(scenario: Scenario, name: str, seed: int, policy: Policy) -> RunResult:
     """Run a policy; the result has it under this name."""
     traffic = scenario.traffic(seed)
-    reference = _reference(scenario, traffic)
+    reference = reference_of(scenario, traffic)
     world = StageWorld(scenario, seed=seed, traffic=traffic)
     world.run(policy(scenario, seed))
     return RunResult(scenario.name, name, seed, figures(world, reference), timeline(world, reference))
@@ -38,7 +38,7 @@ _RECENT: Final[list[tuple[Traffic, tuple[VariantSetup, ...], Objectives, Referen
 """The last traffic, the variants and objectives for it, and its reference: that is the same for all policies."""
 
 
-def _reference(scenario: Scenario, traffic: Traffic) -> Reference:
+def reference_of(scenario: Scenario, traffic: Traffic) -> Reference:
     """Return the reference of some traffic, made once for runs that follow each other with the same traffic."""
     for known, variants, objectives, reference in _RECENT:
         if known is traffic and (variants, objectives) == (scenario.variants, scenario.objectives):
