@@ -129,17 +129,22 @@ _OBJECTIVES: Final = tuple(
     )
     for name, title, traffic, more in (
         ("upstream-ramp", "The ramp of llm-d's benchmark", shapes.upstream_ramp, {}),
-        ("sine", "The load swings around 14 requests/s in two hours, 4 hours", shapes.sine, {}),
+        (
+            "sine",
+            "The load swings around 14 requests/s once in two hours",
+            partial(shapes.sine, duration_seconds=2 * HOUR),
+            {},
+        ),
         (
             "conversation",
-            "Six hours of Azure's conversation service of 2024",
-            partial(traces.azure_2024_conversation, duration_seconds=6 * HOUR, rate=10.0, day="Mon", hour=8),
+            "Three hours of Azure's conversation service of 2024",
+            partial(traces.azure_2024_conversation, duration_seconds=3 * HOUR, rate=10.0, day="Mon", hour=8),
             {"variants": starting(110.0, pulls=0.1)},
         ),
     )
     for label, told, seconds in (("300ms", "300 ms", 0.3), ("3s", "3 s", 3.0), ("10s", "10 s", 10.0))
 )
-"""Those without a time in their name have 1 s."""
+"""Those without a time in their name have 1 s, and ``sine`` and ``conversation`` take twice as long."""
 
 WORLDS: Final = (*_FAULTY, *_LOADS, *_SCRAPES, *_OBJECTIVES)
 """As long as it takes to tell policies apart."""
