@@ -82,6 +82,24 @@ def test_progress_is_told_without_a_terminal(bench, monkeypatch):
     assert lines == [*(f"{count} of 4 runs" for count in range(1, 5)), "4 runs, 0 of them kept from before"]
 
 
+def test_it_says_how_long_it_takes(bench, monkeypatch):
+    """A command that takes minutes says so before, and counts only what is still to be made."""
+    monkeypatch.setattr("wva.sim.scorecard.effort._SECONDS_PER_REQUEST", 1e-3)
+    bench("--scenario", "step-short", "--policy", "wva")
+    lines = bench(*SMALL).err.splitlines()
+    assert lines == ["about 3 runs of 4 to make: 1 minute on 1 core", "4 runs, 1 of them kept from before"]
+    assert bench(*SMALL).err == "4 runs, 4 of them kept from before\n"
+
+
+def test_scenarios_of_many_requests_have_fewer_seeds(wva, monkeypatch, tmp_path):
+    """By default; a number that is asked for is that of all."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("wva.sim.rivals.run", fakes.run)
+    words = ("--suite", "full", "--scenario", "sine", "step", "--policy", "wva", "--jobs", "1")
+    assert wva("bench", "quality", *words).err.endswith("8 runs, 0 of them kept from before\n")
+    assert wva("bench", "quality", *words, "--seeds", "4").err.endswith("8 runs, 7 of them kept from before\n")
+
+
 def test_it_continues_where_it_stopped(bench):
     """A second call does not repeat the existing runs."""
     bench(*SMALL, "--out", "here", "--markdown", "page.txt")

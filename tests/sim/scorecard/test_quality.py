@@ -1,4 +1,4 @@
-"""A plan becomes a scorecard: every policy runs with every seed, targets are tuned in two rounds."""
+"""A plan becomes a scorecard: every policy runs with every seed, targets are tuned in rounds."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import json
 import pytest
 
 from tests.sim.scorecard import fakes
-from wva.sim.scorecard.card import PolicyFamily
+from wva.sim.scorecard.card import PolicyFamily, best, card
+from wva.sim.scorecard.markdown import FiguresBeside, markdown
 from wva.sim.scorecard.quality import RunsFailedError, SuitePlan, judge, write
 from wva.sim.scorecard.runs import Workshop
+from wva.sim.scorecard.tables import tables
 
 MEMBERS = (*fakes.MEMBERS, "hpa-inflight@32", "hpa-inflight@64")
 FAMILY = PolicyFamily("hpa-inflight-tuned", MEMBERS)
@@ -35,16 +37,58 @@ def judged(folder, of=None, run=fakes.run, told=None):
 
 
 def test_targets_are_tuned_in_two_rounds(tmp_path):
-    """Every target runs with the first seed, and the best three of them run with all seeds."""
+    """Of few targets each runs with the first seed, and the best two of them run with all seeds."""
     told = []
     found = judged(tmp_path, told=told)
-    assert len(told) == 2 * (3 * 2 + 5 + 3)
+    assert len(told) == 2 * (3 * 2 + 5 + 2)
     assert {expected for _, expected in told} == {len(told)}
     (cell,) = [cell for cell in found.parts[0].cells if cell.policy == "hpa-inflight-tuned"]
     assert len(cell.attainments) == 2
     seeds = {member.policy: len(member.attainments) for member in found.parts[0].grid}
-    assert sorted(seeds.values()) == [1, 1, 2, 2, 2]
+    assert sorted(seeds.values()) == [1, 1, 1, 2, 2]
     assert seeds[cell.member] == 2
+
+
+def test_of_many_targets_those_beside_the_best_run(tmp_path, monkeypatch):
+    """Of many targets every third runs, then those beside the best of them: the best of all is among them."""
+    targets = (2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28)
+    members = tuple(f"hpa-inflight@{target}" for target in targets)
+    monkeypatch.setattr(fakes, "MEMBERS", dict(zip(members, targets, strict=True)))
+    told = []
+    of = plan(policies=("wva",), families=(PolicyFamily("hpa-inflight-tuned", members),), seeds=(1,))
+    found = judged(tmp_path, of, told=told)
+    ran = {member.policy for member in found.parts[0].grid}
+    assert len(ran) < len(members)
+    assert len(told) == 2 + sum(len(part.grid) for part in found.parts)
+    everything = card([fakes.scenario()], [fakes.run(fakes.scenario(), name, 1) for name in members], title="")
+    assert best(found.parts[0].grid).policy == best(everything.parts[0].cells).policy
+    (tuned,) = [cell for cell in found.parts[0].cells if cell.policy == "hpa-inflight-tuned"]
+    assert tuned.member in ran
+
+
+def test_no_policy_is_played_twice(tmp_path):
+    """The target that a policy has by default is tried without a run of its own."""
+    told = []
+    same = {"hpa-inflight@8": "hpa-inflight", "hpa-inflight@4": "another"}
+    found = judged(tmp_path, plan(policies=("wva", "hpa-inflight"), same=same), told=told)
+    assert "hpa-inflight@8" not in {outcome.policy for outcome, _ in told}
+    played = [(outcome.scenario, outcome.policy, outcome.seed) for outcome, _ in told]
+    assert len(played) == len(set(played))
+    default = found.parts[0].cell("hpa-inflight")
+    (twin,) = [member for member in found.parts[0].grid if member.policy == "hpa-inflight@8"]
+    assert twin.figures == default.figures
+    assert "hpa-inflight@4" in {outcome.policy for outcome, _ in told}
+
+
+def test_a_scenario_may_have_fewer_seeds(tmp_path):
+    """The number of its seeds stands beside it, and on the page."""
+    found = judged(tmp_path, plan(seeds=(1, 2, 3), fewer={"again": 2}))
+    assert [part.seeds for part in tables(found).scenarios] == [3, 2]
+    assert [{len(cell.attainments) for cell in part.cells} for part in found.parts] == [{3}, {2}]
+    shown = markdown(tables(found), FiguresBeside("page", "data"))
+    assert "with 2 or 3 seeds each" in shown
+    rows = [line for line in shown.splitlines() if line.startswith(("| waves |", "| again |"))]
+    assert [row.rsplit("|", 2)[1].strip() for row in rows] == ["3", "2"]
 
 
 def test_one_seed_needs_one_round(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = quality.add_argument
     suites = (
         "which scenarios to run: quick takes minutes and tunes nothing, learning half an hour with long scenarios in "
-        "which there is something to learn, full some hours (default: quick)"
+        "which there is something to learn, full two hours (default: quick)"
     )
     add("--suite", choices=("quick", "learning", "full"), default="quick", help=suites)
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "metavar": "NAME"}
@@ -50,7 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     own = "your own requests, from a CSV file, instead of a suite's scenarios"
     add("--requests", type=Path, metavar="FILE", help=own)
     add("--policy", **several, help="only these policies (see --list)")
-    seeds = "runs of each policy in each scenario (default: quick 3, learning 1, full 5)"
+    seeds = (
+        "runs of each policy in each scenario (default: quick 3, learning 1, full 5; scenarios of over 100,000 "
+        "requests have 3 of them)"
+    )
     add("--seeds", type=SEEDS, metavar="N", help=seeds)
     folder = Path("scorecard")
     page = "write the Markdown to this file, too, and its tables beside it; the seeds are others than without"
@@ -97,8 +101,9 @@ def _policies() -> list[str]:
 
 def _plan(arguments: argparse.Namespace) -> SuitePlan:
     """Return the plan of the flags. Raises UsageError, and ValueError for a file of no use."""
-    from wva.sim.rivals import FAMILIES, POLICIES
+    from wva.sim.rivals import DEFAULTS, FAMILIES, POLICIES
     from wva.sim.scorecard.card import TUNED, PolicyFamily
+    from wva.sim.scorecard.effort import fewer_seeds
     from wva.sim.scorecard.quality import SuitePlan
     from wva.sim.scorecard.recorded import recordings
     from wva.sim.scorecard.suites import (
@@ -118,14 +123,18 @@ def _plan(arguments: argparse.Namespace) -> SuitePlan:
     chosen = arguments.policy or [name for name in order if arguments.suite == "full" or name not in families]
     policies = _known("--policy", chosen, {**POLICIES, **families}, shown=order)
     seeds = DEVELOPMENT_SEEDS if arguments.markdown is None else PAGE_SEEDS
+    scenarios = (*own, *(SCENARIOS[name] for name in names))
+    chosen_seeds = tuple(seeds[: arguments.seeds or DEFAULT_SEEDS[arguments.suite]])
     return SuitePlan(
         title="Scorecard" if own or arguments.scenario else title_of(arguments.suite),
-        scenarios=(*own, *(SCENARIOS[name] for name in names)),
+        scenarios=scenarios,
         policies=tuple(name for name in policies if name not in families),
         families=tuple(families[name] for name in policies if name in families),
-        seeds=tuple(seeds[: arguments.seeds or DEFAULT_SEEDS[arguments.suite]]),
+        seeds=chosen_seeds,
         order=tuple(order),
         recorded=() if arguments.policy else tuple(recordings()),
+        fewer={} if arguments.seeds else fewer_seeds(scenarios, chosen_seeds),
+        same={f"{name}@{target:g}": name for name, target in DEFAULTS.items()},
     )
 
 
@@ -158,9 +167,11 @@ def _quality(arguments: argparse.Namespace) -> None:
     digests = {module: digest_of(module) for module in set(modules.values())}
     programs = {name: digests[module] for name, module in modules.items()}
     workshop = Workshop(play, arguments.out / "runs", digest_of(*digests), programs)
+    workers = arguments.jobs or os.cpu_count() or 1
+    _tell_effort(plan, workshop, workers)
     try:
         with progress_bar() as progress:
-            found = judge(plan, workshop, workers=arguments.jobs or os.cpu_count() or 1, progress=progress)
+            found = judge(plan, workshop, workers=workers, progress=progress)
     except RunsFailedError as error:
         failed = error.failed
         lines = [f"{run.scenario}, {run.policy}, seed {run.seed}: {run.problem}" for run in failed[:_TOLD_FAILURES]]
@@ -177,6 +188,21 @@ def _quality(arguments: argparse.Namespace) -> None:
             print(path)
 
 
+def _tell_effort(plan: SuitePlan, workshop: Workshop, workers: int) -> None:
+    """Say about how long a plan takes, if it is minutes; whoever needs the machine for something else knows it then."""
+    from wva.sim.scorecard.effort import cpu_seconds
+    from wva.sim.scorecard.quality import probable_runs
+
+    runs = probable_runs(plan)
+    missing = [job for job in runs if not workshop.file(job).exists()]
+    minutes = cpu_seconds(missing, plan.seeds[0]) / workers / 60.0
+    if minutes >= 1.0:
+        unit = "minute" if f"{minutes:.0f}" == "1" else "minutes"
+        processes = "1 core" if workers == 1 else f"{workers} cores"
+        sys.stderr.write(f"about {len(missing)} runs of {len(runs)} to make: {minutes:.0f} {unit} on {processes}\n")
+        sys.stderr.flush()
+
+
 def _record(arguments: argparse.Namespace, plan: SuitePlan, workshop: Workshop) -> None:
     """Write the runs of WVA as recorded runs of this release. Raises CommandError."""
     from wva import __version__
@@ -190,7 +216,7 @@ def _record(arguments: argparse.Namespace, plan: SuitePlan, workshop: Workshop) 
     jobs = [
         RunJob(scenario, policy, seed)
         for scenario in plan.scenarios
-        for seed in plan.seeds
+        for seed in plan.seeds_of(scenario)
         for policy in plan.policies
         if policy in SETUPS
     ]

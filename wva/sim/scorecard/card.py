@@ -26,7 +26,7 @@ GOAL: Final = 0.99
 """The share of requests that shall be served within the objectives."""
 CLOSE: Final = 0.005
 """Attainments that differ by less are taken as equal."""
-FINALISTS: Final = 3
+FINALISTS: Final = 2
 """The number of targets of a family that run with all seeds."""
 TUNED: Final = "-tuned"
 """The end of the name of a policy that is tuned in hindsight."""

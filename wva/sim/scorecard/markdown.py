@@ -27,8 +27,8 @@ _MEASURED: Final = f"""\
   If none has that, it is the cheapest of those within {CLOSE * 100:g} points of the highest share.
 - **best, with hindsight** is the best of all but the clairvoyant, by the same rule. `{FIXED}` takes part: a fleet
   fixed at the size for the peak, which one has to know. So do policies whose target was chosen when the traffic was
-  known: their names end in `-tuned`, and the target follows in parentheses. All targets run with the first seed, the
-  best {FINALISTS} of them with all seeds. What costs more than `{FIXED}` does not count.
+  known: their names end in `-tuned`, and the target follows in parentheses. A few targets run with the first seed,
+  then those beside the best, and the best {FINALISTS} with all seeds. What costs more than `{FIXED}` does not count.
 - **bound** is the most in time without spare replicas for a policy that knows all about the load but when it jumps.
   It orders at once. Where the load is a trace, there is none.
 - **wins, loses**: if one of two policies has less than {GOAL:.0%} in time, the one with the higher share wins. If both
@@ -50,7 +50,7 @@ _BACKGROUND: Final = """\
 
 ## Run it yourself
 
-*Not run: it takes hours.*
+*Not run: it takes two hours on two cores.*
 
 ```sh
 wva bench quality --suite full --out scorecard
@@ -76,7 +76,6 @@ def markdown(found: ScorecardTables, beside: FiguresBeside) -> str:
 
 
 def _head(found: ScorecardTables, beside: FiguresBeside) -> Iterator[str]:
-    seeds = "1 seed" if found.seeds == 1 else f"{found.seeds} seeds"
     scenarios = "1 scenario" if len(found.scenarios) == 1 else f"{len(found.scenarios)} scenarios"
     others = [policy for policy in found.policies if policy != SUBJECT]
     own = ", among them other settings of WVA," if any(policy.startswith(f"{SUBJECT}-") for policy in others) else ""
@@ -84,6 +83,7 @@ def _head(found: ScorecardTables, beside: FiguresBeside) -> Iterator[str]:
     yield f"How well does WVA decide, beside other autoscalers? `{SUBJECT}` is WVA with its default policy and a"
     yield f"decision every 15 s; `{SUBJECT}-chart` has the slower settings of the former Helm chart. This page"
     yield f"compares `{SUBJECT}` with {len(others)} other [policies](rivals.md){own} in {scenarios}"
+    seeds = found.seeds_told
     yield f"with {seeds} each. In a scenario all policies get the same [requests](traffic.md), on the same simulated"
     yield "[vLLM engines](physics.md). The command `wva bench quality` writes this page, and beside it every figure:"
     yield f"[tables of each scenario]({beside.page}), with the reasons why {SUBJECT} wins and loses, for a browser, and"
@@ -191,10 +191,11 @@ def _results(found: ScorecardTables) -> Iterator[str]:
             part.verdict,
             named(part.row(part.with_hindsight)),
             part.bound,
+            str(part.seeds or found.seeds),
         )
         for part in found.scenarios
     ]
-    headings = ("scenario", SUBJECT, "best", f"{SUBJECT} against it", "best, with hindsight", "bound")
+    headings = ("scenario", SUBJECT, "best", f"{SUBJECT} against it", "best, with hindsight", "bound", "seeds")
     yield from _table(headings, rows)
     if missing := without_results(found.title, [part.name for part in found.scenarios]):
         yield f"No results yet: {', '.join(missing)}."

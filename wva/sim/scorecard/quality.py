@@ -1,13 +1,15 @@
 """From a plan to a scorecard: which runs to make, in which order, and the files that tell of them.
 
-A policy with a target is tuned in hindsight per scenario: every target of its family runs with the first seed, the
-best ``FINALISTS`` of them with all seeds, and the best of these is shown.
+A policy with a target is tuned in hindsight per scenario, in three rounds: a few targets of its family run with the
+first seed, then those beside the best of them (``tuning``), and the best ``FINALISTS`` with all seeds. The best of
+these is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -18,6 +20,7 @@ from wva.sim.scorecard.card import (
     REFERENCE,
     SUBJECT,
     Card,
+    Cell,
     PolicyFamily,
     ScenarioCard,
     best,
@@ -29,6 +32,7 @@ from wva.sim.scorecard.recorded import NO_TIMELINE, RecordedRuns, joining
 from wva.sim.scorecard.runs import RunJob, RunOutcome, Workshop, outcomes
 from wva.sim.scorecard.tables import ScorecardTables, encode, tables
 from wva.sim.scorecard.tables_page import tables_page
+from wva.sim.scorecard.tuning import beside, spread
 from wva.sim.scorecard.verdicts import compare, setting, why
 from wva.sim.stage.result import RunResult, StageTimeline
 from wva.sim.stage.scenario import Scenario
@@ -50,7 +54,8 @@ class RunsFailedError(Exception):
 class SuitePlan:
     """What a scorecard is made of: ``policies`` as they are, ``families`` to be tuned; ``order`` is that of tables.
 
-    ``recorded`` are runs that join where they are comparable.
+    ``recorded`` are runs that join where they are comparable. ``fewer`` has the number of seeds of scenarios that need
+    fewer. ``same`` names the policy that a member of a family is: its target is the default.
     """
 
     title: str
@@ -60,32 +65,26 @@ class SuitePlan:
     seeds: tuple[int, ...]
     order: tuple[str, ...]
     recorded: tuple[RecordedRuns, ...] = ()
+    fewer: Mapping[str, int] = field(default_factory=dict)
+    same: Mapping[str, str] = field(default_factory=dict)
+
+    def seeds_of(self, scenario: Scenario) -> tuple[int, ...]:
+        """Return the seeds of a scenario."""
+        return self.seeds[: self.fewer.get(scenario.name, len(self.seeds))]
+
+    def played_as(self, policy: str) -> str:
+        """Return the name under which a policy is played: no policy is played twice."""
+        twin = self.same.get(policy, policy)
+        return twin if twin in self.policies else policy
 
 
 def judge(plan: SuitePlan, workshop: Workshop, *, workers: int, progress: Progress) -> Card:
-    """Make all runs of a plan and return their scorecard. Raises RunsFailedError after the last run."""
-    first = plan.seeds[0]
-    members = {member for family in plan.families for member in family.members}
-    jobs = [
-        RunJob(scenario, policy, seed)
-        for scenario in plan.scenarios
-        for seed in plan.seeds
-        for policy in dict.fromkeys((*plan.policies, *(sorted(members) if seed == first else ())))
-    ]
-    finals = sum(min(FINALISTS, len(family.members)) for family in plan.families) * (len(plan.seeds) - 1)
-    expected = len(jobs) + finals * len(plan.scenarios)
-    results = list(_results(jobs, workshop, workers, lambda outcome: progress(outcome, expected)))
-    if len(plan.seeds) > 1 and plan.families:
-        made = {(job.scenario.name, job.policy, job.seed) for job in jobs}
-        wanted = [
-            RunJob(scenario, member, seed)
-            for scenario in plan.scenarios
-            for seed in plan.seeds[1:]
-            for member in _finalists(scenario, results, plan, first)
-        ]
-        jobs = [job for job in wanted if (job.scenario.name, job.policy, job.seed) not in made]
-        expected = len(made) + len(jobs)
-        results += _results(jobs, workshop, workers, lambda outcome: progress(outcome, expected))
+    """Make all runs of a plan and return their scorecard. Raises RunsFailedError after the last run of a round."""
+    made = _MadeRuns(plan, workshop, workers, progress)
+    made.add(_first_round(plan), later=len(probable_runs(plan)))
+    made.add(_second_round(plan, made.results), later=len(probable_runs(plan)))
+    made.add(_last_round(plan, made.results))
+    results = made.results
     joined = [run for scenario in plan.scenarios for run in joining(plan.recorded, scenario, results)]
     foreign = {run.policy for run in joined}
     found = card(
@@ -95,10 +94,87 @@ def judge(plan: SuitePlan, workshop: Workshop, *, workers: int, progress: Progre
         families=plan.families,
         order=plan.order,
         timeline_of=lambda scenario, policy: (
-            None if policy in foreign else _timeline(workshop, scenario, policy, first)
+            None if policy in foreign else _timeline(workshop, scenario, plan.played_as(policy), plan.seeds[0])
         ),
     )
     return replace(found, notes=tuple(_notes(plan, joined)))
+
+
+def probable_runs(plan: SuitePlan) -> list[RunJob]:
+    """Return about the runs that a plan will come to: which targets run is known only when the others have."""
+    second: list[RunJob] = []
+    last: list[RunJob] = []
+    for scenario in plan.scenarios:
+        for family in plan.families:
+            members = beside(family.members, lambda tried: tried[len(tried) // 2])
+            second += [RunJob(scenario, member, plan.seeds[0]) for member in members]
+            for seed in plan.seeds_of(scenario)[1:]:
+                last += [RunJob(scenario, member, seed) for member in family.members[:FINALISTS]]
+    return _played(plan, [*_first_round(plan), *second, *last])
+
+
+def _played(plan: SuitePlan, wanted: Sequence[RunJob]) -> list[RunJob]:
+    """Return the runs that are played for some, each once."""
+    played = {(job.scenario.name, plan.played_as(job.policy), job.seed): job.scenario for job in wanted}
+    return [RunJob(scenario, policy, seed) for (_, policy, seed), scenario in played.items()]
+
+
+def _first_round(plan: SuitePlan) -> list[RunJob]:
+    """Return the runs of each policy as it is, and of a few targets of each family with the first seed."""
+    members = sorted({member for family in plan.families for member in spread(family.members)})
+    return [
+        RunJob(scenario, policy, seed)
+        for scenario in plan.scenarios
+        for seed in plan.seeds_of(scenario)
+        for policy in (*plan.policies, *(members if seed == plan.seeds[0] else ()))
+    ]
+
+
+def _second_round(plan: SuitePlan, results: Sequence[RunResult]) -> list[RunJob]:
+    """Return the runs of the targets beside the best ones so far, with the first seed."""
+    jobs = []
+    for scenario in plan.scenarios:
+        cells = _of_first_seed(scenario, results, plan)
+        for family in plan.families:
+            members = beside(family.members, partial(_best_of, cells))
+            jobs += [RunJob(scenario, member, plan.seeds[0]) for member in members]
+    return jobs
+
+
+def _last_round(plan: SuitePlan, results: Sequence[RunResult]) -> list[RunJob]:
+    """Return the runs of the best targets of each family with all other seeds."""
+    jobs = []
+    for scenario in plan.scenarios:
+        cells = _of_first_seed(scenario, results, plan)
+        finalists = [member for family in plan.families for member in _ranked(family.members, cells, FINALISTS)]
+        jobs += [RunJob(scenario, member, seed) for seed in plan.seeds_of(scenario)[1:] for member in finalists]
+    return jobs
+
+
+class _MadeRuns:
+    """Results of a plan, round by round. Two policies that do the same are played once."""
+
+    def __init__(self, plan: SuitePlan, workshop: Workshop, workers: int, progress: Progress) -> None:
+        self.results: list[RunResult] = []
+        """Without their timelines, which stay in their files."""
+        self._plan, self._workshop, self._workers, self._progress = plan, workshop, workers, progress
+        self._made: dict[tuple[str, str, int], RunResult] = {}
+        self._told: set[tuple[str, str, int]] = set()
+
+    def add(self, wanted: Sequence[RunJob], *, later: int = 0) -> None:
+        """Make what is missing of some runs; there may be ``later`` in all. Raises RunsFailedError after the last."""
+        jobs = [
+            job for job in _played(self._plan, wanted) if (job.scenario.name, job.policy, job.seed) not in self._made
+        ]
+        expected = max(later, len(self._made) + len(jobs))
+        for result in _results(jobs, self._workshop, self._workers, lambda outcome: self._progress(outcome, expected)):
+            self._made[result.scenario, result.policy, result.seed] = result
+        for job in wanted:
+            name = (job.scenario.name, job.policy, job.seed)
+            if name not in self._told:
+                self._told.add(name)
+                result = self._made[job.scenario.name, self._plan.played_as(job.policy), job.seed]
+                self.results.append(replace(result, policy=job.policy))
 
 
 def _notes(plan: SuitePlan, joined: Sequence[RunResult]) -> Iterator[str]:
@@ -185,19 +261,27 @@ def _results(
         raise RunsFailedError(sorted(failed, key=lambda each: (each.scenario, each.policy, each.seed)))
 
 
-def _finalists(scenario: Scenario, results: Sequence[RunResult], plan: SuitePlan, seed: int) -> list[str]:
-    """Return the members of each family that did best with a seed, of those that cost no more than a fixed fleet."""
-    own = [result for result in results if result.scenario == scenario.name and result.seed == seed]
+def _of_first_seed(scenario: Scenario, results: Sequence[RunResult], plan: SuitePlan) -> tuple[Cell, ...]:
+    """Return a cell for each policy of a scenario, of the first seed alone."""
+    own = [result for result in results if result.scenario == scenario.name and result.seed == plan.seeds[0]]
     (part,) = card([scenario], own, title="", timeline_of=lambda *_: NO_TIMELINE).parts
-    found: list[str] = []
-    for family in plan.families:
-        members = [cell for cell in part.cells if cell.policy in family.members]
-        left = [cell for cell in members if cell.cost_ratio <= limit_of(part.cells)] or members
-        for _ in range(min(FINALISTS, len(left))):
-            chosen = best(left)
-            left.remove(chosen)
-            found.append(chosen.policy)
-    return list(dict.fromkeys(found))
+    return part.cells
+
+
+def _best_of(cells: Sequence[Cell], members: Sequence[str]) -> str:
+    return _ranked(members, cells, 1)[0]
+
+
+def _ranked(members: Sequence[str], cells: Sequence[Cell], count: int) -> list[str]:
+    """Return so many members of a family that did best, of those that cost no more than a fixed fleet."""
+    limit, found = limit_of(cells), []
+    own = [cell for cell in cells if cell.policy in members]
+    left = [cell for cell in own if cell.cost_ratio <= limit] or own
+    for _ in range(min(count, len(left))):
+        chosen = best(left)
+        left.remove(chosen)
+        found.append(chosen.policy)
+    return found
 
 
 def _timeline(workshop: Workshop, scenario: Scenario, policy: str, seed: int) -> StageTimeline:

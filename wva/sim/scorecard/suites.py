@@ -263,7 +263,8 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "full": tuple(each.name for each in (*_FULL, *_FIRST)),
     }
 )
-"""Names of the scenarios of each suite. On two cores quick takes about 5 minutes, learning half an hour, full hours."""
+"""Names of the scenarios of each suite. On two cores quick takes about 5 minutes, learning half an hour, full two
+hours."""
 DEVELOPMENT_SEEDS: Final = range(1, 101)
 """The seeds of runs by which somebody chooses: a change, a constant, a setting."""
 PAGE_SEEDS: Final = range(1001, 1101)

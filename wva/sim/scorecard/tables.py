@@ -68,7 +68,8 @@ class ScenarioTable:
     """One scenario. ``best`` and ``with_hindsight`` are names of policies, None where none ran.
 
     ``verdict`` is how the subject does against ``best``, and ``by`` what decides it; ``goal`` whether ``best`` has it.
-    ``bound`` is the share in time that is possible without seeing the future or keeping spare replicas.
+    ``bound`` is the share in time that is possible without seeing the future or keeping spare replicas. ``seeds`` is
+    the number of seeds that it ran with, 0 where that was not recorded: then those of the whole.
     """
 
     name: str
@@ -82,6 +83,7 @@ class ScenarioTable:
     wins: DecidedPairs
     rows: tuple[PolicyRow, ...]
     bound: str = shown.NOT_RECORDED
+    seeds: int = 0
 
     def row(self, policy: str | None) -> PolicyRow | None:
         """Return the row of a policy; None when it did not run."""
@@ -117,6 +119,12 @@ class ScorecardTables:
     earlier: tuple[tuple[str, ...], ...]
     seed_numbers: tuple[int, ...] = ()
     tests: int = 0
+
+    @property
+    def seeds_told(self) -> str:
+        """How many seeds each scenario has, in words."""
+        counts = sorted({part.seeds or self.seeds for part in self.scenarios})
+        return "1 seed" if counts == [1] else f"{' or '.join(map(str, counts))} seeds"
 
     @property
     def policies(self) -> list[str]:
@@ -187,6 +195,7 @@ def _scenario(part: ScenarioCard) -> ScenarioTable:
         wins=_decided(part, found, PairVerdict.WINS),
         rows=tuple(_row(cell) for cell in part.cells),
         bound=_bound(part),
+        seeds=len(part.cells[0].attainments),
     )
 
 

@@ -36,8 +36,7 @@ def tables_page(found: ScorecardTables) -> str:
 
 def _head(found: ScorecardTables) -> Iterator[str]:
     yield f"<h1>{escape(found.title)}: tables</h1>"
-    seeds = "one seed" if found.seeds == 1 else f"{found.seeds} seeds"
-    yield f'<p class="quiet">{seeds} each. The columns are explained <a href="#columns">below</a>.</p>'
+    yield f'<p class="quiet">{found.seeds_told} each. The columns are explained <a href="#columns">below</a>.</p>'
     yield from (f"<p>{escape(note)}</p>" for note in found.notes)
     links = (f'<a href="#{escape(part.name)}">{escape(part.name)}</a>' for part in found.scenarios)
     yield f"<p>{' · '.join(links)}</p>"
@@ -59,6 +58,7 @@ def _scenarios(found: ScorecardTables) -> Iterator[str]:
         yield f'<section id="{escape(part.name)}"><h2>{escape(part.name)}</h2>'
         yield f'<p>{escape(part.title)}. <span class="quiet">{escape(part.setting)}</span></p>'
         yield f"<p>In time at most without foresight or spare replicas: {escape(part.bound)}.</p>"
+        yield f"<p>Seeds: {part.seeds or found.seeds}.</p>"
         yield from _decided(part.loses, f"{SUBJECT} loses", "to")
         yield from _decided(part.wins, f"{SUBJECT} wins", "against")
         yield from _figures(part, found.headings)
