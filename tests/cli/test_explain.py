@@ -7,10 +7,12 @@ import json
 import pytest
 
 from tests.builders import INVALID, NOW, policy, replica, variant
-from wva.cli.explain import _SHOWN
+from wva.cli.explain import _SHOWN, lines
 from wva.decide.pipeline import conclude
 from wva.model.memory import Memory
+from wva.model.records import replace
 from wva.model.snapshot import CollectionFailure, Snapshot
+from wva.publish.explanation import explanation
 from wva.publish.recordings import Recording, RecordingWriter
 
 pytestmark = pytest.mark.usefixtures("log_as_before")
@@ -95,3 +97,14 @@ def test_what_cannot_be_explained_is_one_line(wva, folder, words, status, messag
     """The line says what is expected. The status is 2 where the words alone are wrong."""
     found = wva("explain", *words, "--from", folder)
     assert (found.status, found.err) == (status, f"wva: {message}\n")
+
+
+def test_what_users_get_is_told_where_the_controller_says_it():
+    """A recording does not have it."""
+    snapshot = Snapshot.of([variant("a")], [replica(variant="a")])
+    outcome = conclude(snapshot, Memory(), policy(), NOW)
+    key = outcome.decisions[0].key
+    found = explanation(Recording(NOW, policy(), Memory(), snapshot, outcome.decisions), key, with_changes=False)
+    told = "requests in time: 97 % of 200 in the last hour"
+    assert f"  {told}" not in [*lines(found)]
+    assert f"  {told}" in [*lines(replace(found, served=told))]

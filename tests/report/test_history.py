@@ -93,6 +93,18 @@ async def test_each_day_has_its_own_growth(prometheus, asked):
     assert found.days[1].name == "2024-10-05 until 06:00"
 
 
+async def test_the_share_in_time_is_told_of_the_models_of_the_report(prometheus, asked):
+    """For each day of which there are samples, in the mean of its hours."""
+    lead(prometheus, MIDNIGHT, NOW)
+    labels = {"__name__": "wva_in_time_ratio", "job": "wva", "pod": "wva-1", "namespace": "wva", "window": "1h"}
+    for model, target in (("acme/chat", "wva"), ("other", "wva"), ("acme/chat", "tenant")):
+        own = {**labels, "namespace": target, "exported_namespace": "models", "model_name": model}
+        for at in range(MIDNIGHT + STEP, MIDNIGHT + DAY_SECONDS, STEP):
+            prometheus.tsdb.append(own, at, 0.9 if target == "wva" else 0.1)
+    words = "90 % of the requests to acme/chat in models were really in time on 2024-10-04, in the mean of its hours."
+    assert (await asked()).notes == (words,)
+
+
 async def test_leaders_that_follow_each_other_are_added(prometheus, asked):
     """The counters of each begin at 0. Neither the larger one nor the last value alone is the truth."""
     lead(prometheus, MIDNIGHT, MIDNIGHT + 10 * 3600, pod="wva-1")

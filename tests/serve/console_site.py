@@ -36,6 +36,7 @@ class ConsoleSite:
         self.shadows = set()
         self.accounts = {}
         self.conditions = {}
+        self.served = {}
         self.guarded = Guarded()
         self.recent, self.timeline = RecentCycles(), Timeline()
         self.pages = ConsolePages(
@@ -45,8 +46,11 @@ class ConsoleSite:
             shadow=self.shadows.__contains__,
             accounts=self.accounts.get,
             conditions=lambda key: self.conditions.get(key, ()),
+            in_time=self.served.get,
         )
-        decisions = DecisionPages(self.recent, elsewhere=lambda: self.elsewhere, interval=lambda: 15.0)
+        decisions = DecisionPages(
+            self.recent, elsewhere=lambda: self.elsewhere, interval=lambda: 15.0, in_time=self.served.get
+        )
         self.handler = routed_handler([decisions, self.pages], gate=guard or self.guarded.gate)
         self.allowed = self.guarded.reviewer.allowed
         self.url = ""

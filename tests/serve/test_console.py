@@ -22,7 +22,9 @@ from wva.api.crd import render
 from wva.api.meta import Condition
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, VariantAutoscaling
 from wva.model.decision import Limit, Reason
+from wva.model.in_time import InTime, ServedShare
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
+from wva.model.objectives import DEFAULT_OBJECTIVES
 from wva.model.variant import VariantKey
 from wva.publish.obstacles import OBSTACLES
 from wva.publish.shadow import REAL, SHADOW, Account
@@ -155,6 +157,30 @@ async def test_a_variant_has_its_conditions_and_in_shadow_mode_its_sums(site):
     assert shown["regret"]["wva_shadow_cost"] == {"real": 40.0, "shadow": 30.0}
     assert shown["regret"]["wva_shadow_late_requests"] == {"real": 0.0, "shadow": 7.0}
     assert shown["regret"]["wva_shadow_late_requests_error"] == {"": 2.0}
+
+
+async def test_what_users_got_stands_beside_what_they_shall_get(site):
+    """In the overview of a model, and in the explanation of the last cycle; no recording has it."""
+    await site.cycle(0)
+    await site.cycle(1)
+    model, key = site.recent.newest.decisions[0].model, site.recent.newest.decisions[0].key
+    site.allowed |= {("scraper", "list", "/"), ("scraper", "get", f"{key.namespace}/{key.name}")}
+    site.served[model] = InTime(DEFAULT_OBJECTIVES, key, None, ServedShare(200.0, 0.97))
+    _, _, overview = await site.get("/v1/overview")
+    first, second = overview["models"]
+    assert first["in_time"] == {
+        "five_minutes": None,
+        "hour": {"share": 0.97, "requests": 200.0},
+        "wanted": 0.99,
+        "objectives": "first token within 1 s, between tokens 100 ms, in time 99 %",
+        "missed": False,
+    }
+    assert second["in_time"] is None
+    path = f"/v1/explain/{key.namespace}/{key.name}?changes=false"
+    _, _, last = await site.get(path)
+    assert last["served"] == "requests in time: 97 % of 200 in the last hour"
+    _, _, before = await site.get(f"{path}&at={NOW}")
+    assert before["served"] == ""
 
 
 async def test_the_timeline_has_a_line_for_each_variant_of_the_model(site):

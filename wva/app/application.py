@@ -265,7 +265,10 @@ class Application:
         self.recent = RecentCycles()
         self._writer = RecordingWriter(settings.record_dir) if settings.record_dir else None
         self._decision_pages = DecisionPages(
-            self.recent, elsewhere=leadership.elsewhere, interval=lambda: configuration.interval_seconds
+            self.recent,
+            elsewhere=leadership.elsewhere,
+            interval=lambda: configuration.interval_seconds,
+            in_time=self._served.of,
         )
         self._timeline = Timeline()
         self._console_pages = ConsolePages(
@@ -275,6 +278,7 @@ class Application:
             shadow=self.shadow,
             accounts=self._shadow_accounts.__getitem__,
             conditions=self.variants.conditions,
+            in_time=self._served.of,
         )
         self._optimizer = OptimizerLoop(
             collect=self._collector.collect,

@@ -107,6 +107,8 @@ def lines(found: Explanation) -> Iterator[str]:
     yield f"  model {found.model}, analyzer {found.analyzer}"
     if found.objectives:
         yield f"  objectives: {found.objectives}"
+    if found.served:
+        yield f"  {found.served}"
     yield f"  accelerator {found.accelerator}, cost {found.cost:g} per replica"
     yield ""
     yield "steps"

@@ -57,7 +57,8 @@ class Explanation(Struct, frozen=True):
     those with ``limited_by`` name who limited it. ``samples`` are fresh, ``ignored`` are all others, each with the
     reason in ``detail``. ``notes`` say what could not be read at all. ``changes`` are the smallest changes of an
     input that give another number; None where they were not asked for. ``objectives`` say what is planned for and who
-    asked for it; empty if the analyzer has none.
+    asked for it; empty if the analyzer has none. ``served`` says what the users of the model get now; it is in no
+    recording, so it is empty but for the last cycle of a controller.
     """
 
     variant: str
@@ -80,6 +81,7 @@ class Explanation(Struct, frozen=True):
     siblings: tuple[Sibling, ...]
     changes: Search | None
     objectives: str = ""
+    served: str = ""
 
 
 def explanation(

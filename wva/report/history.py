@@ -12,7 +12,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from wva.model.variant import VariantKey
+from wva.model.objectives import percent
+from wva.model.variant import ModelKey, VariantKey
 from wva.numbers import Real
 from wva.prometheus.answers import RangeQuerier, RangeSeries
 from wva.publish.shadow import REAL, SHADOW
@@ -32,6 +33,8 @@ _COUNTERS: Final = (_HOURS, _GPU_HOURS, _COST, _LATE, _LATE_ERROR)
 _VARIANT: Final = "namespace, exported_namespace, variant_name"
 """The namespace of a variant is in ``exported_namespace`` where the target has a ``namespace`` of its own."""
 _AMOUNT: Final = Real(0.0, 1e15)
+_SHARE: Final = Real(0.0, 1.0)
+_HOUR: Final = 'window="1h"'
 
 
 def growth(counter: str, seconds: float, matchers: str) -> str:
@@ -44,6 +47,12 @@ def served(seconds: float, matchers: str) -> str:
     """Return the PromQL of the model that each variant served within so many seconds."""
     last = f"last_over_time(wva_variant_cost{{{matchers}}}[{seconds:.0f}s])"
     return f"max by ({_VARIANT}, model_name) ({last})"
+
+
+def in_time(seconds: float, matchers: str) -> str:
+    """Return the PromQL of the mean share in time of each model within so many seconds."""
+    share = f"wva_in_time_ratio{{{','.join(filter(None, (matchers, _HOUR)))}}}[{seconds:.0f}s]"
+    return f"avg by (namespace, exported_namespace, model_name) (avg_over_time({share}))"
 
 
 async def from_prometheus(
@@ -63,6 +72,7 @@ async def from_prometheus(
     counted = days_until(now, days)
     figures: dict[VariantKey, dict[Day, ShadowFigures]] = {}
     models: dict[VariantKey, str] = {}
+    shares: list[tuple[Day, ModelKey, float]] = []
     for day in counted:
         seconds = max(day.end - day.start, _SHORTEST_SECONDS)
         # The values of each counter by variant and fleet. A value that no counter can grow by is none.
@@ -89,9 +99,27 @@ async def from_prometheus(
 
         for series in await _ask(source, served(seconds, matchers), day):
             models[_key(series)] = series.metric.get("model_name", "")
+        for series in await _ask(source, in_time(seconds, matchers), day):
+            share = _SHARE.find(series.values[-1][1]) if series.values else None
+            if share is not None:
+                shares.append((day, ModelKey(_key(series).namespace, series.metric.get("model_name", "")), share))
+    shown = {ModelKey(key.namespace, models[key]) for key in figures if key in models}
     return ShadowReport(
-        f"Prometheus {address}", counted, figures, {key: models[key] for key in figures if key in models}
+        f"Prometheus {address}",
+        counted,
+        figures,
+        {key: models[key] for key in figures if key in models},
+        tuple(_in_words(*each) for each in sorted(shares, key=_by_model) if each[1] in shown),
     )
+
+
+def _by_model(share: tuple[Day, ModelKey, float]) -> tuple[ModelKey, float]:
+    return share[1], share[0].start
+
+
+def _in_words(day: Day, model: ModelKey, share: float) -> str:
+    named = f"requests to {model.model_id} in {model.namespace}"
+    return f"{percent(share)} of the {named} were really in time on {day.name}, in the mean of its hours."
 
 
 async def _ask(source: RangeQuerier, text: str, day: Day) -> tuple[RangeSeries, ...]:

@@ -22,6 +22,7 @@ import msgspec
 from aiohttp import web
 
 from wva.api.meta import Condition
+from wva.model.in_time import InTime
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish.meanings import MEANINGS_OF_REASONS
 from wva.publish.recent import RecentCycles
@@ -73,10 +74,12 @@ class ConsolePages:
         shadow: Callable[[VariantKey], bool],
         accounts: Callable[[VariantKey], Account | None],
         conditions: Callable[[VariantKey], Sequence[Condition]],
+        in_time: Callable[[ModelKey], InTime | None] = lambda _model: None,
     ) -> None:
         """Answer from ``recent`` and ``timeline``. ``elsewhere`` says why this process has no decisions.
 
-        ``accounts`` has what a variant in shadow mode would have cost, ``conditions`` those of its status.
+        ``accounts`` has what a variant in shadow mode would have cost, ``conditions`` those of its status, ``in_time``
+        what the users of a model got.
         """
         self._recent = recent
         self._timeline = timeline
@@ -84,6 +87,7 @@ class ConsolePages:
         self._shadow = shadow
         self._accounts = accounts
         self._conditions = conditions
+        self._in_time = in_time
         self._streams = 0
         self._texts = {
             path: (files("wva.serve").joinpath("assets", name).read_bytes(), kind)
@@ -160,7 +164,15 @@ class ConsolePages:
         for model, shown in sorted(variants.items()):
             last = self._timeline.newest(model)
             load = None if last is None else {field: getattr(last, field) for field in _LOAD}
-            models.append({"namespace": model.namespace, "model": model.model_id, "load": load, "variants": shown})
+            models.append(
+                {
+                    "namespace": model.namespace,
+                    "model": model.model_id,
+                    "load": load,
+                    "in_time": _served(self._in_time(model)),
+                    "variants": shown,
+                }
+            )
 
         # The pools count all namespaces, so they are for a client that may see all.
         inventory = newest.snapshot.inventory
@@ -225,6 +237,16 @@ class ConsolePages:
                     yield f"event: cycle\ndata: {at}\n\n".encode()
         finally:
             self._streams -= 1
+
+
+def _served(found: InTime | None) -> dict[str, Any] | None:
+    """Return what the users of a model got and shall get; None where that is not known."""
+    if found is None or (found.five_minutes is None and found.hour is None):
+        return None
+    windows = {"five_minutes": found.five_minutes, "hour": found.hour}
+    shares = {name: each and {"share": each.share, "requests": each.requests} for name, each in windows.items()}
+    objectives = found.objectives.in_words()
+    return {**shares, "wanted": found.objectives.in_time, "objectives": objectives, "missed": found.missed}
 
 
 def _namespace(request: web.BaseRequest) -> str:

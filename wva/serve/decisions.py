@@ -21,8 +21,9 @@ from urllib.parse import quote
 import msgspec
 from aiohttp import web
 
+from wva.model.in_time import InTime
 from wva.model.records import replace
-from wva.model.variant import VariantKey
+from wva.model.variant import ModelKey, VariantKey
 from wva.numbers import Real
 from wva.publish.explanation import Explanation, explanation
 from wva.publish.recent import KeptCycle, RecentCycles
@@ -51,14 +52,22 @@ def explain_path(namespace: str, name: str) -> str:
 class DecisionPages:
     """Finds and answers these pages."""
 
-    def __init__(self, recent: RecentCycles, *, elsewhere: Callable[[], str], interval: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        recent: RecentCycles,
+        *,
+        elsewhere: Callable[[], str],
+        interval: Callable[[], float],
+        in_time: Callable[[ModelKey], InTime | None] = lambda _model: None,
+    ) -> None:
         """Answer from ``recent``. ``elsewhere`` says why this process has no decisions, empty if it has.
 
-        ``interval`` tells the seconds from one cycle to the next.
+        ``interval`` tells the seconds from one cycle to the next, ``in_time`` what the users of a model get now.
         """
         self._recent = recent
         self._elsewhere = elsewhere
         self._interval = interval
+        self._in_time = in_time
         self._turns = Turns(each=_WAITING_OF_ONE, most=_WAITING)
         self._explained: Latest[tuple[float, VariantKey, bool], Explanation | None] = Latest(_REMEMBERED)
 
@@ -111,6 +120,10 @@ class DecisionPages:
         document = await asyncio.shield(self._explanation(found, key, with_changes=with_changes))
         if document is None:
             return plain(HTTPStatus.NOT_FOUND, f"the cycle has no decision on {key}")
+        if isinstance(found, Recording):  # the last cycle
+            model = next(each.model for each in found.decisions if each.key == key)
+            served = self._in_time(model)
+            document = replace(document, served="" if served is None else served.words)
         return json_answer(document)
 
     async def _turn(self, request: web.BaseRequest) -> web.Response | None:

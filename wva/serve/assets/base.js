@@ -91,6 +91,7 @@ function number(value) {
   return value.toLocaleString("en", how).replace("-", "\u2212");
 }
 const percent = (share) => `${Math.round(100 * share)} %`;
+const share = (value) => `${number(Math.floor(1000 * value + 1e-9) / 10)} %`; // 98.96 % is not 99 %
 const signed = (value) => (value > 0 ? `+${number(value)}` : number(value));
 const count = (many, word) => `${many} ${word}${many === 1 ? "" : "s"}`;
 const arrow = (before, after) => (before === after ? String(after) : `${before} \u2192 ${after}`);

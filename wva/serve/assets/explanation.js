@@ -43,6 +43,7 @@ function explained(found) {
     make("p", { class: "message" }, make("b", {}, `${found.reason}. `), meaning(found.reason)),
     make("p", { class: "message" }, found.message),
     ...(found.objectives ? [make("p", { class: "note" }, `Objectives: ${found.objectives}.`)] : []),
+    ...(found.served ? [make("p", { class: "note" }, `What users get: ${found.served}.`)] : []),
     make("h3", {}, "Steps to the number"), make("ol", { class: "steps" }, ...steps),
     make("div", { id: "changes" }, make("h3", {}, "What would change it"),
       make("p", { class: "note" }, "Deciding again with smaller and larger inputs \u2026")),

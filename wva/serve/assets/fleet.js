@@ -20,6 +20,11 @@ function showFleet() {
   const [current, desired] = [sum((each) => each.current), sum(next)];
   const [cost, after] = [sum((each) => each.cost * each.current), sum((each) => each.cost * next(each))];
   const causes = [...new Set(variants.flatMap(faults).map(({ reason }) => reason))].sort();
+  const told = state.overview.models.map((model) => model.in_time).filter(Boolean);
+  const hours = told.map((served) => served.hour).filter(Boolean);
+  const requests = hours.reduce((total, hour) => total + hour.requests, 0);
+  const inTime = hours.reduce((total, hour) => total + hour.share * hour.requests, 0);
+  const late = told.filter((served) => served.missed).length;
   const of = (kind) => variants.filter(KINDS[kind][1]).length;
   const tiles = [ // with where it leads: a kind of variants, "" for all, null for nowhere
     ["Models", number(state.overview.models.length), count(variants.length, "variant"), variants.length ? "" : null],
@@ -27,6 +32,8 @@ function showFleet() {
     ["Desired replicas", number(desired), desired === current ? "as many as exist" : `${signed(desired - current)} to come`,
       of("changing") ? "changing" : null],
     ["Cost per hour", number(cost), `${number(after)} as desired`, variants.length ? "cost" : null],
+    ["In time, last hour", requests ? share(inTime / requests) : "\u2013", late ? `${count(late, "model")} below the objective`
+      : requests ? "as asked for" : "no requests known", null],
     ["Held", number(of("held")), "for lack of evidence", of("held") ? "held" : null],
     ["Limited", number(of("limited")), "could not grow as wanted", of("limited") ? "limited" : null],
     ["In trouble", number(of("troubled")), causes.length ? causes.join(", ") : "no condition says so", causes.length ? "troubled" : null],
@@ -80,6 +87,14 @@ function tags(variant) {
       : `limited: ${limit.reason}`, limit ? meaning(limit.reason) : "") : "",
     coded(variant.held ? "held" : "", variant.held ? `held: ${reason}` : reason, meaning(reason)),
     ...faults(variant).map((each) => coded("bad", `${each.type}: ${each.reason}`, meaning(each.reason) || each.message)));
+}
+
+// What the users of a model got: the last five minutes, where it had requests then, else the last hour.
+function servedWords(served) {
+  if (!served) return [];
+  const [last, span] = served.five_minutes ? [served.five_minutes, "5 minutes"] : [served.hour, "hour"];
+  return [make("span", { class: served.missed ? "over" : "", title: `Asked for: ${served.objectives}.` },
+    make("b", {}, share(last.share)), ` in time in the last ${span}, ${share(served.wanted)} asked for`)];
 }
 
 function loadWords(load) {
@@ -155,7 +170,7 @@ function modelTable(models) {
       "aria-current": chosen ? "true" : null, "data-key": `model ${model.namespace}/${model.model}` }, model.model);
     const head = make("tr", { class: chosen ? "group chosen" : "group" }, make("th", { colspan: heads.length, scope: "rowgroup" },
       make("div", { class: "title" }, name, make("span", { class: "load" }, model.namespace)),
-      make("div", { class: "load" }, ...loadWords(model.load))));
+      make("div", { class: "load" }, ...loadWords(model.load), ...servedWords(model.in_time))));
     return make("tbody", {}, head, ...model.variants.map((variant) => make("tr", {},
       make("th", { scope: "row" }, variant.name),
       make("td", { "data-label": "On" }, variant.accelerator),
