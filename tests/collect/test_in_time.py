@@ -92,6 +92,59 @@ def test_the_smaller_share_counts_and_who_is_not_served_is_late(series, share):
     assert served(series, OBJECTIVES)["5m"].share == pytest.approx(share)
 
 
+def picked(first, between, window="5m", **counters):
+    """Return the series of a picker: of each histogram the requests in time and all, and its counters."""
+    return [
+        counted("picker_first", first[0], "1", window),
+        counted("picker_first", first[1], "+Inf", window),
+        counted("picker_between", between[0], "0.1", window),
+        counted("picker_between", between[1], "+Inf", window),
+        *(counted(name, value, None, window) for name, value in counters.items()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("series", "share"),
+    [
+        # Its queue makes requests late that the engines had in time.
+        ([*answer(), *picked((50.0, 100.0), (95.0, 100.0))], 0.5),
+        ([*answer(), *picked((100.0, 100.0), (95.0, 100.0), turned_away=100.0)], 95.0 / 200.0),
+        # What an engine has refused may be among what the picker has.
+        ([*answer(refused=60.0), *picked((100.0, 100.0), (100.0, 100.0), turned_away=100.0)], 0.5),
+        # Without a picker that measures, or where nobody streams, the engines tell.
+        ([*answer(), *picked((0.0, 0.0), (0.0, 0.0))], 0.9),
+        ([*answer(), *picked((80.0, 100.0), (0.0, 0.0))], 0.8),
+        (picked((80.0, 100.0), (90.0, 100.0)), 0.8),
+    ],
+)
+def test_where_a_picker_measures_its_histograms_count(series, share):
+    """They are about what users wait for, its queue included."""
+    assert served(series, OBJECTIVES)["5m"].share == pytest.approx(share)
+
+
+async def test_the_names_of_a_picker_lead_to_the_model(scene):
+    """A request for an alias is one for the model that serves it; a bound that an objective names is exact."""
+    three = Objectives(3.0, 0.1, 0.99)
+    scene.decisions = [decision(aim=Aim(three))]
+    alias = [
+        InstantSeries(
+            Labels(namespace="ns", model_name="alias", target_model_name="org/model", signal=f"{signal}_5m", le=le),
+            (NOW, value),
+        )
+        for signal, le, value in (
+            ("picker_first", "3", "7"),
+            ("picker_first", "+Inf", "10"),
+            ("picker_between", "0.1", "10"),
+            ("picker_between", "+Inf", "10"),
+        )
+    ]
+    scene.prometheus.series = alias
+    await scene.served.look()
+    ((_, text, _),) = scene.prometheus.asked
+    assert r'llm_d_epp_request_ttft_seconds_bucket{namespace=~"ns",streaming="true",le=~"3|3\\.0|\\+Inf"}' in text
+    assert scene.served.of(MODEL).five_minutes == ServedShare(10.0, 0.7)
+
+
 @pytest.mark.parametrize(
     "series",
     [
@@ -260,7 +313,7 @@ async def test_one_namespace_that_spoils_the_answer_takes_nothing_from_others(sc
     """It is found by halves, as in a cycle."""
     scene.decisions.append(decision(key=VariantKey("code", "b"), model=CODE, aim=Aim(OBJECTIVES)))
     scene.prometheus.series = answer()
-    scene.prometheus.error, scene.prometheus.spoils = PrometheusError(ErrorKind.EXECUTION, "too many"), "code"
+    scene.prometheus.error, scene.prometheus.spoils = PrometheusError(ErrorKind.EXECUTION, "too many"), '"code'
     await scene.served.look()
     assert scene.served.of(MODEL).five_minutes == ServedShare(100.0, 0.9)
     assert scene.served.of(CODE).five_minutes is None

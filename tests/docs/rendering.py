@@ -14,7 +14,7 @@ from tests.docs import engine_differences, physics_tables
 from tests.docs.picture import picture
 from tests.publish import wrong_states
 from wva.api.crd import definition
-from wva.collect.in_time import ITL_BOUNDS, TTFT_BOUNDS, in_time_query
+from wva.collect.in_time import ITL_BOUNDS, PICKER_ITL_BOUNDS, PICKER_TTFT_BOUNDS, TTFT_BOUNDS, in_time_query
 from wva.collect.queries import ANALYZER_QUERIES, ESSENTIAL_QUERIES
 from wva.config import Settings
 from wva.config.declare import DURATION, ENVIRONMENT, declarations
@@ -176,12 +176,14 @@ def in_time_table():
 
 def bounds_table():
     """Return the bounds of the histograms that objectives are judged by."""
-    names = ("vllm:time_to_first_token_seconds", "vllm:request_time_per_output_token_seconds")
-    rows = [
-        (f"`{name}`", ", ".join(f"{bound:g}" for bound in bounds))
-        for name, bounds in zip(names, (TTFT_BOUNDS, ITL_BOUNDS), strict=True)
-    ]
-    return table(("Histogram of vLLM", "Bounds, in seconds"), rows)
+    histograms = {
+        "vllm:time_to_first_token_seconds": TTFT_BOUNDS,
+        "vllm:request_time_per_output_token_seconds": ITL_BOUNDS,
+        "llm_d_epp_request_ttft_seconds": PICKER_TTFT_BOUNDS,
+        "llm_d_epp_request_streaming_tpot_seconds": PICKER_ITL_BOUNDS,
+    }
+    rows = [(f"`{name}`", ", ".join(f"{bound:g}" for bound in bounds)) for name, bounds in histograms.items()]
+    return table(("Histogram", "Bounds, in seconds"), rows)
 
 
 def _query(text):

@@ -7,6 +7,10 @@ lowest bound nothing can be judged.
 
 No decision depends on the answer. A namespace without an answer has no shares until the next one.
 
+Where an endpoint picker has such histograms, those count: they contain the time in its queue. Only llm-d-router has
+them. It gives a request whose answer is not streamed its whole time as the time to the first token, so only the others
+count. A request that it has turned away is late, unless the request itself was wrong.
+
 An engine counts a refused request in a counter of its own. One that was aborted is in ``request_success_total``, if the
 engine counts it at all, and in the first histogram if its first token had come. So those without a first token are
 what ended beyond the first tokens. A user who goes away while a request waits is counted nowhere.
@@ -47,9 +51,22 @@ ITL_BOUNDS: Final = (
     *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
 )
 """The bounds of vLLM's histograms, in seconds."""
+PICKER_TTFT_BOUNDS: Final = (
+    *(0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0),
+    *(3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0),
+)
+PICKER_ITL_BOUNDS: Final = (
+    *(0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2),
+    *(0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 2.0),
+)
+"""Those of llm-d-router."""
 
 _FIRST_SERIES: Final = "vllm:time_to_first_token_seconds_bucket"
 _BETWEEN_SERIES: Final = "vllm:request_time_per_output_token_seconds_bucket"
+_PICKER_FIRST_SERIES: Final = "llm_d_epp_request_ttft_seconds_bucket"
+_PICKER_BETWEEN_SERIES: Final = "llm_d_epp_request_streaming_tpot_seconds_bucket"
+_PICKER_SERIES: Final = "namespace, pod, fairness_id, priority, model_name, target_model_name"
+_BY_NAMES: Final = "namespace, model_name, target_model_name"
 _BY_MODEL: Final = "by (namespace, model_name)"
 _ALL: Final = "+Inf"
 _BOUND: Final = Real(0.0, 1e9)
@@ -68,6 +85,16 @@ class ServedSignal(StrEnum):
     REFUSED = "refused"
     ENDED = "ended"
     ABORTED = "aborted"
+    PICKER_FIRST = "picker_first"
+    PICKER_BETWEEN = "picker_between"
+    TURNED_AWAY = "turned_away"
+
+
+_INSTEAD: Final = {
+    ServedSignal.PICKER_FIRST: ServedSignal.FIRST,
+    ServedSignal.PICKER_BETWEEN: ServedSignal.BETWEEN,
+}
+"""The histograms of pickers, and those of engines that they take the place of."""
 
 
 def judged_at(seconds: float, bounds: Sequence[float]) -> float | None:
@@ -89,8 +116,10 @@ def in_time_query(namespaces: Sequence[str], objectives: Collection[Objectives])
         texts += [f"{text}.0" for text in texts if "." not in text]
         return f"le=~{quote('|'.join(map(regex_literal, [*texts, _ALL])))}"
 
-    first = bounds((each.ttft_seconds for each in objectives), TTFT_BOUNDS)
-    between = bounds((each.itl_seconds for each in objectives), ITL_BOUNDS)
+    ttft, itl = ([getattr(each, f"{name}_seconds") for each in objectives] for name in ("ttft", "itl"))
+    first, between = bounds(ttft, TTFT_BOUNDS), bounds(itl, ITL_BOUNDS)
+    streamed = f'streaming="true",{bounds(ttft, PICKER_TTFT_BOUNDS)}'
+    picker_between = bounds(itl, PICKER_ITL_BOUNDS)
     success = f"vllm:request_success_total{matchers}"
     aborted = f'{success[:-1]},finished_reason="abort"}}'
 
@@ -102,6 +131,10 @@ def in_time_query(namespaces: Sequence[str], objectives: Collection[Objectives])
         engines = f"max by (namespace, model_name, pod, engine, {label})"
         return f"sum {_BY_MODEL} ({engines} (increase({series}[{window}])))"
 
+    def picked(name: str, some: str, label: str, more: str, window: str) -> str:
+        rows = f"max by ({_PICKER_SERIES}, {label}) (increase({name}{matchers[:-1]},{some}}}[{window}]))"
+        return f"sum by ({_BY_NAMES}{more}) ({rows})"
+
     expressions: dict[str, str] = {}
     for window in WINDOWS:
         expressions |= {
@@ -112,6 +145,13 @@ def in_time_query(namespaces: Sequence[str], objectives: Collection[Objectives])
             ),
             _name(ServedSignal.ENDED, window): counter(success, "finished_reason", window),
             _name(ServedSignal.ABORTED, window): counter(aborted, "finished_reason", window),
+            _name(ServedSignal.PICKER_FIRST, window): picked(_PICKER_FIRST_SERIES, streamed, "le", ", le", window),
+            _name(ServedSignal.PICKER_BETWEEN, window): picked(
+                _PICKER_BETWEEN_SERIES, picker_between, "le", ", le", window
+            ),
+            _name(ServedSignal.TURNED_AWAY, window): picked(
+                "llm_d_epp_request_error_total", 'error_code!="BadRequest"', "error_code", "", window
+            ),
         }
     return Query(IN_TIME, joined(expressions), essential=False)
 
@@ -132,11 +172,16 @@ def served(series: Iterable[InstantSeries], objectives: Objectives) -> dict[str,
     shares = {}
     for window in WINDOWS:
         told = {signal: found.get(_name(signal, window), {}) for signal in ServedSignal}
+        ended_first = told[ServedSignal.FIRST].get(math.inf, 0.0)
+        for of_picker, of_engines in _INSTEAD.items():
+            if told[of_picker].get(math.inf, 0.0) > 0.0:
+                told[of_engines] = told[of_picker]
         first, refused, ended, aborted = (
             told[signal].get(math.inf, 0.0)
             for signal in (ServedSignal.FIRST, ServedSignal.REFUSED, ServedSignal.ENDED, ServedSignal.ABORTED)
         )
-        lost = refused + min(aborted, max(0.0, ended - first))
+        lost = refused + min(aborted, max(0.0, ended - ended_first))
+        lost = max(lost, told[ServedSignal.TURNED_AWAY].get(math.inf, 0.0))  # the picker may have counted them, too
         parts = [
             _part(told[ServedSignal.FIRST], objectives.ttft_seconds, lost),
             _part(told[ServedSignal.BETWEEN], objectives.itl_seconds, lost),
@@ -211,7 +256,8 @@ class ServedUsers:
         for some, answer in zip(groups, settled, strict=True):
             self.note(IN_TIME, some, {each: why.message for each, why in answer.failed.items()})
             for series in answer.answers.get(IN_TIME, InstantVector()).series:
-                model = ModelKey(series.metric.namespace or "", series.metric.model_name or "")
+                labels = series.metric
+                model = ModelKey(labels.namespace or "", labels.target_model_name or labels.model_name or "")
                 if model in found:
                     found[model].append(series)
         before, self._looked = self._found, True
