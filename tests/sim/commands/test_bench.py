@@ -95,7 +95,7 @@ def test_scenarios_of_many_requests_have_fewer_seeds(wva, monkeypatch, tmp_path)
     """By default; a number that is asked for is that of all."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("wva.sim.rivals.run", fakes.run)
-    words = ("--suite", "full", "--scenario", "sine", "step", "--policy", "wva", "--jobs", "1")
+    words = ("--suite", "full", "--scenario", "drain", "step", "--policy", "wva", "--jobs", "1")
     assert wva("bench", "quality", *words).err.endswith("8 runs, 0 of them kept from before\n")
     assert wva("bench", "quality", *words, "--seeds", "4").err.endswith("8 runs, 7 of them kept from before\n")
 

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--requests", type=Path, metavar="FILE", help=own)
     add("--policy", **several, help="only these policies (see --list)")
     seeds = (
-        "runs of each policy in each scenario (default: quick 3, learning 1, full 5; scenarios of over 100,000 "
+        "runs of each policy in each scenario (default: quick 3, learning 1, full 5; scenarios of over 60,000 "
         "requests have 3 of them)"
     )
     add("--seeds", type=SEEDS, metavar="N", help=seeds)

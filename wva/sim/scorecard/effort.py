@@ -11,7 +11,7 @@ from typing import Final
 from wva.sim.scorecard.runs import RunJob
 from wva.sim.stage.scenario import Scenario
 
-MANY_REQUESTS: Final = 100_000
+MANY_REQUESTS: Final = 60_000
 """A run of so many requests averages over so much chance that its seeds differ little."""
 FEW_SEEDS: Final = 3
 """The number of seeds of a scenario of many requests in a suite with more: fewer have no useful interval."""
