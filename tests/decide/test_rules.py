@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.builders import NOW, variant
 from wva.decide.progress import Moment, progress_of
-from wva.decide.rules import RULES, Course, ModelCase, Rule, Terms, VariantCase, verdict
+from wva.decide.rules import RULES, Course, ModelCase, Rule, VariantCase, verdict
 from wva.model.decision import NO_LIMIT, Limit
 
 COURSES = {
@@ -41,11 +41,13 @@ def test_a_rule_decides_on_every_variant(course: Course, data: st.DataObject) ->
     """Whatever the rules look at: one that is asked on the course matches, and its number is none below zero."""
     few, truth = st.integers(0, 4), st.booleans()
     at = variant("a", replicas=data.draw(few), ready_replicas=data.draw(few), desired=data.draw(few))
-    terms = Terms(course, data.draw(st.sampled_from(sorted(COURSES[course]))), 1.0, {}, concerned=("a",))
+    progress = progress_of(at, replicas=(), entry=None, moment=Moment(NOW, 600.0))
     case = VariantCase(
-        ModelCase(terms, *[data.draw(truth) for _ in range(8)]),
+        course,
+        data.draw(st.sampled_from(sorted(COURSES[course]))),
+        ModelCase(("a",), *[data.draw(truth) for _ in range(7)], progresses=(progress,)),
         at.key,
-        progress_of(at, replicas=(), entry=None, moment=Moment(NOW, 600.0)),
+        progress,
         planned=data.draw(few),
         leaving=0,
         limit=data.draw(st.sampled_from([NO_LIMIT, Limit("gpu-limiter", 1)])),

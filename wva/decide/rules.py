@@ -6,7 +6,7 @@ docs/decisions.md prints this table. ``IDLE`` is not in it: after all rows, a mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, Self
 
@@ -69,9 +69,9 @@ class Rule(StrEnum):
     SIBLING_PENDING = "replicas of another variant are under way: nothing shrinks", Reason.SIBLING_GROWS
     SIBLING_UNFINISHED = "another variant has not finished its shrink: wait for it", Reason.SIBLING_SHRINKS
     UNCOUNTED = "Ready pods and replicas do not agree: nothing shrinks", Reason.STEADY
-    AT_FLOOR = "the variant is as small as it may be: stay", Reason.STEADY
     KEPT = "fewer would do for the present demand only: stay for some time", Reason.SHRINK_STABILIZED
     OBJECTED = "fewer replicas would not do: stay", Reason.SHRINK_UNSAFE
+    AT_FLOOR = "the variant is as small as it may be: stay", Reason.STEADY
     STEADY = "enough and not too much: stay", Reason.STEADY
     IDLE = "no request for as long as is waited for one: zero", Reason.IDLE
 
@@ -103,7 +103,7 @@ class Verdict(Struct, frozen=True, gc=False):
 class ModelCase(Struct, frozen=True, gc=False):
     """What the rules look at of a whole model, once the allocator has planned."""
 
-    terms: Terms
+    concerned: tuple[str, ...]  # the names of the variants that the rule about the model concerns
     deferred: bool  # what is measured has been answered, as the analyzer says
     grows: bool  # a variant grows
     covered: bool  # withdrawing unfinished shrinks covers the need
@@ -111,28 +111,20 @@ class ModelCase(Struct, frozen=True, gc=False):
     unread: bool  # a replica that should report does not
     shrinks: bool  # a variant shrinks
     replaces: bool  # another mix of variants is cheaper, the move included
-    flexible: bool  # a variant could shrink, as far as its scaler goes
+    progresses: Sequence[Progress]  # where its variants stand
 
 
 class VariantCase(Struct, frozen=True, gc=False):
     """What the rules look at of one variant. Numbers are of replicas."""
 
+    course: Course  # what the model does
+    rule: Rule  # the rule about the whole model, if one holds
     model: ModelCase
     key: VariantKey
     progress: Progress
     planned: int  # what the allocator gives it
     leaving: int  # how many go in this cycle; 0 unless it shrinks
     limit: Limit  # what keeps the planned number from being larger
-
-    @property
-    def course(self) -> Course:
-        """What the model does."""
-        return self.model.terms.course
-
-    @property
-    def rule(self) -> Rule:
-        """The rule about the whole model, if one holds."""
-        return self.model.terms.rule
 
     @property
     def back(self) -> int:
@@ -234,18 +226,19 @@ RULES: Final = (
     Row(Rule.SIBLING_UNFINISHED, _STAY, lambda case: case.rule is Rule.SIBLING_UNFINISHED, _kept),
     Row(Rule.UNCOUNTED, _STAY, lambda case: case.rule is Rule.UNCOUNTED, _kept),
     Row(
-        Rule.AT_FLOOR,
-        _STAY,
-        lambda case: case.rule is Rule.OBJECTED and not case.progress.may_shrink and case.model.flexible,
-        _kept,
-    ),
-    Row(
         Rule.KEPT,
         _REPLACE | _STAY,
-        lambda case: case.rule is Rule.KEPT and case.key.name in case.model.terms.concerned,
+        lambda case: case.rule is Rule.KEPT and case.key.name in case.model.concerned,
         _kept,
     ),
     Row(Rule.OBJECTED, _STAY, lambda case: case.rule is Rule.OBJECTED and case.progress.may_shrink, _kept),
+    # Only a variant that may not shrink comes here, because the row before has the others.
+    Row(
+        Rule.AT_FLOOR,
+        _STAY,
+        lambda case: case.rule is Rule.OBJECTED and any(each.may_shrink for each in case.model.progresses),
+        _kept,
+    ),
     Row(Rule.STEADY, _CALM, _always, _kept),
 )
 _ON: Final = {course: tuple(row for row in RULES if course in row.courses) for course in Course}

@@ -34,7 +34,7 @@ def settle(
     numbers = {each.key: plan.numbers.get(each.key, each.progress.base) for each in variants}
     leaving = _leaving(model, need, found, numbers)
     whole = ModelCase(
-        found,
+        found.concerned,
         deferred=bool(need.deferred),
         grows=found.course is Course.GROW and any(numbers[each.key] > each.progress.level for each in variants),
         covered=found.course is Course.GROW
@@ -44,14 +44,16 @@ def settle(
         unread=not (need.recalls or model.complete) and any(each.unread for each in variants),
         shrinks=bool(leaving),
         replaces=found.course is Course.REPLACE and _replaces(variants, numbers),
-        flexible=found.rule is Rule.OBJECTED and any(each.progress.may_shrink for each in variants),
+        progresses=[each.progress for each in variants],
     )
     verdicts = []
     for each in variants:
         key, limit = each.key, plan.limits.get(each.key, NO_LIMIT)
         if not limit.by:
             limit = NO_LIMIT  # a ceiling of ``terms`` is a limit that no user has set
-        verdicts.append(verdict(VariantCase(whole, key, each.progress, numbers[key], leaving.get(key, 0), limit)))
+        planned, leaves = numbers[key], leaving.get(key, 0)
+        case = VariantCase(found.course, found.rule, whole, key, each.progress, planned, leaves, limit)
+        verdicts.append(verdict(case))
     return _or_zero(model, need, verdicts, zero, now) if zero.enabled else verdicts
 
 
