@@ -6,16 +6,19 @@ give the same decisions to the last bit, in any order of the objects, so a recor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from wva.decide import v05
 from wva.decide.explain import explain, load_of, to_publish
-from wva.decide.failed import Outcome, asleep, isolated
+from wva.decide.failed import Load, Outcome, asleep, isolated
 from wva.decide.foresee import foresee
 from wva.decide.measure import ceilings, measure, solutions
+from wva.decide.measure.need import Need
 from wva.decide.prices import stated
 from wva.decide.progress import lateness
-from wva.decide.rules import Rule
+from wva.decide.rules import Rule, Terms, Verdict
 from wva.decide.settle import remembered, settle
-from wva.decide.trust import believe
+from wva.decide.trust import ModelReadings, believe
 from wva.decide.wants import planned, stock_of, terms
 from wva.model.decision import Decision
 from wva.model.memory import Memory, ModelMemory
@@ -23,7 +26,7 @@ from wva.model.policy import Compatibility, Policy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.trouble import Trouble
-from wva.model.variant import VariantKey
+from wva.model.variant import ModelKey, Variant, VariantKey
 
 
 def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> tuple[tuple[Decision, ...], Memory]:
@@ -62,33 +65,42 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
         explain(model, need, found, verdicts, gpus=gpus)
         for model, need, found, verdicts in zip(models, needs, allowed, settled, strict=True)
     ]
+    cases = list(zip(models, needs, allowed, settled, told, strict=True))
+    return _outcome(cases, sleeping, measured, after, now)
+
+
+def _outcome(
+    cases: Sequence[tuple[ModelReadings, Need, Terms, list[Verdict], list[Decision]]],
+    sleeping: Sequence[Variant],
+    measured: Sequence[Need],
+    after: Memory,
+    now: float,
+) -> Outcome:
+    """Return what came of a cycle. Of each model: readings, need, terms, verdicts and decisions."""
     past = {entry.key: entry for entry in after.models}
-    kept = [
-        remembered(past.get(model.key, model.memory), need, found, verdicts, decisions, now)
-        for model, need, found, verdicts, decisions in zip(models, needs, allowed, settled, told, strict=True)
-    ]
+    kept: list[ModelMemory] = []
     entries = [asleep(variant) for variant in sleeping]
     rules: dict[VariantKey, Rule] = {}
     late: dict[VariantKey, Trouble] = {}
-    for model, verdicts, decisions in zip(models, settled, told, strict=True):
+    loads: dict[ModelKey, Load] = {}
+    for model, need, found, verdicts, decisions in cases:
+        memory = remembered(past.get(model.key, model.memory), need, found, verdicts, decisions, now)
+        if memory.peaks or memory != ModelMemory(model.key):
+            kept.append(memory)
+        if load := load_of(model, need, decisions):
+            loads[model.key] = load
         for each, verdict, decision in zip(model.variants, verdicts, decisions, strict=True):
             entries.append(to_publish(decision, each.progress, now=now))
             rules[each.key] = verdict.rule
             if trouble := lateness(decision, each.progress):
                 late[each.key] = trouble
     entries.sort(key=lambda entry: entry[0].key)
-    loads = [load_of(model, need, decisions) for model, need, decisions in zip(models, needs, told, strict=True)]
     return Outcome(
         tuple([decision for decision, _ in entries]),
-        replace(
-            after,
-            variants=tuple([entry for _, entry in entries]),
-            models=tuple([entry for entry in kept if entry.peaks or entry != ModelMemory(entry.key)]),
-            failing=(),
-        ),
+        replace(after, variants=tuple([entry for _, entry in entries]), models=tuple(kept), failing=()),
         rules=rules,
         late=late,
-        loads={model.key: load for model, load in zip(models, loads, strict=True) if load is not None},
+        loads=loads,
         ceilings=ceilings(measured),
         solved=solutions(measured),
     )
