@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.builders import NOW, policy, replica, variant
 from tests.decide import pipelines
-from wva.decide import pipeline
+from wva.decide import pipeline, wants
 from wva.decide.failed import separate
 from wva.decide.pipeline import conclude
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
@@ -21,7 +21,7 @@ from wva.model.variant import ModelKey, VariantKey
 from wva.publish.recordings import Recording
 
 HOSTILE = ModelKey("ns", "hostile")
-STAGES = ("terms", "want", "settle", "explain")
+STAGES = ((pipeline, "terms"), (wants, "want"), (pipeline, "settle"), (pipeline, "explain"))
 
 
 class Broken(Exception):  # noqa: N818 - named after what it is
@@ -41,9 +41,9 @@ def world(*names):
     return Snapshot.of(*busy(*names))
 
 
-def raising(monkeypatch, stage, *models):
-    """Make a stage of deciding raise for some models."""
-    original = getattr(pipeline, stage)
+def raising(monkeypatch, stage, *models, of=pipeline):
+    """Make a stage of deciding raise for some models; ``of``: the module that asks it."""
+    original = getattr(of, stage)
 
     def broken(first, *args, **kwargs):
         seen = first if isinstance(first, list) else [first]
@@ -52,7 +52,7 @@ def raising(monkeypatch, stage, *models):
             raise Broken("secret of a tenant")
         return original(first, *args, **kwargs)
 
-    monkeypatch.setattr(pipeline, stage, broken)
+    monkeypatch.setattr(of, stage, broken)
 
 
 def numbers(outcome):
@@ -65,12 +65,12 @@ def of(outcome, name):
     return next(decision for decision in outcome.decisions if decision.key.name == name)
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_model_that_raises_is_held_and_the_others_are_decided(monkeypatch, stage):
+@pytest.mark.parametrize(("asking", "stage"), STAGES)
+def test_a_model_that_raises_is_held_and_the_others_are_decided(monkeypatch, asking, stage):
     """This holds for every step of the decision."""
     snapshot = world("a", "b", "hostile", "z")
     good = numbers(conclude(snapshot, Memory(), policy(), NOW))
-    raising(monkeypatch, stage, HOSTILE)
+    raising(monkeypatch, stage, HOSTILE, of=asking)
     outcome = conclude(snapshot, Memory(), policy(), NOW)
     assert numbers(outcome) == good | {"hostile": 1}
     assert good["a"] > 1
@@ -228,7 +228,7 @@ def test_configuration_that_is_not_to_blame_stays_in_force(monkeypatch):
 def test_what_fails_without_any_model_is_raised(monkeypatch):
     """The whole cycle fails."""
 
-    def broken(*_):
+    def broken(*_, **_kwargs):
         raise Broken
 
     monkeypatch.setattr(pipeline, "foresee", broken)
