@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from random import Random
@@ -26,14 +26,14 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 
 from wva import log
 from wva.actuation import DirectActuator, Mode, mode_of
-from wva.api.core import Namespace, ObjectReference
+from wva.api.core import ObjectReference
 from wva.api.kinds import VARIANT_AUTOSCALINGS
 from wva.api.meta import Key
 from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
-from wva.api.variantautoscaling import VariantAutoscaling
 from wva.app.election import Leadership
 from wva.app.first_answer import FirstAnswer
 from wva.app.informers import Informers
+from wva.app.marks import mark_changes
 from wva.app.servers import Probes, certificate_of, push_address, push_tls, start_servers
 from wva.clock import Clock, SystemClock
 from wva.collect.answer_cache import BackgroundFetch
@@ -41,7 +41,6 @@ from wva.collect.in_time import ServedUsers
 from wva.collect.inventory import read_inventory
 from wva.collect.queries import TargetLabels
 from wva.collect.query_failures import QueryFailures
-from wva.collect.resolution import TARGET_INDEX
 from wva.collect.snapshot import Collector
 from wva.collect.troubles import Troubles
 from wva.collect.variants import Claims
@@ -80,7 +79,6 @@ from wva.serve.addresses import Address
 from wva.serve.console import ConsolePages
 from wva.serve.decisions import DecisionPages
 from wva.serve.pages import CONFIG_PAGE
-from wva.targets import ScaleTarget, scaled_key
 
 if TYPE_CHECKING:
     from wva.serve.keda_push import PushServer
@@ -241,7 +239,7 @@ class Application:
         )
         instruments.registry.register(variant_series)
         self._series = SeriesText(variant_series, leading=leadership.publishes)
-        _mark_changes(self._series, self.ledger, informers)
+        mark_changes(self._series, self.ledger, informers)
         self._collector = Collector(
             informers.stores,
             prometheus=self._prometheus,
@@ -555,45 +553,6 @@ class Application:
     def _refuse(self, namespace: str, cause: str) -> None:
         """Put the ConfigMaps of a namespace out of force, and read them again, so that events report it."""
         self._config_maps.queue.add_all(self.configuration.give_up(namespace, cause))
-
-
-def _mark_changes(series: SeriesText, ledger: Ledger, informers: Informers) -> None:
-    """Mark in ``series`` the variants that a change concerns, on each change of the ledger and of the caches."""
-    stores = informers.stores
-    vas, targets = stores.variant_autoscalings, stores.targets
-
-    def mark(changed: Iterable[VariantAutoscaling]) -> None:
-        series.mark(VariantKey(*va.metadata.key) for va in changed)
-
-    def on_target(old: ScaleTarget | None, new: ScaleTarget | None) -> None:
-        target = new or old
-        if target is not None:
-            mark(vas.by_index(TARGET_INDEX, targets.key_of(target)))
-
-    def on_scaler(old: Scaler | None, new: Scaler | None) -> None:
-        """Mark the variants of a scaler whose bounds changed; its status alone changes several times a minute."""
-        if old is not None and new is not None and _bounds_part(old) == _bounds_part(new):
-            return
-        for scaler in (old, new):
-            key = None if scaler is None else scaled_key(scaler.metadata.namespace, scaler.spec.scale_target_ref)
-            if key is not None:
-                mark(vas.by_index(TARGET_INDEX, key))
-
-    def on_namespace(old: Namespace | None, new: Namespace | None) -> None:
-        namespace = new or old
-        if namespace is not None:
-            mark(vas.list(namespace.metadata.name))
-
-    ledger.subscribe(lambda key, _old, _new: series.mark([key]))
-    vas.subscribe(lambda old, new: mark(va for va in (old, new) if va is not None))
-    targets.subscribe(on_target)
-    informers.scope.namespaces.subscribe(on_namespace)
-    stores.scalers.hpas.subscribe(on_scaler)
-    stores.scalers.scaled_objects.subscribe(on_scaler)
-
-
-def _bounds_part(scaler: Scaler) -> tuple[object, ...]:
-    return scaler.spec, scaler.metadata.annotations, scaler.metadata.owner_references
 
 
 async def measure_lag(instruments: Instruments) -> NoReturn:
