@@ -106,6 +106,12 @@ def test_what_a_jump_does_is_what_the_page_says(words, seconds):
     assert early(20.0, seconds=seconds)[0].required == pytest.approx(required)
 
 
+def test_a_regular_cycle_that_shows_a_jump_first_asks_for_what_the_page_says():
+    """The example is computed, in whole requests per second."""
+    required = int(re.search(r"after 15 seconds (\d+)", PAGE)[1])
+    assert round(early(20.0, seconds=15.0, woken=False)[0].required) == required
+
+
 def test_every_function_on_the_way_of_a_number_exists():
     """The page names functions and tables of the modules beside them."""
     for *_, where in rows("From"):

@@ -1,26 +1,27 @@
 """Step 3: the capacity that a model will need when replicas that are ordered now serve.
 
-``foresee`` takes the needs whose demand is a rate, and sets what ``_as_foreseen`` names. ``demand`` becomes the level
-of step 2 below. ``foreseen`` does this for one model. First it learns how long pods take to start (``_start_ups``), and
-brings together what it goes by (``_Cycle``). A short cycle is one that the fast lane has woken before there was enough
-for a slot. Each step is a function, in this order:
+``foresee`` takes the needs whose demand is a rate, and sets what ``_as_foreseen`` names. ``demand`` becomes the demand
+now: the level, or what short cycles have shown lately if that is more. ``foreseen`` does this for one model. First it
+learns how long pods take to start (``_start_ups``), and brings together what it goes by (``_Cycle``). A short cycle is
+one that the fast lane has woken less than 10 s after the cycle before. Each part is a function, in this order:
 
-1. Series (``_series``): the demand of each cycle. While requests wait long, users give up uncounted, so demand counts
-   as no less than before.
-2. Level and rise (``_outlook``, ``pace``): the demand after the lead time, which a replica takes to be ordered and to
-   start. The level is the mean over the longest time before now that differs from the newest cycles by no more than
-   chance. So a jump counts in the first cycle that shows it, and steady demand is averaged over many minutes. A short
-   cycle that shows a jump counts for itself: only what came after it is averaged, and the level follows when that is
-   known for some seconds. A rise counts only while a line describes it better than a jump does. A part of the demand
-   that usually ends before the lead time is over does not count.
-3. Reserve (``_readiness``, ``warm``): more for rises that often came unforeseen, and for levels that are likely to come
-   back now.
-4. Backlog (``_order``): the requests that wait now and those that will wait by then, drained within a share of the lead
-   time. In a cycle that was woken these are also the requests in progress beyond what replicas carry, if these are
-   nearly full. What drains a backlog is idle soon after, so for it no more is ordered than ``surge_factor`` times the
-   demand that is sure.
-5. Hold (``_hold``): no replica goes before demand has been lower for the longest of a start, a reaction, and two
-   cycles. Of what a short cycle has shown, one standard error less is held.
+3.1. Series (``_series``): the demand of each cycle. While requests wait long, users give up uncounted, so demand counts
+     as no less than before.
+3.2. Level and rise (``_outlook``, ``pace``): the demand after the lead time, which a replica takes to be ordered and to
+     start. The level is the mean over the longest time before now that differs from the newest cycles by no more than
+     chance. So a jump counts in the first cycle that shows it, and steady demand is averaged over many minutes. A short
+     cycle that shows a jump counts for itself: only what came after it is averaged, and the level follows when that is
+     known for some seconds. A rise counts only while a line describes it better than a jump does. A part of the demand
+     that usually ends before a replica has started does not count.
+3.3. Reserve (``_readiness``, ``warm``): more for rises that often came unforeseen, and for levels that are likely to
+     come back now.
+3.4. Backlog (``_order``): the requests that wait now and those that will wait by then, drained within a share of the
+     lead time, but not within less than 30 s. In a cycle that was woken these are also the requests in progress beyond
+     what replicas carry, if these are nearly full. What drains a backlog is idle soon after, so for it no more is
+     ordered than ``surge_factor`` times the demand that is sure.
+3.5. Hold (``_hold``): no replica goes before demand has been lower for the longest of a start, a reaction, and twice
+     the last cycle; ``keep_warm`` may be shorter than that, and wins. Of what a short cycle has shown, one standard
+     error less is held.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ _LONGEST_SECONDS: Final = 60.0  # demand that is held back while pods come and g
 _HOLD_CYCLES: Final = 2.0  # a single cycle with less demand removes no replica
 _SLACK: Final = 0.05  # share of the demand that a shrink leaves as capacity beyond it
 _COVERED: Final = 0.7  # share of the hold that cycles must have covered before a replica goes
-_DRAIN_SHARE: Final = 0.25
+_DRAIN_SHARE: Final = 0.25  # share of the lead time within which a backlog is drained
 _SHORTEST_DRAIN_SECONDS: Final = 30.0  # to drain a backlog sooner costs replicas that are idle right after
 _PATIENCE_SECONDS: Final = 120.0  # few users wait for longer
 _LONG_WAIT_SECONDS: Final = 30.0  # users who must wait for so long may give up
 _CAUTION: Final = 0.5  # standard errors that are added to the level of demand
 _JUMP_SHARE: Final = 0.5  # a jump within a cycle shows only in part, so this share of it is added
-_BRIEF_SECONDS: Final = 5.0  # at least one look has found a longer cycle calm, so most of the jump does not show in it
+_BRIEF_SECONDS: Final = 5.0  # a look has found a longer cycle calm, so the jump is younger: a part does not show
 _SURE_SHARE: Final = 0.5  # so much of the error of a short cycle counts against a rise
 _FULL: Final = 0.9  # replicas that are nearly full have so much of their capacity in use
 _MARGIN_SECONDS: Final = 30.0
@@ -64,7 +65,10 @@ _USUAL_START_SECONDS: Final = 120.0
 _LONGEST_START_SECONDS: Final = 3600.0
 _START_UPS: Final = 10
 MOST_TIMES: Final = 16.0
-"""WVA orders at most so many times the capacity of the Ready replicas, so a false number has a limited cost."""
+"""WVA orders at most so many times the capacity of the Ready replicas, so a false number has a limited cost.
+
+A variant without Ready replicas counts as if it had one.
+"""
 _START_UP_QUANTILE: Final = 0.8
 _KEPT_SECONDS: Final = 1200.0
 _at: Final = attrgetter("at")
@@ -134,16 +138,16 @@ class _Cycle(Struct, frozen=True, gc=False):
     start: float  # how long a replica takes to start
     lead: float  # the time from a change of demand until a replica that is ordered for it serves
     until: float  # in how many seconds those under way serve; the lead time if there are none
-    serving: float  # what the Ready replicas get through, perhaps late
-    carried: float  # what they carry
-    coming: float  # what the replicas that are asked for get through
+    serving: float  # what the Ready replicas get through, perhaps late, if that is known; else what they carry
+    carried: float  # what they carry within targets
+    coming: float  # the same as ``serving`` of the replicas that are asked for, whether they serve or not
     most: float  # what may be ordered
     taken: bool  # whether another writer has taken replicas away lately
     moving: bool  # whether the replicas that serve are about to change, or have just changed
 
     @property
     def short(self) -> bool:
-        """Whether it began because the load had risen, and is too short for a slot of its own."""
+        """Whether it began because the load of a model had risen, less than 10 s after the cycle before."""
         return self.woken and self.seconds < _SHORTEST_SECONDS
 
 
@@ -176,7 +180,7 @@ class _Outlook(Struct, frozen=True, gc=False):
 
     series: _Series
     dispersion: float
-    level: Pace  # of the whole slots, without what usually ends before the lead time is over
+    level: Pace  # of the whole slots, without what usually ends before a replica has started
     certain: float  # the level less one standard error, with what usually ends
     newest: Pace  # the level, or what short cycles have shown lately if that is more
     early: float  # what short cycles have shown lately, with what of a jump does not show in them; 0 if there are none
@@ -216,9 +220,9 @@ def foreseen(
     """Return the need for the time after the lead time, and what to remember.
 
     ``woken``: the fast lane began the cycle before its time. ``keep_warm``: for how many seconds unneeded replicas may
-    stay; infinite: for as long as it pays. ``deadline``: after how many seconds a pod that is not Ready no longer
-    counts. ``surge_factor``: how many times the demand may be ordered for a backlog, and for the part of a jump that
-    does not show yet.
+    stay; infinite: for as long as it pays; 0: they may go in the cycle that shows less demand. ``deadline``: after how
+    many seconds a pod that is not Ready no longer counts. ``surge_factor``: how many times the demand may be ordered
+    for a backlog, and for the part of a jump that does not show yet.
     """
     if memory.at is not None and now < memory.at:
         # The clock was set back: forget everything that has a time.
@@ -232,7 +236,7 @@ def foreseen(
     readiness = _readiness(cycle, outlook, keep_warm)
     order = _order(cycle, outlook, readiness, surge_factor)
     reserved, sufficient, stays = _hold(cycle, outlook.series, readiness, order, keep_warm)
-    # That the load has risen is known, as the short cycle began by that. So less may be chance.
+    # That the load of a model has risen is known, as the short cycle began by that. So less may be chance.
     error = outlook.newest.error * (_SURE_SHARE if outlook.series.shows else 1.0)
     need = replace(
         need,
@@ -305,7 +309,7 @@ def _cycle(
         starts.append(known[int(_START_UP_QUANTILE * (len(known) - 1) + 0.5)])
     start = min(max(starts, default=_USUAL_START_SECONDS), deadline)
     lead = _REACTION_SECONDS + start
-    # Replicas may get through more than they carry within targets; only demand beyond that piles up.
+    # While a capacity is uncertain, only demand beyond what replicas get through late is sure to pile up.
     through = rate.answers or need.carried
     asked = [one.spec_replicas if one.status_desired is None else one.status_desired for one in variants]
     serving = through(ready)
@@ -332,7 +336,7 @@ def _cycle(
 
 
 def _series(cycle: _Cycle) -> _Series:
-    """1 Series: return the demand of the past with that of this cycle.
+    """3.1 Series: return the demand of the past with that of this cycle.
 
     A gateway sends many requests to a new pod, and the last scrapes of the other pods are older than that. So demand
     seems to be more in one cycle, and less in the next. While pods come and go, demand above the usual level is kept as
@@ -360,7 +364,7 @@ def _series(cycle: _Cycle) -> _Series:
 
 
 def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
-    """2 Level and rise: return the demand that the series shows."""
+    """3.2 Level and rise: return the demand that the series shows."""
     slots, dispersion = series.slots, cycle.memory.dispersion
     if not series.waits and len(slots) > 1:
         dispersion = dispersed(dispersion, slots[-2], series.told)
@@ -401,7 +405,7 @@ def _lately(cycle: _Cycle, series: _Series, dispersion: float) -> Pace:
 
 
 def _readiness(cycle: _Cycle, outlook: _Outlook, keep_warm: float) -> _Readiness:
-    """3 Reserve: return the demand to be ready for."""
+    """3.3 Reserve: return the demand to be ready for."""
     level, now, lead = outlook.level, cycle.now, cycle.lead
     foreseen = level.at(lead) + _CAUTION * level.error
     blocks = warm.observed(cycle.memory.blocks, foreseen=foreseen, rate=outlook.certain, now=now, seconds=lead)
@@ -412,7 +416,7 @@ def _readiness(cycle: _Cycle, outlook: _Outlook, keep_warm: float) -> _Readiness
 
 
 def _order(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_factor: float) -> _Order:
-    """4 Backlog: return the capacity that is needed, so that what waits is drained, too.
+    """3.4 Backlog: return the capacity that is needed, so that what waits is drained, too.
 
     What engines refuse does not wait. It counts in full, perhaps several times, so no more is added for a jump in it.
     """
@@ -427,8 +431,9 @@ def _order(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_factor
         # sooner, and this writer would take them away, too. So what piles up meanwhile asks for none.
         present, waiting = foreseen, 0.0
     if cycle.woken and rate.backlog and not cycle.moving and level.rate + level.error > _FULL * cycle.carried:
-        # This cycle began because more is in progress than replicas carry. They are nearly full by their rate, too. So
-        # what is too much has piled up, whatever the rate of these few seconds says.
+        # This cycle began because a model had, or would soon have, more in progress than its replicas carry. Those of
+        # this one are nearly full by their rate, too. So what they have in progress beyond what they carry has piled
+        # up, whatever the rate of these few seconds says.
         over = rate.in_progress - rate.ceiling
         present = max(present, cycle.carried + over / drain) if over > 0 else present
     sure = max(outlook.likely, foreseen - level.error)
@@ -456,14 +461,14 @@ def _begun(cycle: _Cycle) -> float:
 def _hold(
     cycle: _Cycle, series: _Series, readiness: _Readiness, order: _Order, keep_warm: float
 ) -> tuple[tuple[tuple[float, float], ...], float, tuple[tuple[float, str], ...]]:
-    """5 Hold: return the demand to be ready for of this time, the capacity that a shrink must leave, and why."""
+    """3.5 Hold: return the demand to be ready for of this time, the capacity that a shrink must leave, and why."""
     now, memory, slack = cycle.now, cycle.memory, 1.0 + _SLACK
     between = 0.0 if memory.at is None else cycle.seconds
     hold = min(keep_warm, max(cycle.start, _REACTION_SECONDS, _HOLD_CYCLES * between))
     higher = [entry for entry in memory.reserved if entry[0] > now - hold and entry[1] > readiness.held]
     reserved = (*higher, (now, readiness.held))
     highest = reserved[0][1] * slack
-    # A short cycle began because the load had risen, so what it shows is no reason to shrink.
+    # A short cycle began because the load of a model had risen, so what it shows is no reason to shrink.
     shown = series.told.amount / series.told.seconds if cycle.short else 0.0
     present = max(order.present, readiness.foreseen * slack, shown * slack, order.drained)
     if now - _begun(cycle) < hold * _COVERED:

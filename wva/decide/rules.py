@@ -1,7 +1,7 @@
 """The rules of step 5 in their order: which, when, and the number.
 
 ``verdict`` asks the rows of ``RULES`` one after the other; the first that matches a variant decides on it.
-docs/decisions.md prints this table. ``IDLE`` is not in it: after all rows, a model that is idle goes to zero.
+docs/decisions.md prints this table. ``IDLE`` is not in it: after all rows, a model that is idle goes to zero if it may.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ class Course(StrEnum):
 
 
 MOVES: Final = {Course.GROW, Course.SHRINK, Course.REPLACE}
-"""The courses on which numbers may change."""
+"""The courses on which the allocator may plan other numbers.
+
+On the others it only takes back replicas that are asked for and have no GPUs.
+"""
 
 
 class Rule(StrEnum):
@@ -65,7 +68,7 @@ class Rule(StrEnum):
     REPLACES = "the model is cheaper with it in place of others: start it", Reason.SCALE_UP
     REPLACED = "another variant is to take its place: stay until that serves", Reason.SIBLING_GROWS
     NOT_READY = "replicas are under way and nothing else is to do: wait", Reason.REPLICAS_PENDING
-    SHRINK_KEPT = "the model shrinks as much as it may in a cycle elsewhere: stay", Reason.SIBLING_SHRINKS
+    SHRINK_KEPT = "another variant shrinks: stay", Reason.SIBLING_SHRINKS
     SIBLING_PENDING = "replicas of another variant are under way: nothing shrinks", Reason.SIBLING_GROWS
     SIBLING_UNFINISHED = "another variant has not finished its shrink: wait for it", Reason.SIBLING_SHRINKS
     UNCOUNTED = "Ready pods and replicas do not agree: nothing shrinks", Reason.STEADY
@@ -80,8 +83,8 @@ class Terms(Struct, frozen=True, gc=False):
     """What the allocator may do with a model."""
 
     course: Course  # whether it grows, shrinks or stays
-    rule: Rule  # why the model waits or stays, if a rule about the whole model says so
-    present: float  # the capacity of the replicas that are asked for, in the unit of the need
+    rule: Rule  # why the whole model holds, waits or stays; NO_CANDIDATE if it grows, STEADY if there is no such reason
+    present: float  # the capacity asked for, without overdue replicas and those without a node; in the need's unit
     free: Mapping[VariantKey, int]  # the variants that may change, with the numbers from which they start
     coming: int = 0  # replicas that are under way
     concerned: tuple[str, ...] = ()  # the names of the variants that the rule is about
@@ -108,7 +111,7 @@ class ModelCase(Struct, frozen=True, gc=False):
     grows: bool  # a variant grows
     covered: bool  # withdrawing unfinished shrinks covers the need
     enough: bool  # the serving replicas less one would suffice
-    unread: bool  # a replica that should report does not
+    unread: bool  # a replica that should report does not, and the analyzer remembers none; so never by demand
     shrinks: bool  # a variant shrinks
     replaces: bool  # another mix of variants is cheaper, the move included
     progresses: Sequence[Progress]  # where its variants stand
@@ -118,7 +121,7 @@ class VariantCase(Struct, frozen=True, gc=False):
     """What the rules look at of one variant. Numbers are of replicas."""
 
     course: Course  # what the model does
-    rule: Rule  # the rule about the whole model, if one holds
+    rule: Rule  # the rule about the whole model, as in ``Terms``
     model: ModelCase
     key: VariantKey
     progress: Progress
@@ -166,7 +169,7 @@ def _answered(case: VariantCase) -> bool:
 
 
 def _kept(case: VariantCase) -> int:
-    """Return the number published last; no more than planned if there are no GPUs for what is asked for."""
+    """Return the number published last; no more than planned if a limit takes back what is asked for."""
     published, planned = case.progress.published, case.planned
     return min(published, planned) if case.limit.by and planned < case.progress.base else published
 
@@ -194,7 +197,7 @@ _SHRINK: Final = frozenset({Course.SHRINK})
 _REPLACE: Final = frozenset({Course.REPLACE})
 _STAY: Final = frozenset({Course.STAY})
 _CALM: Final = _SHRINK | _REPLACE | _STAY
-"""The need is covered."""
+"""The need is covered. While replicas are under way, up to two standard errors may be missing."""
 
 RULES: Final = (
     Row(Rule.HELD, _HOLD, _always, _kept),
@@ -203,6 +206,7 @@ RULES: Final = (
     Row(Rule.NO_GPUS, _GROW, _no_gpus, _kept),
     Row(Rule.GROWTH_WITHDRAWN, _GROW | _CALM, _needless, _without_growth),
     Row(Rule.DEFERRED, _GROW | _WAIT, _answered, _kept),
+    # If no variant grows, a later row says why not; that replicas are under way is not the reason then.
     Row(
         Rule.OWN_PENDING,
         _GROW | _WAIT,

@@ -2,7 +2,8 @@
 
 ``terms`` says whether a model grows, shrinks or stays, and which of its variants may change: the allocator must not
 give a replica to a variant that cannot grow. ``want`` turns this into a request to the allocator. ``planned`` asks it
-for all models together, until what the replicas carry together is what each model wants.
+for all models together, and up to three times again where what the replicas carry together differs from what a model
+wants.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, VariantKey
 
 SPACING_SECONDS: Final = 30.0
-"""For so many seconds a model does not grow again while replicas start."""
+"""For so many seconds a model that is measured in replicas does not grow again while replicas start."""
 MOVE_SHARE: Final = AllocationPolicy().move_share
 """A replacement must save so much of the price of the new replicas."""
 
 _ROUNDING: Final = 1e-9
 _RISEN: Final = 1.1  # demand has risen if it is so many times that of the last growth; an HPA ignores less, too
-_CERTAIN: Final = 2.0  # demand has certainly risen if it has risen by so many of its standard errors
+_CERTAIN: Final = 2.0  # while replicas are under way, more are ordered for what is missing beyond so many errors
 _SUPPOSED: Final = {CapacityBasis.BORROWED, CapacityBasis.UNKNOWN}  # the capacity was neither measured nor configured
 _ROUNDS: Final = 3
 _ENOUGH: Final = 1.0 - 1e-9
@@ -46,7 +47,8 @@ def terms(model: ModelReadings, need: Need) -> Terms:
         return Terms(Course.HOLD, Rule.HELD, present, {})
     growing = tuple([each.key.name for each in variants if each.progress.in_flight])
     coming = sum([each.progress.in_flight for each in variants]) if growing else 0
-    # Replicas under way were ordered for an earlier demand. More are needed only if demand has certainly risen since.
+    # Replicas under way were ordered for an earlier demand. More are needed only if what is required now, the backlog
+    # included, certainly exceeds the capacity of all that are asked for.
     certain = need.required - (_CERTAIN * need.rate.error if coming and need.rate is not None else 0.0)
     if certain > present * (1 + _ROUNDING) + _ROUNDING:
         if coming and _answered(model, need):
@@ -165,7 +167,10 @@ def _left(variants: Sequence[VariantReadings], need: Need, least: float) -> dict
 
 
 def counted(model: ModelReadings, need: Need) -> bool:
-    """Tell whether each replica has a reading, a present or a remembered one."""
+    """Tell whether every replica counts in the need.
+
+    Each one reports. Or the analyzer remembers those that do not; then the numbers of pods and replicas must agree.
+    """
     return model.complete or (need.recalls and all(each.progress.countable for each in model.variants))
 
 
@@ -270,11 +275,12 @@ def _sharing(models: Sequence[ModelReadings], allowed: Sequence[Terms], policy: 
 
 
 def fitted(wants: Sequence[Want], needs: Mapping[ModelKey, Need], stock: Stock, policy: AllocationPolicy) -> Plan:
-    """Return a plan whose replicas together carry what each model wants, as ``Need.carried`` computes it.
+    """Return a plan whose replicas together carry what each model wants, as nearly as three more plans come to it.
 
     The allocator adds capacities up. But what replicas carry together may depend on their number, and on the variants
     among which a gateway spreads requests (``Need.carries``). So the need is scaled by the error of the sum, and the
-    allocator is asked again. A plan that carries too little cannot come again: its sum is below the next need.
+    allocator is asked again. A plan that carries too little cannot come again: its sum is below the next need. But the
+    last plan may still carry too little.
     """
     asked = {each.key: each for each in wants}
     plan = allocate(wants, stock, policy)

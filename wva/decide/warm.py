@@ -1,15 +1,15 @@
 """What the past says about demand that was not foreseen: how far demand rises, and which levels come back when.
 
-Surprises: time is cut into blocks, each as long as a replica takes to start. A block keeps the demand that was foreseen
-when it began, and the highest demand in it. A replica in reserve costs its price all the time, and saves ``WORTH``
-times its price while it is needed. So it pays for a rise that at least one of ``WORTH`` blocks shows. A single rise may
-be chance, so two blocks must show it. Blocks that began at a similar demand tell most; if there are too few of them,
-all blocks count.
+Surprises: time is cut into blocks, each as long as the lead time. A block keeps the demand that was foreseen when it
+began, and the highest demand in it. A replica in reserve costs its price all the time, and saves ``WORTH`` times its
+price while it is needed. So it pays for a rise that at least one of ``WORTH`` blocks shows. A single rise may be
+chance, so two blocks must show it. Blocks that began at a similar demand tell most; if there are too few of them, all
+blocks count.
 
 Levels: when demand leaves a level and comes back, WVA keeps the time between, as serverless platforms do for functions
 (Shahrad et al., Serverless in the Wild, 2020). The returns that took at least as long as the level has been away now
-give the chance that it comes back while a replica would start. Replicas for a level stay while this chance is at least
-one in ``WORTH``. A spike that came once has no returns, so no replica stays for it.
+give the chance that it comes back within the lead time and half a minute. Replicas for a level stay while this chance
+is at least one in ``WORTH``. A spike that came once has no returns, so no replica stays for it.
 """
 
 from __future__ import annotations

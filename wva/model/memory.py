@@ -172,8 +172,8 @@ class Fit(Struct, frozen=True, gc=False):
 class Slot(Struct, frozen=True, gc=False):
     """The demand of a time that ended ``at`` and was ``seconds`` long.
 
-    ``early``: it began with a short cycle, because the load had risen, and no pod came or went in it. ``partial``: it
-    ends with a short cycle that showed a jump, so it has demand from before and from after the jump.
+    ``early``: it began with a short cycle, because the load of a model had risen, and no pod came or went in it.
+    ``partial``: it ends with a short cycle that showed a jump, so it has demand from before and from after the jump.
     """
 
     at: float
@@ -184,7 +184,7 @@ class Slot(Struct, frozen=True, gc=False):
 
 
 class Block(Struct, frozen=True, gc=False):
-    """A time as long as a replica takes to start: the demand foreseen at its begin, and the highest one in it."""
+    """A time as long as the lead time: the demand foreseen at its begin, and the highest one in it."""
 
     begun: float
     foreseen: float

@@ -69,7 +69,7 @@ class Snapshot:
     was not asked for or could not be read, and ``inventory_detail`` says why. The others are sorted by model:
     ``request_counts`` of models whose requests were counted, ``queues`` where an analyzer asks for the scheduler's
     queue, ``unread`` models that are held. ``woken``: the fast lane began the cycle before its time, because a model
-    had more requests in progress than its replicas carry.
+    had, or would soon have, more requests in progress than its replicas carry.
     """
 
     variants: tuple[Variant, ...] = ()

@@ -44,11 +44,12 @@ class DemandRate(Struct, frozen=True, gc=False):
     in_progress: float = 0.0  # the requests in progress, those that wait among them
     # The requests in progress that the serving replicas carry within the targets; infinite where that is not known.
     ceiling: float = math.inf
-    # How much so many replicas of each variant get through at most, if that is more than their capacity. Beyond the
-    # capacity requests miss their targets; beyond this amount they pile up.
+    # How much so many replicas of each variant get through at most, while their capacity is uncertain. Beyond the
+    # capacity requests miss their targets; beyond this amount they are sure to pile up. None: what is beyond the
+    # capacity counts as piling up.
     answers: Callable[[Mapping[VariantKey, int]], float] | None = None
-    # The amounts that a shrink must leave, each with the reason in words, in rising importance. The first is what the
-    # present demand needs, and has no words. Empty if nothing is kept beyond that.
+    # The amounts that a shrink must leave, each with the reason in words. The first is what the present demand needs,
+    # and has no words. Of the others, the first that keeps a replica is named. Empty if nothing is kept beyond that.
     stays: tuple[tuple[float, str], ...] = ()
 
 
