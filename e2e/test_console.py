@@ -24,7 +24,9 @@ from tests.serve.doubles import serving
 from wva.api.meta import Condition
 from wva.decide.failed import Load
 from wva.model.decision import Decision, Limit
+from wva.model.in_time import InTime, ServedShare
 from wva.model.inventory import AcceleratorPool, Inventory
+from wva.model.objectives import DEFAULT_OBJECTIVES
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish.meanings import MEANINGS_OF_REASONS
 from wva.publish.shadow import REAL, SHADOW, Account
@@ -88,6 +90,10 @@ class ConsoleFleet(ConsoleSite):
                 Condition("MetricsAvailable", "False", "MetricsStale", f"stale {_HOSTILE}", "2026-01-01T00:00:00Z"),
                 Condition(_HOSTILE, _HOSTILE, _HOSTILE, _HOSTILE, _HOSTILE),
             )
+        key = VariantKey("one", "calm")
+        self.served[ModelKey("one", "m")] = InTime(
+            DEFAULT_OBJECTIVES, key, ServedShare(20.0, 1.0), ServedShare(200.0, 0.97)
+        )
         for number in range(_CYCLES):
 
             def change(decision: Decision, number: int = number) -> Decision:
@@ -268,7 +274,9 @@ async def test_holds_limits_budget_and_shadow_are_seen(fleet: ConsoleFleet, page
     totals = await text(page, "totals")
     assert "Desired replicas4+1 to come" in totals  # nothing follows the numbers of the two shadows
     assert "Cost per hour3040 as desired" in totals
+    assert "In time, last hour97 %fewer than asked for, but not now, or by chance" in totals
     models = await text(page, "models")
+    assert "100 % in time in the last 5 minutes, 99 % asked for" in models
     assert "shadow: nothing follows the number" in models
     assert "limited by gpu-limiter A100" in models
     assert "ScaleUp " + MEANINGS_OF_REASONS["ScaleUp"] in models

@@ -25,6 +25,7 @@ function showFleet() {
   const requests = hours.reduce((total, hour) => total + hour.requests, 0);
   const inTime = hours.reduce((total, hour) => total + hour.share * hour.requests, 0);
   const late = told.filter((served) => served.missed).length;
+  const fewer = told.some(({ hour, wanted }) => hour && hour.share < wanted);
   const of = (kind) => variants.filter(KINDS[kind][1]).length;
   const tiles = [ // with where it leads: a kind of variants, "" for all, null for nowhere
     ["Models", number(state.overview.models.length), count(variants.length, "variant"), variants.length ? "" : null],
@@ -33,7 +34,7 @@ function showFleet() {
       of("changing") ? "changing" : null],
     ["Cost per hour", number(cost), `${number(after)} as desired`, variants.length ? "cost" : null],
     ["In time, last hour", requests ? share(inTime / requests) : "\u2013", late ? `${count(late, "model")} below the objective`
-      : requests ? "as asked for" : "no requests known", null],
+      : fewer ? "fewer than asked for, but not now, or by chance" : requests ? "as asked for" : "no requests known", null],
     ["Held", number(of("held")), "for lack of evidence", of("held") ? "held" : null],
     ["Limited", number(of("limited")), "could not grow as wanted", of("limited") ? "limited" : null],
     ["In trouble", number(of("troubled")), causes.length ? causes.join(", ") : "no condition says so", causes.length ? "troubled" : null],

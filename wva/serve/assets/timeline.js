@@ -56,8 +56,8 @@ function redraw() {
   fill("zoom", [state.zoom, moves.map(([, , off]) => off)], () => [
     ...spans.map(([name, pressed, onclick]) =>
       make("button", { type: "button", "aria-pressed": String(pressed), "data-key": name, onclick }, name)),
-    ...moves.map(([sign, name, off, onclick]) => make("button",
-      { type: "button", "aria-label": name, title: name, "data-key": name, disabled: off ? "" : null, onclick }, sign)),
+    make("span", { class: "moves" }, ...moves.map(([sign, name, off, onclick]) => make("button",
+      { type: "button", "aria-label": name, title: name, "data-key": name, disabled: off ? "" : null, onclick }, sign))),
   ]);
   fill("charts", [state.lines, from, until, $("charts").clientWidth], charts);
   fill("costs", [state.costs, state.lines.model, from, until, $("charts").clientWidth], () => [
