@@ -33,13 +33,12 @@ from e2e.controlplane.cluster import ClusterAccess, ControlPlane, ExistingCluste
 from e2e.controlplane.processes import ServerProcess
 from e2e.controlplane.session import Session
 from e2e.history import recording
-from e2e.scene import Scene
+from e2e.scene import STOP_GRACE_SECONDS, Scene
 
 _log = logging.getLogger(__name__)
 _SESSION = pytest.StashKey[Session]()
 _PLANE = pytest.StashKey[ControlPlane]()
 _DISRUPTIVE_TIMEOUT_SECONDS = 600  # it may have to wait for the tests of the other workers
-_STOP_GRACE_SECONDS = 15
 _NOT_RUN = "cannot run here"
 
 
@@ -190,7 +189,7 @@ def launch(control_plane: ClusterAccess) -> Iterator[Launch]:
 
     yield start
     for process in reversed(started):
-        process.stop(grace_seconds=_STOP_GRACE_SECONDS)
+        process.stop(grace_seconds=STOP_GRACE_SECONDS)
 
 
 @pytest.fixture
@@ -205,9 +204,7 @@ def scene(
         yield scene
         if request.node.get_closest_marker("disruptive") is None:  # a restarting API server refuses for a moment
             scene.assert_allowed()
-        for controller in scene.controllers:  # before its rights are taken away
-            controller.process.stop(grace_seconds=_STOP_GRACE_SECONDS)
-        assert not refused([own_control_plane.layout.audit_log.parent], namespace=namespace)
+    assert not refused([own_control_plane.layout.audit_log.parent], namespace=namespace)
 
 
 def _rendezvous() -> Path:

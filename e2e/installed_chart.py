@@ -110,7 +110,7 @@ class Release:
         installation = Installation(self.plane, items, directory=self._directory, settings={})
         controller = installation.start(launch)
         self._controllers.append(controller)
-        scene.controllers.append(controller)
+        scene.keep_controller(controller)
         scene.keep_scraping(installation.scrape_job(controller))
         scene.history.watch(controller)
         return controller

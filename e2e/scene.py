@@ -34,6 +34,7 @@ T = TypeVar("T")
 Launch = Callable[..., ServerProcess]
 
 CYCLE_SECONDS = 5
+STOP_GRACE_SECONDS = 15
 _LOG_LINES = 25
 _GROUP_LABEL = "leaderworkerset.sigs.k8s.io"
 
@@ -212,13 +213,21 @@ class Scene:
         controller = ControllerProcess(
             self.launch(name, argv, environment=settings), addresses, token=token, secure=secure
         )
-        self.controllers.append(controller)
+        self.keep_controller(controller)
         controller.wait_serving()
         # As a ServiceMonitor puts them.
         labels = {"namespace": self.namespace, "job": self.target.job, "pod": controller.name}
         self._scrape(controller.name, addresses.metrics, token=token if secure else "", labels=labels)
         self.history.watch(controller)
         return controller
+
+    def keep_controller(self, controller: ControllerProcess) -> None:
+        """Count a controller among those of the scene, and stop it before the scene takes its rights away.
+
+        What a controller asks for without its rights would be in the audit log as refused.
+        """
+        self.controllers.append(controller)
+        self._stack.callback(controller.process.stop, grace_seconds=STOP_GRACE_SECONDS)
 
     def start_limited(self, *flags: str) -> ControllerProcess:
         """Start a controller that keeps to the GPUs of the reserved nodes.

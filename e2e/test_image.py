@@ -110,7 +110,7 @@ def start(scene: Scene, launch: Launch, image: Path, folder: Path) -> Controller
     argv = inside(image, "/manager", f"--watch-namespace={scene.namespace}", *ARGUMENTS, options=options)
     scraper = scene.plane.service_account_token(scene.namespace, manifests.SCRAPER)
     controller = ControllerProcess(launch("image", argv), addresses, token=scraper)
-    scene.controllers.append(controller)
+    scene.keep_controller(controller)
     controller.wait_serving(timeout_seconds=60)
     return controller
 

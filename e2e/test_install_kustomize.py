@@ -57,7 +57,7 @@ def test_two_variants_scale_under_what_is_rendered(scene: Scene, overlay: str, t
     serve_monitors(scene.api)
     with _cluster_of(scene, installation):
         controller = installation.start(launch)
-        scene.controllers.append(controller)
+        scene.keep_controller(controller)
         scene.history.watch(controller)
         scene.keep_scraping(installation.scrape_job(controller))
         scene.target = installation.target

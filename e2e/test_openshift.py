@@ -64,7 +64,7 @@ def test_chat_traffic_up_and_down(scene: Scene, tmp_path: Path, launch: Launch):
     scene.instance = scene.namespace
     with _installed(scene, tmp_path) as (installation, thanos):
         controller = installation.start(launch)
-        scene.controllers.append(controller)
+        scene.keep_controller(controller)
         scene.history.watch(controller)
         scene.keep_scraping(installation.scrape_job(controller))
         fleet = scene.fleet()
