@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import NOW, variant
-from wva.decide.foresee import foreseen as foresee
+from wva.decide.foresee import forecast_of as foresee
 from wva.decide.measure.need import Capacity, DemandRate, Need
 from wva.model.memory import CapacityBasis, Foresight
 from wva.model.metrics import ReplicaMetrics

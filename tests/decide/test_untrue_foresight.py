@@ -10,7 +10,7 @@ from tests.builders import NOW, variant
 from tests.decide.measure.pods import NONE, PodsOfModel, ReportingPod, fresh
 from tests.decide.test_foresee import CYCLE, NOTHING_SEEN, A, needed, pods
 from wva.decide.foresee import MOST_TIMES
-from wva.decide.foresee import foreseen as foresee
+from wva.decide.foresee import forecast_of as foresee
 from wva.decide.pipeline import decide
 from wva.decide.warm import FORGET_SECONDS, seen
 from wva.model.memory import Level, Memory

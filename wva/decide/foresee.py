@@ -1,9 +1,9 @@
 """Step 3: the capacity that a model will need when replicas that are ordered now serve.
 
 ``foresee`` takes the needs whose demand is a rate, and sets what ``_as_foreseen`` names. ``demand`` becomes the demand
-now: the level, or what short cycles have shown lately if that is more. ``foreseen`` does this for one model. First it
-learns how long pods take to start (``_start_ups``), and brings together what it goes by (``_Cycle``). A short cycle is
-one that the fast lane has woken less than 10 s after the cycle before. Each part is a function, in this order:
+now: the level, or what short cycles have shown lately if that is more. ``forecast_of`` does this for one model. First
+it learns how long pods take to start (``_start_ups``), and brings together what it goes by (``_Cycle``). A short cycle
+is one that the fast lane has woken less than 10 s after the cycle before. Each part is a function, in this order:
 
 3.1. Series (``_series``): the demand of each cycle. While requests wait long, users give up uncounted, so demand counts
      as no less than before.
@@ -15,7 +15,7 @@ one that the fast lane has woken less than 10 s after the cycle before. Each par
      that usually ends before a replica has started does not count.
 3.3. Reserve (``_readiness``, ``warm``): more for rises that often came unforeseen, and for levels that are likely to
      come back now.
-3.4. Backlog (``_order``): the requests that wait now and those that will wait by then, drained within a share of the
+3.4. Backlog (``_required``): the requests that wait now and those that will wait by then, drained within a share of the
      lead time, but not within less than 30 s. In a cycle that was woken these are also the requests in progress beyond
      what replicas carry, if these are nearly full. What drains a backlog is idle soon after, so for it no more is
      ordered than ``surge_factor`` times the demand that is sure.
@@ -45,8 +45,8 @@ from wva.model.policy import MAX_KEEP_WARM_SECONDS, MAX_SURGE_FACTOR, Policy
 from wva.model.records import replace
 from wva.model.variant import Variant, VariantKey
 
-_SHORTEST_SECONDS: Final = 10.0  # cycles shorter than this share a slot; the first slot counts as this long
-_LONGEST_SECONDS: Final = 60.0  # demand that is held back while pods come and go counts after this time
+_SLOT_SECONDS: Final = 10.0  # cycles shorter than this share a slot; the first slot counts as this long
+_LONGEST_REST_SECONDS: Final = 60.0  # demand that is held back while pods come and go counts after this time
 _HOLD_CYCLES: Final = 2.0  # a single cycle with less demand removes no replica
 _SLACK: Final = 0.05  # share of the demand that a shrink leaves as capacity beyond it
 _COVERED: Final = 0.7  # share of the hold that cycles must have covered before a replica goes
@@ -57,7 +57,7 @@ _LONG_WAIT_SECONDS: Final = 30.0  # users who must wait for so long may give up
 _CAUTION: Final = 0.5  # standard errors that are added to the level of demand
 _JUMP_SHARE: Final = 0.5  # a jump within a cycle shows only in part, so this share of it is added
 _BRIEF_SECONDS: Final = 5.0  # a look has found a longer cycle calm, so the jump is younger: a part does not show
-_SURE_SHARE: Final = 0.5  # so much of the error of a short cycle counts against a rise
+_DOUBT_SHARE: Final = 0.5  # so much of the error of a short cycle counts against a rise
 _FULL: Final = 0.9  # replicas that are nearly full have so much of their capacity in use
 _MARGIN_SECONDS: Final = 30.0
 _REACTION_SECONDS: Final = 40.0  # from a change of demand to the start of a pod: scrapes, a cycle, the scaler
@@ -97,7 +97,7 @@ def foresee(
         rates = [at for at, part in enumerate(known) if part.rate is not None and part.hold is None]
         if rates:
             keep_warm = policy.saturation_for(model.key).keep_warm
-            ahead, entry = foreseen(
+            ahead, entry = forecast_of(
                 parts[rates[0]],
                 [each.progress.variant for each in model.variants],
                 {each.key: each.replicas for each in model.variants},
@@ -140,7 +140,7 @@ class _Cycle(Struct, frozen=True, gc=False):
     until: float  # in how many seconds those under way serve; the lead time if there are none
     serving: float  # what the Ready replicas get through, perhaps late, if that is known; else what they carry
     carried: float  # what they carry within targets
-    coming: float  # the same as ``serving`` of the replicas that are asked for, whether they serve or not
+    ordered: float  # the same as ``serving`` of the replicas that are asked for, whether they serve or not
     most: float  # what may be ordered
     taken: bool  # whether another writer has taken replicas away lately
     moving: bool  # whether the replicas that serve are about to change, or have just changed
@@ -148,7 +148,7 @@ class _Cycle(Struct, frozen=True, gc=False):
     @property
     def short(self) -> bool:
         """Whether it began because the load of a model had risen, less than 10 s after the cycle before."""
-        return self.woken and self.seconds < _SHORTEST_SECONDS
+        return self.woken and self.seconds < _SLOT_SECONDS
 
 
 class _Series(Struct, frozen=True, gc=False):
@@ -183,7 +183,7 @@ class _Outlook(Struct, frozen=True, gc=False):
     level: Pace  # of the whole slots, without what usually ends before a replica has started
     certain: float  # the level less one standard error, with what usually ends
     newest: Pace  # the level, or what short cycles have shown lately if that is more
-    early: float  # what short cycles have shown lately, with what of a jump does not show in them; 0 if there are none
+    shown: float  # what short cycles have shown lately, with what of a jump does not show in them; 0 if there are none
     likely: float  # what they have shown less one standard error; 0 if there are none
     levels: tuple[Level, ...]
 
@@ -197,15 +197,15 @@ class _Readiness(Struct, frozen=True, gc=False):
     blocks: tuple[Block, ...]
 
 
-class _Order(Struct, frozen=True, gc=False):
+class _Required(Struct, frozen=True, gc=False):
     """The capacity that is needed, with what has to be drained."""
 
     required: float  # what there must be
-    present: float  # what the present demand asks for, with all that will wait
+    with_backlog: float  # what the present demand asks for, with all that will wait
     drained: float  # what the foreseen demand asks for, with what waits when the replicas under way serve
 
 
-def foreseen(
+def forecast_of(
     need: Need,
     variants: Sequence[Variant],
     replicas: Mapping[VariantKey, Sequence[ReplicaMetrics]],
@@ -234,14 +234,14 @@ def foreseen(
     cycle = _cycle(need, need.rate, variants, ready, memory, start_ups, now=now, woken=woken, deadline=deadline)
     outlook = _outlook(cycle, _series(cycle), surge_factor)
     readiness = _readiness(cycle, outlook, keep_warm)
-    order = _order(cycle, outlook, readiness, surge_factor)
-    reserved, sufficient, stays = _hold(cycle, outlook.series, readiness, order, keep_warm)
+    capacity = _required(cycle, outlook, readiness, surge_factor)
+    held_history, sufficient, stays = _hold(cycle, outlook.series, readiness, capacity, keep_warm)
     # That the load of a model has risen is known, as the short cycle began by that. So less may be chance.
-    error = outlook.newest.error * (_SURE_SHARE if outlook.series.shows else 1.0)
+    error = outlook.newest.error * (_DOUBT_SHARE if outlook.series.shows else 1.0)
     need = replace(
         need,
         demand=outlook.newest.rate,
-        required=order.required,
+        required=capacity.required,
         sufficient=sufficient,
         rate=replace(need.rate, error=error, stays=stays),
     )
@@ -252,7 +252,7 @@ def foreseen(
         outlook.series.slots,
         outlook.series.left,
         outlook.dispersion,
-        reserved,
+        held_history,
         readiness.blocks,
         outlook.levels,
         tuple(sorted(start_ups.items())),
@@ -313,7 +313,7 @@ def _cycle(
     through = rate.answers or need.carried
     asked = [one.spec_replicas if one.status_desired is None else one.status_desired for one in variants]
     serving = through(ready)
-    coming = through({variant.key: count for variant, count in zip(variants, asked, strict=True)})
+    ordered = through({variant.key: count for variant, count in zip(variants, asked, strict=True)})
     taken_at = [variant.taken_at for variant in variants if variant.taken_at is not None]
     taken = now - max(taken_at, default=-inf) < lead + _PATIENCE_SECONDS
     return _Cycle(
@@ -321,17 +321,17 @@ def _cycle(
         rate,
         memory,
         now,
-        _SHORTEST_SECONDS if memory.at is None else now - memory.at,
+        _SLOT_SECONDS if memory.at is None else now - memory.at,
         woken and memory.at is not None,
         start,
         lead,
         max(0.0, start - max(unready)) if unready else lead,
         serving,
         need.carried(ready),
-        coming,
+        ordered,
         MOST_TIMES * need.carried({key: max(1, count) for key, count in ready.items()}),
         taken,
-        taken or rate.unsettled or bool(unready) or coming > serving,
+        taken or rate.unsettled or bool(unready) or ordered > serving,
     )
 
 
@@ -358,8 +358,8 @@ def _series(cycle: _Cycle) -> _Series:
         if long_wait:
             # Some users give up, and no counter shows that. So demand counts as no less than before.
             slot = replace(slot, amount=max(slot.amount, usual))
-        uneven = rate.unsettled and slot.amount > usual and slot.seconds < _LONGEST_SECONDS
-    waits = uneven or slot.seconds < _SHORTEST_SECONDS
+        uneven = rate.unsettled and slot.amount > usual and slot.seconds < _LONGEST_REST_SECONDS
+    waits = uneven or slot.seconds < _SLOT_SECONDS
     return _Series(slots, rest, told, slot, waits, cycle.short and not uneven)
 
 
@@ -369,25 +369,25 @@ def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
     if not series.waits and len(slots) > 1:
         dispersion = dispersed(dispersion, slots[-2], series.told)
     whole = len(slots)
-    while whole > 1 and slots[whole - 1].seconds < _SHORTEST_SECONDS:
+    while whole > 1 and slots[whole - 1].seconds < _SLOT_SECONDS:
         whole -= 1
     level = newest = pace(slots[:whole], dispersion)
-    early = likely = 0.0
+    shown = likely = 0.0
     if series.shows or whole < len(slots):
         lately = _lately(cycle, series, dispersion)
         newest = max(level, lately, key=_rate)
-        early = lately.rate + (lately.error if whole < len(series.before) else 0.0)
+        shown = lately.rate + (lately.error if whole < len(series.before) else 0.0)
         likely = max(0.0, lately.rate - lately.error)
         if series.shows and series.waits and lately.jump and whole == len(series.before):
             hidden = _JUMP_SHARE * lately.jump if cycle.seconds > _BRIEF_SECONDS else 0.0
-            early = min(early + hidden, max(lately.rate, surge_factor * likely))
+            shown = min(shown + hidden, max(lately.rate, surge_factor * likely))
             series = replace(series, jumps=True)
     certain = max(0.0, level.rate - level.error)
     levels = warm.seen(cycle.memory.levels, level.rate, now=cycle.now, shortest=cycle.lead)
     usual = warm.lasting(levels, level.rate, now=cycle.now, seconds=cycle.start)
     if usual < level.rate:
         level = Pace(usual, level.error, 0.0, 0.0)
-    return _Outlook(series, dispersion, level, certain, newest, early, likely, levels)
+    return _Outlook(series, dispersion, level, certain, newest, shown, likely, levels)
 
 
 def _lately(cycle: _Cycle, series: _Series, dispersion: float) -> Pace:
@@ -412,10 +412,10 @@ def _readiness(cycle: _Cycle, outlook: _Outlook, keep_warm: float) -> _Readiness
     surprise = warm.reserve(blocks, foreseen=foreseen, now=now)
     soon = lead + _MARGIN_SECONDS
     worth = warm.worth_keeping(outlook.levels, surprise, now=now, seconds=soon, longest=keep_warm)
-    return _Readiness(foreseen, max(outlook.early, foreseen, worth), max(outlook.likely, foreseen, worth), blocks)
+    return _Readiness(foreseen, max(outlook.shown, foreseen, worth), max(outlook.likely, foreseen, worth), blocks)
 
 
-def _order(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_factor: float) -> _Order:
+def _required(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_factor: float) -> _Required:
     """3.4 Backlog: return the capacity that is needed, so that what waits is drained, too.
 
     What engines refuse does not wait. It counts in full, perhaps several times, so no more is added for a jump in it.
@@ -423,22 +423,22 @@ def _order(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_factor
     rate, level, foreseen = cycle.rate, outlook.level, readiness.foreseen
     drain = max(_DRAIN_SHARE * cycle.lead, _SHORTEST_DRAIN_SECONDS)
     waiting, later = _backlogs(cycle, level.rate - rate.refused)
-    present = foreseen + _JUMP_SHARE * max(0.0, level.jump - rate.refused) + later / drain
-    if outlook.early:
-        present = max(present, outlook.early + rate.backlog / drain)
+    with_backlog = foreseen + _JUMP_SHARE * max(0.0, level.jump - rate.refused) + later / drain
+    if outlook.shown:
+        with_backlog = max(with_backlog, outlook.shown + rate.backlog / drain)
     if cycle.taken:
         # What another writer takes away comes back with the next write of the scaler. More replicas would not come
         # sooner, and this writer would take them away, too. So what piles up meanwhile asks for none.
-        present, waiting = foreseen, 0.0
+        with_backlog, waiting = foreseen, 0.0
     if cycle.woken and rate.backlog and not cycle.moving and level.rate + level.error > _FULL * cycle.carried:
         # This cycle began because a model had, or would soon have, more in progress than its replicas carry. Those of
         # this one are nearly full by their rate, too. So what they have in progress beyond what they carry has piled
         # up, whatever the rate of these few seconds says.
         over = rate.in_progress - rate.ceiling
-        present = max(present, cycle.carried + over / drain) if over > 0 else present
+        with_backlog = max(with_backlog, cycle.carried + over / drain) if over > 0 else with_backlog
     sure = max(outlook.likely, foreseen - level.error)
-    required = min(max(readiness.reserved, min(present, surge_factor * sure)), cycle.most)
-    return _Order(required, present, foreseen + waiting / drain)
+    required = min(max(readiness.reserved, min(with_backlog, surge_factor * sure)), cycle.most)
+    return _Required(required, with_backlog, foreseen + waiting / drain)
 
 
 def _backlogs(cycle: _Cycle, let_in: float) -> tuple[float, float]:
@@ -449,7 +449,7 @@ def _backlogs(cycle: _Cycle, let_in: float) -> tuple[float, float]:
     """
     backlog, until = cycle.rate.backlog, cycle.until
     first = max(0.0, backlog + (let_in - cycle.serving) * min(until, _PATIENCE_SECONDS))
-    later = max(0.0, first + (let_in - max(cycle.serving, cycle.coming)) * (cycle.lead - until))
+    later = max(0.0, first + (let_in - max(cycle.serving, cycle.ordered)) * (cycle.lead - until))
     return max(backlog, first), later
 
 
@@ -459,25 +459,25 @@ def _begun(cycle: _Cycle) -> float:
 
 
 def _hold(
-    cycle: _Cycle, series: _Series, readiness: _Readiness, order: _Order, keep_warm: float
+    cycle: _Cycle, series: _Series, readiness: _Readiness, capacity: _Required, keep_warm: float
 ) -> tuple[tuple[tuple[float, float], ...], float, tuple[tuple[float, str], ...]]:
     """3.5 Hold: return the demand to be ready for of this time, the capacity that a shrink must leave, and why."""
     now, memory, slack = cycle.now, cycle.memory, 1.0 + _SLACK
     between = 0.0 if memory.at is None else cycle.seconds
     hold = min(keep_warm, max(cycle.start, _REACTION_SECONDS, _HOLD_CYCLES * between))
     higher = [entry for entry in memory.reserved if entry[0] > now - hold and entry[1] > readiness.held]
-    reserved = (*higher, (now, readiness.held))
-    highest = reserved[0][1] * slack
+    held_history = (*higher, (now, readiness.held))
+    highest = held_history[0][1] * slack
     # A short cycle began because the load of a model had risen, so what it shows is no reason to shrink.
-    shown = series.told.amount / series.told.seconds if cycle.short else 0.0
-    present = max(order.present, readiness.foreseen * slack, shown * slack, order.drained)
+    told = series.told.amount / series.told.seconds if cycle.short else 0.0
+    present = max(capacity.with_backlog, readiness.foreseen * slack, told * slack, capacity.drained)
     if now - _begun(cycle) < hold * _COVERED:
         sufficient, stays = inf, [(inf, f"nothing shrinks before demand is known for {hold * _COVERED:.0f} s")]
     else:
-        sufficient = max(order.required, order.drained, shown * slack, highest)
+        sufficient = max(capacity.required, capacity.drained, told * slack, highest)
         often = "demand often rises to what they carry, so replicas stay while that is likely"
         stays = [
             (readiness.reserved * slack, often),
             (highest, f"replicas stay for {hold:.0f} s after demand has fallen"),
         ]
-    return reserved, sufficient, ((present, ""), *stays) if stays[-1][0] > present else ()
+    return held_history, sufficient, ((present, ""), *stays) if stays[-1][0] > present else ()

@@ -88,7 +88,7 @@ class Terms(Struct, frozen=True, gc=False):
     free: Mapping[VariantKey, int]  # the variants that may change, with the numbers from which they start
     coming: int = 0  # replicas that are under way
     concerned: tuple[str, ...] = ()  # the names of the variants that the rule is about
-    opens: VariantKey | None = None  # the variant that may take the place of others
+    replacement: VariantKey | None = None  # the variant that may take the place of others
     cause: str = ""  # in words: why ``concerned`` keep replicas that the present demand does not need
 
 
@@ -107,7 +107,7 @@ class ModelCase(Struct, frozen=True, gc=False):
     """What the rules look at of a whole model, once the allocator has planned."""
 
     concerned: tuple[str, ...]  # the names of the variants that the rule about the model concerns
-    deferred: bool  # what is measured has been answered, as the analyzer says
+    deferred: bool  # the analyzer says that what it measures has been answered (``Need.deferred``)
     grows: bool  # a variant grows
     covered: bool  # withdrawing unfinished shrinks covers the need
     enough: bool  # the serving replicas less one would suffice
@@ -162,13 +162,13 @@ def _needless(case: VariantCase) -> bool:
     return withdrawn and progress.variant.bounds.clamp(case.back) < progress.base
 
 
-def _answered(case: VariantCase) -> bool:
+def _deferred(case: VariantCase) -> bool:
     if case.course is Course.GROW:
         return case.model.deferred
     return case.rule is Rule.DEFERRED and not case.progress.in_flight
 
 
-def _kept(case: VariantCase) -> int:
+def _unchanged(case: VariantCase) -> int:
     """Return the number published last; no more than planned if a limit takes back what is asked for."""
     published, planned = case.progress.published, case.planned
     return min(published, planned) if case.limit.by and planned < case.progress.base else published
@@ -200,50 +200,50 @@ _CALM: Final = _SHRINK | _REPLACE | _STAY
 """The need is covered. While replicas are under way, up to two standard errors may be missing."""
 
 RULES: Final = (
-    Row(Rule.HELD, _HOLD, _always, _kept),
+    Row(Rule.HELD, _HOLD, _always, _unchanged),
     Row(Rule.GROWS, _GROW, lambda case: case.planned > case.progress.level, _planned),
     Row(Rule.SHRINK_WITHDRAWN, _GROW, lambda case: case.progress.outstanding > 0, _back),
-    Row(Rule.NO_GPUS, _GROW, _no_gpus, _kept),
+    Row(Rule.NO_GPUS, _GROW, _no_gpus, _unchanged),
     Row(Rule.GROWTH_WITHDRAWN, _GROW | _CALM, _needless, _without_growth),
-    Row(Rule.DEFERRED, _GROW | _WAIT, _answered, _kept),
+    Row(Rule.DEFERRED, _GROW | _WAIT, _deferred, _unchanged),
     # If no variant grows, a later row says why not; that replicas are under way is not the reason then.
     Row(
         Rule.OWN_PENDING,
         _GROW | _WAIT,
         lambda case: case.progress.in_flight > 0 and (case.model.grows or case.course is Course.WAIT),
-        _kept,
+        _unchanged,
     ),
-    Row(Rule.SUFFICES, _WAIT, lambda case: case.rule is Rule.SUFFICES, _kept),
-    Row(Rule.ANSWERED, _WAIT, lambda case: case.rule is Rule.ANSWERED, _kept),
-    Row(Rule.SIBLING_GROWS, _GROW, lambda case: case.model.grows, _kept),
-    Row(Rule.SIBLING_KEPT, _GROW, lambda case: case.model.covered, _kept),
-    Row(Rule.NO_CANDIDATE, _GROW, _always, _kept),
-    Row(Rule.INCOMPLETE, _CALM, lambda case: case.model.unread, _kept),
-    Row(Rule.SHRINK_UNFINISHED, _CALM, lambda case: case.progress.outstanding > 0, _kept),
+    Row(Rule.SUFFICES, _WAIT, lambda case: case.rule is Rule.SUFFICES, _unchanged),
+    Row(Rule.ANSWERED, _WAIT, lambda case: case.rule is Rule.ANSWERED, _unchanged),
+    Row(Rule.SIBLING_GROWS, _GROW, lambda case: case.model.grows, _unchanged),
+    Row(Rule.SIBLING_KEPT, _GROW, lambda case: case.model.covered, _unchanged),
+    Row(Rule.NO_CANDIDATE, _GROW, _always, _unchanged),
+    Row(Rule.INCOMPLETE, _CALM, lambda case: case.model.unread, _unchanged),
+    Row(Rule.SHRINK_UNFINISHED, _CALM, lambda case: case.progress.outstanding > 0, _unchanged),
     Row(Rule.SHRINKS, _SHRINK, lambda case: case.leaving > 0, _fewer),
     # The replaced variant shrinks when the new replicas serve. So capacity never falls meanwhile.
     Row(Rule.REPLACES, _REPLACE, lambda case: case.model.replaces and case.planned > case.progress.base, _planned),
-    Row(Rule.REPLACED, _REPLACE, lambda case: case.model.replaces, _kept),
-    Row(Rule.NOT_READY, _CALM, lambda case: case.progress.waiting > 0 or case.progress.silent > 0, _kept),
-    Row(Rule.SHRINK_KEPT, _SHRINK, lambda case: case.model.shrinks, _kept),
-    Row(Rule.SIBLING_PENDING, _STAY, lambda case: case.rule is Rule.SIBLING_PENDING, _kept),
-    Row(Rule.SIBLING_UNFINISHED, _STAY, lambda case: case.rule is Rule.SIBLING_UNFINISHED, _kept),
-    Row(Rule.UNCOUNTED, _STAY, lambda case: case.rule is Rule.UNCOUNTED, _kept),
+    Row(Rule.REPLACED, _REPLACE, lambda case: case.model.replaces, _unchanged),
+    Row(Rule.NOT_READY, _CALM, lambda case: case.progress.waiting > 0 or case.progress.silent > 0, _unchanged),
+    Row(Rule.SHRINK_KEPT, _SHRINK, lambda case: case.model.shrinks, _unchanged),
+    Row(Rule.SIBLING_PENDING, _STAY, lambda case: case.rule is Rule.SIBLING_PENDING, _unchanged),
+    Row(Rule.SIBLING_UNFINISHED, _STAY, lambda case: case.rule is Rule.SIBLING_UNFINISHED, _unchanged),
+    Row(Rule.UNCOUNTED, _STAY, lambda case: case.rule is Rule.UNCOUNTED, _unchanged),
     Row(
         Rule.KEPT,
         _REPLACE | _STAY,
         lambda case: case.rule is Rule.KEPT and case.key.name in case.model.concerned,
-        _kept,
+        _unchanged,
     ),
-    Row(Rule.OBJECTED, _STAY, lambda case: case.rule is Rule.OBJECTED and case.progress.may_shrink, _kept),
+    Row(Rule.OBJECTED, _STAY, lambda case: case.rule is Rule.OBJECTED and case.progress.may_shrink, _unchanged),
     # Only a variant that may not shrink comes here, because the row before has the others.
     Row(
         Rule.AT_FLOOR,
         _STAY,
         lambda case: case.rule is Rule.OBJECTED and any(each.may_shrink for each in case.model.progresses),
-        _kept,
+        _unchanged,
     ),
-    Row(Rule.STEADY, _CALM, _always, _kept),
+    Row(Rule.STEADY, _CALM, _always, _unchanged),
 )
 _ON: Final = {course: tuple(row for row in RULES if course in row.courses) for course in Course}
 

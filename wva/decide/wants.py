@@ -45,21 +45,21 @@ def terms(model: ModelReadings, need: Need) -> Terms:
     present = present_capacity(model, need)
     if need.hold is not None:
         return Terms(Course.HOLD, Rule.HELD, present, {})
-    growing = tuple([each.key.name for each in variants if each.progress.in_flight])
-    coming = sum([each.progress.in_flight for each in variants]) if growing else 0
+    awaited = tuple([each.key.name for each in variants if each.progress.in_flight])
+    coming = sum([each.progress.in_flight for each in variants]) if awaited else 0
     # Replicas under way were ordered for an earlier demand. More are needed only if what is required now, the backlog
     # included, certainly exceeds the capacity of all that are asked for.
     certain = need.required - (_CERTAIN * need.rate.error if coming and need.rate is not None else 0.0)
     if certain > present * (1 + _ROUNDING) + _ROUNDING:
         if coming and _answered(model, need):
-            return Terms(Course.WAIT, Rule.ANSWERED, present, {}, coming, growing)
+            return Terms(Course.WAIT, Rule.ANSWERED, present, {}, coming, awaited)
         able = _able(variants, skips=need.unit == REPLICAS)
         free = {each.key: each.progress.level for each in able if need.of(each.key) > 0}
-        return Terms(Course.GROW, Rule.NO_CANDIDATE, present, free, coming, growing)
+        return Terms(Course.GROW, Rule.NO_CANDIDATE, present, free, coming, awaited)
     if need.deferred or need.wish:
-        return Terms(Course.WAIT, Rule.DEFERRED if need.deferred else Rule.SUFFICES, present, {}, coming, growing)
-    if growing:
-        return Terms(Course.STAY, Rule.SIBLING_PENDING, present, {}, coming, growing)
+        return Terms(Course.WAIT, Rule.DEFERRED if need.deferred else Rule.SUFFICES, present, {}, coming, awaited)
+    if awaited:
+        return Terms(Course.STAY, Rule.SIBLING_PENDING, present, {}, coming, awaited)
     shrinking = tuple([each.key.name for each in variants if each.progress.outstanding and not each.progress.overdue])
     if shrinking:
         return Terms(Course.STAY, Rule.SIBLING_UNFINISHED, present, {}, coming, shrinking)
@@ -72,12 +72,12 @@ def terms(model: ModelReadings, need: Need) -> Terms:
         need.unit == REPLICAS or _left(variants, need, need.sufficient)
     ):
         return Terms(Course.SHRINK, Rule.STEADY, present, free)
-    opens = _opens(variants, need, free)
-    course = Course.REPLACE if opens else Course.STAY
-    kept, cause = _kept(variants, need, present)
+    replacement = _replacement(variants, need, free)
+    course = Course.REPLACE if replacement else Course.STAY
+    held_back, cause = _held_back(variants, need, present)
     if cause:
-        return Terms(course, Rule.KEPT, present, free, concerned=kept, opens=opens, cause=cause)
-    return Terms(course, Rule.STEADY, present, free, opens=opens)
+        return Terms(course, Rule.KEPT, present, free, concerned=held_back, replacement=replacement, cause=cause)
+    return Terms(course, Rule.STEADY, present, free, replacement=replacement)
 
 
 def _answered(model: ModelReadings, need: Need) -> bool:
@@ -119,7 +119,7 @@ def _able(variants: Sequence[VariantReadings], *, skips: bool) -> list[VariantRe
     return able
 
 
-def _opens(variants: Sequence[VariantReadings], need: Need, free: Mapping[VariantKey, int]) -> VariantKey | None:
+def _replacement(variants: Sequence[VariantReadings], need: Need, free: Mapping[VariantKey, int]) -> VariantKey | None:
     """Return the variant that may take the place of others, the cost of the move included; None if there is none.
 
     It is the one whose measured capacity is the cheapest. Another one might save cost only because its size happens to
@@ -127,24 +127,24 @@ def _opens(variants: Sequence[VariantReadings], need: Need, free: Mapping[Varian
     """
     if need.rate is None or need.sufficient == math.inf:
         return None
-    rates = {
+    prices = {
         each.key: each.progress.variant.cost / need.of(each.key)
         for each in variants
         if each.key in free and need.of(each.key) > 0
     }
     measured = [
-        (rates[each.key], each.key)
+        (prices[each.key], each.key)
         for each in variants
-        if each.key in rates
+        if each.key in prices
         and need.capacities[each.key].basis not in _SUPPOSED
         and each.progress.may_grow(skips=False)
     ]
-    rate, cheapest = min(measured, default=(math.inf, None))
-    dearer = [each for each in variants if rates.get(each.key, 0.0) > rate * (1 + MOVE_SHARE)]
+    price, cheapest = min(measured, default=(math.inf, None))
+    dearer = [each for each in variants if prices.get(each.key, 0.0) > price * (1 + MOVE_SHARE)]
     return cheapest if any(each.progress.may_shrink for each in dearer) else None
 
 
-def _kept(variants: Sequence[VariantReadings], need: Need, present: float) -> tuple[tuple[str, ...], str]:
+def _held_back(variants: Sequence[VariantReadings], need: Need, present: float) -> tuple[tuple[str, ...], str]:
     """Return the variants that keep replicas which the present demand does not need, and why; no words if none does."""
     stays = () if need.rate is None else need.rate.stays
     left = _left(variants, need, stays[0][0]) if stays and stays[0][0] < present else {}
@@ -182,13 +182,13 @@ def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: P
         goal = need.sufficient if course is Course.SHRINK else min(need.sufficient, found.present)
     limited = policy.limited or policy.analyzer_for(model.key) is Analyzer.QUEUEING
     # A measured capacity may be false, so a limit follows from the number of Ready replicas.
-    times = int(MOST_TIMES) * max(1, sum([each.progress.ready for each in model.variants]))
+    most_replicas = int(MOST_TIMES) * max(1, sum([each.progress.ready for each in model.variants]))
     offers = []
     for each in model.variants:
         progress, variant = each.progress, each.progress.variant
         bounds, limits = variant.bounds, stock.limits_of(variant) if limited else ()
         capacity = need.of(each.key) if course in MOVES and each.key in found.free else 0.0
-        counted = progress.serving + progress.in_flight
+        supply = progress.serving + progress.in_flight
         present, floor, ceiling, origin = progress.base, bounds.minimum or 0, bounds.maximum, bounds.ceiling_origin
         if not capacity > 0:
             # A variant that keeps its number carries a part of the goal, so the goal becomes smaller by this part.
@@ -196,17 +196,17 @@ def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: P
                 present = bounds.clamp(progress.published)
             elif grows:
                 present = max(present, bounds.clamp(progress.level) if progress.outstanding else 0)
-            goal -= min(present, counted) * need.of(each.key)
+            goal -= min(present, supply) * need.of(each.key)
         else:
             present, floor = found.free[each.key], progress.lowest
-            goal += max(0, present - counted) * capacity
+            goal += max(0, present - supply) * capacity
             if grows:
                 # Missing GPUs never remove replicas that exist, but may remove replicas that are only asked for.
                 floor = max(floor, min(present, progress.current)) if limits else present
-            elif each.key != found.opens:
+            elif each.key != found.replacement:
                 ceiling, origin = present, ""
-            if need.rate is not None and (ceiling is None or ceiling > max(present, times)):
-                ceiling, origin = max(present, times), ""
+            if need.rate is not None and (ceiling is None or ceiling > max(present, most_replicas)):
+                ceiling, origin = max(present, most_replicas), ""
         offers.append(
             Offer(
                 each.key,

@@ -68,7 +68,7 @@ class Need(Struct, frozen=True, gc=False):
     hold: Absence | None = None  # why nothing can be decided, None when something can
     objection: str = ""  # why nothing may shrink, in words; empty when it may
     wish: str = ""  # why the model should grow, in words; empty when it should not
-    deferred: str = ""  # why the wish is not answered in this cycle, in words; empty when it is
+    deferred: str = ""  # why no more is ordered for the wish, in words: what serves already answers it; else empty
     unusable: str = ""  # what keeps the chosen analyzer from measuring, in words, so that another one does; else empty
     summary: str = ""  # the figures in words, to explain the decision
     # The capacity of so many replicas of each variant together, if it is not the sum of theirs.
