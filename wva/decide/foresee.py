@@ -94,7 +94,7 @@ def foresee(
     for need, model in zip(needs, models, strict=True):
         parts = [need] if need.second is None else [replace(need, second=None), need.second]
         known = parts if need.hold is None else []
-        rates = [at for at, part in enumerate(known) if part.rate is not None and part.hold is None]
+        rates = [place for place, part in enumerate(known) if part.rate is not None and part.hold is None]
         if rates:
             keep_warm = policy.saturation_for(model.key).keep_warm
             ahead, entry = forecast_of(
@@ -110,8 +110,8 @@ def foresee(
             )
             kept.append(entry)
             parts[rates[0]] = ahead
-            for at in rates[1:]:  # both rates are of the same demand, so both get this forecast
-                parts[at] = _as_foreseen(parts[at], ahead)
+            for place in rates[1:]:  # both rates are of the same demand, so both get this forecast
+                parts[place] = _as_foreseen(parts[place], ahead)
         elif model.key in before:
             kept.append(before[model.key])
         found.append(parts[0] if len(parts) == 1 else larger(parts[0], parts[1], model))
@@ -152,7 +152,10 @@ class _Cycle(Struct, frozen=True, gc=False):
 
 
 class _Series(Struct, frozen=True, gc=False):
-    """The demand of the past, and that of this cycle."""
+    """The demand of the past, and that of this cycle.
+
+    ``_outlook`` finds out whether it ``jumps``. If it does, ``slots`` and ``left`` are others than before.
+    """
 
     before: tuple[Slot, ...]  # the slots without this cycle
     rest: Slot  # what earlier cycles counted that is in none of these slots; of no seconds if there is nothing
@@ -186,6 +189,14 @@ class _Outlook(Struct, frozen=True, gc=False):
     shown: float  # what short cycles have shown lately, with what of a jump does not show in them; 0 if there are none
     likely: float  # what they have shown less one standard error; 0 if there are none
     levels: tuple[Level, ...]
+
+
+class _Held(Struct, frozen=True, gc=False):
+    """What a shrink must leave."""
+
+    history: tuple[tuple[float, float], ...]  # when, and for what demand there had to be replicas; the highest first
+    sufficient: float  # the capacity that a shrink must leave
+    stays: tuple[tuple[float, str], ...]  # the same in parts, each with its reason: ``DemandRate.stays``
 
 
 class _Readiness(Struct, frozen=True, gc=False):
@@ -235,15 +246,15 @@ def forecast_of(
     outlook = _outlook(cycle, _series(cycle), surge_factor)
     readiness = _readiness(cycle, outlook, keep_warm)
     capacity = _required(cycle, outlook, readiness, surge_factor)
-    held_history, sufficient, stays = _hold(cycle, outlook.series, readiness, capacity, keep_warm)
+    held = _hold(cycle, outlook.series, readiness, capacity, keep_warm)
     # That the load of a model has risen is known, as the short cycle began by that. So less may be chance.
     error = outlook.newest.error * (_DOUBT_SHARE if outlook.series.shows else 1.0)
     need = replace(
         need,
         demand=outlook.newest.rate,
         required=capacity.required,
-        sufficient=sufficient,
-        rate=replace(need.rate, error=error, stays=stays),
+        sufficient=held.sufficient,
+        rate=replace(need.rate, error=error, stays=held.stays),
     )
     memory = Foresight(
         need.key,
@@ -252,7 +263,7 @@ def forecast_of(
         outlook.series.slots,
         outlook.series.left,
         outlook.dispersion,
-        held_history,
+        held.history,
         readiness.blocks,
         outlook.levels,
         tuple(sorted(start_ups.items())),
@@ -317,21 +328,21 @@ def _cycle(
     taken_at = [variant.taken_at for variant in variants if variant.taken_at is not None]
     taken = now - max(taken_at, default=-inf) < lead + _PATIENCE_SECONDS
     return _Cycle(
-        need.demand,
-        rate,
-        memory,
-        now,
-        _SLOT_SECONDS if memory.at is None else now - memory.at,
-        woken and memory.at is not None,
-        start,
-        lead,
-        max(0.0, start - max(unready)) if unready else lead,
-        serving,
-        need.carried(ready),
-        ordered,
-        MOST_TIMES * need.carried({key: max(1, count) for key, count in ready.items()}),
-        taken,
-        taken or rate.unsettled or bool(unready) or ordered > serving,
+        demand=need.demand,
+        rate=rate,
+        memory=memory,
+        now=now,
+        seconds=_SLOT_SECONDS if memory.at is None else now - memory.at,
+        woken=woken and memory.at is not None,
+        start=start,
+        lead=lead,
+        until=max(0.0, start - max(unready)) if unready else lead,
+        serving=serving,
+        carried=need.carried(ready),
+        ordered=ordered,
+        most=MOST_TIMES * need.carried({key: max(1, count) for key, count in ready.items()}),
+        taken=taken,
+        moving=taken or rate.unsettled or bool(unready) or ordered > serving,
     )
 
 
@@ -349,6 +360,7 @@ def _series(cycle: _Cycle) -> _Series:
     if rest.early and rate.unsettled:
         # What short cycles have shown before pods came counts. What comes from now on may have to even out.
         slots, rest = (*slots, replace(rest, early=False)), nothing
+    # The rest stays marked while short cycles go on, unless pods come or go.
     early = not rate.unsettled and (rest.early or (cycle.short and not rest.seconds))
     told = slot = Slot(now, rest.seconds + cycle.seconds, rest.amount + cycle.demand * cycle.seconds, early)
     uneven, long_wait = False, rate.backlog > _LONG_WAIT_SECONDS * cycle.serving
@@ -368,6 +380,7 @@ def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
     slots, dispersion = series.slots, cycle.memory.dispersion
     if not series.waits and len(slots) > 1:
         dispersion = dispersed(dispersion, slots[-2], series.told)
+    # Slots at the end that are shorter than a slot ended with a jump. ``_lately`` tells of them and of short cycles.
     whole = len(slots)
     while whole > 1 and slots[whole - 1].seconds < _SLOT_SECONDS:
         whole -= 1
@@ -376,10 +389,12 @@ def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
     if series.shows or whole < len(slots):
         lately = _lately(cycle, series, dispersion)
         newest = max(level, lately, key=_rate)
+        # After a jump only some seconds are known, so one standard error is added for caution.
         shown = lately.rate + (lately.error if whole < len(series.before) else 0.0)
         likely = max(0.0, lately.rate - lately.error)
         if series.shows and series.waits and lately.jump and whole == len(series.before):
             hidden = _JUMP_SHARE * lately.jump if cycle.seconds > _BRIEF_SECONDS else 0.0
+            # The part that does not show is bounded here, and what waits in ``_required``.
             shown = min(shown + hidden, max(lately.rate, surge_factor * likely))
             series = replace(series, jumps=True)
     certain = max(0.0, level.rate - level.error)
@@ -391,10 +406,9 @@ def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
 
 
 def _lately(cycle: _Cycle, series: _Series, dispersion: float) -> Pace:
-    """Return the pace with what short cycles show.
+    """Return the pace with what short cycles show: all slots, the rest, and this cycle if it counts for itself.
 
-    A rise that is more than chance counts now. A few seconds tell too little to forecast a backlog; what has piled up
-    meanwhile is a reason for caution.
+    Of this cycle no more counts than came between the last two scrapes of each pod.
     """
     pieces = series.before
     if series.rest.seconds:
@@ -428,17 +442,27 @@ def _required(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_fac
         with_backlog = max(with_backlog, outlook.shown + rate.backlog / drain)
     if cycle.taken:
         # What another writer takes away comes back with the next write of the scaler. More replicas would not come
-        # sooner, and this writer would take them away, too. So what piles up meanwhile asks for none.
+        # sooner, and the other writer would take them away, too. So what piles up meanwhile asks for none.
         with_backlog, waiting = foreseen, 0.0
-    if cycle.woken and rate.backlog and not cycle.moving and level.rate + level.error > _FULL * cycle.carried:
-        # This cycle began because a model had, or would soon have, more in progress than its replicas carry. Those of
-        # this one are nearly full by their rate, too. So what they have in progress beyond what they carry has piled
-        # up, whatever the rate of these few seconds says.
-        over = rate.in_progress - rate.ceiling
-        with_backlog = max(with_backlog, cycle.carried + over / drain) if over > 0 else with_backlog
+    over = _piled_up(cycle, level)
+    if over > 0:
+        with_backlog = max(with_backlog, cycle.carried + over / drain)
     sure = max(outlook.likely, foreseen - level.error)
     required = min(max(readiness.reserved, min(with_backlog, surge_factor * sure)), cycle.most)
     return _Required(required, with_backlog, foreseen + waiting / drain)
+
+
+def _piled_up(cycle: _Cycle, level: Pace) -> float:
+    """Return the requests in progress beyond those that the replicas carry, in a cycle that was woken; else 0.
+
+    Such a cycle began because a model had, or would soon have, more in progress than its replicas carry. If requests
+    wait, no replicas come or go, and those of this model are nearly full by their rate, too, then the difference has
+    piled up, whatever the rate of these few seconds says.
+    """
+    rate = cycle.rate
+    if cycle.woken and rate.backlog and not cycle.moving and level.rate + level.error > _FULL * cycle.carried:
+        return max(0.0, rate.in_progress - rate.ceiling)
+    return 0.0
 
 
 def _backlogs(cycle: _Cycle, let_in: float) -> tuple[float, float]:
@@ -458,10 +482,11 @@ def _begun(cycle: _Cycle) -> float:
     return cycle.now if cycle.memory.begun is None else cycle.memory.begun
 
 
-def _hold(
-    cycle: _Cycle, series: _Series, readiness: _Readiness, capacity: _Required, keep_warm: float
-) -> tuple[tuple[tuple[float, float], ...], float, tuple[tuple[float, str], ...]]:
-    """3.5 Hold: return the demand to be ready for of this time, the capacity that a shrink must leave, and why."""
+def _hold(cycle: _Cycle, series: _Series, readiness: _Readiness, capacity: _Required, keep_warm: float) -> _Held:
+    """3.5 Hold: return what a shrink must leave.
+
+    Of the past only what is higher than now is kept. So the first entry is the highest of the hold.
+    """
     now, memory, slack = cycle.now, cycle.memory, 1.0 + _SLACK
     between = 0.0 if memory.at is None else cycle.seconds
     hold = min(keep_warm, max(cycle.start, _REACTION_SECONDS, _HOLD_CYCLES * between))
@@ -480,4 +505,4 @@ def _hold(
             (readiness.reserved * slack, often),
             (highest, f"replicas stay for {hold:.0f} s after demand has fallen"),
         ]
-    return held_history, sufficient, ((present, ""), *stays) if stays[-1][0] > present else ()
+    return _Held(held_history, sufficient, ((present, ""), *stays) if stays[-1][0] > present else ())

@@ -149,11 +149,19 @@ def _always(_case: VariantCase) -> bool:
 
 
 def _no_gpus(case: VariantCase) -> bool:
+    """Tell whether a limit other than the maximum of the scaler keeps the number smaller.
+
+    ``settle`` leaves out a ceiling that no user has set.
+    """
     return case.limit.fewer != 0 and case.limit.by != case.progress.variant.bounds.ceiling_origin
 
 
 def _needless(case: VariantCase) -> bool:
-    """Tell whether an unfinished growth goes. Replicas that are only asked for have no GPUs yet."""
+    """Tell whether an unfinished growth goes.
+
+    While the model grows, a plan below what is asked for means that GPUs are missing: ``want`` lets only that remove
+    replicas, and only those that do not exist yet.
+    """
     progress = case.progress
     if case.course is Course.GROW:
         return case.planned < progress.base

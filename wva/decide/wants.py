@@ -40,7 +40,11 @@ _ENOUGH: Final = 1.0 - 1e-9
 
 
 def terms(model: ModelReadings, need: Need) -> Terms:
-    """Return what the allocator may do with a model."""
+    """Return what the allocator may do with a model.
+
+    The first that applies decides: a hold; growth, unless an answer to it is under way; a wish to grow that waits;
+    replicas that come or go; replicas that do not count; an objection; a shrink; a replacement. Else the numbers stay.
+    """
     variants = model.variants
     present = present_capacity(model, need)
     if need.hold is not None:
@@ -81,7 +85,9 @@ def terms(model: ModelReadings, need: Need) -> Terms:
 
 
 def _answered(model: ModelReadings, need: Need) -> bool:
-    """Tell whether replicas under way were asked for the present demand; only in the unit of replicas this is unknown.
+    """Tell whether replicas under way were asked for the present demand.
+
+    Only where the unit is replicas this has to be asked: other needs say how much is missing beside what is under way.
 
     For some seconds the replicas that start count as ordered for the present demand. After that a variant without such
     replicas may grow. Where every variant has some, the model waits unless its demand has risen since. To take back an
@@ -145,7 +151,11 @@ def _replacement(variants: Sequence[VariantReadings], need: Need, free: Mapping[
 
 
 def _held_back(variants: Sequence[VariantReadings], need: Need, present: float) -> tuple[tuple[str, ...], str]:
-    """Return the variants that keep replicas which the present demand does not need, and why; no words if none does."""
+    """Return the variants that keep replicas which the present demand does not need, and why; no words if none does.
+
+    These are the variants that could shrink by a step if only the present demand counted (``DemandRate.stays``). The
+    reason is the first that asks for more than any of these shrinks would leave.
+    """
     stays = () if need.rate is None else need.rate.stays
     left = _left(variants, need, stays[0][0]) if stays and stays[0][0] < present else {}
     for amount, cause in stays[1:] if left else ():
@@ -199,6 +209,7 @@ def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: P
             goal -= min(present, supply) * need.of(each.key)
         else:
             present, floor = found.free[each.key], progress.lowest
+            # Of the replicas from which it starts, some may carry nothing; they are planned in addition.
             goal += max(0, present - supply) * capacity
             if grows:
                 # Missing GPUs never remove replicas that exist, but may remove replicas that are only asked for.
@@ -252,6 +263,8 @@ def planned(
         if found.course in MOVES or asks:
             wanted, target = want(model, need, found, stock, policy), policy.service_target_for(model.key)
             priority = LOWEST_PRIORITY if target is None else target.priority
+            # Within a priority the model comes first whose demand is the most beside its capacity. By score, the lack
+            # counts in replicas, times the importance.
             weight = need.demand / found.present if found.present > 0 else 1.0
             if rule.sharing is SharingRule.SCORE:
                 smallest = min([offer.capacity for offer in wanted.offers if offer.capacity > 0], default=1.0)
