@@ -147,6 +147,23 @@ def test_the_hold_is_as_long_as_a_start_a_reaction_and_two_cycles(took: float, c
     assert hold <= gone * cycle <= hold + 2.0 * cycle
 
 
+def test_a_cycle_that_the_fast_lane_woke_does_not_shorten_the_hold() -> None:
+    """One regular cycle with less demand may be chance, however short the next cycle is, and whoever woke it."""
+    memory, found = NOTHING_SEEN, {}
+    for at, demand, woken in [*((60.0 * turn, 20.0, False) for turn in range(-20, 1)), (60.0, 2.0, False)]:
+        need, memory = foresee(
+            needed(demand), [variant("a", replicas=8)], {A: pods(8, took=30.0)}, memory, now=NOW + at, woken=woken
+        )
+        found[at] = need.sufficient
+    for at, woken in ((64.0, True), (68.0, True), (124.0, False), (184.0, False)):
+        need, memory = foresee(
+            needed(2.0), [variant("a", replicas=8)], {A: pods(8, took=30.0)}, memory, now=NOW + at, woken=woken
+        )
+        found[at] = need.sufficient
+    assert min(found[60.0], found[64.0], found[68.0]) > 20.0
+    assert found[184.0] < 3.0
+
+
 def test_a_level_that_returns_is_warm_before_it_does() -> None:
     """Bursts of 5 minutes come every 20: the fourth finds its replicas Ready, and between bursts they go."""
     burst = [2.0] * 60 + [12.0] * 20

@@ -150,6 +150,13 @@ class _Cycle(Struct, frozen=True, gc=False):
         """Whether it began because the load of a model had risen, less than 10 s after the cycle before."""
         return self.woken and self.seconds < _SLOT_SECONDS
 
+    @property
+    def regular(self) -> float:
+        """How long the last cycle was that the fast lane had not woken; 0 before there is one."""
+        if self.memory.at is None:
+            return 0.0
+        return self.memory.regular or self.seconds if self.woken else self.seconds
+
 
 class _Series(Struct, frozen=True, gc=False):
     """The demand of the past, and that of this cycle.
@@ -267,6 +274,7 @@ def forecast_of(
         readiness.blocks,
         outlook.levels,
         tuple(sorted(start_ups.items())),
+        cycle.regular,
     )
     return need, memory
 
@@ -488,8 +496,7 @@ def _hold(cycle: _Cycle, series: _Series, readiness: _Readiness, capacity: _Requ
     Of the past only what is higher than now is kept. So the first entry is the highest of the hold.
     """
     now, memory, slack = cycle.now, cycle.memory, 1.0 + _SLACK
-    between = 0.0 if memory.at is None else cycle.seconds
-    hold = min(keep_warm, max(cycle.start, _REACTION_SECONDS, _HOLD_CYCLES * between))
+    hold = min(keep_warm, max(cycle.start, _REACTION_SECONDS, _HOLD_CYCLES * cycle.regular))
     higher = [entry for entry in memory.reserved if entry[0] > now - hold and entry[1] > readiness.held]
     held_history = (*higher, (now, readiness.held))
     highest = held_history[0][1] * slack
