@@ -16,6 +16,7 @@ from wva.collect.pools import PoolStores
 from wva.collect.variants import Claims
 from wva.config.entries import LayeredMap
 from wva.config.live import LiveConfiguration
+from wva.decide import explain as explaining
 from wva.decide import pipeline
 from wva.kube.backoff import Backoff
 from wva.kube.cache import Store
@@ -96,7 +97,7 @@ FAULTS = [
     fault("finding_the_terms_raises", pipeline, "terms"),
     fault("settling_raises", pipeline, "settle"),
     fault("explaining_raises", pipeline, "explain"),
-    fault("remembering_raises", pipeline, "clocked"),
+    fault("remembering_raises", explaining, "clocked"),
     fault(
         "recording_the_decision_raises",
         Ledger,

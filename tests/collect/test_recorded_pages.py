@@ -199,7 +199,7 @@ async def test_refused_requests_have_arrived(cluster, world):
         seen = observed(model, memory, NOW - sent_for + after)
         memory, need = seen.after, seen.need
     assert need.demand == pytest.approx(39.8, rel=0.1)
-    assert need.refused == pytest.approx(812 / sent_for)
+    assert need.rate.refused == pytest.approx(812 / sent_for)
 
 
 def relabelled(page, *, dropped="", changed=()):

@@ -120,9 +120,7 @@ def foresee(
 
 def _as_foreseen(need: Need, ahead: Need) -> Need:
     """Return a need with what was foreseen of another one, whose demand is the same."""
-    if need.rate is None or ahead.rate is None:
-        return need
-    rate = replace(need.rate, error=ahead.rate.error, stays=ahead.rate.stays)
+    rate = need.rate and ahead.rate and replace(need.rate, error=ahead.rate.error, stays=ahead.rate.stays)
     return replace(need, demand=ahead.demand, required=ahead.required, sufficient=ahead.sufficient, rate=rate)
 
 
