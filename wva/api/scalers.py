@@ -6,7 +6,7 @@ Only the fields for bounds are read. A cluster without KEDA has no ScaledObjects
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -108,3 +108,6 @@ def _problems(numbers: Mapping[str, str | int | None], *, in_force: object) -> I
     for key, value in numbers.items():
         if value is not None and REPLICAS.find(value) is None:
             yield NumberError(key, value, expected=REPLICAS.expected, in_force=in_force)
+
+
+Scaler: TypeAlias = HorizontalPodAutoscaler | ScaledObject

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
@@ -29,7 +29,6 @@ from wva.actuation import DirectActuator, Mode, mode_of
 from wva.api.core import ObjectReference
 from wva.api.kinds import VARIANT_AUTOSCALINGS
 from wva.api.meta import Key
-from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
 from wva.app.election import Leadership
 from wva.app.first_answer import FirstAnswer
 from wva.app.informers import Informers
@@ -87,8 +86,6 @@ LAG_PERIOD_SECONDS: Final = 0.1
 """Ten measurements a second cost less than a thousandth of a CPU."""
 _WORKERS: Final = 8
 """How many statuses are written at once: while one worker waits for the API server, another prepares the next patch."""
-
-Scaler: TypeAlias = HorizontalPodAutoscaler | ScaledObject
 
 
 class _Stop(Exception):  # noqa: N818 - raised on purpose, to leave the task groups

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
 
 from wva.api.core import Namespace
-from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
+from wva.api.scalers import Scaler
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.app.informers import Informers
 from wva.collect.resolution import TARGET_INDEX
@@ -14,8 +13,6 @@ from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import SeriesText
 from wva.targets import ScaleTarget, scaled_key
-
-Scaler: TypeAlias = HorizontalPodAutoscaler | ScaledObject
 
 
 def mark_changes(series: SeriesText, ledger: Ledger, informers: Informers) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from wva.api.scalers import SCALED_OBJECT_KIND, HorizontalPodAutoscaler, ScaledObject
+from wva.api.scalers import SCALED_OBJECT_KIND, HorizontalPodAutoscaler, ScaledObject, Scaler
 from wva.api.variantautoscaling import TargetReason, VariantAutoscaling
 from wva.kube.cache import Store
 from wva.model.records import replace
@@ -175,6 +175,6 @@ def _target_index(va: VariantAutoscaling) -> Iterable[str]:
     return () if va.metadata.deleting else (target_key(va),)
 
 
-def _scaled_index(scaler: HorizontalPodAutoscaler | ScaledObject) -> Iterable[str]:
+def _scaled_index(scaler: Scaler) -> Iterable[str]:
     key = scaled_key(scaler.metadata.namespace, scaler.spec.scale_target_ref)
     return () if key is None else (key,)
