@@ -34,11 +34,6 @@ _IN_TIME: Final = Trouble("ReplicasInTime", "no replica that the number asks for
 _SERVED: Final = Trouble("ServedInTime", "users are served within the objectives now, or were within the last hour")
 _CONSISTENT: Final = Trouble("InventoryRead", "the nodes agree with what this variant says of its accelerator")
 
-_OF_A_CYCLE: Final = frozenset(
-    {ConditionType.ENGINES_READABLE, ConditionType.REPLICAS_ON_TIME, ConditionType.OBJECTIVES_MET}
-)
-"""A process that has just started keeps what these conditions say until it has looked for itself."""
-
 
 @dataclass(frozen=True, slots=True)
 class TargetView:
@@ -147,6 +142,12 @@ def _troubles(
     told = ENGINES_READABLE if decision is None else decision.engines
     engines = UNTROUBLED if told.available else Trouble(told.reason, told.message)
     undecided = decision is not None and decision.reason is Reason.NOT_DECIDED
+    # A process that has just started keeps what these conditions say until it has looked for itself.
+    unseen = {
+        ConditionType.ENGINES_READABLE: undecided,
+        ConditionType.REPLICAS_ON_TIME: undecided,
+        ConditionType.OBJECTIVES_MET: configuration.served is None,
+    }
     served = configuration.served or UNTROUBLED
     if not served.known and va.status.condition(ConditionType.OBJECTIVES_MET) is None:
         served = UNTROUBLED  # most models without requests, or without objectives, have never missed any
@@ -161,8 +162,7 @@ def _troubles(
         (ConditionType.ACTUATED, configuration.actuation, _WRITTEN),
     ):
         before = va.status.condition(type_)
-        unseen = configuration.served is None if type_ is ConditionType.OBJECTIVES_MET else undecided
-        if unseen and before is not None and type_ in _OF_A_CYCLE:
+        if unseen.get(type_) and before is not None:
             yield before
         elif trouble or before is not None:
             said = trouble or after
