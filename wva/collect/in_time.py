@@ -33,7 +33,7 @@ from wva.collect.queries import Query, chunks, joined, namespace_matcher, quote,
 from wva.collect.samples import COUNTED
 from wva.collect.shared_queries import Round, Settled, SharedQueries
 from wva.model.decision import Decision
-from wva.model.in_time import NOT_MEASURED, InTime, ServedShare
+from wva.model.in_time import NOT_MEASURED, WINDOWS, InTime, ServedShare
 from wva.model.objectives import Objectives
 from wva.model.trouble import Trouble, cause_of
 from wva.model.variant import ModelKey, VariantKey
@@ -41,7 +41,6 @@ from wva.numbers import Real
 from wva.prometheus.answers import InstantSeries, InstantVector, Querier
 
 IN_TIME: Final = "in_time"
-WINDOWS: Final = ("5m", "1h")
 TTFT_BOUNDS: Final = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
     *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),

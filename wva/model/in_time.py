@@ -16,6 +16,8 @@ from wva.model.objectives import Objectives, percent
 from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 from wva.model.variant import VariantKey
 
+WINDOWS: Final = ("5m", "1h")
+"""The times of ``InTime``, in the spelling of Prometheus."""
 NOT_MEASURED: Final = Trouble("NotMeasured", "it is not known what users got within the last hour", known=False)
 """There were no requests, Prometheus gave no answer, or the engines lack a histogram."""
 

@@ -29,7 +29,7 @@ from prometheus_client.utils import floatToGoString
 from wva import log
 from wva.api.meta import Condition
 from wva.model.decision import Decision, Reason
-from wva.model.in_time import InTime
+from wva.model.in_time import WINDOWS, InTime
 from wva.model.trouble import cause_of
 from wva.model.variant import Bounds, ModelKey, VariantKey
 from wva.publish.ledger import Ledger
@@ -230,7 +230,7 @@ def explanation(decision: Decision, bounds: Bounds) -> Iterator[Row]:
 def in_time_rows(found: InTime) -> Iterator[Row]:
     """Yield what the users of a model got, and what they shall get."""
     yield "wva_objective_ratio", found.objectives.in_time, {}
-    for window, served in (("5m", found.five_minutes), ("1h", found.hour)):
+    for window, served in zip(WINDOWS, (found.five_minutes, found.hour), strict=True):
         if served is not None:
             yield IN_TIME_RATIO, served.share, {"window": window}
 
@@ -356,8 +356,8 @@ class VariantCollector(Collector):
             with self._apart(key):
                 served = self._in_time(decision.model)
                 if served is not None and served.first == key:
-                    names = (key.namespace, decision.model.model_id)
-                    add(in_time_rows(served), {**dict(zip(MODEL_LABELS, names, strict=True)), **self._instance})
+                    model = {"namespace": key.namespace, "model_name": decision.model.model_id}
+                    add(in_time_rows(served), {**model, **self._instance})
         with self._apart(key):
             add((OBSTACLE, 1, {"reason": obstacle.reason}) for obstacle, _ in standing(self._conditions(key)))
         for alias, origin in self._origins.items():

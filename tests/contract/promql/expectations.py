@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tests.contract.promql.history import A0, A1, A1_SECOND, B0
 from tests.contract.promql.scope import Labels, Result, by_pod, labels
-from wva.collect.in_time import WINDOWS, in_time_query
+from wva.collect.in_time import in_time_query
 from wva.collect.queries import (
     ESSENTIAL_QUERIES,
     CounterSignal,
@@ -25,6 +25,7 @@ from wva.collect.queries import (
 )
 from wva.collect.request_counts import RequestSignal, request_query
 from wva.collect.retention import Window
+from wva.model.in_time import WINDOWS
 from wva.model.objectives import DEFAULT_OBJECTIVES
 
 
