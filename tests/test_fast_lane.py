@@ -26,11 +26,16 @@ class FakeOptimizer:
         self.began, self.due = float("-inf"), float("inf")
         self.ceilings = {CHAT: 10.0}
         self.grew = False
-        self.woken = 0
+        self.urgent = []
 
-    def wake(self):
-        """Count."""
-        self.woken += 1
+    def wake(self, models):
+        """Note the models for which it is woken."""
+        self.urgent.append(models)
+
+    @property
+    def woken(self):
+        """How often it was woken."""
+        return len(self.urgent)
 
 
 class FakeLoads:
@@ -87,6 +92,16 @@ async def test_a_load_beyond_it_begins_a_cycle(scene):
     assert await scene.lane.look() == [CHAT]
     assert scene.optimizer.woken == 1
     assert len(scene.prometheus.asked) == 1
+
+
+async def test_the_cycle_is_told_for_which_models_it_begins(scene):
+    """For the others it only comes sooner."""
+    scene.optimizer.ceilings = {CHAT: 10.0, CODE: 10.0, ModelKey("llm", "third"): 10.0}
+    scene.prometheus.requests = {CHAT: 11.0, CODE: 10.0, ModelKey("llm", "third"): 30.0}
+    await scene.lane.look()
+    scene.prometheus.requests = {CHAT: 11.0, CODE: 11.0, ModelKey("llm", "third"): 30.0}
+    await scene.lane.look()
+    assert scene.optimizer.urgent == [[CHAT, ModelKey("llm", "third")], [CODE]]
 
 
 async def test_the_same_load_does_not_begin_another_one(scene):

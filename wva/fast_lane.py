@@ -2,9 +2,10 @@
 
 A cycle asks Prometheus for all that a decision needs. The fast lane sends one query (one for every hundred namespaces)
 for two gauges. It compares the sum of each model with what its replicas carry, as the last cycle has computed it. When
-a model has more, or soon will at the pace of its rise, the next cycle begins at once. A rise counts if it is more than
-chance. So growth does not wait for the end of the interval, and the steady cost is that one query. A namespace that
-spoils the answer is asked about alone, as in a cycle. A query that fails wakes nothing, and is noted for a condition.
+a model has more, or soon will at the pace of its rise, the next cycle begins at once, and is told for which models. A
+rise counts if it is more than chance. So growth does not wait for the end of the interval, and the steady cost is that
+one query. A namespace that spoils the answer is asked about alone, as in a cycle. A query that fails wakes nothing, and
+is noted for a condition.
 
 ``Urgency`` decides when to look, and what a look comes to; it has no clock and no connection. ``FastLane`` looks.
 
@@ -64,8 +65,8 @@ class Wakes(CycleTimes, Protocol):
 
     busy: bool
 
-    def wake(self) -> None:
-        """Begin the next cycle now."""
+    def wake(self, models: Collection[ModelKey]) -> None:
+        """Begin the next cycle now, for these models."""
 
 
 @dataclass(slots=True, eq=False)
@@ -219,5 +220,5 @@ class FastLane:
         )
         if over:
             _log.info("cycle_woken", models=[str(model) for model in over[:5]], count=len(over))
-            self.optimizer.wake()
+            self.optimizer.wake(over)
         return over

@@ -9,7 +9,7 @@ model or variant, WVA holds only this one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -87,8 +87,8 @@ class OptimizerLoop:
     grew: bool = field(default=False, init=False)
     """Whether the last cycle asked for more replicas of a variant than the one before."""
     _running: bool = field(default=False, init=False)
-    _woken: bool = field(default=False, init=False)
-    """Whether the cycle that runs, or is about to, begins before its time."""
+    _urgent: tuple[ModelKey, ...] = field(default=(), init=False)
+    """The models for which the cycle that runs, or is about to, begins before its time; empty if it begins in time."""
     ceilings: Mapping[ModelKey, float] = field(default_factory=dict, init=False)
     """The requests in progress that the replicas of each model carry, as of the last cycle; only where it is known."""
 
@@ -118,7 +118,7 @@ class OptimizerLoop:
                     self.instruments.cycles.labels("success").inc()
                     self.instruments.last_cycle.set(self.clock.now())
             self._running = False
-            self._woken = False
+            self._urgent = ()
 
             # Wait for the rest of the interval, which may change meanwhile.
             while True:
@@ -126,7 +126,7 @@ class OptimizerLoop:
                 self.instruments.cycle_interval.set(interval)
                 self.due = self.began + interval
                 left = self.due - self.clock.monotonic()
-                if left <= 0 or self._woken:
+                if left <= 0 or self._urgent:
                     break
                 self.configuration.changed.clear()
                 self.busy = False
@@ -137,10 +137,10 @@ class OptimizerLoop:
             if -left > self.configuration.interval_seconds:
                 _log.warning("cycle_overran", late_seconds=round(-left, 3))
 
-    def wake(self) -> None:
-        """Begin the next cycle now instead of at the end of the interval; nothing happens while a cycle runs."""
+    def wake(self, models: Collection[ModelKey]) -> None:
+        """Begin the next cycle now, for these models; nothing happens while a cycle runs."""
         if not self.busy:
-            self.busy = self._woken = True
+            self.busy, self._urgent = True, tuple(sorted(models))
             self.configuration.changed.set()
 
     def not_ready(self) -> str | None:
@@ -181,7 +181,7 @@ class OptimizerLoop:
         now = self.clock.now()
         self._overtaken.clear()
         with duration.labels("collect").time():
-            snapshot = replace(await self.collect(now), woken=self._woken)
+            snapshot = replace(await self.collect(now), woken=bool(self._urgent), urgent=self._urgent)
         if self._changed:
             self._memory = _with_variants(self._memory, self._changed)
             self._changed.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import inf, isfinite, sqrt
+from random import Random
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import NOW, variant
-from wva.decide.foresee import forecast_of as foresee
+from wva.decide.foresee import forecast_of
 from wva.decide.measure.need import Capacity, DemandRate, Need
 from wva.model.memory import CapacityBasis, Foresight
 from wva.model.metrics import ReplicaMetrics
@@ -22,6 +23,11 @@ from wva.model.variant import ModelKey, VariantKey
 MODEL, A = ModelKey("ns", "m"), VariantKey("ns", "a")
 NOTHING_SEEN = Foresight(MODEL)
 CYCLE = 15.0
+
+
+def foresee(*given: Any, woken: bool = False, urgent: bool | None = None, **more: Any) -> tuple[Need, Foresight]:
+    """Look ahead for a model. If a cycle was woken, it was for this model, unless ``urgent`` is told."""
+    return forecast_of(*given, woken=woken, urgent=woken if urgent is None else urgent, **more)
 
 
 def needed(demand: float, **fields: Any) -> Need:
@@ -147,7 +153,8 @@ def test_the_hold_is_as_long_as_a_start_a_reaction_and_two_cycles(took: float, c
     assert hold <= gone * cycle <= hold + 2.0 * cycle
 
 
-def test_a_cycle_that_the_fast_lane_woke_does_not_shorten_the_hold() -> None:
+@pytest.mark.parametrize("urgent", [True, False])
+def test_a_cycle_that_the_fast_lane_woke_does_not_shorten_the_hold(*, urgent: bool) -> None:
     """One regular cycle with less demand may be chance, however short the next cycle is, and whoever woke it."""
     memory, found = NOTHING_SEEN, {}
     for at, demand, woken in [*((60.0 * turn, 20.0, False) for turn in range(-20, 1)), (60.0, 2.0, False)]:
@@ -155,10 +162,9 @@ def test_a_cycle_that_the_fast_lane_woke_does_not_shorten_the_hold() -> None:
             needed(demand), [variant("a", replicas=8)], {A: pods(8, took=30.0)}, memory, now=NOW + at, woken=woken
         )
         found[at] = need.sufficient
+    cluster = [variant("a", replicas=8)], {A: pods(8, took=30.0)}
     for at, woken in ((64.0, True), (68.0, True), (124.0, False), (184.0, False)):
-        need, memory = foresee(
-            needed(2.0), [variant("a", replicas=8)], {A: pods(8, took=30.0)}, memory, now=NOW + at, woken=woken
-        )
+        need, memory = foresee(needed(2.0), *cluster, memory, now=NOW + at, woken=woken, urgent=woken and urgent)
         found[at] = need.sufficient
     assert min(found[60.0], found[64.0], found[68.0]) > 20.0
     assert found[184.0] < 3.0
@@ -308,6 +314,7 @@ def early(
     *,
     seconds: float = 4.0,
     woken: bool = True,
+    urgent: bool | None = None,
     replicas: int = 4,
     usual: float = 2.0,
     **fields: object,
@@ -318,7 +325,8 @@ def early(
     for turn in range(40):
         now = NOW + CYCLE * turn
         before, memory = foresee(needed(usual), *cluster, memory, now=now)
-    return foresee(needed(demand, **fields), *cluster, memory, now=now + seconds, woken=woken)[0], before
+    need = needed(demand, **fields)
+    return foresee(need, *cluster, memory, now=now + seconds, woken=woken, urgent=urgent)[0], before
 
 
 @pytest.mark.parametrize(("seconds", "hidden"), [(2.0, 0.0), (4.0, 0.0), (6.0, 9.0)])
@@ -336,6 +344,7 @@ def test_a_jump_is_believed_in_a_short_cycle(seconds: float, hidden: float) -> N
         (3.0, {}),  # six seconds with one more request per second are chance
         (20.0, {"scraped": 2.0}),  # the requests of a longer time came in one scrape
         (20.0, {"unsettled": True}),  # a part may belong to the next cycle
+        (20.0, {"urgent": False}),  # the load of another model has risen
     ],
 )
 def test_what_a_short_cycle_shows_may_be_no_jump(demand: float, fields: dict[str, object]) -> None:
@@ -361,6 +370,8 @@ def test_a_short_cycle_orders_what_waits_and_no_forecast_of_it() -> None:
         (50.0, 11.4, {}, 60.0),  # the interval may be a minute
         (4.0, 11.4, {"answers": lambda _: 30.0}, 60.0),  # that they would get through more late is no reason to wait
         (4.0, 11.4, {"woken": False}, 0.0),  # it began in time, so nothing has made it begin
+        (4.0, 11.4, {"urgent": False}, 0.0),  # another model has made it begin
+        (12.0, 11.4, {"urgent": False}, 0.0),
         (4.0, 6.0, {}, 0.0),  # the replicas are half full by their rate, so they seem to carry more at once
         (4.0, 11.4, {"backlog": 0.0}, 0.0),  # all are served
         (4.0, 11.4, {"in_progress": 100.0}, 0.0),
@@ -387,6 +398,50 @@ def test_the_first_cycle_did_not_begin_early() -> None:
         for need in (full, calm)
     )
     assert found.required == usual.required
+
+
+def looked_ahead(*, neighbour: bool) -> list[tuple[Need, Foresight]]:
+    """Return what regular cycles foresee, and remember, while the demand varies and jumps at times.
+
+    With a ``neighbour``, another model wakes a cycle 4 seconds after each of them, and the next is an interval later.
+    """
+    found, random, now, cluster = [], Random(7), NOW, ([variant("a", replicas=4)], {A: pods(4)})
+    _, memory = foresee(needed(6.0), *cluster, NOTHING_SEEN, now=now)
+    for turn in range(200):
+        usual = 18.0 if turn % 60 in range(40, 50) else 6.0
+        soon = usual * random.uniform(0.2, 4.0)
+        whole = 4.0 + CYCLE, (4.0 * soon + CYCLE * usual) / (4.0 + CYCLE)
+        for seconds, rate in ((4.0, soon), (CYCLE, usual)) if neighbour else (whole,):
+            now += seconds
+            need, memory = foresee(needed(rate), *cluster, memory, now=now, woken=seconds < CYCLE, urgent=False)
+        found.append((need, memory))
+    return found
+
+
+def test_what_other_models_wake_changes_no_forecast() -> None:
+    """A few seconds with more or fewer requests are no jump. They count in the next regular cycle."""
+    alone, beside = (looked_ahead(neighbour=neighbour) for neighbour in (False, True))
+    for (one, _), (other, memory) in zip(alone, beside, strict=True):
+        assert (other.demand, other.required, other.sufficient) == pytest.approx(
+            (one.demand, one.required, one.sufficient)
+        )
+        assert other.rate.error == pytest.approx(one.rate.error)
+        assert memory.regular == pytest.approx(CYCLE)
+
+
+def test_a_jump_that_has_been_seen_is_followed_by_the_cycles_of_the_model_itself() -> None:
+    """A cycle that another model has woken takes nothing back, and its seconds count beside those of the next one."""
+    cluster, memory = ([variant("a", replicas=4)], {A: pods(4, took=3.0)}), NOTHING_SEEN
+    for turn in range(40):
+        now = NOW + CYCLE * turn
+        _, memory = foresee(needed(2.0), *cluster, memory, now=now)
+    found = []
+    for at, demand, urgent in ((6.0, 14.0, True), (8.0, 20.0, False), (10.0, 24.0, True)):
+        need, memory = foresee(needed(demand), *cluster, memory, now=now + at, woken=True, urgent=urgent)
+        found.append(need)
+    assert [need.demand for need in found] == pytest.approx([14.0, 14.0, 22.0])
+    assert found[1].required >= 14.0
+    assert found[1].sufficient >= found[1].required
 
 
 @pytest.mark.parametrize(("woken", "demand"), [(True, 20.0), (False, 2.0)])

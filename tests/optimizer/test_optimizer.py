@@ -12,7 +12,7 @@ from wva.model.decision import HOLD_REASONS
 from wva.model.memory import Memory
 from wva.model.records import replace
 from wva.model.snapshot import CollectionFailure, Snapshot
-from wva.model.variant import VariantKey
+from wva.model.variant import ModelKey, VariantKey
 
 
 @pytest.fixture
@@ -184,15 +184,18 @@ async def test_a_cycle_decides_and_records(scene):
     assert (recording.snapshot, recording.memory, recording.now) == (scene.snapshot, Memory(), scene.clock.now())
 
 
-async def test_a_cycle_is_told_whether_it_was_woken(scene):
+async def test_a_cycle_is_told_whether_it_was_woken_and_for_which_models(scene):
     """What begins a cycle before its time is the fast lane; the next one begins in time again."""
+    first, second = ModelKey("ns", "a"), ModelKey("ns", "b")
     async with scene.running():
         await scene.advance(10.0)
-        scene.optimizer.wake()
+        scene.optimizer.wake([second, first])
+        scene.optimizer.wake([ModelKey("ns", "late")])  # it is about to begin
         await scene.settle()
         await scene.advance(70.0)
     assert scene.starts == [0.0, 10.0, 70.0]
     assert [each.snapshot.woken for each in scene.recordings] == [False, True, False]
+    assert [each.snapshot.urgent for each in scene.recordings] == [(), (first, second), ()]
 
 
 async def test_memory_goes_from_cycle_to_cycle(scene):

@@ -72,12 +72,15 @@ def test_a_recording_of_before_the_counters_is_read(tmp_path):
 
 @pytest.mark.parametrize(("seconds", "woken"), [(4.0, True), (13.9, True), (15.0, False)])
 def test_of_an_older_recording_its_time_tells_whether_the_fast_lane_woke_it(seconds, woken):
-    """An engine of then took a cycle for woken that began soon after the one before."""
-    memory = Memory(foreseen=(Foresight(ModelKey("ns", "m"), at=NOW - seconds),))
+    """An engine of then took a cycle of a model for woken that began soon after the last one of this model."""
+    before = {ModelKey("ns", "held"): NOW - 60.0, ModelKey("ns", "m"): NOW - seconds, ModelKey("ns", "new"): None}
+    memory = Memory(foreseen=tuple(Foresight(key, at=at) for key, at in before.items()))
     for version, expected in ((4, woken), (FORMAT, False)):
         old = json.loads(msgspec.json.encode(replace(recording(), version=version, memory=memory)))
-        del old["snapshot"]["woken"]
-        assert read_recording(json.dumps(old).encode()).snapshot.woken is expected
+        del old["snapshot"]["woken"], old["snapshot"]["urgent"]
+        found = read_recording(json.dumps(old).encode()).snapshot
+        assert found.woken is expected
+        assert found.urgent == ((ModelKey("ns", "m"),) if expected else ())
 
 
 @pytest.mark.parametrize("version", [2, 4])
@@ -88,9 +91,12 @@ def test_an_older_recording_without_a_cycle_before_was_not_woken(version):
 
 
 def test_a_recording_says_whether_the_fast_lane_woke_its_cycle():
-    """The engine is told, so the recording is, too."""
-    woken = replace(recording(), snapshot=replace(recording().snapshot, woken=True))
+    """The engine is told, so the recording is, too. One of some models says it of them, and names no others."""
+    one, other = ModelKey("ns", "m"), ModelKey("other", "m")
+    woken = replace(recording(), snapshot=replace(recording().snapshot, woken=True, urgent=(one, other)))
     assert read_recording(msgspec.json.encode(woken)) == woken
+    parts = [each.snapshot for each in woken.grouped({one: 0, ModelKey("ns", "calm"): 1}, 2)]
+    assert [(each.woken, each.urgent) for each in parts] == [(True, (one,)), (True, ())]
 
 
 @pytest.mark.parametrize("number", [1e19, -1e19])

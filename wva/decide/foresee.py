@@ -3,7 +3,8 @@
 ``foresee`` takes the needs whose demand is a rate, and sets what ``_as_foreseen`` names. ``demand`` becomes the demand
 now: the level, or what short cycles have shown lately if that is more. ``forecast_of`` does this for one model. First
 it learns how long pods take to start (``_start_ups``), and brings together what it goes by (``_Cycle``). A short cycle
-is one that the fast lane has woken less than 10 s after the cycle before. Each part is a function, in this order:
+is one that the fast lane has woken for this model less than 10 s after the cycle before. If it has woken the cycle for
+other models only, these seconds are no surge and wait until they make a slot. Each part is a function, in this order:
 
 3.1. Series (``_series``): the demand of each cycle. While requests wait long, users give up uncounted, so demand counts
      as no less than before.
@@ -16,18 +17,18 @@ is one that the fast lane has woken less than 10 s after the cycle before. Each 
 3.3. Reserve (``_readiness``, ``warm``): more for rises that often came unforeseen, and for levels that are likely to
      come back now.
 3.4. Backlog (``_required``): the requests that wait now and those that will wait by then, drained within a share of the
-     lead time, but not within less than 30 s. In a cycle that was woken these are also the requests in progress beyond
-     what replicas carry, if these are nearly full. What drains a backlog is idle soon after, so for it no more is
-     ordered than ``surge_factor`` times the demand that is sure.
+     lead time, but not within less than 30 s. In a cycle that was woken for the model these are also the requests in
+     progress beyond what replicas carry, if these are nearly full. What drains a backlog is idle soon after, so for it
+     no more is ordered than ``surge_factor`` times the demand that is sure.
 3.5. Hold (``_hold``): no replica goes before demand has been lower for the longest of a start, a reaction, and twice
-     the last cycle; ``keep_warm`` may be shorter than that, and wins. Of what a short cycle has shown, one standard
-     error less is held.
+     the last cycle that was woken for no model; ``keep_warm`` may be shorter than that, and wins. Of what a short
+     cycle has shown, one standard error less is held.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import inf
 from operator import attrgetter
 from typing import Final
@@ -43,7 +44,7 @@ from wva.model.memory import Block, Foresight, Level, Memory, Slot
 from wva.model.metrics import ReplicaMetrics
 from wva.model.policy import MAX_KEEP_WARM_SECONDS, MAX_SURGE_FACTOR, Policy
 from wva.model.records import replace
-from wva.model.variant import Variant, VariantKey
+from wva.model.variant import ModelKey, Variant, VariantKey
 
 _SLOT_SECONDS: Final = 10.0  # cycles shorter than this share a slot; the first slot counts as this long
 _LONGEST_REST_SECONDS: Final = 60.0  # demand that is held back while pods come and go counts after this time
@@ -83,11 +84,12 @@ def foresee(
     now: float,
     *,
     woken: bool = False,
+    urgent: Collection[ModelKey] = (),
 ) -> tuple[list[Need], Memory]:
     """Return the needs of the models, in their order, and the memory with what was foreseen.
 
     A need that is no rate stays as it is. Of two needs of a model the larger one counts from here on. ``woken``: the
-    fast lane began the cycle before its time.
+    fast lane began the cycle before its time. ``urgent``: for these models.
     """
     before = {entry.key: entry for entry in memory.foreseen}
     found, kept = [], []
@@ -104,6 +106,7 @@ def foresee(
                 before.get(model.key) or Foresight(model.key),
                 now=now,
                 woken=woken,
+                urgent=model.key in urgent,
                 keep_warm=inf if keep_warm >= MAX_KEEP_WARM_SECONDS else keep_warm,
                 deadline=model.policy.transition_deadline_seconds,
                 surge_factor=policy.saturation_for(model.key).surge_factor,
@@ -132,7 +135,8 @@ class _Cycle(Struct, frozen=True, gc=False):
     memory: Foresight
     now: float
     seconds: float  # since the cycle before; the first cycle counts as long as the shortest slot
-    woken: bool  # whether the fast lane began it; not the first cycle of a model, of which nothing was known
+    woken: bool  # whether the fast lane began it, for whatever model
+    urgent: bool  # whether it did so for this model; not in its first cycle, as nothing was known of it before
     start: float  # how long a replica takes to start
     lead: float  # the time from a change of demand until a replica that is ordered for it serves
     until: float  # in how many seconds those under way serve; the lead time if there are none
@@ -145,12 +149,12 @@ class _Cycle(Struct, frozen=True, gc=False):
 
     @property
     def short(self) -> bool:
-        """Whether it began because the load of a model had risen, less than 10 s after the cycle before."""
-        return self.woken and self.seconds < _SLOT_SECONDS
+        """Whether it began because the load of the model had risen, less than 10 s after the cycle before."""
+        return self.urgent and self.seconds < _SLOT_SECONDS
 
     @property
     def regular(self) -> float:
-        """How long the last cycle was that the fast lane had not woken; 0 before there is one."""
+        """How long the last cycle was that the fast lane had woken for no model; 0 before there is one."""
         if self.memory.at is None:
             return 0.0
         return self.memory.regular or self.seconds if self.woken else self.seconds
@@ -229,16 +233,17 @@ def forecast_of(
     *,
     now: float,
     woken: bool = False,
+    urgent: bool = False,
     keep_warm: float = inf,
     deadline: float = inf,
     surge_factor: float = MAX_SURGE_FACTOR,
 ) -> tuple[Need, Foresight]:
     """Return the need for the time after the lead time, and what to remember.
 
-    ``woken``: the fast lane began the cycle before its time. ``keep_warm``: for how many seconds unneeded replicas may
-    stay; infinite: for as long as it pays; 0: they may go in the cycle that shows less demand. ``deadline``: after how
-    many seconds a pod that is not Ready no longer counts. ``surge_factor``: how many times the demand may be ordered
-    for a backlog, and for the part of a jump that does not show yet.
+    ``woken``: the fast lane began the cycle before its time; ``urgent``: for this model. ``keep_warm``: for how many
+    seconds unneeded replicas may stay; infinite: for as long as it pays; 0: they may go in the cycle that shows less
+    demand. ``deadline``: after how many seconds a pod that is not Ready no longer counts. ``surge_factor``: how many
+    times the demand may be ordered for a backlog, and for the part of a jump that does not show yet.
     """
     if memory.at is not None and now < memory.at:
         # The clock was set back: forget everything that has a time.
@@ -247,7 +252,9 @@ def forecast_of(
         return need, memory
     start_ups = _start_ups(variants, replicas, memory, now)
     ready = {variant.key: len(replicas.get(variant.key, ())) for variant in variants}
-    cycle = _cycle(need, need.rate, variants, ready, memory, start_ups, now=now, woken=woken, deadline=deadline)
+    cycle = _cycle(
+        need, need.rate, variants, ready, memory, start_ups, now=now, woken=woken, urgent=urgent, deadline=deadline
+    )
     outlook = _outlook(cycle, _series(cycle), surge_factor)
     readiness = _readiness(cycle, outlook, keep_warm)
     capacity = _required(cycle, outlook, readiness, surge_factor)
@@ -315,6 +322,7 @@ def _cycle(
     *,
     now: float,
     woken: bool,
+    urgent: bool,
     deadline: float,
 ) -> _Cycle:
     """Return what is known of a model; ``ready`` are its Ready replicas."""
@@ -339,7 +347,8 @@ def _cycle(
         memory=memory,
         now=now,
         seconds=_SLOT_SECONDS if memory.at is None else now - memory.at,
-        woken=woken and memory.at is not None,
+        woken=woken,
+        urgent=urgent and memory.at is not None,
         start=start,
         lead=lead,
         until=max(0.0, start - max(unready)) if unready else lead,
@@ -459,14 +468,14 @@ def _required(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_fac
 
 
 def _piled_up(cycle: _Cycle, level: Pace) -> float:
-    """Return the requests in progress beyond those that the replicas carry, in a cycle that was woken; else 0.
+    """Return the requests in progress beyond those that the replicas carry, in a cycle woken for the model; else 0.
 
-    Such a cycle began because a model had, or would soon have, more in progress than its replicas carry. If requests
-    wait, no replicas come or go, and those of this model are nearly full by their rate, too, then the difference has
+    Such a cycle began because the model had, or would soon have, more in progress than its replicas carry. If requests
+    wait, no replicas come or go, and those of the model are nearly full by their rate, too, then the difference has
     piled up, whatever the rate of these few seconds says.
     """
     rate = cycle.rate
-    if cycle.woken and rate.backlog and not cycle.moving and level.rate + level.error > _FULL * cycle.carried:
+    if cycle.urgent and rate.backlog and not cycle.moving and level.rate + level.error > _FULL * cycle.carried:
         return max(0.0, rate.in_progress - rate.ceiling)
     return 0.0
 

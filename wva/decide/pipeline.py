@@ -49,7 +49,8 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
     # 2 measure: what each model needs, in the unit of its analyzer
     measured, after = measure(models, memory, policy, now)
     # 3 foresee: what it will need when a replica that is ordered now serves
-    needs, after = foresee(measured, models, after, policy, now, woken=snapshot.woken)
+    urgent = frozenset(snapshot.urgent)
+    needs, after = foresee(measured, models, after, policy, now, woken=snapshot.woken, urgent=urgent)
     # 4 allocate: the cheapest numbers of all models, within bounds, quotas and GPUs
     stock = stock_of(snapshot, policy)
     allowed = [terms(model, need) for model, need in zip(models, needs, strict=True)]

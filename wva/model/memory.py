@@ -245,8 +245,8 @@ class Foresight(Struct, frozen=True, gc=False):
     ``begun`` and ``at`` are the first and the last cycle. ``rest`` is demand that is not in the ``slots`` yet.
     ``dispersion``: variance of the demand of a cycle over that of pure chance. ``reserved``: the demand to be ready
     for, each with its time, newest last, without those below a later one. ``start_ups``: how long the last pods of each
-    variant took to become Ready, in seconds. ``regular``: how long the last cycle was that the fast lane had not woken,
-    in seconds; 0 before there is one.
+    variant took to become Ready, in seconds. ``regular``: how long the last cycle was that the fast lane had not woken
+    for any model, in seconds; 0 before there is one.
     """
 
     key: ModelKey

@@ -68,8 +68,11 @@ class Snapshot:
     every Ready pod of a variant, also when it reports nothing, sorted by variant and pod. ``inventory`` is None when it
     was not asked for or could not be read, and ``inventory_detail`` says why. The others are sorted by model:
     ``request_counts`` of models whose requests were counted, ``queues`` where an analyzer asks for the scheduler's
-    queue, ``unread`` models that are held. ``woken``: the fast lane began the cycle before its time, because a model
-    had, or would soon have, more requests in progress than its replicas carry.
+    queue, ``unread`` models that are held.
+
+    ``woken``: the fast lane began the cycle before its time. ``urgent`` are the models for which it did so, because
+    they had, or would soon have, more requests in progress than their replicas carry. A snapshot of some models names
+    no others, so it may be woken without any.
     """
 
     variants: tuple[Variant, ...] = ()
@@ -81,6 +84,7 @@ class Snapshot:
     queues: tuple[SchedulerQueue, ...] = ()
     unread: tuple[UnreadModel, ...] = ()
     woken: bool = False
+    urgent: tuple[ModelKey, ...] = ()
 
     @staticmethod
     def of(
@@ -104,6 +108,7 @@ class Snapshot:
         queues = split(self.queues, lambda each: groups.get(each.model), count)
         counted = split(self.request_counts, lambda each: groups.get(each.model), count)
         unread = split(self.unread, lambda each: groups.get(each.model), count)
+        urgent = split(self.urgent, groups.get, count)
         return [
             replace(
                 self,
@@ -112,6 +117,7 @@ class Snapshot:
                 queues=queues[place],
                 request_counts=counted[place],
                 unread=unread[place],
+                urgent=urgent[place],
             )
             for place in range(count)
         ]

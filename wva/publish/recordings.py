@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
-from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +37,7 @@ FORMAT: Final = 5
 
 Format 4 has what the engines counted, and the memory of demand. In format 5 the demand analyzer has the objectives of
 each model, for an engine of format 4 read no service class with it; and a snapshot says whether the fast lane has woken
-its cycle.
+its cycle, and for which models.
 """
 
 WITHOUT_DECISIONS: Final = 2
@@ -48,7 +47,7 @@ WITHOUT_WOKEN: Final = 4
 """The last format that does not say whether the fast lane has woken a cycle."""
 
 _WOKEN_SECONDS: Final = 14.0
-"""An engine of such a format took a cycle that began so soon after the one before for one that was woken."""
+"""An engine of such a format took a cycle of a model that began so soon after its last one for one that was woken."""
 
 READ: Final = (2, 3, 4, FORMAT)
 """The formats that WVA reads. It treats data that an older format lacks as unknown."""
@@ -151,9 +150,10 @@ def read_recording(data: bytes) -> Recording:
         memory = replace(recording.memory, demand=tuple(entries[key] for key in sorted(entries)))
         recording = replace(recording, memory=memory)
     if version <= WITHOUT_WOKEN:
-        last = max([each.at for each in recording.memory.foreseen if each.at is not None], default=-inf)
-        woken = recording.now - last < _WOKEN_SECONDS
-        recording = replace(recording, snapshot=replace(recording.snapshot, woken=woken))
+        known = [(each.key, each.at) for each in recording.memory.foreseen if each.at is not None]
+        urgent = tuple(sorted([key for key, at in known if recording.now - at < _WOKEN_SECONDS]))
+        snapshot = replace(recording.snapshot, woken=bool(urgent), urgent=urgent)
+        recording = replace(recording, snapshot=snapshot)
     _NOW.read(recording.now, key="recording.now", in_force="nothing of it")
     for name, number in _numbers("recording", recording):
         field = name.rpartition(".")[2]

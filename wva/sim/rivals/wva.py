@@ -127,6 +127,7 @@ class Cycles:
     def _cycle(self, stage: StageView, now_seconds: float, *, woken: bool) -> None:
         self.began, self.due = now_seconds, now_seconds + self._interval
         snapshot = replace(self.observer.snapshot(stage, now_seconds, status=self.status), woken=woken)
+        snapshot = replace(snapshot, urgent=(MODEL,) if woken else ())  # there is only this model
         outcome = conclude(snapshot, self._memory, self._policy, EPOCH_SECONDS + now_seconds)
         self._memory, self.ceilings = outcome.memory, outcome.ceilings
         self.grew = outcome.grew
