@@ -226,6 +226,13 @@ def test_time_passes_with_the_same_load():
     assert later.snapshot.request_counts[0].covered_seconds == 600.0
 
 
+def test_the_next_cycle_begins_in_time():
+    """Nothing tells that the load will rise again, so the fast lane begins the present cycle only."""
+    asked = situation(woken=True, urgent=(ModelKey("ns", "m"),))
+    later = changed(asked, A, Change(Input.TIME, "", 15.0, ""))
+    assert (asked.snapshot.woken, later.snapshot.woken, later.snapshot.urgent) == (True, False, ())
+
+
 @pytest.mark.parametrize(("size", "known"), [(99, False), (100, True)])
 def test_a_fleet_that_shares_gpus_is_tried_in_fewer_steps(size, known):
     """Each try decides on the whole fleet, so the steps are fewer from a hundred variants on."""

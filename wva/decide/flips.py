@@ -524,7 +524,8 @@ def _with_variant(situation: Situation, key: VariantKey, **changes: Any) -> Situ
 def _a_cycle_later(situation: Situation) -> Situation:
     """Return the next cycle if nothing changes but the time: the same pods, the same load, samples as old as now.
 
-    Requests of the retention period are those of now, because a recording does not say when each of them came.
+    It begins in time, whatever has begun this one. Requests of the retention period are those of now, because a
+    recording does not say when each of them came.
     """
     snapshot, seconds = situation.snapshot, situation.interval_seconds
     memory = conclude(snapshot, situation.memory, situation.policy, situation.now).memory
@@ -559,7 +560,14 @@ def _a_cycle_later(situation: Situation) -> Situation:
     ]
     return replace(
         situation,
-        snapshot=replace(snapshot, replicas=tuple(replicas), queues=tuple(queues), request_counts=tuple(counts)),
+        snapshot=replace(
+            snapshot,
+            replicas=tuple(replicas),
+            queues=tuple(queues),
+            request_counts=tuple(counts),
+            woken=False,
+            urgent=(),
+        ),
         memory=memory,
         now=situation.now + seconds,
     )
