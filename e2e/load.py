@@ -22,8 +22,8 @@ from e2e.controlplane.ports import free_port
 from e2e.controlplane.processes import ServerProcess
 from e2e.manifests import MODEL, ManifestedVariant
 from e2e.scrape_target import ServedPage
-from wva.sim.fleet.load import TokenLengths
 from wva.sim.fleet.parameters import EngineParameters
+from wva.sim.traffic.lengths import TokenLengths
 
 PodsByVariant = Mapping[str, Sequence[str]]
 _FOLLOW_SECONDS = 0.5

@@ -35,8 +35,8 @@ from e2e.openshift import MONITORING_VIEW, ServiceCa, Thanos, monitoring_view, t
 from e2e.scene import Scene
 from e2e.test_install_kustomize import lease_name, own_kustomization, scene
 from e2e.test_prometheus_adapter import hpa
-from wva.sim.fleet.load import TokenLengths
 from wva.sim.fleet.parameters import EngineParameters
+from wva.sim.traffic.lengths import TokenLengths
 
 __all__ = ["scene"]
 

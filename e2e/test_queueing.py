@@ -14,8 +14,8 @@ from e2e.load import Lengths
 from e2e.manifests import SATURATION_CONFIG_MAP, SERVICE_CLASSES_CONFIG_MAP, ManifestedVariant
 from e2e.scene import Scene
 from wva.model.records import replace
-from wva.sim.fleet.load import TokenLengths
 from wva.sim.fleet.parameters import EngineParameters
+from wva.sim.traffic.lengths import TokenLengths
 
 QUEUEING_CONFIG_MAP = "wva-queueing-model-config"
 PERFORMANCE_CONFIG_MAP = "wva-model-performance-config"

@@ -6,8 +6,10 @@ import pytest
 
 from tests.decide.fleet_loop import FleetLoop, LoopVariant, Setting
 from wva.model.policy import Compatibility, Policy
-from wva.sim.fleet.load import LoadSpec, RateProfile, TokenLengths
+from wva.sim.fleet.load import LoadSpec
 from wva.sim.fleet.parameters import PRESETS, EngineParameters
+from wva.sim.traffic.lengths import TokenLengths
+from wva.sim.traffic.rates import RateProfile
 
 SIZED = Policy()
 COMPATIBLE = Policy(compatibility=Compatibility.V0_5)

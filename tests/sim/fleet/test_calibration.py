@@ -7,10 +7,11 @@ from wva.sim.fleet import calibration
 from wva.sim.fleet.accelerators import engine_parameters
 from wva.sim.fleet.calibration import operating_point, saturation
 from wva.sim.fleet.fleet import Fleet, ReadyPod
-from wva.sim.fleet.load import LoadSpec, RateProfile
+from wva.sim.fleet.load import LoadSpec
 from wva.sim.fleet.measurement import OfferedLoad, measure
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.replica import PodKey, PoolKey, PoolVariant
+from wva.sim.traffic.rates import RateProfile
 
 TABLE = {
     row.split()[0]: [float(cell) for cell in row.split()[1:]]

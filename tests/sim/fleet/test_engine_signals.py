@@ -12,11 +12,12 @@ from wva.model.metrics import Freshness
 from wva.model.variant import ModelKey as Model
 from wva.prometheus.answers import InstantVector
 from wva.sim.fleet.fleet import Fleet, FleetSettings, ReadyPod
-from wva.sim.fleet.load import LoadSpec, RateProfile
+from wva.sim.fleet.load import LoadSpec
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.replica import PoolKey, PoolVariant
 from wva.sim.prometheus import InProcess, Scraper, ScrapeTarget, Tsdb
 from wva.sim.prometheus.promql import EvaluationTime, evaluate, parse
+from wva.sim.traffic.rates import RateProfile
 
 MODEL = PoolKey("ns", "m")
 H100 = PoolVariant("ns", "h100", "m", "H100", PRESETS["H100"])

@@ -5,10 +5,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from wva.model.records import replace
 from wva.sim.fleet.fleet import Fleet, FleetSettings, PodFault, ReadyPod
-from wva.sim.fleet.load import LoadSpec, RateProfile
+from wva.sim.fleet.load import LoadSpec
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.replica import PodKey, PoolKey, PoolVariant
 from wva.sim.fleet.users import GatewaySettings, Routing
+from wva.sim.traffic.rates import RateProfile
 
 MODEL = PoolKey("ns", "m")
 H100 = PoolVariant("ns", "h100", "m", "H100", PRESETS["H100"])

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile, TokenLengths, TrafficArrivals
+from wva.sim.fleet.load import ArrivalProcess, LoadSpec, TrafficArrivals
 from wva.sim.traffic import shapes, traces
-
-RAMP = RateProfile(((100.0, 2.0), (200.0, 10.0), (200.0, 4.0), (300.0, 0.0)))
+from wva.sim.traffic.lengths import TokenLengths
+from wva.sim.traffic.rates import RateProfile
 
 
 def until(process, end):
@@ -20,21 +20,6 @@ def until(process, end):
     while process.next_seconds < end:
         requests.append(process.take())
     return requests
-
-
-@pytest.mark.parametrize(
-    ("at", "rate"), [(0, 2), (100, 2), (150, 6), (199.9999999, 10), (200, 4), (250, 2), (300, 0), (1e6, 0)]
-)
-def test_rate_is_linear_between_points_and_constant_outside(at, rate):
-    """Between two points the rate is linear. Two points at one time make a step at that time."""
-    assert RAMP.rate(at) == pytest.approx(rate)
-
-
-@pytest.mark.parametrize("points", [(), ((1.0, 1.0), (0.0, 1.0)), ((0.0, -1.0),)])
-def test_bad_profiles_are_refused(points):
-    """A profile needs points, rising times and rates of at least 0."""
-    with pytest.raises(ValueError, match="rate profile"):
-        RateProfile(points)
 
 
 points = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=6).map(
@@ -106,23 +91,6 @@ def test_lengths_have_the_mean_and_the_bounds():
     cut = [TokenLengths(256, sigma=2.0, minimum_tokens=20, maximum_tokens=900).draw(random) for _ in range(2_000)]
     assert (min(cut), max(cut)) == (20, 900)
     assert TokenLengths(77, sigma=0).draw(random) == 77
-
-
-@pytest.mark.parametrize(
-    ("lengths", "words"),
-    [
-        ({"mean_tokens": 0}, "mean_tokens"),
-        ({"mean_tokens": float("nan")}, "mean_tokens"),
-        ({"mean_tokens": 10, "sigma": -1}, "sigma"),
-        ({"mean_tokens": 10, "sigma": 6}, "sigma"),
-        ({"mean_tokens": 10, "minimum_tokens": 0}, "minimum_tokens"),
-        ({"mean_tokens": 10, "minimum_tokens": 5, "maximum_tokens": 4}, "minimum_tokens"),
-    ],
-)
-def test_lengths_that_cannot_be_drawn_are_refused(lengths, words):
-    """Impossible lengths are refused when they are given, not at the first draw."""
-    with pytest.raises(ValueError, match=words):
-        TokenLengths(**lengths)
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wva.sim.fleet.columns import BROKEN, REFUSED, TIMED_OUT
-from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile, TokenLengths
+from wva.sim.fleet.load import ArrivalProcess, LoadSpec
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.pool import ModelPool
 from wva.sim.fleet.replica import PodKey, PoolVariant, ReplicaState
 from wva.sim.fleet.users import GatewaySettings
+from wva.sim.traffic.lengths import TokenLengths
+from wva.sim.traffic.rates import RateProfile
 
 H100 = PoolVariant("ns", "h100", "m", "H100", PRESETS["H100"])
 A100 = PoolVariant("ns", "a100", "m", "A100", PRESETS["A100"])

@@ -7,13 +7,13 @@ import pytest
 
 from tests.sim.stage.scenes import ScriptedScale, evenly, of_times, scene, variant
 from wva.model.records import replace
-from wva.sim.fleet.load import RateProfile
 from wva.sim.stage.causal import causal_bound, surprises
 from wva.sim.stage.demand import DemandOverTime
 from wva.sim.stage.links import Reference
 from wva.sim.stage.run import figures
 from wva.sim.stage.scenario import Objectives, StartUp
 from wva.sim.stage.world import StageWorld
+from wva.sim.traffic.rates import RateProfile
 
 TEN = 10.0
 """Requests per second that a replica carries in most of these tests: about what the engine of the scenes serves."""

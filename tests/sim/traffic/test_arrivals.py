@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.sim.fleet.load import RateProfile
 from wva.sim.traffic.arrivals import gamma, poisson, renewal
+from wva.sim.traffic.rates import RateProfile
 from wva.sim.traffic.streams import stream
 
 profiles = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=6).map(

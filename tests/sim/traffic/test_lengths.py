@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.sim.fleet.load import TokenLengths
-from wva.sim.traffic.lengths import fixed, lognormal, quantiles, zipf
+from wva.sim.traffic.lengths import TokenLengths, fixed, lognormal, quantiles, zipf
 from wva.sim.traffic.streams import stream
 
 
@@ -55,6 +54,23 @@ def test_lognormals_have_the_mean_and_the_bounds():
     assert (cut.min(), cut.max()) == (20, 900)
     assert set(lognormal(TokenLengths(77, sigma=0))(stream(3, "a"), 9)) == {77}
     assert set(fixed(12)(stream(3, "a"), 9)) == {12}
+
+
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [
+        ({"mean_tokens": 0}, "mean_tokens"),
+        ({"mean_tokens": float("nan")}, "mean_tokens"),
+        ({"mean_tokens": 10, "sigma": -1}, "sigma"),
+        ({"mean_tokens": 10, "sigma": 6}, "sigma"),
+        ({"mean_tokens": 10, "minimum_tokens": 0}, "minimum_tokens"),
+        ({"mean_tokens": 10, "minimum_tokens": 5, "maximum_tokens": 4}, "minimum_tokens"),
+    ],
+)
+def test_lengths_that_cannot_be_drawn_are_refused(lengths, words):
+    """Impossible lengths are refused when they are given, not at the first draw."""
+    with pytest.raises(ValueError, match=words):
+        TokenLengths(**lengths)
 
 
 def test_zipf_lengths_fall_with_their_exponent():

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wva.sim.fleet.load import RateProfile
 from wva.sim.traffic import rates
+from wva.sim.traffic.rates import RateProfile
 from wva.sim.traffic.streams import stream
 
 profiles = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=6).map(
@@ -14,6 +14,23 @@ profiles = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1
 )
 stairs = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=6).map(rates.steps)
 instants = st.floats(0, 60).filter(lambda at: abs(at - round(at)) > 1e-6)  # at a point, the rate may have a step
+
+RAMP = RateProfile(((100.0, 2.0), (200.0, 10.0), (200.0, 4.0), (300.0, 0.0)))
+
+
+@pytest.mark.parametrize(
+    ("at", "rate"), [(0, 2), (100, 2), (150, 6), (199.9999999, 10), (200, 4), (250, 2), (300, 0), (1e6, 0)]
+)
+def test_rate_is_linear_between_points_and_constant_outside(at, rate):
+    """Between two points the rate is linear. Two points at one time make a step at that time."""
+    assert RAMP.rate(at) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("points", [(), ((1.0, 1.0), (0.0, 1.0)), ((0.0, -1.0),)])
+def test_bad_profiles_are_refused(points):
+    """A profile needs points, rising times and rates of at least 0."""
+    with pytest.raises(ValueError, match="rate profile"):
+        RateProfile(points)
 
 
 @given(profile=profiles, factor=stairs, at=instants)

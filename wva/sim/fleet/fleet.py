@@ -13,13 +13,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from wva.model.records import replace
-from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile, TokenLengths, TrafficArrivals
+from wva.sim.fleet.load import ArrivalProcess, LoadSpec, TrafficArrivals
 from wva.sim.fleet.metrics import EngineView, gateway_lines, render
 from wva.sim.fleet.pool import ModelPool, ReplicaPod
 from wva.sim.fleet.replica import PodKey, PoolKey, PoolVariant, ReplicaState
 from wva.sim.fleet.service_log import ServiceLevel
 from wva.sim.fleet.summary import ModelSummary, summarise
 from wva.sim.fleet.users import GatewaySettings
+from wva.sim.traffic.lengths import TokenLengths
+from wva.sim.traffic.rates import RateProfile
 
 if TYPE_CHECKING:
     from wva.sim.traffic.requests import Traffic

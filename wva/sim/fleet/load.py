@@ -10,9 +10,8 @@ chance does with them has a stream of its own, too.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, field
-from math import inf, log, sqrt
+from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -20,113 +19,14 @@ import numpy as np
 
 from wva.model.records import replace
 from wva.sim.fleet.requests import UserRequest
+from wva.sim.traffic.lengths import TokenLengths
+from wva.sim.traffic.rates import RateProfile
 
 if TYPE_CHECKING:
     from wva.sim.traffic.requests import Traffic
 
-MAXIMUM_SIGMA: Final = 5.0
-"""Beyond it nearly every length is one of the bounds."""
 _RATE_SECONDS: Final = 60.0
 """The rate of a traffic is that of so long a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class RateProfile:
-    """Requests per second over virtual time.
-
-    Attributes:
-        points: (virtual seconds, requests per second) in rising order of time; linear between them, constant before
-            the first and after the last. Two points at the same time make a step.
-
-    """
-
-    points: tuple[tuple[float, float], ...]
-
-    def __post_init__(self) -> None:
-        """Check the points.
-
-        Raises:
-            ValueError: no points, times not rising, or a negative rate.
-
-        """
-        if not self.points:
-            raise ValueError("a rate profile needs at least one point")
-        times = [seconds for seconds, _ in self.points]
-        if times != sorted(times) or any(rate < 0 for _, rate in self.points):
-            raise ValueError("a rate profile needs rising times and rates of at least 0")
-
-    @classmethod
-    def constant(cls, requests_per_second: float) -> RateProfile:
-        """Return a rate that never changes."""
-        return cls(((0.0, requests_per_second),))
-
-    def rate(self, at_seconds: float) -> float:
-        """Return the rate at an instant; at a step the one after it."""
-        index = bisect_right(self.points, at_seconds, key=lambda point: point[0])
-        if index == 0:
-            return self.points[0][1]
-        if index == len(self.points):
-            return self.points[-1][1]
-        (start, low), (end, high) = self.points[index - 1], self.points[index]
-        return low + (high - low) * (at_seconds - start) / (end - start)
-
-    def after(self, from_seconds: float, *, expected: float) -> float:
-        """Return when ``expected`` more requests will have come on average; infinite if they never will."""
-        at, left = from_seconds, expected
-        if left <= 0:
-            return at
-        for end, end_rate in self.points[bisect_right(self.points, from_seconds, key=lambda point: point[0]) :]:
-            rate, span = self.rate(at), end - at
-            if at < self.points[0][0]:
-                end_rate = rate  # noqa: PLW2901 - before the first point the rate is constant
-            here = (rate + end_rate) / 2 * span
-            if here >= left:
-                return at + _time_for(left, rate=rate, slope=(end_rate - rate) / span)
-            at, left = end, left - here
-        last = self.points[-1][1]
-        return at + left / last if last > 0 else inf
-
-
-def _time_for(expected: float, *, rate: float, slope: float) -> float:
-    """Solve rate * t + slope * t^2 / 2 = expected for the first t, in the form that is stable for a slope near 0."""
-    return 2 * expected / (rate + sqrt(max(rate * rate + 2 * slope * expected, 0.0)))
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLengths:
-    """A lognormal distribution of token counts, cut to bounds.
-
-    Attributes:
-        mean_tokens: mean before cutting.
-        sigma: standard deviation of the logarithm; 0 makes every length the mean.
-        minimum_tokens: shortest.
-        maximum_tokens: longest.
-
-    """
-
-    mean_tokens: float
-    sigma: float = 0.5
-    minimum_tokens: int = 1
-    maximum_tokens: int = 4096
-
-    def __post_init__(self) -> None:
-        """Refuse what has no draws.
-
-        Raises:
-            ValueError: naming the rule that is broken.
-
-        """
-        if not 0 < self.mean_tokens < inf:
-            raise ValueError(f"mean_tokens must be above 0 and finite, not {self.mean_tokens}")
-        if not 0 <= self.sigma <= MAXIMUM_SIGMA:
-            raise ValueError(f"sigma must be 0 to {MAXIMUM_SIGMA:g}, not {self.sigma}")
-        if not 1 <= self.minimum_tokens <= self.maximum_tokens:
-            raise ValueError("minimum_tokens must be at least 1 and at most maximum_tokens")
-
-    def draw(self, random: Random) -> int:
-        """Return one length."""
-        mu = log(self.mean_tokens) - self.sigma * self.sigma / 2
-        return max(self.minimum_tokens, min(self.maximum_tokens, round(random.lognormvariate(mu, self.sigma))))
 
 
 @dataclass(frozen=True, slots=True)

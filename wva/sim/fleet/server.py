@@ -22,10 +22,11 @@ from aiohttp import web
 
 from wva.clock import Clock
 from wva.sim.fleet.fleet import Fleet, PodFault, ReadyPod
-from wva.sim.fleet.load import RateProfile, TokenLengths
 from wva.sim.fleet.metrics import CONTENT_TYPE
 from wva.sim.fleet.parameters import PRESETS, EngineParameters
 from wva.sim.fleet.replica import PodKey, PoolKey, PoolVariant
+from wva.sim.traffic.lengths import TokenLengths
+from wva.sim.traffic.rates import RateProfile
 
 TICK_SECONDS: Final = 1.0
 

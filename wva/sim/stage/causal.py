@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wva.sim.fleet.calibration import alone_seconds
-from wva.sim.fleet.load import RateProfile
 from wva.sim.stage.capacity import saturation
 from wva.sim.stage.demand import STEP_SECONDS, DemandOverTime, cheapest_counts, demand
 from wva.sim.stage.scenario import Scenario, StartUp
+from wva.sim.traffic.rates import RateProfile
 from wva.sim.traffic.requests import Traffic
 
 _LEAST: Final = 0.25

@@ -12,8 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from wva.sim.fleet.load import TokenLengths
-from wva.sim.traffic.lengths import lognormal
+from wva.sim.traffic.lengths import TokenLengths, lognormal
 from wva.sim.traffic.requests import Traffic
 from wva.sim.traffic.streams import stream
 

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from wva.sim.fleet.load import RateProfile
 from wva.sim.traffic import rates
+from wva.sim.traffic.rates import RateProfile
 
 Floats = NDArray[np.float64]
 Gaps = Callable[[np.random.Generator, int], Floats]

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wva.model.records import replace
-from wva.sim.fleet.load import RateProfile
 from wva.sim.traffic.arrivals import poisson
 from wva.sim.traffic.lengths import Sizes
+from wva.sim.traffic.rates import RateProfile
 from wva.sim.traffic.requests import Traffic
 from wva.sim.traffic.streams import stream
 

@@ -3,17 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import log
-from typing import NamedTuple
+from dataclasses import dataclass
+from math import inf, log
+from random import Random
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wva.sim.fleet.load import TokenLengths
-
 Ints = NDArray[np.int64]
 Lengths = Callable[[np.random.Generator, int], Ints]
 """Draws that many lengths, each at least 1."""
+MAXIMUM_SIGMA: Final = 5.0
+"""Beyond it nearly every length is one of the bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLengths:
+    """A lognormal distribution of token counts, cut to bounds.
+
+    Attributes:
+        mean_tokens: mean before cutting.
+        sigma: standard deviation of the logarithm; 0 makes every length the mean.
+        minimum_tokens: shortest.
+        maximum_tokens: longest.
+
+    """
+
+    mean_tokens: float
+    sigma: float = 0.5
+    minimum_tokens: int = 1
+    maximum_tokens: int = 4096
+
+    def __post_init__(self) -> None:
+        """Refuse what has no draws.
+
+        Raises:
+            ValueError: naming the rule that is broken.
+
+        """
+        if not 0 < self.mean_tokens < inf:
+            raise ValueError(f"mean_tokens must be above 0 and finite, not {self.mean_tokens}")
+        if not 0 <= self.sigma <= MAXIMUM_SIGMA:
+            raise ValueError(f"sigma must be 0 to {MAXIMUM_SIGMA:g}, not {self.sigma}")
+        if not 1 <= self.minimum_tokens <= self.maximum_tokens:
+            raise ValueError("minimum_tokens must be at least 1 and at most maximum_tokens")
+
+    def draw(self, random: Random) -> int:
+        """Return one length."""
+        mu = log(self.mean_tokens) - self.sigma * self.sigma / 2
+        return max(self.minimum_tokens, min(self.maximum_tokens, round(random.lognormvariate(mu, self.sigma))))
 
 
 class Sizes(NamedTuple):

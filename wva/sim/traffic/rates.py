@@ -7,13 +7,14 @@ an hour of the week, of a flash crowd) is a profile around 1.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from wva.sim.fleet.load import RateProfile
 
 Floats = NDArray[np.float64]
 
@@ -23,6 +24,68 @@ LEVELLING_ROUNDS: Final = 12
 """Each halves what is missing at least: the means are exact to 0.03 % of the largest."""
 SINE_POINTS: Final = 64
 """Points per period of a sine: its straight pieces are within 0.13 % of the swing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateProfile:
+    """Requests per second over time.
+
+    Attributes:
+        points: (seconds, requests per second) in rising order of time; linear between them, constant before
+            the first and after the last. Two points at the same time make a step.
+
+    """
+
+    points: tuple[tuple[float, float], ...]
+
+    def __post_init__(self) -> None:
+        """Check the points.
+
+        Raises:
+            ValueError: no points, times not rising, or a negative rate.
+
+        """
+        if not self.points:
+            raise ValueError("a rate profile needs at least one point")
+        times = [seconds for seconds, _ in self.points]
+        if times != sorted(times) or any(rate < 0 for _, rate in self.points):
+            raise ValueError("a rate profile needs rising times and rates of at least 0")
+
+    @classmethod
+    def constant(cls, requests_per_second: float) -> RateProfile:
+        """Return a rate that never changes."""
+        return cls(((0.0, requests_per_second),))
+
+    def rate(self, at_seconds: float) -> float:
+        """Return the rate at an instant; at a step the one after it."""
+        index = bisect_right(self.points, at_seconds, key=lambda point: point[0])
+        if index == 0:
+            return self.points[0][1]
+        if index == len(self.points):
+            return self.points[-1][1]
+        (start, low), (end, high) = self.points[index - 1], self.points[index]
+        return low + (high - low) * (at_seconds - start) / (end - start)
+
+    def after(self, from_seconds: float, *, expected: float) -> float:
+        """Return when ``expected`` more requests will have come on average; infinite if they never will."""
+        at, left = from_seconds, expected
+        if left <= 0:
+            return at
+        for end, end_rate in self.points[bisect_right(self.points, from_seconds, key=lambda point: point[0]) :]:
+            rate, span = self.rate(at), end - at
+            if at < self.points[0][0]:
+                end_rate = rate  # noqa: PLW2901 - before the first point the rate is constant
+            here = (rate + end_rate) / 2 * span
+            if here >= left:
+                return at + _time_for(left, rate=rate, slope=(end_rate - rate) / span)
+            at, left = end, left - here
+        last = self.points[-1][1]
+        return at + left / last if last > 0 else inf
+
+
+def _time_for(expected: float, *, rate: float, slope: float) -> float:
+    """Solve rate * t + slope * t^2 / 2 = expected for the first t, in the form that is stable for a slope near 0."""
+    return 2 * expected / (rate + sqrt(max(rate * rate + 2 * slope * expected, 0.0)))
 
 
 def steps(durations_and_rates: Iterable[tuple[float, float]]) -> RateProfile:

@@ -12,11 +12,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from wva.sim.fleet.load import TokenLengths
 from wva.sim.traffic import rates
 from wva.sim.traffic.arrivals import gamma
 from wva.sim.traffic.assembly import Sharing, nothing_shared, traffic
-from wva.sim.traffic.lengths import Ints, Lengths, Sizes, lognormal
+from wva.sim.traffic.lengths import Ints, Lengths, Sizes, TokenLengths, lognormal
 from wva.sim.traffic.requests import Traffic
 from wva.sim.traffic.streams import stream
 

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from wva.model.records import replace
-from wva.sim.fleet.load import RateProfile, TokenLengths
 from wva.sim.traffic import rates
 from wva.sim.traffic.assembly import poisson_traffic, traffic
-from wva.sim.traffic.lengths import Ints, Sizes, fixed, lognormal
+from wva.sim.traffic.lengths import Ints, Sizes, TokenLengths, fixed, lognormal
+from wva.sim.traffic.rates import RateProfile
 from wva.sim.traffic.requests import Traffic
 from wva.sim.traffic.streams import stream
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from wva.sim.fleet.load import RateProfile, TokenLengths
 from wva.sim.traffic import published, rates
 from wva.sim.traffic.arrivals import gamma, poisson
 from wva.sim.traffic.assembly import merged, traffic
-from wva.sim.traffic.lengths import Sizes, lognormal, quantiles, zipf
+from wva.sim.traffic.lengths import Sizes, TokenLengths, lognormal, quantiles, zipf
 from wva.sim.traffic.prefixes import Mix
+from wva.sim.traffic.rates import RateProfile
 from wva.sim.traffic.requests import Traffic
 from wva.sim.traffic.streams import stream
 

@@ -12,12 +12,12 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from wva.model.objectives import Objectives
-from wva.sim.fleet.load import RateProfile
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.users import GatewaySettings
 from wva.sim.stage.faults import NoStarts, PrometheusOutage, UnreadablePod
 from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup
 from wva.sim.traffic.assembly import poisson_traffic
+from wva.sim.traffic.rates import RateProfile
 from wva.sim.traffic.requests import Traffic
 from wva.sim.traffic.shapes import LONG
 
