@@ -46,12 +46,15 @@ def test_documented_table_is_what_the_formula_gives(preset):
     assert TABLE[preset] == expected
 
 
-@pytest.mark.parametrize("preset", ["H100", "A100", "L40S"])
-def test_overloaded_replica_serves_its_saturation_rate(preset):
-    """At twice its saturation rate a replica serves within 5% of the formula, with a full cache and a growing queue."""
+@pytest.mark.parametrize(("preset", "within"), [("H100", 0.05), ("A100", 0.05), ("L40S", 0.08)])
+def test_overloaded_replica_serves_its_saturation_rate(preset, within):
+    """At twice its saturation rate a replica serves what the formula says, with a full cache and a growing queue.
+
+    It is within 5 %, and within 8 % where the cache is small: a full one preempts.
+    """
     rate = saturation(PRESETS[preset]).requests_per_second
     usage, waiting, throughput, _ = run(preset, rate=2 * rate, replicas=1, seconds=600.0)
-    assert throughput == pytest.approx(rate, rel=0.05)
+    assert throughput == pytest.approx(rate, rel=within)
     assert usage > 0.9
     assert waiting > 100
 

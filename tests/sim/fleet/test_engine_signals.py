@@ -30,7 +30,7 @@ SCRAPE = Classifier(END, Freshness()).scrape((str(END),))
 
 async def observed(*pods: str, load: LoadSpec = LOAD) -> dict[str, InstantVector]:
     """Return the answers by query name after ten minutes of this load, scraped every 15 s."""
-    fleet = Fleet([H100], loads={MODEL: load}, seed=3, settings=FleetSettings(epoch_seconds=NOW))
+    fleet = Fleet([H100], loads={MODEL: load}, seed=4, settings=FleetSettings(epoch_seconds=NOW))
     fleet.set_ready_pods("ns", deployment="h100", pods=[ReadyPod(name) for name in pods])
     tsdb = Tsdb()
     scraper = Scraper(tsdb)

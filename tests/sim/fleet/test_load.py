@@ -1,96 +1,87 @@
-"""Arrivals follow the profile, lengths follow their distribution, and both depend on the seed alone."""
+"""A load is the requests of its traffic, piece after piece, from the seed alone, and can be changed at any time."""
 
-from itertools import pairwise
 from math import inf
-from random import Random
 
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from wva.sim.fleet.load import ArrivalProcess, LoadSpec, TrafficArrivals
+from wva.sim.fleet.load import Arrivals, LoadSpec
 from wva.sim.traffic import shapes, traces
 from wva.sim.traffic.lengths import TokenLengths
 from wva.sim.traffic.rates import RateProfile
+from wva.sim.traffic.streams import stream
+
+NOTHING = LoadSpec(RateProfile.constant(0.0))
 
 
-def until(process, end):
+def of(load, *, seed=1, start=0.0):
+    """Return the requests of a load."""
+    return Arrivals(load, seeds=stream(seed, "m"), start_seconds=start)
+
+
+def steady(rate, **lengths):
+    """Return a load of a rate that never changes."""
+    return LoadSpec(RateProfile.constant(rate), **lengths)
+
+
+def until(arrivals, end):
     """Return the requests that arrive before ``end``."""
     requests = []
-    while process.next_seconds < end:
-        requests.append(process.take())
+    while arrivals.next_seconds < end:
+        requests.append(arrivals.take())
     return requests
 
 
-points = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=6).map(
-    lambda pairs: RateProfile(tuple(sorted((float(at), float(rate)) for at, rate in pairs)))
-)
-
-
-@given(profile=points, start=st.floats(0, 60), expected=st.floats(0, 200))
-def test_inverse_of_the_cumulated_rate(profile, start, expected):
-    """The integral of the rate up to the returned time is the given expectation."""
-    end = profile.after(start, expected=expected)
-    horizon = min(end, 1000.0)
-    bounds = sorted({start, horizon, *(at for at, _ in profile.points if start < at < horizon)})
-    total = 0.0
-    for low, high in pairwise(bounds):
-        middle = (low + high) / 2  # exact for linear pieces
-        total += profile.rate(middle) * (high - low)
-    if end == inf:
-        assert total <= expected + 1e-6
-        assert profile.points[-1][1] == 0
-    elif end <= horizon:
-        assert total == pytest.approx(expected, abs=1e-6)
-
-
 def test_counts_match_the_rate_in_each_part():
-    """Over a ramp and a step the number of arrivals is the integral, within a few standard deviations."""
+    """Over a ramp, a step and the time after the last point the number of arrivals is the integral, within chance."""
     profile = RateProfile(((0.0, 5.0), (1000.0, 25.0), (1000.0, 0.0), (2000.0, 0.0), (2000.0, 8.0)))
-    times = [request.arrival_seconds for request in until(ArrivalProcess(LoadSpec(profile), seed="1"), 3000)]
-    assert times == sorted(times)
-    assert sum(at < 1000 for at in times) == pytest.approx(15_000, abs=500)
-    assert sum(at < 500 for at in times) == pytest.approx(5_000, abs=300)
-    assert not [at for at in times if 1000 <= at < 2000]
-    assert sum(at >= 2000 for at in times) == pytest.approx(8_000, abs=400)
+    at = [request.arrival_seconds for request in until(of(LoadSpec(profile), start=700.0), 3700.0)]
+    assert at == sorted(at)
+    counts, _ = np.histogram(at, bins=[700, 1200, 1700, 2700, 3700])
+    assert counts == pytest.approx([5_000, 10_000, 0, 8_000], abs=400)
+
+
+def test_a_load_without_an_end_is_one_poisson_process():
+    """No piece repeats another one, and gaps are exponential where one piece ends and the next begins, too."""
+    requests = until(of(steady(20.0)), 1000.0)
+    assert len({request.draw for request in requests}) == len(requests)
+    assert [request.number for request in requests] == list(range(1, len(requests) + 1))
+    gaps = np.diff([request.arrival_seconds for request in requests])
+    assert gaps.mean() == pytest.approx(0.05, rel=0.02)
+    assert gaps.std() / gaps.mean() == pytest.approx(1.0, abs=0.03)
 
 
 def test_same_seed_same_requests():
     """The same seed gives the same requests, and another seed other ones."""
-    spec = LoadSpec(RateProfile.constant(20.0))
-    first = until(ArrivalProcess(spec, seed="a"), 30)
-    assert first == until(ArrivalProcess(spec, seed="a"), 30)
-    assert first != until(ArrivalProcess(spec, seed="b"), 30)
+    first = until(of(steady(20.0)), 300.0)
+    assert first == until(of(steady(20.0)), 300.0)
+    assert first != until(of(steady(20.0), seed=2), 300.0)
 
 
-def test_another_rate_leaves_the_lengths_alone():
-    """Lengths have their own random streams, so scenarios with different rates have the same lengths."""
-    slow = until(ArrivalProcess(LoadSpec(RateProfile.constant(1.0)), seed="a"), 50)
-    fast = until(ArrivalProcess(LoadSpec(RateProfile.constant(9.0)), seed="a"), 50)
-    lengths = [(request.prompt_tokens, request.output_tokens) for request in fast]
-    assert [(request.prompt_tokens, request.output_tokens) for request in slow] == lengths[: len(slow)]
-
-
-def test_changed_profile_takes_effect_at_once():
-    """A changed profile replaces an arrival that was already drawn."""
-    process = ArrivalProcess(LoadSpec(RateProfile.constant(0.0)), seed="a")
-    assert process.next_seconds == inf
-    process.change_profile(RateProfile.constant(50.0), at_seconds=1000.0)
-    requests = until(process, 1010)
+def test_a_changed_load_takes_effect_at_once():
+    """It replaces an arrival that was already drawn, and has its own lengths. Silence lasts until the next change."""
+    arrivals = of(NOTHING)
+    assert arrivals.next_seconds == inf
+    arrivals.change(steady(50.0), at_seconds=1000.0)
+    requests = until(arrivals, 1010.0)
     assert 400 < len(requests) < 600
-    assert requests[0].arrival_seconds >= 1000
-    process.change_profile(RateProfile.constant(0.0), at_seconds=1010.0)
-    assert process.next_seconds == inf
+    assert requests[0].arrival_seconds >= 1000.0
+    arrivals.change(steady(50.0, output=TokenLengths(7, sigma=0)), at_seconds=1010.0)
+    changed = until(arrivals, 1020.0)
+    assert {request.output_tokens for request in changed} == {7}
+    assert not {request.draw for request in changed} & {request.draw for request in requests}
+    arrivals.change(NOTHING, at_seconds=1020.0)
+    assert arrivals.next_seconds == inf
 
 
-def test_lengths_have_the_mean_and_the_bounds():
-    """The lognormal has the given mean, bounds cut it, and sigma 0 makes it constant."""
-    random = Random(3)
-    draws = [TokenLengths(256, sigma=0.5, maximum_tokens=100_000).draw(random) for _ in range(20_000)]
-    assert sum(draws) / len(draws) == pytest.approx(256, rel=0.02)
-    cut = [TokenLengths(256, sigma=2.0, minimum_tokens=20, maximum_tokens=900).draw(random) for _ in range(2_000)]
-    assert (min(cut), max(cut)) == (20, 900)
-    assert TokenLengths(77, sigma=0).draw(random) == 77
+def test_a_load_that_does_not_fit_into_memory_changes_nothing():
+    """The one before goes on."""
+    arrivals = of(steady(5.0))
+    upcoming = arrivals.next_seconds
+    with pytest.raises(ValueError, match="fit into memory"):
+        arrivals.change(LoadSpec(RateProfile(((0.0, 1e6), (3600.0, 1e6)))), at_seconds=0.0)
+    assert arrivals.next_seconds == upcoming
+    assert len(until(arrivals, 100.0)) > 400
 
 
 @pytest.mark.parametrize(
@@ -100,8 +91,7 @@ def test_lengths_have_the_mean_and_the_bounds():
 )
 def test_the_requests_of_a_traffic_come_as_they_are(traffic):
     """One after the other, with all of their columns, and then no more."""
-    arrivals = TrafficArrivals(traffic)
-    assert (arrivals.groups, arrivals.resident_tokens) == (traffic.groups, traffic.resident_tokens)
+    arrivals = of(traffic)
     requests = until(arrivals, 1e9)
     assert len(requests) == traffic.count > 100
     for name in ("arrival_seconds", "prompt_tokens", "output_tokens", "prefix_tokens", "draw"):
@@ -110,15 +100,19 @@ def test_the_requests_of_a_traffic_come_as_they_are(traffic):
     shared = zip(traffic.shared_tokens.tolist(), traffic.prompt_tokens.tolist(), strict=True)
     assert [request.shared_tokens for request in requests] == [min(pair) for pair in shared]
     assert arrivals.next_seconds == inf
-    with pytest.raises(IndexError, match="the traffic has ended"):
+    with pytest.raises(IndexError, match="the load has ended"):
         arrivals.take()
 
 
-def test_the_rate_of_a_traffic_is_that_of_the_last_minute():
-    """At the beginning it is that of the time since then."""
+def test_the_rate_is_that_of_the_last_minute():
+    """At the beginning it is that of the time since then. A change of the load takes a minute to be seen in full."""
     traffic = shapes.step(1, duration_seconds=1000.0, low=2.0, high=20.0)
-    arrivals = TrafficArrivals(traffic)
+    arrivals = of(traffic)
     assert arrivals.rate(0.0) == 0.0
-    assert arrivals.rate(30.0) == sum(traffic.arrival_seconds < 30.0) / 30.0
-    assert arrivals.rate(599.0) == pytest.approx(20.0, abs=3.0)
+    for at, since in ((30.0, 0.0), (230.0, 170.0), (599.0, 539.0)):
+        until(arrivals, at)
+        here = (traffic.arrival_seconds >= since) & (traffic.arrival_seconds < at)
+        assert arrivals.rate(at) == np.count_nonzero(here) / (at - since)
+    arrivals.change(NOTHING, at_seconds=599.0)
+    assert arrivals.rate(629.0) == pytest.approx(10.0, abs=3.0)
     assert arrivals.rate(5000.0) == 0.0

@@ -4,13 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wva.sim.fleet.columns import BROKEN, REFUSED, TIMED_OUT
-from wva.sim.fleet.load import ArrivalProcess, LoadSpec
+from wva.sim.fleet.load import Arrivals, LoadSpec
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.pool import ModelPool
 from wva.sim.fleet.replica import PodKey, PoolVariant, ReplicaState
 from wva.sim.fleet.users import GatewaySettings
 from wva.sim.traffic.lengths import TokenLengths
 from wva.sim.traffic.rates import RateProfile
+from wva.sim.traffic.streams import stream
 
 H100 = PoolVariant("ns", "h100", "m", "H100", PRESETS["H100"])
 A100 = PoolVariant("ns", "a100", "m", "A100", PRESETS["A100"])
@@ -21,7 +22,7 @@ def pool(rate=10.0, *, drain=30.0, limit=1000, **settings):
     """Return a pool with short requests at a steady rate."""
     spec = LoadSpec(RateProfile.constant(rate), prompt=TokenLengths(64), output=TokenLengths(64))
     return ModelPool(
-        ArrivalProcess(spec, seed="x"),
+        Arrivals(spec, seeds=stream(1, "x")),
         settings=GatewaySettings(queue_limit=limit, **settings),
         drain_seconds=drain,
         start_seconds=0.0,
@@ -108,7 +109,7 @@ def test_pods_of_a_variant_are_what_it_was_when_they_came():
 
 def test_terminating_replica_finishes_what_it_has_and_takes_nothing_new():
     """The replica finishes its requests and is then forgotten. No user has to retry."""
-    target = pool()
+    target = pool(rate=80.0)
     target.set_pods(H100, ready={"h-1": 0.0, "h-2": 0.0})
     target.advance(30.0)
     leaving = target.replicas[PodKey("ns", "h-2")]

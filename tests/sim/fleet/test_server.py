@@ -107,7 +107,10 @@ async def test_load_can_be_changed_on_the_fly(client, clock):
     clock.seconds += 100
     (risen,) = await summary(client)
     assert 800 < risen["arrived"] - silent["arrived"] < 1200
-    assert risen["offered_per_second"] == 20
+    assert risen["offered_per_second"] == pytest.approx(14, abs=2), "from 8 to 20 in the last minute"
+    clock.seconds += 100
+    (high,) = await summary(client)
+    assert high["offered_per_second"] == pytest.approx(20, abs=2)
 
 
 async def test_load_can_have_other_lengths(client, clock):
@@ -176,6 +179,7 @@ async def test_variant_with_own_parameters(client):
         ("/load", {"namespace": "ns", "model": "m"}, 400),
         ("/load", {"namespace": "ns", "model": "m", "rate": -1}, 400),
         ("/load", {"namespace": "ns", "model": "m", "rates": 1}, 400),
+        ("/load", {"namespace": "ns", "model": "m", "points": [[0, 1e6], [3600, 1e6]]}, 400),
         ("/load", {"namespace": "ns", "model": "m", "rate": 1, "prompt": {"mean_tokens": 0}}, 400),
         ("/pods", {"namespace": "ns", "deployment": "nope", "pods": []}, 404),
         ("/faults", {"namespace": "ns", "pod": "nope", "mode": "nan"}, 404),

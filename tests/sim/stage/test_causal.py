@@ -13,7 +13,9 @@ from wva.sim.stage.links import Reference
 from wva.sim.stage.run import figures
 from wva.sim.stage.scenario import Objectives, StartUp
 from wva.sim.stage.world import StageWorld
+from wva.sim.traffic.arrivals import renewal
 from wva.sim.traffic.rates import RateProfile
+from wva.sim.traffic.streams import stream
 
 TEN = 10.0
 """Requests per second that a replica carries in most of these tests: about what the engine of the scenes serves."""
@@ -23,10 +25,8 @@ STEP = RateProfile(((0.0, 5.0), (600.0, 5.0), (600.0, 30.0), (SECONDS, 30.0)))
 
 def traffic(rate, seconds=SECONDS):
     """Return requests that come as the rate has it, without chance."""
-    at, times = 0.0, []
-    while (at := rate.after(at, expected=1.0)) < seconds:
-        times.append(at)
-    return replace(of_times(np.array(times), seconds), rate=rate.points)
+    at = renewal(stream(0, "a"), rate, duration_seconds=seconds, gaps=lambda _, count: np.ones(count))
+    return replace(of_times(at, seconds), rate=rate.points)
 
 
 def bound(rate, *, seconds=SECONDS, capacity=TEN, **changes):

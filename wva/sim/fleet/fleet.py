@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from wva.model.records import replace
-from wva.sim.fleet.load import ArrivalProcess, LoadSpec, TrafficArrivals
+from wva.sim.fleet.load import Arrivals, LoadSpec
 from wva.sim.fleet.metrics import EngineView, gateway_lines, render
 from wva.sim.fleet.pool import ModelPool, ReplicaPod
 from wva.sim.fleet.replica import PodKey, PoolKey, PoolVariant, ReplicaState
@@ -22,6 +22,7 @@ from wva.sim.fleet.summary import ModelSummary, summarise
 from wva.sim.fleet.users import GatewaySettings
 from wva.sim.traffic.lengths import TokenLengths
 from wva.sim.traffic.rates import RateProfile
+from wva.sim.traffic.streams import stream
 
 if TYPE_CHECKING:
     from wva.sim.traffic.requests import Traffic
@@ -125,22 +126,22 @@ class Fleet:
     ) -> None:
         """Offer another rate to a model from now on, with other lengths where they are given.
 
-        An unknown model gets a gateway.
+        The times of ``profile`` are seconds from now. An unknown model gets a gateway.
 
         Raises:
             TypeError: the model has the requests of a traffic, which are as they are.
+            ValueError: more requests are expected up to the last point of the profile than fit into memory.
 
         """
         if model not in self._pools:
             self._add_pool(model, NO_LOAD)
         pool = self._pools[model]
-        arrivals = pool.arrivals
-        if not isinstance(arrivals, ArrivalProcess):
+        present = pool.arrivals.load
+        if not isinstance(present, LoadSpec):
             raise TypeError(f"{model.model_id} in {model.namespace} has the requests of a traffic: they cannot change")
-        spec = arrivals.spec
-        arrivals.change_lengths(prompt=prompt or spec.prompt, output=output or spec.output)
-        arrivals.change_profile(profile, at_seconds=self.now_seconds)
-        pool.expect(tokens_per_sequence=arrivals.resident_tokens)
+        load = LoadSpec(profile, prompt or present.prompt, output or present.output)
+        pool.arrivals.change(load, at_seconds=self.now_seconds)
+        pool.expect(tokens_per_sequence=load.resident_tokens)
 
     def break_pod(self, pod: PodKey, *, mode: PodFault) -> None:
         """Break the metrics page of a pod until ``repair_pod``.
@@ -231,11 +232,9 @@ class Fleet:
 
     def _add_pool(self, model: PoolKey, load: LoadSpec | Traffic) -> None:
         settings = self.settings
-        seed = f"{self._seed}/{model.namespace}/{model.model_id}"
+        seeds = stream(self._seed, f"{model.namespace}/{model.model_id}")
         self._pools[model] = ModelPool(
-            ArrivalProcess(load, seed=seed, start_seconds=self.now_seconds)
-            if isinstance(load, LoadSpec)
-            else TrafficArrivals(load),
+            Arrivals(load, seeds=seeds, start_seconds=self.now_seconds),
             settings=settings.gateway,
             drain_seconds=settings.drain_seconds,
             start_seconds=self.now_seconds,

@@ -1,44 +1,48 @@
-"""Offered load: when requests arrive at a model's gateway, and how long they are.
+"""Offered load: the requests that arrive at a model's gateway, in order of time.
 
-A model gets the requests of a ``Traffic``, or those of an ``ArrivalProcess``, which has no end and can be changed at
-any time. Its arrivals are a Poisson process whose rate is piecewise linear in virtual time. The next arrival comes from
-inverting the cumulated rate exactly (no thinning), so that one random number makes one arrival and a profile of zero
-costs nothing. Lengths are lognormal, cut to bounds. Times, prompts and answers have a random stream each, seeded by
-name: changing the rate of one model changes neither the lengths nor any other model. What a router that chooses by
-chance does with them has a stream of its own, too.
+They are those of a ``Traffic``, or of a ``LoadSpec``, which has no end: it is made of one piece of traffic after the
+other, each from a seed of its own. Poisson traffic has no memory, so the pieces together are one Poisson process, and
+a load can be changed at any time: a new piece begins.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from math import inf
-from random import Random
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import ClassVar, Final
 
 import numpy as np
 
-from wva.model.records import replace
 from wva.sim.fleet.requests import UserRequest
-from wva.sim.traffic.lengths import TokenLengths
+from wva.sim.traffic.assembly import poisson_traffic
+from wva.sim.traffic.lengths import Sizes, TokenLengths, lognormal
 from wva.sim.traffic.rates import RateProfile
+from wva.sim.traffic.requests import Traffic
 
-if TYPE_CHECKING:
-    from wva.sim.traffic.requests import Traffic
-
+_PIECE_REQUESTS: Final = 1000.0
+"""So many requests a piece has on average, at a rate that stays: some minutes of most loads, and never none."""
+_SEEDS: Final = 2**63
+"""The seeds of pieces are below it."""
 _RATE_SECONDS: Final = 60.0
-"""The rate of a traffic is that of so long a time."""
+"""The rate of a load is that of so long a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSpec:
-    """The load of one model.
+    """A load without an end.
 
     Attributes:
-        profile: rate over virtual time.
+        profile: its rate; times count from the beginning of the load.
         prompt: lengths of prompts.
         output: lengths of answers.
 
     """
+
+    groups: ClassVar[int] = 0
+    """How many groups of prompts there are."""
 
     profile: RateProfile
     prompt: TokenLengths = field(default=TokenLengths(512))
@@ -49,57 +53,46 @@ class LoadSpec:
         """Mean tokens of one sequence in the KV cache over its life: the prompt and half the answer."""
         return self.prompt.mean_tokens + self.output.mean_tokens / 2
 
+    def pieces(self, seeds: np.random.Generator) -> Iterator[Traffic]:
+        """Yield the traffic up to the last point of the profile, and then, unless its rate is 0, more of that rate.
 
-class Arrivals(Protocol):
-    """Requests of one model in order of time."""
+        ``seeds`` draws the seed of each piece.
 
-    @property
-    def groups(self) -> int:
-        """How many groups of prompts there are."""
-        ...
+        Raises:
+            ValueError: more requests are expected up to the last point than fit into memory.
 
-    @property
-    def resident_tokens(self) -> float:
-        """Mean tokens of one sequence in the KV cache over its life."""
-        ...
-
-    @property
-    def next_seconds(self) -> float:
-        """When the next request arrives; infinite if none will."""
-        ...
-
-    def take(self) -> UserRequest:
-        """Return the request that arrives at ``next_seconds``."""
-        ...
-
-    def rate(self, at_seconds: float) -> float:
-        """Return the requests per second at a time that has been reached."""
-        ...
+        """
+        sizes = Sizes(lognormal(self.prompt), lognormal(self.output))
+        profile, (seconds, last_rate) = self.profile, self.profile.points[-1]
+        if seconds > 0.0:
+            yield poisson_traffic(int(seeds.integers(_SEEDS)), profile, duration_seconds=seconds, sizes=sizes)
+        while last_rate > 0.0:
+            profile, seconds = RateProfile.constant(last_rate), _PIECE_REQUESTS / last_rate
+            yield poisson_traffic(int(seeds.integers(_SEEDS)), profile, duration_seconds=seconds, sizes=sizes)
 
 
-class TrafficArrivals:
-    """The requests of a traffic, one after the other."""
+class Arrivals:
+    """The requests of one model in order of time: those of its load, which can be changed at any time."""
 
-    groups: Final[int]
-    resident_tokens: Final[float]
+    def __init__(self, load: LoadSpec | Traffic, *, seeds: np.random.Generator, start_seconds: float = 0.0) -> None:
+        """Begin a load at ``start_seconds``. ``seeds`` draws the seed of each piece of a load without an end."""
+        self._seeds = seeds
+        self._numbers = count(1)
+        self._start_seconds = start_seconds
+        self._latest: deque[float] = deque()
+        self.change(load, at_seconds=start_seconds)
 
-    def __init__(self, traffic: Traffic) -> None:
-        """Begin with the first request."""
-        self.groups = traffic.groups
-        self.resident_tokens = traffic.resident_tokens
-        self._seconds = traffic.arrival_seconds
-        columns = (
-            traffic.arrival_seconds,
-            traffic.prompt_tokens,
-            traffic.output_tokens,
-            traffic.group,
-            traffic.prefix_tokens,
-            np.minimum(traffic.shared_tokens, traffic.prompt_tokens),
-            traffic.draw,
-        )
-        self._rows = zip(*(column.tolist() for column in columns), strict=True)
-        self._made = 0
-        self._next = self._read()
+    def change(self, load: LoadSpec | Traffic, *, at_seconds: float) -> None:
+        """Go on with another load, which begins at ``at_seconds``; the present one has no requests from then on.
+
+        Raises:
+            ValueError: more requests are expected than fit into memory; the present load goes on.
+
+        """
+        requests = self._requests(load, at_seconds)
+        self._next = next(requests, None)
+        self._upcoming = requests
+        self.load = load
 
     @property
     def next_seconds(self) -> float:
@@ -115,82 +108,39 @@ class TrafficArrivals:
         """
         taken = self._next
         if taken is None:
-            raise IndexError("the traffic has ended")
-        self._next = self._read()
+            raise IndexError("the load has ended")
+        self._latest.append(taken.arrival_seconds)
+        while self._latest[0] < taken.arrival_seconds - _RATE_SECONDS:
+            self._latest.popleft()
+        self._next = next(self._upcoming, None)
         return taken
 
     def rate(self, at_seconds: float) -> float:
-        """Return the requests per second of the minute before, or since the beginning."""
-        span = min(at_seconds, _RATE_SECONDS)
-        first, end = np.searchsorted(self._seconds, (at_seconds - span, at_seconds))
-        return float(end - first) / span if span > 0 else 0.0
+        """Return the requests per second that were taken in the minute before, or since the beginning."""
+        span = min(at_seconds - self._start_seconds, _RATE_SECONDS)
+        return sum(at >= at_seconds - span for at in self._latest) / span if span > 0.0 else 0.0
 
-    def _read(self) -> UserRequest | None:
-        row = next(self._rows, None)
-        if row is None:
-            return None
-        self._made += 1
-        at, prompt, output, group, prefix, shared, draw = row
-        return UserRequest(
-            number=self._made,
-            arrival_seconds=at,
-            prompt_tokens=prompt,
-            output_tokens=output,
-            group=group if group >= 0 else None,
-            prefix_tokens=prefix,
-            shared_tokens=shared,
-            draw=draw,
-        )
-
-
-class ArrivalProcess:
-    """Requests of one model in order of time, made when asked for."""
-
-    groups: Final = 0
-
-    def __init__(self, spec: LoadSpec, *, seed: str, start_seconds: float = 0.0) -> None:
-        """Draw the first arrival. ``seed`` names the stream; equal seeds give equal requests."""
-        self.spec = spec
-        self._profile = spec.profile
-        self._times = Random(f"{seed}/arrivals")
-        self._prompts = Random(f"{seed}/prompts")
-        self._outputs = Random(f"{seed}/outputs")
-        self._routes = Random(f"{seed}/routes")
-        self._made = 0
-        self.next_seconds = self._draw(start_seconds)
-        """When the next request arrives; infinite if none will."""
-
-    @property
-    def resident_tokens(self) -> float:
-        """Mean tokens of one sequence in the KV cache over its life."""
-        return self.spec.resident_tokens
-
-    def rate(self, at_seconds: float) -> float:
-        """Return the requests per second at a time, on average."""
-        return self._profile.rate(at_seconds)
-
-    def change_profile(self, profile: RateProfile, *, at_seconds: float) -> None:
-        """Use another rate from ``at_seconds`` on. A Poisson process has no memory, so the wait begins anew."""
-        self._profile = profile
-        self.next_seconds = self._draw(at_seconds)
-
-    def change_lengths(self, *, prompt: TokenLengths, output: TokenLengths) -> None:
-        """Make the requests from the next one on as long as this."""
-        self.spec = replace(self.spec, prompt=prompt, output=output)
-
-    def take(self) -> UserRequest:
-        """Return the request that arrives at ``next_seconds`` and draw the one after it."""
-        at_seconds = self.next_seconds
-        self._made += 1
-        request = UserRequest(
-            number=self._made,
-            arrival_seconds=at_seconds,
-            prompt_tokens=self.spec.prompt.draw(self._prompts),
-            output_tokens=self.spec.output.draw(self._outputs),
-            draw=self._routes.random(),
-        )
-        self.next_seconds = self._draw(at_seconds)
-        return request
-
-    def _draw(self, from_seconds: float) -> float:
-        return self._profile.after(from_seconds, expected=self._times.expovariate(1.0))
+    def _requests(self, load: LoadSpec | Traffic, begin_seconds: float) -> Iterator[UserRequest]:
+        for piece in load.pieces(self._seeds) if isinstance(load, LoadSpec) else (load,):
+            columns = (
+                piece.arrival_seconds + begin_seconds,
+                piece.prompt_tokens,
+                piece.output_tokens,
+                piece.group,
+                piece.prefix_tokens,
+                np.minimum(piece.shared_tokens, piece.prompt_tokens),
+                piece.draw,
+            )
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            for at, prompt, output, group, prefix, shared, draw in rows:
+                yield UserRequest(
+                    number=next(self._numbers),
+                    arrival_seconds=at,
+                    prompt_tokens=prompt,
+                    output_tokens=output,
+                    group=group if group >= 0 else None,
+                    prefix_tokens=prefix,
+                    shared_tokens=shared,
+                    draw=draw,
+                )
+            begin_seconds += piece.duration_seconds

@@ -64,9 +64,9 @@ class ModelPool:
         self.replicas: dict[PodKey, ReplicaPod] = {}
         self.failed = dict.fromkeys((TIMED_OUT, REFUSED, BROKEN), 0)
         """Requests that ended without an answer, by the state they ended in."""
-        self._service = ModelService(settings, groups=arrivals.groups, start_seconds=start_seconds)
+        self._service = ModelService(settings, groups=arrivals.load.groups, start_seconds=start_seconds)
         self._drain_seconds = drain_seconds
-        self._tokens_per_sequence = arrivals.resident_tokens
+        self._tokens_per_sequence = arrivals.load.resident_tokens
         self._kinds: list[EngineParameters] = []  # by row of the variant
         self._requests: dict[int, UserRequest] = {}  # by row
         self._free: list[int] = []

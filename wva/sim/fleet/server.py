@@ -46,10 +46,9 @@ class LoadBody(msgspec.Struct, forbid_unknown_fields=True):
     prompt: TokenLengths | None = None
     output: TokenLengths | None = None
 
-    def profile(self, *, now_seconds: float) -> RateProfile:
-        """Return the rate over virtual time; raises ValueError without rate and points, or for bad ones."""
-        points = self.points if self.rate is None else [(0.0, self.rate)]
-        return RateProfile(tuple((now_seconds + seconds, rate) for seconds, rate in points))
+    def profile(self) -> RateProfile:
+        """Return the rate from now on; raises ValueError without rate and points, or for bad ones."""
+        return RateProfile(tuple(self.points)) if self.rate is None else RateProfile.constant(self.rate)
 
 
 class VariantBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -166,9 +165,8 @@ class FleetServer:
     async def _load(self, request: web.Request) -> web.Response:
         body = await _decode(request, LoadBody)
         self.catch_up()
-        profile = body.profile(now_seconds=self.fleet.now_seconds)
         model = PoolKey(body.namespace, body.model)
-        self.fleet.set_load(model, profile=profile, prompt=body.prompt, output=body.output)
+        self.fleet.set_load(model, profile=body.profile(), prompt=body.prompt, output=body.output)
         return web.Response(status=204)
 
     async def _variants(self, request: web.Request) -> web.Response:

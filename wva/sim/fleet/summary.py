@@ -41,7 +41,7 @@ class ModelSummary:
         queued: requests at the gateway now, for want of a ready replica.
         waiting: requests in engine queues now.
         running: requests being computed now.
-        offered_per_second: rate in force now; of a traffic, that of the last minute.
+        offered_per_second: requests that arrived in the last minute, per second.
         served: latencies and attainment of the chosen span.
         variants: usage now.
 

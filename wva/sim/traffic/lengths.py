@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, log
-from random import Random
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -48,11 +47,6 @@ class TokenLengths:
             raise ValueError(f"sigma must be 0 to {MAXIMUM_SIGMA:g}, not {self.sigma}")
         if not 1 <= self.minimum_tokens <= self.maximum_tokens:
             raise ValueError("minimum_tokens must be at least 1 and at most maximum_tokens")
-
-    def draw(self, random: Random) -> int:
-        """Return one length."""
-        mu = log(self.mean_tokens) - self.sigma * self.sigma / 2
-        return max(self.minimum_tokens, min(self.maximum_tokens, round(random.lognormvariate(mu, self.sigma))))
 
 
 class Sizes(NamedTuple):

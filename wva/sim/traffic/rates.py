@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf, sqrt
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -65,27 +64,6 @@ class RateProfile:
             return self.points[-1][1]
         (start, low), (end, high) = self.points[index - 1], self.points[index]
         return low + (high - low) * (at_seconds - start) / (end - start)
-
-    def after(self, from_seconds: float, *, expected: float) -> float:
-        """Return when ``expected`` more requests will have come on average; infinite if they never will."""
-        at, left = from_seconds, expected
-        if left <= 0:
-            return at
-        for end, end_rate in self.points[bisect_right(self.points, from_seconds, key=lambda point: point[0]) :]:
-            rate, span = self.rate(at), end - at
-            if at < self.points[0][0]:
-                end_rate = rate  # noqa: PLW2901 - before the first point the rate is constant
-            here = (rate + end_rate) / 2 * span
-            if here >= left:
-                return at + _time_for(left, rate=rate, slope=(end_rate - rate) / span)
-            at, left = end, left - here
-        last = self.points[-1][1]
-        return at + left / last if last > 0 else inf
-
-
-def _time_for(expected: float, *, rate: float, slope: float) -> float:
-    """Solve rate * t + slope * t^2 / 2 = expected for the first t, in the form that is stable for a slope near 0."""
-    return 2 * expected / (rate + sqrt(max(rate * rate + 2 * slope * expected, 0.0)))
 
 
 def steps(durations_and_rates: Iterable[tuple[float, float]]) -> RateProfile:
