@@ -18,7 +18,7 @@ async def world(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _logs_of_production():
-    """Write log lines as the real process does; structlog's default tracebacks take a second each."""
+    """Write log lines as the real process does."""
     log.configure(level="info", encoding="json")
     yield
     structlog.reset_defaults()
