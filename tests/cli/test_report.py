@@ -177,8 +177,9 @@ def test_a_wrong_flag_is_a_usage_error(wva, words, message):
     assert message in found.err
 
 
-def test_what_cannot_be_read_or_written_is_one_line(wva, folder, tmp_path):
+def test_what_cannot_be_read_or_written_is_one_line(wva, folder, tmp_path, monkeypatch):
     """The status is 1."""
+    monkeypatch.setattr("wva.prometheus.client._RETRY_PAUSES_SECONDS", (0.01, 0.02, 0.04))
     unwritten = wva("report", "--shadow", "--from", folder, "--html", str(tmp_path))
     assert (unwritten.status, unwritten.err) == (1, f"wva: --html={tmp_path}: Is a directory\n")
     url = f"http://127.0.0.1:{closed_port()}"
