@@ -14,15 +14,15 @@ from wva.sim.world.scenarios import between, demo_scenario, demo_variant
 from wva.sim.world.world import EmbeddedWorld
 
 MINUTE = 60.0
-POD_START = 180.0
-SURGE = 10 * MINUTE
+POD_START = 90.0
+SURGE = 5 * MINUTE
 CYCLE = 30.0
 SLOW = StartUp(POD_START, 0.0)
 SLOW_SURGE = demo_scenario(
     "slow-surge",
-    "load for five replicas at once, pods that take three minutes to start",
+    "load for five replicas at once, pods that take a minute and a half to start",
     (demo_variant("h100", "H100", 40.0, start_up=SLOW), demo_variant("a100", "A100", 20.0, start_up=SLOW)),
-    between((0, 3), (10, 3), (10, 26), (60, 26), minutes=(SURGE + 2 * POD_START + 3 * CYCLE) / MINUTE),
+    between((0, 3), (5, 3), (5, 26), (60, 26), minutes=(SURGE + 2 * POD_START + 3 * CYCLE) / MINUTE),
 )
 QUICK = StartUp(3.0, 0.2)
 STEP = demo_scenario(

@@ -33,7 +33,7 @@ def surge(name: str, entry: str) -> Scenario:
         name,
         TITLE,
         VARIANTS,
-        between((0, 3), (4, 3), (4, 15), minutes=12),
+        between((0, 3), (3, 3), (3, 15), minutes=8),
         saturation={"default": f"enableLimiter: true\n{entry}"},
         gpus=GPUS,
     )

@@ -24,11 +24,11 @@ UP_AND_DOWN = demo_scenario(
     "up-and-down",
     "a steep hill",
     VARIANTS,
-    between((0, 3), (2, 3), (8, 24), (14, 24), (15, 2), minutes=30),
+    between((0, 3), (1, 3), (5, 24), (8, 24), (9, 2), minutes=12),
     hpa_down_seconds=0.0,
     saturation={"default": "analyzerName: percentage\n"},
 )
-CALM = demo_scenario("calm", "the same load all the time", VARIANTS, between((0, 3), minutes=10))
+CALM = demo_scenario("calm", "the same load all the time", VARIANTS, between((0, 3), minutes=4))
 
 
 async def _nothing() -> None:
@@ -74,7 +74,7 @@ async def test_the_cheapest_grows_first_and_the_dearest_shrinks_first() -> None:
 @pytest.mark.timeout(600)
 async def test_the_quickstart_takes_both_variants_up_and_down() -> None:
     """In the default scenario of ``wva demo`` the numbers rise ahead of the load, and fall again."""
-    world = await _run(SCENARIOS["quickstart"])
+    world = await _run(SCENARIOS["quickstart"].lasting(95 * MINUTE))
     changes = _changes(world)
     assert changes[0] == ("llama-a100", 1)
     for name, variant in world.timeline.variants.items():
@@ -87,7 +87,7 @@ async def test_the_quickstart_takes_both_variants_up_and_down() -> None:
 @pytest.mark.timeout(300)
 async def test_a_run_is_a_function_of_its_seed() -> None:
     """The same seed gives the same decisions, and another seed gives other decisions."""
-    short = UP_AND_DOWN.lasting(12 * MINUTE)
+    short = UP_AND_DOWN.lasting(6 * MINUTE)
     first, again, other = [await _run(short, seed=seed) for seed in (1, 1, 2)]
     assert first.timeline.decisions == again.timeline.decisions
     assert first.timeline.decisions != other.timeline.decisions
@@ -96,7 +96,7 @@ async def test_a_run_is_a_function_of_its_seed() -> None:
 @pytest.mark.timeout(300)
 async def test_nothing_is_scaled_while_prometheus_is_away() -> None:
     """During the outage WVA keeps the numbers and marks them as not measured. Afterwards it measures them again."""
-    down, up = 4 * MINUTE, 8 * MINUTE
+    down, up = 1.5 * MINUTE, 3 * MINUTE
     world = await _run(replace(CALM, faults=(PrometheusOutage(down, up),)))
     held = [entry for entry in world.timeline.decisions if down < entry.at_seconds < up]
     assert {entry.reason for entry in held} == {Reason.PROMETHEUS_ERROR.value}
@@ -113,7 +113,7 @@ async def test_pods_that_never_become_ready_do_not_freeze_the_sibling() -> None:
     """
     stuck = replace(
         UP_AND_DOWN,
-        traffic=between((0, 3), (2, 3), (4, 14), minutes=12),
+        traffic=between((0, 3), (1, 3), (3, 14), minutes=8),
         faults=(NoStarts("a100", MINUTE, inf),),
         saturation={"default": "analyzerName: percentage\ntransitionDeadline: 90s\n"},
     )
@@ -143,20 +143,20 @@ async def test_samples_that_are_not_numbers_shrink_nothing() -> None:
         CALM,
         saturation={"default": "analyzerName: percentage\n"},
         variants=(replace(VARIANTS[0], replicas=2), VARIANTS[1]),
-        faults=(UnreadablePod("h100", 0.0, 8 * MINUTE),),
+        faults=(UnreadablePod("h100", 0.0, 2 * MINUTE),),
         hpa_down_seconds=0.0,
     )
     world = await _run(broken)
     shrinks = [entry for entry in world.timeline.decisions if entry.reason == Reason.SCALE_DOWN.value]
     assert shrinks
-    # A cycle at 8 minutes already sees the scrape of the same moment.
-    assert min(entry.at_seconds for entry in shrinks) >= 8 * MINUTE
+    # A cycle at 2 minutes already sees the scrape of the same moment.
+    assert min(entry.at_seconds for entry in shrinks) >= 2 * MINUTE
 
 
 @pytest.mark.timeout(300)
 async def test_growth_stops_at_the_gpus_of_the_cluster() -> None:
     """In ``bad-day`` decisions name the GPU limiter, and no variant gets a replica without a GPU."""
-    scenario = SCENARIOS["bad-day"].lasting(20 * MINUTE)
+    scenario = SCENARIOS["bad-day"].lasting(15 * MINUTE)
     world = await _run(scenario)
     limited = [entry for entry in world.timeline.decisions if entry.reason == Reason.GPU_LIMITED.value]
     assert "gpu-limiter H100" in limited[-1].message
