@@ -28,9 +28,9 @@ CLIMB = demo_scenario(
     "climb",
     "the load rises without an end",
     (demo_variant("h100", "H100", 40.0, start_up=START_UP), demo_variant("a100", "A100", 20.0, start_up=START_UP)),
-    between((0, 3), (1, 3), (8, 30), minutes=9),
+    between((0, 3), (1, 3), (5, 20), minutes=5.5),
 )
-OUTAGE = replace(CLIMB, faults=(PrometheusOutage(4 * MINUTE, 6 * MINUTE),))
+OUTAGE = replace(CLIMB, faults=(PrometheusOutage(2 * MINUTE, 4 * MINUTE),))
 
 
 async def _nothing() -> None:
@@ -44,9 +44,14 @@ async def _run(world: EmbeddedWorld) -> Any:
     return json.loads(_PORT.sub("127.0.0.1", document.decode()))
 
 
-async def test_a_scrape_that_takes_long_changes_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def quick() -> Any:
+    """Return a run in which nothing takes long."""
+    return asyncio.run(_run(EmbeddedWorld(CLIMB, seed=1)))
+
+
+async def test_a_scrape_that_takes_long_changes_no_decision(quick: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cycle of the same moment begins after the scrape, even if the pages arrive slowly."""
-    quick = await _run(EmbeddedWorld(CLIMB, seed=1))
     world = EmbeddedWorld(CLIMB, seed=1)
     scrape = world.prometheus.scrape
 
@@ -58,9 +63,8 @@ async def test_a_scrape_that_takes_long_changes_no_decision(monkeypatch: pytest.
     assert await _run(world) == quick
 
 
-async def test_answers_that_take_long_change_no_decision() -> None:
+async def test_answers_that_take_long_change_no_decision(quick: Any) -> None:
     """Virtual time stands still while Prometheus works on an answer, even if an Event waits to be written."""
-    quick = await _run(EmbeddedWorld(CLIMB, seed=1))
     world = EmbeddedWorld(CLIMB, seed=1)
     world.prometheus.faults.delay_seconds = 0.03
     assert await _run(world) == quick
@@ -84,7 +88,7 @@ def test_the_demo_prints_the_same_run_on_a_busy_machine(tmp_path: Path) -> None:
 
 
 def _demo(to: Path) -> Any:
-    command = [sys.executable, "-m", "wva", "demo", "--headless", "--speed", "max", "--for", "30m", "--json", str(to)]
+    command = [sys.executable, "-m", "wva", "demo", "--headless", "--speed", "max", "--for", "15m", "--json", str(to)]
     subprocess.run(command, check=True, capture_output=True, timeout=140)  # noqa: S603 - this interpreter
     return json.loads(to.read_bytes())
 
