@@ -9,8 +9,8 @@ from wva.api.core import Container, PodTemplate, ResourceRequirements, TemplateS
 from wva.api.meta import parse_time
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, Claimant
 from wva.collect.inventory import gpus_per_replica
-from wva.collect.variants import UNSCHEDULABLE_SECONDS, Claims, cost_problems, parse_cost
-from wva.model.variant import ModelKey, VariantKey
+from wva.collect.variants import Claims, cost_problems, parse_cost
+from wva.model.variant import UNSCHEDULABLE_SECONDS, ModelKey, VariantKey
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
 

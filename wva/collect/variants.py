@@ -41,7 +41,7 @@ from wva.collect.surplus import ENGINE_SWITCH, model_id_fits
 from wva.model.records import replace
 from wva.model.snapshot import UnreadModel
 from wva.model.trouble import cause_of
-from wva.model.variant import DEFAULT_COST, Bounds, ModelKey, Variant, VariantKey
+from wva.model.variant import DEFAULT_COST, UNSCHEDULABLE_SECONDS, Bounds, ModelKey, Variant, VariantKey
 from wva.model.vllm_parameters import EngineCommand, VllmParameters, argument_problems, read_parameters
 from wva.numbers import REPLICAS, NumberError, Real
 from wva.slices import Slices
@@ -52,10 +52,6 @@ T = TypeVar("T")
 ALIVE_SECONDS: Final = 900.0
 """A claim that is older than this has ended. This is longer than the time between two renewals of the status, by a
 margin for an API server in trouble."""
-
-UNSCHEDULABLE_SECONDS: Final = 60.0
-"""For so long the scheduler may look for a node; then the pod counts as unschedulable. A node that an autoscaler adds
-takes longer, but until then the replica serves no requests either."""
 
 COST: Final = Real(0, 1_000_000_000)
 """A higher cost is a typing error, and sums of such costs would not tell variants apart."""

@@ -21,6 +21,10 @@ UNKNOWN_ACCELERATOR: Final = "unknown"
 DEFAULT_COST: Final = 10.0
 """Cost per replica when none is given; unitless."""
 
+UNSCHEDULABLE_SECONDS: Final = 60.0
+"""For so long the scheduler may look for a node; then the pod counts as unschedulable. A node that an autoscaler adds
+takes longer, but until then the replica serves no requests either."""
+
 DEFAULT_TOLERANCE: Final = 0.1
 """Share of the present replicas below which an HPA leaves a difference alone, if it is not told otherwise."""
 

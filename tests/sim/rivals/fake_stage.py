@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from wva.sim.fleet.parameters import PRESETS
+from wva.sim.stage.gpus import GpuPools
 from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup, WorldObservation
 from wva.sim.stage.view import Scrape, ScrapedSignal, StageController, StagePodView, VariantView
 from wva.sim.traffic.requests import Traffic
@@ -65,6 +66,7 @@ class FakeStage:
     ) -> None:
         """Begin at 0 with the scenario's replicas Ready. ``lost`` says which scrapes fail, of pod and time."""
         self.now = 0.0
+        self.pools = GpuPools({})
         self.asked: list[tuple[float, str, int]] = []
         self._scenario = of
         self._load = in_flight
@@ -75,6 +77,11 @@ class FakeStage:
         for one in of.variants:
             for _ in range(one.replicas):
                 self._create(one.name, ready=0.0)
+
+    @property
+    def models(self) -> Sequence[FakeStage]:
+        """The only model."""
+        return [self]
 
     @property
     def variants(self) -> Mapping[str, VariantView]:

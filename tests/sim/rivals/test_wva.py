@@ -74,9 +74,9 @@ def test_a_cycle_that_the_fast_lane_has_begun_puts_off_the_next_one():
     begun = []
     cycle = cycles._cycle
 
-    def noted(stage, now_seconds, **told):
+    def noted(stage, now_seconds, urgent):
         begun.append((now_seconds, cycles.due))
-        cycle(stage, now_seconds, **told)
+        cycle(stage, now_seconds, urgent)
 
     cycles._cycle = noted
     StageWorld(scenario, seed=1).run([cycles, *others])

@@ -170,7 +170,7 @@ QUEUES = st.sampled_from([None, 0.0, 3.0])
 async def test_every_sample_is_what_the_collector_reads(scrapes, queue):
     """Engine signals, queue and variant of the stage's snapshot are those of the collector."""
     real = await collected(scrapes, queue)
-    mine = Observer(engines=True, retention_seconds=RETENTION).snapshot(
+    mine = Observer(MODEL, engines=True, retention_seconds=RETENTION).snapshot(
         StageOfOnePod(scrapes, queue), NOW, status=lambda _: 4
     )
     (replica,), (expected_replica,) = mine.replicas, real.replicas
@@ -194,7 +194,7 @@ async def test_every_sample_is_what_the_collector_reads(scrapes, queue):
 async def test_every_counter_is_what_the_collector_reads(scrapes, queue, engines):
     """The counters come all from the last scrape or are all missing, together with the gauges of that scrape."""
     (expected,) = (await collected(scrapes, queue, engines=engines, counters=True)).replicas
-    observer = Observer(engines=engines, counters=True)
+    observer = Observer(MODEL, engines=engines, counters=True)
     snapshot = observer.snapshot(StageOfOnePod(scrapes, queue), NOW, status=lambda _: 4)
     (replica,) = snapshot.replicas
     assert replica.created == expected.created
@@ -213,7 +213,7 @@ async def test_every_counter_is_what_the_collector_reads(scrapes, queue, engines
 async def test_requests_are_counted_as_the_collector_counts_them(scrapes, queue):
     """The stage's request counts are the collector's. After a lost scrape the count is unknown, not zero."""
     (real,) = (await collected(scrapes, queue)).request_counts
-    observer = Observer(engines=True, retention_seconds=RETENTION)
+    observer = Observer(MODEL, engines=True, retention_seconds=RETENTION)
     (mine,) = observer.snapshot(StageOfOnePod(scrapes, queue), NOW, status=lambda _: 4).request_counts
     assert (mine.model, mine.retention_seconds) == (real.model, real.retention_seconds)
     assert (mine.in_progress, mine.covered_seconds) == (real.in_progress, real.covered_seconds)
@@ -228,5 +228,5 @@ def test_the_fast_lane_sees_what_its_query_finds(scrapes):
     fill(SimpleNamespace(tsdb=tsdb), scrapes)
     found = evaluate(parse(in_progress([NAMESPACE]).text), EvaluationTime(tsdb, at, at, at))
     expected = {each.labels["model_name"]: each.value for each in found}
-    observer = Observer(engines=False, counters=True)
+    observer = Observer(MODEL, engines=False, counters=True)
     assert observer.in_progress(StageOfOnePod(scrapes, 0.0), NOW) == expected.get(MODEL.model_id, 0.0)

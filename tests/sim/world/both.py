@@ -29,13 +29,13 @@ class StageRun:
         """Play it."""
         self.snapshots = {}
         cycles, *others = controllers(SETUPS["wva"], scenario)
-        seen = cycles.observer.snapshot
+        seen = cycles.snapshot
 
-        def noted(stage, now, **more):
-            self.snapshots[now] = found = seen(stage, now, **more)
+        def noted(stage, now):
+            self.snapshots[now] = found = seen(stage, now)
             return found
 
-        cycles.observer.snapshot = noted
+        cycles.snapshot = noted
         world = StageWorld(scenario, seed=seed)
         world.run([cycles, *others])
         found = figures(world)

@@ -20,10 +20,11 @@ import numpy as np
 from wva.model.records import replace
 from wva.sim.rivals.registry import register
 from wva.sim.stage.demand import STEP_SECONDS, DemandOverTime, Ints, static_fleet
-from wva.sim.stage.run import figures, reference_of
+from wva.sim.stage.run import figures, references_of
 from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup, start_up_random
-from wva.sim.stage.view import StageController, StageView
+from wva.sim.stage.view import StageController, StageView, stage_of
 from wva.sim.stage.world import StageWorld
+from wva.sim.traffic.requests import Traffic
 
 MARGINS: Final = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Shares of the demand that are added to it, until users are served well."""
@@ -49,8 +50,9 @@ class PlannedChange:
 
 
 class Planned:
-    """Does what was planned. Changes of one time are made in their order."""
+    """Does what was planned for all models. Changes of one time are made in their order."""
 
+    joint = True
     period_seconds = _PERIOD_SECONDS
 
     def __init__(self, changes: Sequence[PlannedChange]) -> None:
@@ -62,68 +64,100 @@ class Planned:
         """Make the changes that are due."""
         while self._next < len(self._changes) and self._changes[self._next].at_seconds <= now_seconds:
             change = self._changes[self._next]
-            stage.scale(change.variant, change.replicas)
+            stage_of(stage, change.variant).scale(change.variant, change.replicas)
             self._next += 1
 
 
-def static_peak(scenario: Scenario, seed: int) -> list[StageController]:
-    """Return a policy that asks at once for the cheapest fixed fleet that carries the peak, and never changes it."""
-    return [Planned(_tried(scenario, seed, [[_fixed]]))]
+@dataclass(frozen=True, slots=True)
+class KnowingPolicy:
+    """Returns the policy that tries plans with what it knows of the traffic, for all models of a scenario.
 
-
-def clairvoyant(scenario: Scenario, seed: int) -> list[StageController]:
-    """Return the policy that knows the traffic and the start-up times of this seed.
-
-    It tries plans with all variants, with each alone, as a gateway may send long prompts to the slow ones of a mix, and
-    a fixed fleet.
+    ``fixed``: the only plan is the cheapest fixed fleet that carries the peak, asked for at once.
     """
-    setups = scenario.variants
-    mixes = [setups, *((setup,) for setup in setups)] if len(setups) > 1 else [setups]
-    return [Planned(_tried(scenario, seed, [[partial(_planned, seed, mix) for mix in mixes], [_fixed]]))]
+
+    fixed: bool
+    joint: bool = True
+
+    def __call__(self, scenario: Scenario, seed: int) -> list[StageController]:
+        """Return its controller.
+
+        It tries plans with all variants, with each accelerator alone, as a gateway may send long prompts to the slow
+        ones of a mix, and a fixed fleet.
+        """
+        if self.fixed:
+            return [Planned(_tried(scenario, seed, [[_fixed]]))]
+        kinds = list(dict.fromkeys(_kind(scenario, setup) for model in scenario.models for setup in model.variants))
+        mixes = [kinds, *([kind] for kind in kinds)] if len(kinds) > 1 else [kinds]
+        return [Planned(_tried(scenario, seed, [[partial(_planned, seed, mix) for mix in mixes], [_fixed]]))]
 
 
-def _planned(seed: int, mix: Sequence[VariantSetup], scenario: Scenario, needed: DemandOverTime) -> list[PlannedChange]:
+def _kind(scenario: Scenario, setup: VariantSetup) -> str:
+    """Return what variants have in common that a mix takes or leaves: where models share GPUs, their accelerator."""
+    return setup.accelerator if scenario.others else setup.name
+
+
+def _planned(
+    seed: int, mix: Sequence[str], scenario: Scenario, needed: Sequence[DemandOverTime]
+) -> list[PlannedChange]:
     """Plan with the variants of a mix; the others stay at their minimum.
 
     A replica stays for a moment more than it is needed, for the answers that it has begun.
     """
-    rate = np.maximum(needed.rate, np.concatenate((needed.rate[:1], needed.rate[:-1])))
-    bounded = replace(
-        scenario,
-        variants=tuple(setup if setup in mix else replace(setup, maximum=setup.minimum) for setup in scenario.variants),
+    longer = [replace(one, rate=np.maximum(one.rate, np.concatenate((one.rate[:1], one.rate[:-1])))) for one in needed]
+    first, *others = (
+        replace(
+            model,
+            variants=tuple(
+                setup if _kind(scenario, setup) in mix else replace(setup, maximum=setup.minimum)
+                for setup in model.variants
+            ),
+        )
+        for model in scenario.models
     )
-    counts = cheapest_over_time(bounded, DemandOverTime(rate, needed.capacity))
-    return plan(scenario, counts, lambda: start_ups(seed))
+    counts = cheapest_over_time(replace(first, others=tuple(others)), *longer)
+    ends = np.cumsum([len(model.variants) for model in scenario.models])[:-1]
+    changes = [
+        change
+        for model, its_own in zip(scenario.models, np.split(counts, ends, 1), strict=True)
+        for change in plan(model, its_own, lambda: start_ups(seed))
+    ]
+    return sorted(changes, key=attrgetter("at_seconds"))
 
 
-def _fixed(scenario: Scenario, needed: DemandOverTime) -> list[PlannedChange]:
-    fleet = static_fleet(scenario, needed)
-    return [PlannedChange(0.0, setup.name, count) for setup, count in zip(scenario.variants, fleet, strict=True)]
+def _fixed(scenario: Scenario, needed: Sequence[DemandOverTime]) -> list[PlannedChange]:
+    setups = [setup for model in scenario.models for setup in model.variants]
+    fleet = static_fleet(scenario, *needed)
+    return [PlannedChange(0.0, setup.name, count) for setup, count in zip(setups, fleet, strict=True)]
 
 
-def _tried(
-    scenario: Scenario, seed: int, plans: Sequence[Sequence[Callable[[Scenario, DemandOverTime], list[PlannedChange]]]]
-) -> list[PlannedChange]:
+_Plan = Callable[[Scenario, Sequence[DemandOverTime]], list[PlannedChange]]
+
+
+def _tried(scenario: Scenario, seed: int, plans: Sequence[Sequence[_Plan]]) -> list[PlannedChange]:
     """Return the changes of the cheapest plan that serves users well; each row of plans gets the margin that it needs.
 
     What a replica carries is known for requests of one size. Where sizes differ, long prompts meet or the gateway
     routes badly, more is needed. Where nothing serves users well, it is the cheapest of what comes near to the best.
     """
-    traffic = scenario.traffic(seed)
-    reference = reference_of(scenario, traffic)
-    needed = reference.demand
+    traffic = [model.traffic(seed) for model in scenario.models]
+    references = references_of(scenario, traffic)
+    first, *others = (
+        replace(model, traffic=partial(_known, its_own))
+        for model, its_own in zip(scenario.models, traffic, strict=True)
+    )
+    known = replace(first, others=tuple(others))
 
     def run(changes: list[PlannedChange]) -> _Trial:
-        world = StageWorld(scenario, seed=seed, traffic=traffic)
+        world = StageWorld(known, seed=seed)
         world.run([Planned(changes)])
-        found = figures(world, reference)
+        found = figures(world, *references)
         return _Trial(found.attainment, found.cost, changes)
 
     tried: list[_Trial] = []
     good: list[_Trial] = []
     for row in plans:
         for margin in MARGINS:
-            enlarged = DemandOverTime(needed.rate * (1.0 + margin), needed.capacity)
+            enlarged = [replace(one.demand, rate=one.demand.rate * (1.0 + margin)) for one in references]
             found = [run(make(scenario, enlarged)) for make in row]
             tried += found
             if served_well := [one for one in found if one.attainment >= GOAL]:
@@ -133,6 +167,11 @@ def _tried(
     return min(good or [one for one in tried if one.attainment >= enough], key=attrgetter("cost")).changes
 
 
+def _known(traffic: Traffic, seed: int) -> Traffic:
+    del seed
+    return traffic
+
+
 @dataclass(frozen=True, slots=True)
 class _Trial:
     attainment: float
@@ -140,34 +179,42 @@ class _Trial:
     changes: list[PlannedChange]
 
 
-def cheapest_over_time(scenario: Scenario, needed: DemandOverTime) -> Ints:
+def cheapest_over_time(scenario: Scenario, *needed: DemandOverTime) -> Ints:
     """Return the fleets that carry each moment and cost least together, starts included: a column per variant.
 
-    Exact, by dynamic programming over all fleets that could be of use. Where even all variants at their maximum are too
-    few, it is that.
+    ``needed`` has one of each model, whose columns stand one after the other. Exact, by dynamic programming over all
+    fleets that could be of use and that the cluster has GPUs for. Where even the largest are too few, it is one that
+    carries the largest share of what each model needs.
     """
-    axes = range(len(scenario.variants))
-    most = np.ceil((needed.rate[:, None] / needed.capacity).max(axis=0)).astype(np.int64)
-    lows = [setup.minimum for setup in scenario.variants]
-    highs = [
-        max(setup.minimum, min(setup.maximum, int(alone))) for setup, alone in zip(scenario.variants, most, strict=True)
-    ]
+    setups = [setup for model in scenario.models for setup in model.variants]
+    axes = range(len(setups))
+    most = [int(alone) for one in needed for alone in np.ceil((one.rate[:, None] / one.capacity).max(axis=0))]
+    lows = [setup.minimum for setup in setups]
+    highs = [max(setup.minimum, min(setup.maximum, alone)) for setup, alone in zip(setups, most, strict=True)]
     counts = np.stack(np.meshgrid(*(np.arange(lows[v], highs[v] + 1) for v in axes), indexing="ij"))
-    prices = np.array([setup.price for setup in scenario.variants])
+    prices = np.array([setup.price for setup in setups])
     standing = np.tensordot(prices, counts, 1) * STEP_SECONDS
-    starting = prices * [_mean_seconds(setup.start_up) for setup in scenario.variants]
+    for accelerator, gpus in scenario.gpus.items():
+        taken = np.tensordot([setup.gpus * (setup.accelerator == accelerator) for setup in setups], counts, 1)
+        standing[taken > gpus] = np.inf
+    starting = prices * [_mean_seconds(setup.start_up) for setup in setups]
 
     cost = np.full(standing.shape, np.inf)
-    cost[tuple(min(highs[v], max(lows[v], scenario.variants[v].replicas)) - lows[v] for v in axes)] = 0.0
+    cost[tuple(min(highs[v], max(lows[v], setups[v].replicas)) - lows[v] for v in axes)] = 0.0
     costs = [cost]
-    for rate, capacity in zip(needed.rate, needed.capacity, strict=True):
+    for place in range(len(needed[0].rate)):
         for axis in axes:
             # To end replicas is free; each that is added costs its start. So both are running minima.
             rising = starting[axis] * counts[axis]
             fewer = np.flip(np.minimum.accumulate(np.flip(cost, axis), axis), axis)
             cost = np.minimum(fewer, np.minimum.accumulate(cost - rising, axis) + rising)
-        carried = np.tensordot(capacity, counts, 1)
-        cost = np.where(carried >= min(rate, carried.max()) * _ENOUGH, cost + standing, np.inf)
+        share, column = np.where(np.isinf(standing), 0.0, 1.0), 0
+        for one in needed:
+            columns = slice(column, column := column + one.capacity.shape[1])
+            if one.rate[place] > 0:
+                carried = np.tensordot(one.capacity[place], counts[columns], 1)
+                share = np.minimum(share, carried / one.rate[place])
+        cost = np.where(share >= min(1.0, share.max()) * _ENOUGH, cost + standing, np.inf)
         costs.append(cost)
 
     fleets = counts.reshape(len(axes), -1)
@@ -260,5 +307,7 @@ def _releases(scenario: Scenario, counts: Sequence[Ints]) -> Iterator[tuple[floa
             before = count
 
 
+static_peak: Final = KnowingPolicy(fixed=True)
+clairvoyant: Final = KnowingPolicy(fixed=False)
 register("static-peak", static_peak)
 register("clairvoyant", clairvoyant)

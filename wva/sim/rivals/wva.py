@@ -8,7 +8,7 @@ the controller itself, which looks at the gateway once per second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from typing import Final
 
 from wva.config.keys import Settings
 from wva.decide.pipeline import conclude
-from wva.decide.start import activate
+from wva.decide.start import Budget, activate
 from wva.fast_lane import Urgency
 from wva.model.decision import Decision
 from wva.model.memory import Memory, VariantMemory
@@ -31,13 +31,14 @@ from wva.model.policy import (
     ScaleToZeroRules,
 )
 from wva.model.records import replace
+from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey
 from wva.sim.rivals.hpa import Behavior, SimulatedHpa
 from wva.sim.rivals.registry import register
-from wva.sim.stage.observe import EPOCH_SECONDS, MODEL, Observer
+from wva.sim.stage.observe import EPOCH_SECONDS, NAMESPACE, Observer, inventory, of_cluster
 from wva.sim.stage.run import Policy as StagePolicy
 from wva.sim.stage.scenario import Scenario
-from wva.sim.stage.view import StageController, StageView
+from wva.sim.stage.view import StageController, StageView, stage_of
 
 _FAST_LANE_SECONDS: Final = float(Settings.model_fields["fast_lane_interval"].default)
 _INSTANT_SECONDS: Final = 1e-6
@@ -62,10 +63,13 @@ class WvaSetup:
 
 
 class Cycles:
-    """The optimizer of the controller, with its fast lane. It keeps the numbers of its page.
+    """The optimizer of the controller, with its fast lane, for all models of the cluster. It keeps its page's numbers.
 
-    At a call it runs the cycle that is due, or the fast lane looks, which may begin that cycle now.
+    At a call it runs the cycle that is due, or the fast lane looks, which may begin that cycle now. Where there are
+    GPUs to count, the limiter is on.
     """
+
+    joint = True
 
     def __init__(self, setup: WvaSetup, scenario: Scenario) -> None:
         """Start with an empty memory, as after a restart."""
@@ -75,24 +79,29 @@ class Cycles:
         self.began = self.due = self._now = -inf
         self.grew = False
         self.ceilings: Mapping[ModelKey, float] = {}
-        to_zero = all(variant.minimum == 0 for variant in scenario.variants)
+        to_zero = all(variant.minimum == 0 for model in scenario.models for variant in model.variants)
         asked = replace(
             setup.policy.saturation,
             target_ttft_milliseconds=1000.0 * scenario.objectives.ttft_seconds,
             target_itl_milliseconds=1000.0 * scenario.objectives.itl_seconds,
         )
-        self._policy = replace(setup.policy, saturation=asked)
+        limited = setup.policy.enable_limiter or bool(scenario.gpus)
+        self._policy = replace(setup.policy, saturation=asked, enable_limiter=limited)
         self._policy = replace(self._policy, scale_to_zero=_TO_ZERO) if to_zero else self._policy
-        allowed = self._policy.scale_to_zero_for(MODEL)
-        self.observer = Observer(
-            engines=self._policy.asks_engines(MODEL),
-            counters=self._policy.asks_counters(MODEL),
-            retention_seconds=allowed.retention_seconds if allowed.enabled else None,
-        )
+        self._observers = [self._observer(ModelKey(NAMESPACE, model.model_id)) for model in scenario.models]
         self._memory = Memory()
         self._shown: dict[str, list[tuple[float, int]]] = {}
         self.starting: dict[str, int] = {}
         """Variants that are being started from zero, with their numbers: no cycle takes that back."""
+
+    def _observer(self, model: ModelKey) -> Observer:
+        allowed = self._policy.scale_to_zero_for(model)
+        return Observer(
+            model,
+            engines=self._policy.asks_engines(model),
+            counters=self._policy.asks_counters(model),
+            retention_seconds=allowed.retention_seconds if allowed.enabled else None,
+        )
 
     @property
     def period_seconds(self) -> float:
@@ -105,8 +114,9 @@ class Cycles:
         """Run the cycle or the look that is due."""
         self._now = now_seconds
         due = now_seconds >= self.due - _INSTANT_SECONDS
-        if due or self._looks_urgent(stage):
-            self._cycle(stage, now_seconds, woken=not due)
+        urgent = () if due else self._look(stage)
+        if due or urgent:
+            self._cycle(stage, now_seconds, urgent)
 
     def _next_look(self) -> float:
         seconds = self._look_seconds
@@ -114,27 +124,35 @@ class Cycles:
             return inf
         return self._urgency.next_look(self, seconds=seconds, now=self._now)
 
-    def _looks_urgent(self, stage: StageView) -> bool:
-        """Let the fast lane look, and tell whether a cycle is to begin now."""
+    def _look(self, stage: StageView) -> tuple[ModelKey, ...]:
+        """Let the fast lane look, and return the models for which a cycle is to begin now."""
         now, seconds = self._now, self._look_seconds
         if not self._urgency.wants(self, seconds=seconds, now=now):
-            return False
-        found = {MODEL: self.observer.in_progress(stage, now)}
-        urgent = bool(self._urgency.urgent(self.ceilings, found, seconds=seconds, now=now))
-        self._urgency.looked(self, seconds=seconds, now=now, woken=urgent)
+            return ()
+        found = {one.model: one.in_progress(model, now) for one, model in self.observed(stage)}
+        urgent = tuple(sorted(self._urgency.urgent(self.ceilings, found, seconds=seconds, now=now)))
+        self._urgency.looked(self, seconds=seconds, now=now, woken=bool(urgent))
         return urgent
 
-    def _cycle(self, stage: StageView, now_seconds: float, *, woken: bool) -> None:
+    def _cycle(self, stage: StageView, now_seconds: float, urgent: tuple[ModelKey, ...]) -> None:
         self.began, self.due = now_seconds, now_seconds + self._interval
-        snapshot = replace(self.observer.snapshot(stage, now_seconds, status=self.status), woken=woken)
-        snapshot = replace(snapshot, urgent=(MODEL,) if woken else ())  # there is only this model
+        snapshot = replace(self.snapshot(stage, now_seconds), woken=bool(urgent), urgent=urgent)
         outcome = conclude(snapshot, self._memory, self._policy, EPOCH_SECONDS + now_seconds)
         self._memory, self.ceilings = outcome.memory, outcome.ceilings
         self.grew = outcome.grew
         for decision in outcome.decisions:
             if decision.key.name not in self.starting:
                 self._show(decision, now_seconds)
-                stage.ask(decision.key.name, decision.desired)
+                stage_of(stage, decision.key.name).ask(decision.key.name, decision.desired)
+
+    def snapshot(self, stage: StageView, now_seconds: float) -> Snapshot:
+        """Return what is seen of all models."""
+        seen = [one.snapshot(model, now_seconds, status=self.status) for one, model in self.observed(stage)]
+        return of_cluster(seen, stage.pools)
+
+    def observed(self, stage: StageView) -> Iterator[tuple[Observer, StageView]]:
+        """Yield the stage of each model, and who observes it."""
+        yield from zip(self._observers, stage.models, strict=True)
 
     def start(self, decision: Decision, now_seconds: float) -> None:
         """Take over the number of a variant that is started from zero between two cycles."""
@@ -163,6 +181,7 @@ class Scalers:
     """The HPA of each variant, for the controller's number."""
 
     decides = False
+    joint = True
 
     def __init__(self, cycles: Cycles, setup: WvaSetup, scenario: Scenario) -> None:
         """Begin without history."""
@@ -177,22 +196,25 @@ class Scalers:
             }
         )
         self._hpas = {
-            variant.name: SimulatedHpa(variant.minimum, variant.maximum, behavior) for variant in scenario.variants
+            variant.name: SimulatedHpa(variant.minimum, variant.maximum, behavior)
+            for model in scenario.models
+            for variant in model.variants
         }
 
     def act(self, stage: StageView, now_seconds: float) -> None:
         """Look at every variant once."""
         scraped = self.scraped(now_seconds)
-        for name, view in stage.variants.items():
-            value = self._cycles.shown(name, scraped)
-            replicas = self._hpas[name].external(
-                current=view.replicas,
-                exists=len(view.pods),
-                value=None if value is None else float(value),
-                average=1.0,
-                now=now_seconds,
-            )
-            stage.scale(name, replicas)
+        for model in stage.models:
+            for name, view in model.variants.items():
+                value = self._cycles.shown(name, scraped)
+                replicas = self._hpas[name].external(
+                    current=view.replicas,
+                    exists=len(view.pods),
+                    value=None if value is None else float(value),
+                    average=1.0,
+                    now=now_seconds,
+                )
+                model.scale(name, replicas)
 
     def scraped(self, now: float) -> float:
         """Return the time of the last scrape that the adapter knows."""
@@ -201,13 +223,14 @@ class Scalers:
 
 
 class Waker:
-    """Starts a model at zero for which requests wait at the gateway, by writing the scale of one variant.
+    """Starts each model at zero for which requests wait at the gateway, by writing the scale of one variant.
 
     It shows its number first, and waits until the metrics adapter knows it: an HPA that still reads the number before
     would take the start back.
     """
 
     decides = False
+    joint = True
     period_seconds = 1.0
 
     def __init__(self, cycles: Cycles, scalers: Scalers) -> None:
@@ -216,19 +239,22 @@ class Waker:
         self._scalers = scalers
 
     def act(self, stage: StageView, now_seconds: float) -> None:
-        """Look at the gateway once."""
-        for name, replicas in list(self._cycles.starting.items()):
+        """Look at the gateway of each model once."""
+        starting = self._cycles.starting
+        for name, replicas in list(starting.items()):
             if self._cycles.shown(name, self._scalers.scraped(now_seconds)) == replicas:
-                stage.scale(name, replicas)
-                del self._cycles.starting[name]
-        waiting = stage.gateway_waiting()
-        if not waiting or self._cycles.starting:
-            return
-        snapshot = self._cycles.observer.snapshot(stage, now_seconds, status=self._cycles.status)
-        decision = activate(snapshot.variants, float(waiting))
-        if isinstance(decision, Decision):
-            self._cycles.start(decision, now_seconds)
-            stage.ask(decision.key.name, decision.desired)
+                stage_of(stage, name).scale(name, replicas)
+                del starting[name]
+        for observer, model in self._cycles.observed(stage):
+            waiting = model.gateway_waiting()
+            if not waiting or starting.keys() & model.variants.keys():
+                continue
+            variants = observer.snapshot(model, now_seconds, status=self._cycles.status).variants
+            stock = inventory(stage.pools)
+            decision = activate(variants, float(waiting), None if stock is None else Budget(stock))
+            if isinstance(decision, Decision):
+                self._cycles.start(decision, now_seconds)
+                model.ask(decision.key.name, decision.desired)
 
 
 def controllers(setup: WvaSetup, scenario: Scenario) -> list[StageController]:
@@ -271,9 +297,21 @@ SETUPS: Final[Mapping[str, WvaSetup]] = MappingProxyType(
 """Configurations by the name of their policy."""
 
 
+@dataclass(frozen=True, slots=True)
+class _WvaPolicy:
+    """WVA with a configuration: one controller for all models of a scenario."""
+
+    setup: WvaSetup
+    joint: bool = True
+
+    def __call__(self, scenario: Scenario, seed: int) -> list[StageController]:
+        del seed
+        return controllers(self.setup, scenario)
+
+
 def wva_policy(setup: WvaSetup) -> StagePolicy:
     """Return WVA with a configuration."""
-    return lambda scenario, _: controllers(setup, scenario)
+    return _WvaPolicy(setup)
 
 
 for _name, _setup in SETUPS.items():

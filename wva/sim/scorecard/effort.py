@@ -49,8 +49,8 @@ class ScenarioLoad:
 @cache
 def load_of(scenario: Scenario, seed: int) -> ScenarioLoad:
     """Return the load of a scenario with a seed, whose traffic is made for it."""
-    traffic = scenario.traffic(seed)
-    return ScenarioLoad(traffic.count, traffic.duration_seconds / 3600.0)
+    made = [model.traffic(seed) for model in scenario.models]
+    return ScenarioLoad(sum(traffic.count for traffic in made), made[0].duration_seconds / 3600.0)
 
 
 def fewer_seeds(scenarios: Iterable[Scenario], seeds: Sequence[int]) -> dict[str, int]:

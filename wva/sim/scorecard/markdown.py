@@ -42,7 +42,7 @@ _BACKGROUND: Final = """\
 - The engine is a model of vLLM, not vLLM. Its speeds come from data sheets and published measurements.
   [Its own page](physics.md) has the error of each.
 - One model is served, in one cluster. A GPU is free whenever a pod needs one, so no request is late because of
-  *scheduling*.
+  *scheduling*. Only in `two-models` there are two models, with too few GPUs for both at their peak.
 - Policies that are tuned in hindsight know the traffic that they are judged on. They show what is possible, and not
   what to expect of a target that is set beforehand.
 - The traffic has plain shapes, or is made after published traces. [Its own page](traffic.md) has the kinds. Yours is

@@ -84,8 +84,9 @@ class Workshop:
         """Return the kept result of a job, or make and keep it. Every error ends in the outcome, in words."""
         about = (job.scenario.name, job.policy, job.seed)
         try:
-            scenario = replace(job.scenario, traffic=partial(_traffic, job.scenario))
-            key = _key(scenario, job, self.programs.get(job.policy, self.program))
+            first, *others = (replace(one, traffic=partial(_traffic, one)) for one in job.scenario.models)
+            scenario = replace(first, others=tuple(others))
+            key = _key(job, self.programs.get(job.policy, self.program))
             path = self.file(job)
             result = _read(path, key)
             if result is not None:
@@ -134,31 +135,33 @@ def _lost(job: RunJob) -> RunOutcome:
     return RunOutcome(job.scenario.name, job.policy, job.seed, None, problem=problem)
 
 
-_RECENT: Final[dict[tuple[str, str, int], Traffic]] = {}
-"""The traffic that this process made last."""
+_KEPT: Final = 2
+"""So many traffics are kept: those of two models, say, that are played together."""
+_RECENT: Final[dict[tuple[str, str, int], tuple[Traffic, bytes]]] = {}
+"""The traffic that this process made last, with its digest: runs that follow each other have the same."""
+
+
+def _made(scenario: Scenario, seed: int) -> tuple[Traffic, bytes]:
+    key = (repr(scenario), repr(scenario.traffic), seed)
+    if key not in _RECENT:
+        while len(_RECENT) >= _KEPT:
+            del _RECENT[next(iter(_RECENT))]
+        traffic = scenario.traffic(seed)
+        _RECENT[key] = traffic, _digest(traffic)
+    return _RECENT[key]
 
 
 def _traffic(scenario: Scenario, seed: int) -> Traffic:
     """Return the traffic of a scenario, made once for runs that follow each other with the same seed."""
-    key = (repr(scenario), repr(scenario.traffic), seed)
-    if key not in _RECENT:
-        _RECENT.clear()
-        _RECENT[key] = scenario.traffic(seed)
-    return _RECENT[key]
+    return _made(scenario, seed)[0]
 
 
-def _key(scenario: Scenario, job: RunJob, program: str) -> str:
-    traffic = scenario.traffic(job.seed)
-    if not _DIGESTED or _DIGESTED[0][0] is not traffic:
-        _DIGESTED[:] = [(traffic, _digest(traffic))]
+def _key(job: RunJob, program: str) -> str:
     digest = blake2b(digest_size=16)
-    digest.update("\0".join((program, repr(scenario), job.policy, str(job.seed))).encode())
-    digest.update(_DIGESTED[0][1])
+    digest.update("\0".join((program, repr(job.scenario), job.policy, str(job.seed))).encode())
+    for model in job.scenario.models:
+        digest.update(_made(model, job.seed)[1])
     return digest.hexdigest()
-
-
-_DIGESTED: Final[list[tuple[Traffic, bytes]]] = []
-"""The traffic that was seen last, with its digest: runs that follow each other have the same."""
 
 
 def _digest(traffic: Traffic) -> bytes:

@@ -23,9 +23,10 @@ from wva.sim.scorecard.fleets import (
     starting,
 )
 from wva.sim.stage.faults import Eviction, Fault, NoStarts, SlowPods
-from wva.sim.stage.scenario import WorldObservation
+from wva.sim.stage.scenario import Scenario, WorldObservation
 from wva.sim.traffic import shapes, traces
 from wva.sim.traffic.agents import agents
+from wva.sim.traffic.requests import Traffic
 
 _HALF_SPEED: Final = (SlowPods(CHEAP.name, every=2, speed=0.5),)
 _STORM: Final = GatewaySettings(patience_seconds=4.0, attempts=5, retry_seconds=1.0)
@@ -48,6 +49,29 @@ def _reclaimed(at_seconds: float, for_seconds: float) -> tuple[Fault, ...]:
         Eviction(at_seconds, share=0.5, variants=(CHEAP.name,), grace_seconds=0.0),
         NoStarts(CHEAP.name, at_seconds, at_seconds + for_seconds),
     )
+
+
+_MODELS: Final = {"L40S": 8, "A100": 5}
+"""The GPUs of two models, of which each takes more than half of them at its peak."""
+
+
+def _swinging(seed: int, *, duration_seconds: float, period_seconds: float, swing: float) -> Traffic:
+    """Return a load that swings around 16 requests/s; its requests are others where it begins at its highest."""
+    return shapes.sine(
+        seed if swing > 0 else 1000 + seed,
+        duration_seconds=duration_seconds,
+        rate=16.0,
+        swing=swing,
+        period_seconds=period_seconds,
+    )
+
+
+def _two_models(name: str, title: str, duration_seconds: float, period_seconds: float) -> Scenario:
+    """Return two models whose loads swing against each other, on GPUs that are too few for both at their peak."""
+    variants = tuple(replace(variant, name=f"code-{variant.accelerator.lower()}") for variant in (CHEAP, DEAR))
+    load = partial(_swinging, duration_seconds=duration_seconds, period_seconds=period_seconds)
+    code = scenario_of("code", title, partial(load, swing=-0.8), variants=variants, model_id="org/code")
+    return scenario_of(name, title, partial(load, swing=0.8), others=(code,), gpus=_MODELS)
 
 
 _FAULTY: Final = (
@@ -95,6 +119,12 @@ _LOADS: Final = (
         "canary-old",
         "The model that a canary replaces: 99, 95, 75, 50, again 75, 50 and 0 % of 18 requests/s",
         partial(shapes.levels, duration_seconds=70 * MINUTE, parts=_REPLACED),
+    ),
+    _two_models(
+        "two-models",
+        "Two models on 8 and 5 GPUs; one swings between 3 and 29 requests/s in an hour, the other against it; 2 hours",
+        duration_seconds=2 * HOUR,
+        period_seconds=HOUR,
     ),
     scenario_of(
         "jittered-bursts",
@@ -191,6 +221,12 @@ SHORT_WORLDS: Final = (
         "canary-short",
         "A new model gets 1, 5, 25, 50, again 25, 50 and 100 % of 18 requests/s, 4 minutes each",
         partial(shapes.levels, duration_seconds=28 * MINUTE, parts=_CANARY),
+    ),
+    _two_models(
+        "two-models-short",
+        "Two models on 8 and 5 GPUs; one swings between 3 and 29 requests/s, the other against it; 40 minutes",
+        duration_seconds=40 * MINUTE,
+        period_seconds=40 * MINUTE,
     ),
     scenario_of(
         "office-short",

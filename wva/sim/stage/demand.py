@@ -7,6 +7,7 @@ requests of that size is its ``Capacity``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
@@ -113,8 +114,24 @@ def _weights(
     return kept
 
 
+def together(scenario: Scenario, needed: Sequence[DemandOverTime]) -> Ints:
+    """Return what ``cheapest_counts`` does for all models, within the GPUs: the columns of one model after the other.
+
+    Where the GPUs are too few for all models, it is as if there were enough.
+    """
+    fleets: dict[bytes, tuple[int, ...]] = {}
+    rows = []
+    for place in range(len(needed[0].rate)):
+        now = [DemandOverTime(one.rate[place : place + 1], one.capacity[place : place + 1]) for one in needed]
+        key = b"".join(part.tobytes() for one in now for part in (one.rate, one.capacity))
+        if key not in fleets:
+            fleets[key] = static_fleet(scenario, *now)
+        rows.append(fleets[key])
+    return np.array(rows)
+
+
 def cheapest_counts(scenario: Scenario, needed: DemandOverTime) -> Ints:
-    """Return the cheapest sufficient fleet at each moment, within the variants' bounds: a column per variant.
+    """Return the cheapest sufficient fleet of a model at each moment, within its bounds: a column per variant.
 
     Where even all variants at their maximum are too few, it is that.
     """
@@ -136,18 +153,29 @@ def _fleet(scenario: Scenario, capacity: Floats, rate: float) -> tuple[int, ...]
     return static_fleet(scenario, DemandOverTime(np.array([rate]), capacity.reshape(1, -1)))
 
 
-def static_fleet(scenario: Scenario, needed: DemandOverTime) -> tuple[int, ...]:
-    """Return the cheapest fleet that carries every moment, within the variants' bounds; all at most when none does."""
-    capacity, group = np.unique(needed.capacity, axis=0, return_inverse=True)
-    peaks = {str(row): float(needed.rate[group.ravel() == row].max()) for row in range(len(capacity))}
-    kinds = [
-        ReplicaKind(
-            setup.price, {name: float(capacity[int(name), place]) for name in peaks}, setup.minimum, setup.maximum
-        )
-        for place, setup in enumerate(scenario.variants)
-    ]
-    found = cheapest(kinds, peaks)
-    return tuple(setup.maximum for setup in scenario.variants) if found is None else found
+def static_fleet(scenario: Scenario, *needed: DemandOverTime) -> tuple[int, ...]:
+    """Return the cheapest fleet that carries every moment, within the variants' bounds and the GPUs of the cluster.
+
+    ``needed`` has one of each model. Where the GPUs are too few, they do not count; all at most when no fleet does.
+    """
+    peaks: dict[str, float] = {}
+    kinds: list[ReplicaKind] = []
+    for number, (model, one) in enumerate(zip(scenario.models, needed, strict=True)):
+        capacity, group = np.unique(one.capacity, axis=0, return_inverse=True)
+        names = {f"{number}/{row}": row for row in range(len(capacity))}
+        peaks |= {name: float(one.rate[group.ravel() == row].max()) for name, row in names.items()}
+        kinds += [
+            ReplicaKind(
+                setup.price,
+                {name: float(capacity[row, place]) for name, row in names.items()},
+                setup.minimum,
+                setup.maximum,
+                {setup.accelerator: setup.gpus},
+            )
+            for place, setup in enumerate(model.variants)
+        ]
+    found = cheapest(kinds, peaks, scenario.gpus) or cheapest(kinds, peaks)
+    return tuple(kind.maximum for kind in kinds) if found is None else found
 
 
 def cost(scenario: Scenario, counts: Ints, *, until_seconds: float) -> float:

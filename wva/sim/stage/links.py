@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +12,15 @@ from numpy.typing import NDArray
 
 from wva.model.records import replace
 from wva.sim.stage.causal import causal_bound
-from wva.sim.stage.demand import STEP_SECONDS, DemandOverTime, cheapest_counts, cost, demand, static_fleet
+from wva.sim.stage.demand import (
+    STEP_SECONDS,
+    DemandOverTime,
+    cheapest_counts,
+    cost,
+    demand,
+    static_fleet,
+    together,
+)
 from wva.sim.stage.late import Chain, Looks, StepFunction
 from wva.sim.stage.scenario import Scenario
 from wva.sim.stage.world import ScaleRequest, StageWorld
@@ -47,15 +56,27 @@ class Reference:
                 needed = demand(scenario, replace(traffic, prefix_tokens=found))
         return cls(needed, cheapest_counts(scenario, needed), causal_bound(scenario, traffic, needed))
 
+    @classmethod
+    def of_models(cls, scenario: Scenario, traffic: Sequence[Traffic]) -> tuple[Reference, ...]:
+        """Return a reference of the traffic of each model; the fleets of all are within the GPUs of the cluster."""
+        alone = [cls.of(model, its_own) for model, its_own in zip(scenario.models, traffic, strict=True)]
+        if len(alone) == 1:
+            return tuple(alone)
+        counts = together(scenario, [one.demand for one in alone])
+        ends = np.cumsum([len(model.variants) for model in scenario.models])[:-1]
+        return tuple(
+            replace(one, counts=its_own) for one, its_own in zip(alone, np.split(counts, ends, 1), strict=True)
+        )
+
     def cost(self, scenario: Scenario, *, until_seconds: float) -> float:
         """Return the cost of the fleet of each moment, over the measured time."""
         return cost(scenario, self.counts, until_seconds=until_seconds)
 
-    def most_needed(self, scenario: Scenario) -> float:
-        """Return the highest price per hour of the fleet of a moment, in the measured time."""
+    def prices(self, scenario: Scenario) -> NDArray[np.float64]:
+        """Return the price per hour of the fleet of each moment, in the measured time."""
         measured = _moments(self.counts) + STEP_SECONDS > scenario.measured_from_seconds
-        prices = self.counts[measured] @ [setup.price for setup in scenario.variants]
-        return float(prices.max(initial=0.0))
+        prices: NDArray[np.float64] = self.counts[measured] @ [setup.price for setup in scenario.variants]
+        return prices
 
     def replicas_at(self, times: NDArray[np.float64]) -> tuple[float, ...]:
         """Return the size of that fleet at some times."""
@@ -115,15 +136,27 @@ def pod_speeds(world: StageWorld, rows: NDArray[np.int64], seconds: NDArray[np.f
     return speeds
 
 
+def asked_together(world: StageWorld) -> list[ScaleRequest]:
+    """Return the changes of spec.replicas of all models, in order of time."""
+    return sorted((change for model in world.models for change in model.asked), key=attrgetter("at_seconds"))
+
+
+def most_needed(world: StageWorld, references: Sequence[Reference]) -> float:
+    """Return the highest price per hour of the cheapest sufficient fleet of all models, in the measured time."""
+    prices = [one.prices(model.scenario) for model, one in zip(world.models, references, strict=True)]
+    return float(np.sum(prices, axis=0).max(initial=0.0))
+
+
 def most_asked(world: StageWorld) -> float:
     """Return the highest price per hour of what spec.replicas asked for at once, in the measured time.
 
     Changes of one moment count together: those of a move from one variant to another add up to what it ends in.
     """
-    prices = {setup.name: setup.price for setup in world.scenario.variants}
-    price = sum(setup.price * setup.replicas for setup in world.scenario.variants)
+    setups = [setup for model in world.models for setup in model.scenario.variants]
+    prices = {setup.name: setup.price for setup in setups}
+    price = sum(setup.price * setup.replicas for setup in setups)
     asked = {0.0: price}
-    for change in world.asked:  # in order of time
+    for change in asked_together(world):
         price += prices[change.variant] * (change.after - change.before)
         asked[change.at_seconds] = price
     begin = max(at for at in asked if at <= world.scenario.measured_from_seconds)
@@ -156,7 +189,7 @@ def _lives(world: StageWorld, *, ready: bool, as_fast_as_it_is: bool = False) ->
     places = {setup.name: place for place, setup in enumerate(world.scenario.variants)}
     events: list[Event] = []
     for replica in world.replicas:
-        begin = replica.ready_seconds if ready else max(0.0, replica.created_seconds)
+        begin = replica.ready_seconds if ready else max(0.0, replica.placed_seconds)
         end = replica.terminated_seconds
         count = replica.speed if as_fast_as_it_is else 1.0
         if end is None or begin < end:

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from wva.collect.retention import Window, window_of
 from wva.collect.scrape_intervals import ScrapeIntervals
+from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.metrics import (
     SAMPLE_WINDOW_SECONDS,
     EngineCounters,
@@ -22,30 +23,60 @@ from wva.model.metrics import (
 )
 from wva.model.records import replace
 from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
-from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
+from wva.model.variant import UNSCHEDULABLE_SECONDS, Bounds, ModelKey, Variant, VariantKey
 from wva.model.vllm_parameters import VllmParameters
 from wva.sim.stage import prometheus
+from wva.sim.stage.gpus import GpuPools
+from wva.sim.stage.scenario import MODEL_ID
 from wva.sim.stage.view import Scrape, ScrapedSignal, StagePodView, StageView, VariantView
 
 NAMESPACE: Final = "llm"
-MODEL: Final = ModelKey(NAMESPACE, "org/model")
+MODEL: Final = ModelKey(NAMESPACE, MODEL_ID)
 EPOCH_SECONDS: Final = 1_767_225_600.0
 """Virtual time 0."""
 
 _FIVE_MINUTES: Final = 300.0
 _FRESHNESS: Final = Freshness()
+_OfModel = TypeVar("_OfModel", SchedulerQueue, RequestCounts)
+
+
+def of_cluster(snapshots: Sequence[Snapshot], pools: GpuPools) -> Snapshot:
+    """Return the Snapshot of all models of a cluster, from one of each."""
+    found = Snapshot.of(
+        [variant for one in snapshots for variant in one.variants],
+        [replica for one in snapshots for replica in one.replicas],
+    )
+    return replace(
+        found,
+        inventory=inventory(pools),
+        queues=_by_model(one.queues for one in snapshots),
+        request_counts=_by_model(one.request_counts for one in snapshots),
+    )
+
+
+def inventory(pools: GpuPools) -> Inventory | None:
+    """Return the GPUs of the cluster; None where there are none to count."""
+    stock = [AcceleratorPool(name, capacity, pools.used[name]) for name, capacity in pools.capacity.items()]
+    return Inventory.of(stock) if stock else None
+
+
+def _by_model(rows: Iterable[tuple[_OfModel, ...]]) -> tuple[_OfModel, ...]:
+    return tuple(sorted((one for row in rows for one in row), key=lambda one: one.model))
 
 
 class Observer:
-    """Builds Snapshots.
+    """Builds Snapshots of one model.
 
     ``engines``: whether the analyzer wants to know more than the two signals of each replica, ``counters``: whether it
     wants what the engines have counted. ``retention_seconds``: after how long without a request the model may go to
     zero; None when it may not.
     """
 
-    def __init__(self, *, engines: bool, retention_seconds: float | None = None, counters: bool = False) -> None:
+    def __init__(
+        self, model: ModelKey, *, engines: bool, retention_seconds: float | None = None, counters: bool = False
+    ) -> None:
         """Remember nothing yet."""
+        self.model = model
         self._engines = engines
         self._counters = counters
         self._window = None if retention_seconds is None else window_of(retention_seconds)
@@ -56,7 +87,7 @@ class Observer:
     def snapshot(self, stage: StageView, now: float, *, status: Callable[[str], int | None]) -> Snapshot:
         """Return what is seen at ``now``; ``status`` tells the number in the status of a variant."""
         views = stage.variants.values()
-        variants = [_variant(view, status(view.name)) for view in views]
+        variants = [_variant(self.model, view, status(view.name), now) for view in views]
         replicas = [
             self._replica(view, pod, stage.scrapes(pod.name), now) for view in views for pod in view.pods if pod.ready
         ]
@@ -64,7 +95,7 @@ class Observer:
         queue = stage.gateway_queue()
         if (self._engines or self._counters) and queue is not None:
             size = Sample(SampleState.FRESH, queue, EPOCH_SECONDS + now)
-            snapshot = replace(snapshot, queues=(SchedulerQueue(MODEL, size=size),))
+            snapshot = replace(snapshot, queues=(SchedulerQueue(self.model, size=size),))
         if self._window is not None and any(view.replicas for view in views):
             self._pods |= {pod.name: None for view in views for pod in view.pods}
             snapshot = replace(snapshot, request_counts=(self._count(stage, self._window, now),))
@@ -95,9 +126,11 @@ class Observer:
             if last is not None:
                 running.append(last.values[ScrapedSignal.RUNNING] + last.values[ScrapedSignal.WAITING])
         if not finished or not running:
-            return RequestCounts(MODEL, seconds, detail="no samples of requests")
+            return RequestCounts(self.model, seconds, detail="no samples of requests")
         in_progress = sum(running) + (stage.gateway_queue() or 0.0)
-        return RequestCounts(MODEL, seconds, sum(finished), in_progress, covered_seconds=_covered(seen, window, now))
+        return RequestCounts(
+            self.model, seconds, sum(finished), in_progress, covered_seconds=_covered(seen, window, now)
+        )
 
     def _replica(self, view: VariantView, pod: StagePodView, scrapes: Sequence[Scrape], now: float) -> ReplicaMetrics:
         last = prometheus.latest(scrapes, now)
@@ -140,11 +173,12 @@ def _covered(seen: Sequence[float], window: Window, now: float) -> float:
     return min(float(window.seconds), max(0.0, found - 1.0) * window.part_seconds)
 
 
-def _variant(view: VariantView, status: int | None) -> Variant:
+def _variant(model: ModelKey, view: VariantView, status: int | None, now: float) -> Variant:
     unready = [pod.created_seconds for pod in view.pods if not pod.ready]
+    unplaced = [pod.created_seconds for pod in view.pods if not pod.placed]
     return Variant(
         key=VariantKey(NAMESPACE, view.name),
-        model=MODEL,
+        model=model,
         target=view.name,
         accelerator=view.accelerator,
         cost=view.price,
@@ -160,6 +194,9 @@ def _variant(view: VariantView, status: int | None) -> Variant:
             maximum_origin=f"HPA {view.name}",
         ),
         activated_at=_whole(min(pod.created_seconds for pod in view.pods)) if view.pods else None,
+        gpus_per_replica=view.gpus,
+        unplaced_pods=len(unplaced),
+        unschedulable_pods=sum(now - created >= UNSCHEDULABLE_SECONDS for created in unplaced),
         parameters=VllmParameters(max_num_seqs=view.max_num_seqs),
     )
 

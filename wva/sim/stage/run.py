@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wva.model.objectives import Objectives
 from wva.sim.fleet.columns import BROKEN, REFUSED, SERVED, TIMED_OUT
 from wva.sim.stage.late import LateRequests, causes
-from wva.sim.stage.links import Reference, chain, most_asked, pod_speeds, shortages
+from wva.sim.stage.links import Reference, asked_together, chain, most_asked, most_needed, pod_speeds, shortages
 from wva.sim.stage.result import Figures, RunResult, StageTimeline, TimelineOfVariant
-from wva.sim.stage.scenario import Scenario, VariantSetup
+from wva.sim.stage.scenario import Scenario
 from wva.sim.stage.view import StageController
 from wva.sim.stage.world import TIMELINE_SECONDS, StageWorld
 from wva.sim.traffic.requests import Traffic
@@ -22,42 +21,48 @@ _HOUR = 3600.0
 
 
 Policy = Callable[[Scenario, int], list[StageController]]
-"""Makes the controllers of a run from its scenario and seed."""
+"""Makes the controllers of a run from its scenario and seed.
+
+One whose attribute ``joint`` is true makes those of all models of the scenario; another one is asked for each model.
+"""
 
 
 def play(scenario: Scenario, name: str, seed: int, policy: Policy) -> RunResult:
     """Run a policy; the result has it under this name."""
-    traffic = scenario.traffic(seed)
-    reference = reference_of(scenario, traffic)
-    world = StageWorld(scenario, seed=seed, traffic=traffic)
-    world.run(policy(scenario, seed))
-    return RunResult(scenario.name, name, seed, figures(world, reference), timeline(world, reference))
+    world = StageWorld(scenario, seed=seed)
+    references = references_of(scenario, [model.traffic for model in world.models])
+    joint = getattr(policy, "joint", False)
+    world.run(*(policy(model, seed) for model in ((scenario,) if joint else scenario.models)))
+    return RunResult(scenario.name, name, seed, figures(world, *references), timeline(world, *references))
 
 
-_RECENT: Final[list[tuple[Traffic, tuple[VariantSetup, ...], Objectives, Reference]]] = []
-"""The last traffic, the variants and objectives for it, and its reference: that is the same for all policies."""
+_RECENT: Final[list[tuple[list[Traffic], object, tuple[Reference, ...]]]] = []
+"""The last traffic, the variants and objectives for it, and its references: those are the same for all policies."""
 
 
-def reference_of(scenario: Scenario, traffic: Traffic) -> Reference:
-    """Return the reference of some traffic, made once for runs that follow each other with the same traffic."""
-    for known, variants, objectives, reference in _RECENT:
-        if known is traffic and (variants, objectives) == (scenario.variants, scenario.objectives):
-            return reference
-    reference = Reference.of(scenario, traffic)
-    _RECENT[:] = [(traffic, scenario.variants, scenario.objectives, reference)]
-    return reference
+def references_of(scenario: Scenario, traffic: Sequence[Traffic]) -> tuple[Reference, ...]:
+    """Return a reference of the traffic of each model, made once for runs that follow each other with the same."""
+    about = scenario.gpus, [(model.variants, model.objectives) for model in scenario.models]
+    for known, of, references in _RECENT:
+        if of == about and all(one is other for one, other in zip(known, traffic, strict=True)):
+            return references
+    references = Reference.of_models(scenario, traffic)
+    _RECENT[:] = [(list(traffic), about, references)]
+    return references
 
 
-def figures(world: StageWorld, reference: Reference | None = None) -> Figures:
-    """Return the figures of a world that has ended."""
-    reference = reference or Reference.of(world.scenario, world.traffic)
-    scenario, users = world.scenario, _Users(world)
-    total = np.array([sum(moment.existing) for moment in world.moments if moment.at_seconds >= users.since])
-    prices = {variant.name: variant.price for variant in scenario.variants}
-    hours = _replica_hours(world, users.since)
-    up = sum(change.after > change.before for change in world.asked if change.at_seconds >= users.since)
-    down = sum(change.after < change.before for change in world.asked if change.at_seconds >= users.since)
-    late = causes(users.late(world), chain(world, reference))
+def figures(world: StageWorld, *references: Reference) -> Figures:
+    """Return the figures of a world that has ended: of all its models together. ``references`` has one of each."""
+    references = references or Reference.of_models(world.scenario, [model.traffic for model in world.models])
+    models = list(zip(world.models, references, strict=True))
+    users = _Users(world.models)
+    moments = zip(*(model.moments for model in world.models), strict=True)
+    total = np.array([sum(sum(one.existing) for one in each) for each in moments if each[0].at_seconds >= users.since])
+    variants = [variant for model in world.models for variant in model.scenario.variants]
+    hours = {name: value for model in world.models for name, value in _replica_hours(model, users.since).items()}
+    asked = [change for change in asked_together(world) if change.at_seconds >= users.since]
+    parts = [users] if len(models) == 1 else [_Users([model]) for model in world.models]
+    late = [causes(part.late(model), chain(model, one)) for part, (model, one) in zip(parts, models, strict=True)]
     return Figures(
         requests=users.count,
         served=users.of(SERVED),
@@ -73,21 +78,25 @@ def figures(world: StageWorld, reference: Reference | None = None) -> Figures:
         itl_p50_seconds=users.quantile(users.itl, 0.5),
         goodput_per_second=float(np.sum(users.in_time & users.fluent)) / (scenario_end(world) - users.since),
         replica_hours=hours,
-        gpu_hours=sum(variant.gpus * hours[variant.name] for variant in scenario.variants),
-        cost=sum(prices[name] * value for name, value in hours.items()),
-        ideal_cost=reference.cost(scenario, until_seconds=scenario_end(world)),
+        gpu_hours=sum(variant.gpus * hours[variant.name] for variant in variants),
+        cost=sum(variant.price * hours[variant.name] for variant in variants),
+        ideal_cost=sum(one.cost(model.scenario, until_seconds=scenario_end(world)) for model, one in models),
         most_asked=most_asked(world),
-        most_needed=reference.most_needed(scenario),
-        causal_bound=reference.bound,
+        most_needed=most_needed(world, references),
+        causal_bound=references[0].bound if len(references) == 1 else None,
         mean_replicas=float(total.mean()) if len(total) else 0.0,
         peak_replicas=int(total.max(initial=0)),
         reversals=_reversals(world, users.since),
-        scale_ups=up,
-        scale_downs=down,
-        late_by_cause=late.first_token,
-        late_tokens_by_cause=late.tokens,
-        seconds_to_capacity=shortages(world, reference),
+        scale_ups=sum(change.after > change.before for change in asked),
+        scale_downs=sum(change.after < change.before for change in asked),
+        late_by_cause=_added([each.first_token for each in late]),
+        late_tokens_by_cause=_added([each.tokens for each in late]),
+        seconds_to_capacity=tuple(seconds for model, one in models for seconds in shortages(model, one)),
     )
+
+
+def _added(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    return {cause: sum(count[cause] for count in counts) for cause in counts[0]}
 
 
 def scenario_end(world: StageWorld) -> float:
@@ -95,11 +104,12 @@ def scenario_end(world: StageWorld) -> float:
     return world.traffic.duration_seconds
 
 
-def timeline(world: StageWorld, reference: Reference | None = None) -> StageTimeline:
-    """Return what a plot shows of a world that has ended."""
-    reference = reference or Reference.of(world.scenario, world.traffic)
-    users = _Users(world, everybody=True)
+def timeline(world: StageWorld, *references: Reference) -> StageTimeline:
+    """Return what a plot shows of a world that has ended. ``references`` has one of each model."""
+    references = references or Reference.of_models(world.scenario, [model.traffic for model in world.models])
+    users = _Users(world.models, everybody=True)
     edges = np.array([moment.at_seconds for moment in world.moments])
+    moments = zip(*(model.moments for model in world.models), strict=True)
     place = np.clip(np.searchsorted(edges, users.arrival, side="left"), 0, len(edges) - 1)
     arrived = np.bincount(place, minlength=len(edges))
     late = np.bincount(place, weights=~users.in_time, minlength=len(edges))
@@ -107,17 +117,18 @@ def timeline(world: StageWorld, reference: Reference | None = None) -> StageTime
         step_seconds=TIMELINE_SECONDS,
         offered_per_second=tuple(float(value) / TIMELINE_SECONDS for value in arrived),
         late_share=tuple(float(bad) / float(all_) if all_ else None for bad, all_ in zip(late, arrived, strict=True)),
-        waiting=tuple(moment.waiting for moment in world.moments),
-        ideal_replicas=reference.replicas_at(edges),
+        waiting=tuple(sum(one.waiting for one in each) for each in moments),
+        ideal_replicas=tuple(map(sum, zip(*(one.replicas_at(edges) for one in references), strict=True))),
         variants=tuple(
             TimelineOfVariant(
                 variant.name,
                 variant.price,
-                asked=tuple(moment.asked[place] for moment in world.moments),
-                existing=tuple(moment.existing[place] for moment in world.moments),
-                ready=tuple(moment.ready[place] for moment in world.moments),
+                asked=tuple(moment.asked[place] for moment in model.moments),
+                existing=tuple(moment.existing[place] for moment in model.moments),
+                ready=tuple(moment.ready[place] for moment in model.moments),
             )
-            for place, variant in enumerate(world.scenario.variants)
+            for model in world.models
+            for place, variant in enumerate(model.scenario.variants)
         ),
     )
 
@@ -125,14 +136,16 @@ def timeline(world: StageWorld, reference: Reference | None = None) -> StageTime
 class _Users:
     """What the users of the measured time got, a value for each of them; times in seconds, infinite for what failed."""
 
-    def __init__(self, world: StageWorld, *, everybody: bool = False) -> None:
-        service, objectives = world.service, world.scenario.objectives
+    def __init__(self, models: Sequence[StageWorld], *, everybody: bool = False) -> None:
+        objectives = models[0].scenario.objectives
 
         def column(name: str) -> NDArray[np.float64]:
-            return np.asarray(getattr(service.columns, name), dtype=np.float64)
+            return np.concatenate(
+                [np.asarray(getattr(model.service.columns, name), dtype=np.float64) for model in models]
+            )
 
         arrival = column("arrival")
-        self.since = 0.0 if everybody else world.scenario.measured_from_seconds
+        self.since = 0.0 if everybody else models[0].scenario.measured_from_seconds
         chosen = arrival >= self.since
         self.arrival = arrival[chosen]
         self.state = column("state")[chosen]
@@ -181,11 +194,11 @@ class _Users:
 
 
 def _replica_hours(world: StageWorld, since: float) -> dict[str, float]:
-    """Return by variant how long its replicas existed, from creation to end."""
+    """Return by variant how long its replicas had their GPUs."""
     hours = {variant.name: 0.0 for variant in world.scenario.variants}
     for replica in world.replicas:
         end = scenario_end(world) if replica.ended_seconds is None else replica.ended_seconds
-        hours[replica.variant] += max(0.0, end - max(since, replica.created_seconds)) / _HOUR
+        hours[replica.variant] += max(0.0, end - max(since, replica.placed_seconds)) / _HOUR
     return hours
 
 
@@ -193,7 +206,7 @@ def _reversals(world: StageWorld, since: float) -> int:
     """Count how often what is asked for in total turned from growing to shrinking or back."""
     before, turns = 0, 0
     by_time: dict[float, int] = {}
-    for change in world.asked:
+    for change in asked_together(world):
         by_time[change.at_seconds] = by_time.get(change.at_seconds, 0) + change.after - change.before
     for at, step in by_time.items():
         direction = (step > 0) - (step < 0)

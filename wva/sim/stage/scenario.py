@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import exp
 from random import Random
+from typing import Final
 
 from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
 from wva.model.records import replace
@@ -18,6 +19,9 @@ from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.users import GatewaySettings
 from wva.sim.stage.faults import Fault
 from wva.sim.traffic.requests import Traffic
+
+MODEL_ID: Final = "org/model"
+"""Of a scenario's model, unless it names another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class WorldObservation:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Traffic of one model, the variants that may serve it, and how the world is.
+    """Traffic of a model, the variants that may serve it, and how the world is; perhaps with other models beside it.
 
     ``traffic`` makes the requests of a seed, and a run is as long as their time. Before ``measured_from_seconds``
     nothing counts: learning policies get the same start as others. ``kind`` is what similar scenarios have in common.
@@ -123,12 +127,21 @@ class Scenario:
     """What goes wrong."""
     gpus: Mapping[str, int] = field(default_factory=dict, hash=False)
     """The GPUs of the cluster by accelerator. Without any there are no nodes, and every pod finds its place."""
+    others: tuple[Scenario, ...] = ()
+    """Other models of the cluster, which have its GPUs too: each its traffic, variants, users and faults."""
+    model_id: str = MODEL_ID
+    """By which a controller tells it from the others."""
     saturation: Mapping[str, str] = field(default_factory=dict, hash=False)
     """The data of the controller's saturation ConfigMap."""
 
     def lasting(self, duration_seconds: float) -> Scenario:
         """Return the scenario with traffic of another time; only where ``traffic`` takes ``duration_seconds``."""
         return replace(self, traffic=partial(self.traffic, duration_seconds=duration_seconds))
+
+    @property
+    def models(self) -> tuple[Scenario, ...]:
+        """What happens to each model by itself."""
+        return (replace(self, others=()), *self.others)
 
     @property
     def afterwards_seconds(self) -> float:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
+from wva.sim.stage.gpus import GpuPools
+
 
 class ScrapedSignal(IntEnum):
     """What a scrape of a replica tells: gauges first, then counters, which start at 0 with the pod."""
@@ -53,11 +55,12 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True)
 class StagePodView:
-    """A pod as the API server shows it. ``ready_since`` is None until it is Ready."""
+    """A pod as the API server shows it. ``ready_since`` is None until it is Ready; ``placed``: it has a node."""
 
     name: str
     created_seconds: float
     ready_since: float | None
+    placed: bool = True
 
     @property
     def ready(self) -> bool:
@@ -80,10 +83,22 @@ class VariantView:
     """spec.replicas: what was asked for last."""
     pods: tuple[StagePodView, ...]
     """Those that exist and are not being terminated, oldest first."""
+    gpus: int = 1
+    """GPUs of each replica."""
 
 
 class StageView(Protocol):
-    """The world as a controller sees it."""
+    """The world as a controller sees it: one model, and beside it the others of its cluster."""
+
+    @property
+    def models(self) -> Sequence[StageView]:
+        """The models of the cluster, this one first."""
+        ...
+
+    @property
+    def pools(self) -> GpuPools:
+        """The GPUs of the cluster."""
+        ...
 
     @property
     def variants(self) -> Mapping[str, VariantView]:
@@ -115,10 +130,16 @@ class StageView(Protocol):
         ...
 
 
+def stage_of(stage: StageView, variant: str) -> StageView:
+    """Return the stage of the model that a variant serves."""
+    return next(model for model in stage.models if variant in model.variants)
+
+
 class StageController(Protocol):
     """Something that looks at the stage now and then, and acts.
 
-    One that only carries out what another asks for says so by ``decides = False``.
+    One that only carries out what another asks for says so by ``decides = False``, and one that looks at all models of
+    the cluster by ``joint = True``.
     """
 
     @property

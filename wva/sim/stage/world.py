@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import ceil, inf
+from operator import attrgetter
 from random import Random
 from typing import Final
 
 from wva.sim.fleet.columns import GONE
 from wva.sim.fleet.service import ModelService
 from wva.sim.stage.faults import Eviction, NoStarts, PrometheusOutage, SlowPods, UnplayableError, UnreadablePod
+from wva.sim.stage.gpus import GpuPools, PendingPod
 from wva.sim.stage.scenario import DrawnPhases, Scenario, start_up_random
 from wva.sim.stage.view import Scrape, StageController, StagePodView, VariantView
 from wva.sim.traffic.requests import Traffic
@@ -30,13 +32,17 @@ _LONG_AGO_SECONDS: Final = -3600.0
 
 @dataclass(slots=True, eq=False)
 class StageReplica:
-    """A pod of the stage, with its number in order of creation. ``ended_seconds`` is None while it exists."""
+    """A pod of the stage that has a node, with its number in the order in which pods got theirs.
+
+    ``ended_seconds`` is None while it exists.
+    """
 
     name: str
     number: int
     variant: str
     row: int
     created_seconds: float
+    placed_seconds: float
     ready_seconds: float
     speed: float = 1.0
     """How fast it is relative to its type."""
@@ -57,7 +63,7 @@ class ScaleRequest:
 
 @dataclass(slots=True)
 class StageInstant:
-    """The stage at an instant: replicas asked for, existing and Ready by variant, and requests that wait."""
+    """The stage at an instant: replicas asked for, with a node, and Ready by variant, and requests that wait."""
 
     at_seconds: float
     asked: tuple[int, ...]
@@ -71,18 +77,26 @@ def unplayable(scenario: Scenario) -> str | None:
     for fault in scenario.faults:
         if isinstance(fault, PrometheusOutage | UnreadablePod):
             return f"{scenario.name}: the stage has no {type(fault).__name__}, so only wva demo can play it"
-    if scenario.gpus:
-        return f"{scenario.name}: the stage has as many GPUs as are asked for, so only wva demo can play it"
+    names = [setup.name for model in scenario.models for setup in model.variants]
+    if len(set(names)) < len(names):
+        return f"{scenario.name}: two of its models have a variant of one name"
+    judged = {(model.objectives, model.measured_from_seconds) for model in scenario.models}
+    if len(judged) > 1:
+        return f"{scenario.name}: its models have different objectives, or are measured from different times"
     if scenario.saturation:
         return f"{scenario.name}: policies on the stage read no ConfigMap, so only wva demo can play it"
     return None
 
 
 class StageWorld:
-    """A stage with a scenario on it. Implements ``view.Stage``."""
+    """A stage with a model on it, and beside it those of the scenario's other models. Implements ``view.StageView``."""
 
-    def __init__(self, scenario: Scenario, *, seed: int, traffic: Traffic | None = None) -> None:
+    def __init__(
+        self, scenario: Scenario, *, seed: int, traffic: Traffic | None = None, pools: GpuPools | None = None
+    ) -> None:
         """Begin at virtual time 0, with the scenario's first replicas Ready. ``traffic`` is made from the seed.
+
+        ``pools``: the GPUs of the cluster that this model shares with others; by default those of the scenario.
 
         Raises:
             UnplayableError: something of the scenario is beyond the stage.
@@ -111,6 +125,8 @@ class StageWorld:
         self._setups = {setup.name: (place, setup) for place, setup in enumerate(scenario.variants)}
         self._spec = {setup.name: setup.replicas for setup in scenario.variants}
         self._alive: dict[str, list[StageReplica]] = {setup.name: [] for setup in scenario.variants}
+        self._pending: dict[str, list[PendingPod]] = {setup.name: [] for setup in scenario.variants}
+        self.pools = GpuPools(scenario.gpus) if pools is None else pools
         self._shown: dict[str, tuple[float, VariantView]] = {}
         """How each variant looks until a time, unless it is changed before: some policies look each second."""
         self._by_name: dict[str, StageReplica] = {}
@@ -124,7 +140,14 @@ class StageWorld:
         self._order = count()
         for setup in scenario.variants:
             for _ in range(setup.replicas):
-                self._create(setup.name, created_seconds=_LONG_AGO_SECONDS, ready_seconds=0.0)
+                self._create(setup.name, created_seconds=_LONG_AGO_SECONDS)
+        if any(self._pending.values()):
+            raise UnplayableError(f"{scenario.name}: it begins with more GPUs than there are")
+        self.models: tuple[StageWorld, ...] = (
+            self,
+            *(StageWorld(other, seed=seed, pools=self.pools) for other in scenario.others),
+        )
+        """The stages of all models of the cluster: this one, then those of the scenario's others."""
 
     # -- what a policy sees and does ----------------------------------------------------------------------------------
 
@@ -167,15 +190,40 @@ class StageWorld:
         self._shown.pop(variant, None)
         self.asked.append(ScaleRequest(self.now_seconds, variant, before, replicas))
         self._fill(variant)
-        alive = self._alive[variant]
-        for replica in sorted(alive, key=self._first_to_go)[: len(alive) - replicas]:
+        alive, pending = self._alive[variant], self._pending[variant]
+        while pending and len(alive) + len(pending) > replicas:
+            self.pools.remove(pending.pop())
+        for replica in sorted(alive, key=self._first_to_go)[: max(0, len(alive) + len(pending) - replicas)]:
             self._terminate(replica, self.scenario.drain_seconds)
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
-    def run(self, controllers: Sequence[StageController]) -> None:
-        """Let the traffic pass, with these controllers; what is left at its end is served or given up."""
+    def run(self, *controllers: Sequence[StageController]) -> None:
+        """Let the traffic pass, with these controllers; what is left at its end is served or given up.
+
+        The first ones are those of this model, which may look at the others too; the next ones those of the next model.
+
+        Raises:
+            UnplayableError: the traffic of one model takes longer than that of another.
+
+        """
         end = self.traffic.duration_seconds
+        if any(model.traffic.duration_seconds != end for model in self.models):
+            raise UnplayableError(f"{self.scenario.name}: the traffic of its models takes different times")
+        for place, model in enumerate(self.models):
+            model.begin(controllers[place] if place < len(controllers) else ())
+        while (model := min(self.models, key=attrgetter("next_event"))).next_event[0] <= end:
+            model.pass_next()
+        for model in self.models:
+            model.finish(end)
+
+    @property
+    def next_event(self) -> tuple[float, int]:
+        """When the next thing happens to this model, and its rank among those of one time."""
+        return self._events[0][:2]
+
+    def begin(self, controllers: Sequence[StageController]) -> None:
+        """Begin this model's time, with these controllers."""
         phases, events = self._phases, self._events
         for controller in controllers:
             first = phases.next_controller(controller.period_seconds)
@@ -184,7 +232,7 @@ class StageWorld:
         events.append((first, 0, next(self._order), None))
         events += [
             (step * TIMELINE_SECONDS, 2, next(self._order), TIMELINE_SECONDS)
-            for step in range(int(end / TIMELINE_SECONDS) + 1)
+            for step in range(int(self.traffic.duration_seconds / TIMELINE_SECONDS) + 1)
         ]
         events += [
             (fault.at_seconds, 0, next(self._order), fault)
@@ -192,16 +240,22 @@ class StageWorld:
             if isinstance(fault, Eviction)
         ]
         heapify(events)
-        while events and events[0][0] <= end:
-            at, _, _, what = heappop(events)
-            self._advance(at)
-            self._handle(at, what)
-        self._advance(end)
+
+    def pass_next(self) -> None:
+        """Pass to the next thing that happens to this model, and let it happen."""
+        at, _, _, what = heappop(self._events)
+        self.advance(at)
+        self._handle(at, what)
+
+    def finish(self, end: float) -> None:
+        """Let what is left at the end be served or given up."""
+        self.advance(end)
         for replica in (*self._draining, *(one for alive in self._alive.values() for one in alive)):
             replica.ended_seconds = end if replica.ended_seconds is None else replica.ended_seconds
         self.service.advance(end + self.scenario.afterwards_seconds)
 
-    def _advance(self, until: float) -> None:
+    def advance(self, until: float) -> None:
+        """Let the requests of this model pass until a time."""
         if until > self.now_seconds:
             self.service.advance(until)
             self.now_seconds = until
@@ -223,22 +277,23 @@ class StageWorld:
             self._evict(what)
         else:
             controller: StageController = what  # type: ignore[assignment]  # the only other kind of event
-            if getattr(controller, "decides", True):
-                self.looks.append((at, self._newest_scrape))
+            for model in self.models if getattr(controller, "joint", False) else (self,):
+                model.advance(at)
+                if getattr(controller, "decides", True):
+                    model.note_look(at)
             controller.act(self, at)
             heappush(self._events, (at + controller.period_seconds, 1, next(self._order), controller))
+
+    def note_look(self, at: float) -> None:
+        """Note that a policy has looked at this model."""
+        self.looks.append((at, self._newest_scrape))
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def _fill(self, variant: str) -> None:
         """Create the pods that the workload of a variant lacks."""
-        start_up = self._setups[variant][1].start_up
-        while len(self._alive[variant]) < self._spec[variant]:
-            ready = self.now_seconds + start_up.draw(self._start_up)
-            for fault in self.scenario.faults:
-                if isinstance(fault, NoStarts) and fault.variant == variant and fault.from_seconds <= ready:
-                    ready = max(ready, fault.until_seconds)
-            self._create(variant, created_seconds=self.now_seconds, ready_seconds=ready)
+        while len(self._alive[variant]) + len(self._pending[variant]) < self._spec[variant]:
+            self._create(variant, created_seconds=self.now_seconds)
 
     def _evict(self, fault: Eviction) -> None:
         pods = [one for name in fault.variants or self._alive for one in self._alive[name]]
@@ -251,16 +306,29 @@ class StageWorld:
         for name in fault.variants or self._alive:
             self._fill(name)
 
-    def _create(self, variant: str, *, created_seconds: float, ready_seconds: float) -> None:
-        place, setup = self._setups[variant]
+    def _create(self, variant: str, *, created_seconds: float) -> None:
+        _, setup = self._setups[variant]
         self._created[variant] += 1
+        self._shown.pop(variant, None)
+        pod = PendingPod(variant, self._created[variant], created_seconds, setup.accelerator, setup.gpus, self._place)
+        self._pending[variant].append(pod)
+        self.pools.add(pod)
+
+    def _place(self, pod: PendingPod, at_seconds: float) -> None:
+        """Let a pod have its node from now on, and become Ready after its start-up."""
+        variant, created_seconds = pod.variant, pod.created_seconds
+        self._pending[variant].remove(pod)
+        place, setup = self._setups[variant]
+        ready_seconds = 0.0 if created_seconds < 0 else self._ready(variant, at_seconds)
         every, slow = self._slow.get(variant, (1, place))
-        engine = place if self._created[variant] % every else slow
-        row = self.service.add(engine, ready_at_seconds=ready_seconds, rank=(variant, self._created[variant]))
-        name = f"{variant}-1-{self._created[variant]:03d}"
+        engine = place if pod.number % every else slow
+        row = self.service.add(engine, ready_at_seconds=ready_seconds, rank=(variant, pod.number))
+        name = f"{variant}-1-{pod.number:03d}"
         columns = self.service.columns
         speed = setup.parameters.alpha_seconds / float(columns.alpha[columns.variant[row]])
-        replica = StageReplica(name, len(self.replicas), variant, row, created_seconds, ready_seconds, speed)
+        replica = StageReplica(
+            name, len(self.replicas), variant, row, created_seconds, at_seconds, ready_seconds, speed
+        )
         self.replicas.append(replica)
         self._alive[variant].append(replica)
         self._shown.pop(variant, None)
@@ -271,6 +339,14 @@ class StageWorld:
         known = ready_seconds + (observation.discovery_seconds if ready_seconds else 0.0)
         first = offset + period * ceil((known - offset) / period)
         heappush(self._events, (first, 0, next(self._order), replica))
+
+    def _ready(self, variant: str, at_seconds: float) -> float:
+        """Return when a pod is Ready that has its node from now on."""
+        ready = at_seconds + self._setups[variant][1].start_up.draw(self._start_up)
+        for fault in self.scenario.faults:
+            if isinstance(fault, NoStarts) and fault.variant == variant and fault.from_seconds <= ready:
+                ready = max(ready, fault.until_seconds)
+        return ready
 
     def _terminate(self, replica: StageReplica, grace_seconds: float) -> None:
         self._alive[replica.variant].remove(replica)
@@ -285,6 +361,8 @@ class StageWorld:
         replica.ended_seconds = max(at_seconds, replica.terminated_seconds or 0.0)
         self._draining.remove(replica)
         self.service.forget(replica.row)
+        setup = self._setups[replica.variant][1]
+        self.pools.give(setup.accelerator, setup.gpus, self.now_seconds)
 
     def _first_to_go(self, replica: StageReplica) -> tuple[bool, int]:
         return replica.ready_seconds <= self.now_seconds, -replica.number
@@ -304,10 +382,17 @@ class StageWorld:
             max_num_seqs=setup.parameters.max_num_seqs,
             kv_cache_tokens=setup.parameters.kv_cache_tokens,
             replicas=self._spec[name],
-            pods=tuple(
-                StagePodView(one.name, one.created_seconds, one.ready_seconds if one.ready_seconds <= now else None)
-                for one in self._alive[name]
+            pods=(
+                *(
+                    StagePodView(one.name, one.created_seconds, one.ready_seconds if one.ready_seconds <= now else None)
+                    for one in self._alive[name]
+                ),
+                *(
+                    StagePodView(f"{name}-1-{one.number:03d}", one.created_seconds, None, placed=False)
+                    for one in self._pending[name]
+                ),
             ),
+            gpus=setup.gpus,
         )
         until = min((one.ready_seconds for one in self._alive[name] if one.ready_seconds > now), default=inf)
         self._shown[name] = until, view

@@ -62,6 +62,8 @@ def unplayable(scenario: Scenario) -> str | None:
     for fault in scenario.faults:
         if not isinstance(fault, _Played):
             return f"{scenario.name}: the embedded world has no {type(fault).__name__}, so only the stage can play it"
+    if scenario.others:
+        return f"{scenario.name}: the embedded world has one model, so only the stage can play it"
     if scenario.observation.lost_share > 0:
         return f"{scenario.name}: the embedded world loses no scrapes, so only the stage can play it"
     if any(setup.minimum == 0 for setup in scenario.variants):
