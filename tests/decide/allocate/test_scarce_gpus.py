@@ -72,6 +72,28 @@ def test_within_a_priority_weight_and_name_decide():
     assert numbers(plan) == {"m": 2, "n": 0}
 
 
+@pytest.mark.parametrize(("weight", "expected"), [(1.0, {"m": 7, "n": 1}), (3.0, {"m": 6, "n": 2})])
+def test_what_a_model_was_promised_stays_with_it(weight, expected):
+    """Its replicas do not exist yet. What nobody was promised goes to the first by weight and name."""
+    first = want("m", 8, on("a", "m", present=6, existing=1))
+    plan = shared(stock(a=6), first, want("n", 8, on("a", "n", present=1), weight=weight))
+    assert numbers(plan) == expected
+
+
+def test_a_promise_is_no_more_than_what_is_needed():
+    """What the first model needs no longer is free for the other one."""
+    first = want("m", 3, on("a", "m", present=6, existing=1))
+    plan = shared(stock(a=6), first, want("n", 8, on("a", "n", present=1)))
+    assert numbers(plan) == {"m": 3, "n": 5}
+
+
+def test_a_promise_does_not_bind_a_more_important_model():
+    """A model of higher priority takes what was promised to another one, and does not exist yet."""
+    first = want("m", 8, on("a", "m", present=6, existing=1), priority=2)
+    plan = shared(stock(a=6), first, want("n", 8, on("a", "n", present=1), priority=1))
+    assert numbers(plan) == {"m": 1, "n": 7}
+
+
 def test_the_page_s_example_of_the_limiter():
     """Five GPUs are free; what is too little for one model is enough for the next."""
     wants = (

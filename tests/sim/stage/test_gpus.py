@@ -122,6 +122,23 @@ def test_the_figures_of_two_models_are_those_of_both():
     assert sum(shown.offered_per_second) * 30.0 == pytest.approx(both.requests)
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_wva_asks_for_no_gpus_that_are_not_there_and_keeps_what_it_has_promised(seed):
+    """Two models jump at once, and want twelve of eight GPUs. At no time more than eight are asked for.
+
+    The model that was promised more in one cycle has not less in the next, although its pods do not exist yet.
+    """
+    world = StageWorld(two(60, 60, gpus=8, seconds=130.0), seed=seed)
+    world.run(POLICIES["wva"](world.scenario, seed))
+    for changes in ([one for model in world.models for one in getattr(model, of)] for of in ("asked", "wanted")):
+        numbers = {"a": 1, "b": 1}
+        for change in sorted(changes, key=lambda one: one.at_seconds):
+            assert change.after >= numbers[change.variant]
+            numbers[change.variant] = change.after
+            assert sum(numbers.values()) <= 8
+        assert sum(numbers.values()) == 8
+
+
 def test_a_snapshot_of_two_models_has_the_gpus_of_both():
     """The inventory counts the pods of both models; one without a node waits, and after a minute none is expected."""
     scenario = two(1, 1, gpus=3)

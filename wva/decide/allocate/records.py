@@ -85,7 +85,9 @@ class SharingRule(StrEnum):
     All but the first two are best effort (``saturationPolicy``): models that can be covered completely come first.
     """
 
-    PRIORITY = "Priority"  # one model after another, by priority, weight and name, as much as each can use
+    # One model after another, by priority, weight and name, as much as each can use. Within a priority, first what each
+    # was promised: a weight is measured anew in each cycle, and by chance the order of two models changes with it.
+    PRIORITY = "Priority"
     SCORE = "Score"  # a replica to the model of which most is missing, times its weight
     NONE = "None"  # nothing to the others
     PRIORITY_EXHAUSTIVE = "PriorityExhaustive"  # to the others what is left, one after another

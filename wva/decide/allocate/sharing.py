@@ -23,7 +23,10 @@ _PER_MODEL, _PER_RAISE = 400, 3  # making room needs so much effort per model, a
 
 
 class Claim:
-    """One model that needs scarce GPUs: the most that it can use, the capacity that it is given, and its choice."""
+    """One model that needs scarce GPUs: the most that it can use, the capacity that it is given, and its choice.
+
+    ``promised`` is the capacity of the present numbers, also of replicas that have not been created yet.
+    """
 
     def __init__(self, want: Want, lines: Sequence[Line], most: float, scarce: Scarce) -> None:
         """Begin with the replicas that exist. ``lines`` are all of the model, also those without scarce GPUs."""
@@ -39,6 +42,7 @@ class Claim:
                 self._beside += line.high * line.capacity
         self.unit = max(min((line.capacity for line, _ in self.lines), default=0.0), 1e-6 * most)
         self.given = min(most, self._beside + sum(line.base * line.capacity for line, _ in self.lines))
+        self.promised = min(most, sum(offer.bounded(offer.present) * offer.capacity for offer in want.offers))
         self.held = self.part(self.given)
         self.choice = self.held.choice(tuple(line.low for line in self.held.lines))
 
@@ -68,7 +72,7 @@ class Room:
     def share(self, rule: SharingRule, *, delayed: bool) -> None:
         """Give each model the capacity that the rule grants."""
         best_effort = rule not in {SharingRule.PRIORITY, SharingRule.SCORE}
-        at_once = delayed or not best_effort
+        at_once = delayed or rule is SharingRule.SCORE
 
         def turn_of(claim: Claim, turns: int) -> tuple[float, ...]:
             if rule is SharingRule.SCORE:
@@ -79,6 +83,8 @@ class Room:
             claims = list(level)
             for claim in claims if best_effort else ():
                 self._raise(claim, claim.most, whole=True)
+            for claim in claims if rule is SharingRule.PRIORITY else ():
+                self._raise(claim, claim.promised)
             if rule is SharingRule.NONE:
                 continue
             # Raise the model whose turn it is, until no model can have more. If turns are equal, the order counts.
