@@ -12,14 +12,19 @@ from wva.sim.scorecard.fleets import CHEAP, HOUR, MINUTE, scenario_of, starting
 from wva.sim.stage.faults import SlowPods
 from wva.sim.traffic import shapes
 
-_OFFICE: Final = tuple(
+_OFFICE: Final = (
     scenario_of(
-        name,
-        f"Six days of an office, around 10 requests/s by day and a weekend; pods start in {minutes:.0f} minutes",
+        "office",
+        "Six days of an office, around 10 requests/s by day and a weekend; pods start in 2 minutes",
         partial(shapes.office, rate=2.5),
-        variants=starting(minutes * MINUTE, 0.1),
-    )
-    for name, minutes in (("office", 2.0), ("office-slow-pods", 10.0))
+        variants=starting(2 * MINUTE, 0.1),
+    ),
+    scenario_of(
+        "office-slow-pods",
+        "Three days of an office, around 10 requests/s by day, the last a Saturday; pods start in 10 minutes",
+        partial(shapes.office, duration_seconds=72 * HOUR, rate=2.5),
+        variants=starting(10 * MINUTE, 0.1),
+    ),
 )
 
 LEARNING: Final = (
