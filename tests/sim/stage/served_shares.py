@@ -21,7 +21,8 @@ from wva.sim.rivals.registry import POLICIES
 from wva.sim.scorecard.suites import SCENARIOS
 from wva.sim.stage.world import StageWorld
 
-NAMES = ("sine-short", "step-short", "upstream-ramp-short", "random-routing-short")
+NAMES = ("sine-short", "step-short", "upstream-ramp-short", "slow-pods-short", "retry-storm-short")
+"""Those in which the share is right, too low and too high; no other one of the quick suite is further off."""
 FIRST_TOKENS = (0.3, 1.0, 3.0, 10.0)
 _HISTOGRAMS = {
     "first": (counters.TIME_TO_FIRST_TOKEN, TTFT_BOUNDS),

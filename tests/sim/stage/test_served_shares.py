@@ -17,4 +17,4 @@ def test_the_bias_is_that_of_the_table(name):
     for found in shares(name):
         assert f"{row(found)}\n" in PAGE
         # At a bound, what is wrong is only what no engine counts: those who were not served make it too high.
-        assert -0.005 <= found.page - found.at_bound <= 0.04
+        assert -0.005 <= found.page - found.at_bound <= 0.11
