@@ -128,11 +128,11 @@ async def test_keda_and_the_victim_do_not_notice(world, attack):
     await survive(world, attack)
 
 
-LONG_SECONDS = float(os.environ.get("WVA_ATTACK_SECONDS", "8"))
+LONG_SECONDS = float(os.environ.get("WVA_ATTACK_SECONDS", "5.5"))
 """How long a whole controller is attacked: longer than its Lease holds."""
 ELECTION = {
     "LEADER_ELECT": "true",
-    "LEADER_ELECTION_LEASE_DURATION": "5s",
+    "LEADER_ELECTION_LEASE_DURATION": "4s",
     "LEADER_ELECTION_RENEW_DEADLINE": "3s",
     "LEADER_ELECTION_RETRY_PERIOD": "500ms",
 }
