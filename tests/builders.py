@@ -47,11 +47,11 @@ def variant(
     return replace(built, **fields)
 
 
-def sample(value: float | Sample | None) -> Sample:
+def sample(value: float | Sample | None, at: float = NOW - 5) -> Sample:
     """Return a fresh sample of a number, a missing sample for None, and a sample as it is."""
     if value is None:
         return MISSING
-    return value if isinstance(value, Sample) else Sample(SampleState.FRESH, float(value), NOW - 5)
+    return value if isinstance(value, Sample) else Sample(SampleState.FRESH, float(value), at)
 
 
 def stale(value: float) -> Sample:
@@ -66,9 +66,10 @@ def replica(
     kv: float | Sample | None = 0.5,
     queue: float | Sample | None = 0,
     namespace: str = NAMESPACE,
+    at: float = NOW - 5,
 ) -> ReplicaMetrics:
-    """Return a Ready pod with its samples."""
-    return ReplicaMetrics(pod, VariantKey(namespace, variant), sample(kv), sample(queue))
+    """Return a Ready pod with its samples, which was scraped ``at`` a time."""
+    return ReplicaMetrics(pod, VariantKey(namespace, variant), sample(kv, at), sample(queue, at))
 
 
 def standing(of: Variant, pods: tuple[ReplicaMetrics, ...] = ()) -> VariantReadings:

@@ -135,10 +135,11 @@ class Loop:
         serving = sum(workload.ready(self.tick) for workload in self.workloads)
         share = load / max(1, serving)
         kv, queue = min(1.0, round(share, 4)), int((share - 1) * 10) if share > 1 else 0
+        at = NOW + self.tick * TICK_SECONDS - 5
         snapshot = Snapshot.of(
             [workload.variant(self.tick) for workload in self.workloads],
             [
-                replica(f"{workload.name}-{number}", variant=workload.name, kv=kv, queue=queue)
+                replica(f"{workload.name}-{number}", variant=workload.name, kv=kv, queue=queue, at=at)
                 for workload in self.workloads
                 for number in range(workload.ready(self.tick))
             ],

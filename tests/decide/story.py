@@ -48,7 +48,7 @@ class Story:
     ) -> dict[str, Decision]:
         """Decide ``after`` seconds past the beginning; ``loads`` has what replicas report, by variant."""
         seen = replace(
-            snapshot(*variants, failure=failure, **loads),
+            snapshot(*variants, after=after, failure=failure, **loads),
             inventory=self.inventory,
             inventory_detail=self.inventory_detail,
             request_counts=() if self.requests is None else (self.requests,),
@@ -64,10 +64,10 @@ class Story:
         return self.memory.by_key()[VariantKey(NAMESPACE, name)]
 
 
-def snapshot(*variants: Variant, failure: str | None = None, **loads: list[Load]) -> Snapshot:
-    """Return a snapshot of the variants with the replicas given by variant name."""
+def snapshot(*variants: Variant, after: float = 0.0, failure: str | None = None, **loads: list[Load]) -> Snapshot:
+    """Return a snapshot ``after`` seconds past the beginning, with the replicas given by variant name."""
     replicas = [
-        replica(f"{name}-{number}", variant=name, kv=kv, queue=queue)
+        replica(f"{name}-{number}", variant=name, kv=kv, queue=queue, at=NOW + after - 5)
         for name, reports in loads.items()
         for number, (kv, queue) in enumerate(reports)
     ]

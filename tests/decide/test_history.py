@@ -68,6 +68,60 @@ def test_what_is_being_worked_off_is_no_load():
     assert "less than in the cycle before: what has piled up is being worked off" in decision.message
 
 
+class ScrapedFleet:
+    """Four full replicas of long standing that nothing joins, looked at in cycles that Prometheus knows nothing of."""
+
+    def __init__(self) -> None:
+        """Have no past."""
+        self.memory = Memory()
+
+    def cycle(self, now: float, scraped: list[float], reports: list[Load]) -> tuple[int, Reason]:
+        """Decide at a time; each replica was scraped at a time of its own. All in seconds past the beginning."""
+        pods = [
+            replica(f"a-{number}", kv=kv, queue=queue, at=NOW + at)
+            for number, (at, (kv, queue)) in enumerate(zip(scraped, reports, strict=True))
+        ]
+        seen = Snapshot.of([variant(replicas=4)], pods)
+        (decision,), memory = decide(seen, self.memory, Policy(), NOW + now)
+        self.memory = replace(memory, variants=())
+        return decision.desired, decision.reason
+
+
+def test_the_same_samples_some_seconds_later_say_nothing_new():
+    """Extra cycles see no scrape of their own, so what was worked off still is, until a new scrape says otherwise."""
+    fleet = ScrapedFleet()
+    fleet.cycle(0, [-5] * 4, [(0.95, 30)] * 4)
+    for now in (15, 19, 23):
+        assert fleet.cycle(now, [10] * 4, [(0.95, 20)] * 4) == (4, Reason.GROWTH_SETTLING)
+    assert fleet.cycle(30, [25] * 4, [(0.95, 12)] * 4) == (4, Reason.GROWTH_SETTLING)
+    assert fleet.cycle(45, [40] * 4, [(0.95, 12)] * 4) == (8, Reason.SCALE_UP)
+
+
+def test_each_replica_is_compared_with_its_own_scrape_before():
+    """Prometheus scrapes pods at different times: before the extra cycle it has scraped one of four again."""
+    fleet = ScrapedFleet()
+    fleet.cycle(0, [-5] * 4, [(0.95, 30)] * 4)
+    fleet.cycle(15, [10] * 4, [(0.95, 20)] * 4)
+    assert fleet.cycle(19, [18, 10, 10, 10], [(0.95, 20)] * 4) == (4, Reason.GROWTH_SETTLING)
+
+
+def test_a_rise_is_expected_to_go_on_in_an_extra_cycle_too():
+    """From 0.2 to 0.75 between two scrapes is a rise for as long as there is no later scrape."""
+    fleet = ScrapedFleet()
+    fleet.cycle(0, [-5] * 4, [(0.2, 0)] * 4)
+    rising = fleet.cycle(15, [10] * 4, [(0.75, 0)] * 4)
+    assert fleet.cycle(19, [10] * 4, [(0.75, 0)] * 4) == rising == (8, Reason.SCALE_UP)
+    assert fleet.cycle(30, [25] * 4, [(0.75, 0)] * 4) == (5, Reason.SCALE_UP)
+
+
+def test_times_that_go_back_are_no_history():
+    """After Prometheus has set its clock back, samples of later say nothing of a change; the next ones do."""
+    fleet = ScrapedFleet()
+    fleet.cycle(0, [-5] * 4, [(0.95, 30)] * 4)
+    assert fleet.cycle(15, [-3590] * 4, [(0.95, 20)] * 4) == (8, Reason.SCALE_UP)
+    assert fleet.cycle(30, [-3575] * 4, [(0.95, 10)] * 4) == (4, Reason.GROWTH_SETTLING)
+
+
 def test_a_load_that_lasts_is_answered_when_nobody_has_come_lately():
     """The replicas are as full as before and no replica is new, so WVA adds replicas."""
     assert decided([900, 900], [FULL] * 2, before=[FULL] * 2).desired == 4
@@ -117,6 +171,7 @@ def test_peaks_are_remembered_as_long_as_what_was_asked_for_is_awaited():
     assert [peak.queue_length for peak in story.memory.models[0].peaks] == [9.0]
     story.cycle(variant(replicas=2, ready_replicas=1), after=40, a=[(0.95, 30)])
     assert [peak.queue_length for peak in story.memory.models[0].peaks] == [30.0]
+    assert [peak.queue_length for peak in story.memory.models[0].earlier] == [9.0]
 
 
 def test_replicas_that_fill_up_are_not_remembered():

@@ -5,18 +5,29 @@ from __future__ import annotations
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
+from tests import builders
 from tests.builders import NOW
 from tests.decide.strategies import MAX_REPLICAS, cycles, fuller, kv_usages, queue_lengths
 from wva.decide.pipeline import decide
 from wva.model.decision import Decision, Reason
 from wva.model.memory import Memory, ModelMemory, PodPeak, Shrink
 from wva.model.metrics import ReplicaMetrics
+from wva.model.policy import Policy
 from wva.model.records import replace
+from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey
 from wva.publish.recordings import Recording
 
+CYCLE = 15.0
 ages = st.none() | st.sampled_from([0.0, 5.0, 19.0, 20.0, 25.0, 59.0, 60.0, 900.0])
+scrapes = st.none() | st.sampled_from([NOW - 20, NOW - 5])
+earlier_scrapes = st.none() | st.sampled_from([NOW - 40, NOW - 20])
 shuffles = st.randoms(use_true_random=False)
+
+
+def peak(draw, pod: str, at: st.SearchStrategy[float | None]) -> PodPeak:
+    """Draw what a replica has reported at a scrape."""
+    return PodPeak(pod, draw(st.none() | kv_usages), draw(st.none() | queue_lengths), draw(at))
 
 
 @st.composite
@@ -28,16 +39,38 @@ def lived(draw) -> Recording:
     entries = []
     for model in models:
         pods = draw(st.lists(st.sampled_from(sorted({replica.pod for replica in replicas} | {"gone"})), unique=True))
-        peaks = [PodPeak(pod, draw(st.none() | kv_usages), draw(st.none() | queue_lengths)) for pod in sorted(pods)]
+        peaks, earlier = ([peak(draw, pod, at) for pod in sorted(pods)] for at in (scrapes, earlier_scrapes))
         shrink = st.none() | st.builds(
             Shrink, st.integers(1, MAX_REPLICAS), st.floats(0, MAX_REPLICAS), st.sampled_from([NOW - 30, NOW - 4000])
         )
-        entries.append(ModelMemory(model, tuple(peaks), draw(shrink), draw(shrink)))
+        entries.append(ModelMemory(model, tuple(peaks), draw(shrink), draw(shrink), earlier=tuple(earlier)))
     return replace(
         recording,
         snapshot=replace(recording.snapshot, replicas=replicas),
         memory=replace(recording.memory, models=tuple(entries)),
     )
+
+
+@st.composite
+def scraped(draw) -> tuple[bool, list[list[ReplicaMetrics]]]:
+    """Draw what the pods of a model told in some cycles, and whether WVA remembers what it has asked for.
+
+    In each cycle some of the pods have been scraped again. The youngest may be there only in the last ones.
+    """
+    reports = st.tuples(st.sampled_from([0.2, 0.75, 0.95]), st.sampled_from([0.0, 9.0, 20.0, 30.0]))
+    count = draw(st.integers(2, 3))
+    last = NOW + CYCLE * (count - 1)
+    since = [last - age for age in draw(st.lists(st.sampled_from([5.0, 25.0, 45.0, 900.0]), max_size=2))] + [0.0] * 2
+    kept: dict[str, ReplicaMetrics] = {}
+    cycles_told = []
+    for now in [NOW + CYCLE * number for number in range(count)]:
+        for number, ready_since in enumerate(since):
+            name = f"a-{number}"
+            if ready_since <= now and (name not in kept or draw(st.booleans())):
+                kv, queue = draw(reports)
+                kept[name] = replace(builders.replica(name, kv=kv, queue=queue, at=now - 5), ready_since=ready_since)
+        cycles_told.append(list(kept.values()))
+    return draw(st.booleans()), cycles_told
 
 
 def _aged(replica: ReplicaMetrics, age: float | None) -> ReplicaMetrics:
@@ -104,6 +137,26 @@ def test_what_has_been_asked_for_is_not_asked_for_again_at_once(recording):
         if before.reason is Reason.SCALE_UP:
             event("grows")
             assert after.desired == before.desired
+
+
+@given(scraped(), st.sampled_from([1.0, 4.0, 9.0]))
+def test_the_same_samples_some_seconds_later_give_the_same_number(story, seconds):
+    """An extra cycle, without a new scrape, changes nothing: no time limit passes meanwhile.
+
+    Only what was withdrawn goes in two steps: what the samples ask for beyond that comes with the next cycle.
+    """
+    remembers, pasts = story
+    memory, first = Memory(), []
+    for number, pods in enumerate(pasts):
+        seen = Snapshot.of([builders.variant(replicas=len(pods))], pods)
+        memory = memory if remembers else replace(memory, variants=())
+        first, memory = decide(seen, memory, Policy(), NOW + CYCLE * number)
+    memory = memory if remembers else replace(memory, variants=())
+    second, _ = decide(seen, memory, Policy(), NOW + CYCLE * (len(pasts) - 1) + seconds)
+    assume(first[0].reason not in {Reason.GROWTH_WITHDRAWN, Reason.SHRINK_WITHDRAWN})
+    event(first[0].reason)
+    assert second[0].desired == first[0].desired
+    assert remembers or second[0].reason == first[0].reason
 
 
 @given(lived(), shuffles)

@@ -16,7 +16,8 @@ from tests.builders import NOW, policy, replica, variant
 from wva.decide.measure.demand_arrivals import VariantChange
 from wva.decide.measure.demand_engine import learned
 from wva.decide.pipeline import decide
-from wva.model.memory import DemandMemory, Fit, Foresight, Level, Memory, VariantDemand
+from wva.model.decision import Reason
+from wva.model.memory import DemandMemory, Fit, Foresight, Level, Memory, ModelMemory, PodPeak, VariantDemand
 from wva.model.metrics import EngineCounters
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
@@ -97,6 +98,22 @@ def test_a_recording_says_whether_the_fast_lane_woke_its_cycle():
     assert read_recording(msgspec.json.encode(woken)) == woken
     parts = [each.snapshot for each in woken.grouped({one: 0, ModelKey("ns", "calm"): 1}, 2)]
     assert [(each.woken, each.urgent) for each in parts] == [(True, (one,)), (True, ())]
+
+
+def test_peaks_of_an_older_recording_are_of_an_older_scrape():
+    """They have no times, so WVA decides as then: it compares them with the samples, which show less of a queue."""
+    peaks = (PodPeak("a-0", 0.95, 30.0),)
+    seen = Snapshot.of([variant("a")], [replica("a-0", kv=0.95, queue=20)])
+    memory = Memory(models=(ModelMemory(ModelKey("ns", "m"), peaks),))
+    given = replace(recording(), version=4, snapshot=seen, memory=memory)
+    old = json.loads(msgspec.json.encode(given))
+    (entry,) = old["memory"]["models"]
+    del entry["earlier"], entry["peaks"][0]["at"]
+    found = read_recording(json.dumps(old).encode())
+    assert found.memory == given.memory
+    (decision,), after = decide(found.snapshot, found.memory, found.policy, found.now)
+    assert decision.reason is Reason.GROWTH_SETTLING
+    assert after.models[0].earlier == peaks
 
 
 @pytest.mark.parametrize("number", [1e19, -1e19])

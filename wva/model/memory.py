@@ -278,11 +278,15 @@ class VariantMemory(Struct, frozen=True, gc=False):
 
 
 class PodPeak(Struct, frozen=True, gc=False):
-    """What a replica has reported: KV usage (share) and queue length (requests), None if it was not fresh."""
+    """What a replica has reported: KV usage (share) and queue length (requests), None if it was not fresh.
+
+    ``at`` is when it was scraped last, in seconds since the epoch. Recordings of older versions do not have it.
+    """
 
     pod: str
     kv_usage: float | None
     queue_length: float | None
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,9 +305,10 @@ class Shrink:
 class ModelMemory(Struct, frozen=True, gc=False):
     """What is remembered of a model.
 
-    The percentage analyzer compares ``peaks``, sorted by pod, with the next ones. ``shrunk`` is the last shrink until
-    it is regretted, ``regretted`` the last one after which the model wanted to grow. The replicas under way were
-    asked for the demand ``answered``, in the unit of the analyzer; None when none are.
+    The percentage analyzer compares ``peaks``, sorted by pod, with those of later scrapes, and the peaks of a cycle
+    without a new scrape with the ``earlier`` ones, of scrapes before. ``shrunk`` is the last shrink until it is
+    regretted, ``regretted`` the last one after which the model wanted to grow. The replicas under way were asked for
+    the demand ``answered``, in the unit of the analyzer; None when none are.
     """
 
     key: ModelKey
@@ -311,6 +316,7 @@ class ModelMemory(Struct, frozen=True, gc=False):
     shrunk: Shrink | None = None
     regretted: Shrink | None = None
     answered: float | None = None
+    earlier: tuple[PodPeak, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

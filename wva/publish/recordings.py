@@ -36,8 +36,8 @@ FORMAT: Final = 5
 """Grows whenever older recordings cannot be read any more, lead to other decisions, or lack something.
 
 Format 4 has what the engines counted, and the memory of demand. In format 5 the demand analyzer has the objectives of
-each model, for an engine of format 4 read no service class with it; and a snapshot says whether the fast lane has woken
-its cycle, and for which models.
+each model, for an engine of format 4 read no service class with it; a snapshot says whether the fast lane has woken
+its cycle, and for which models; and peaks have the times of their scrapes.
 """
 
 WITHOUT_DECISIONS: Final = 2

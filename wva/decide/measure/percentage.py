@@ -5,7 +5,8 @@ usage over the usage that the triggers allow. A full KV cache and a long queue s
 not how many are missing. So a model at most doubles its serving replicas, and waits until the new ones serve, too.
 
 A sample is the highest value of the last minute. It shows how full a replica has been, not that more replicas have
-joined since. So peaks are compared with those of the cycle before:
+joined since. So the peaks of each replica are compared with those of the last cycle that saw an older scrape of it (a
+cycle that begins before the next scrape has seen nothing new):
 
 - if the peaks of the same replicas rise, there is more load than they can take;
 - if they fall, the replicas work off a backlog;
@@ -28,7 +29,7 @@ from wva.decide.amounts import replicas as replicas_in_words
 from wva.decide.measure.need import REPLICAS, Capacity, Need
 from wva.decide.trust import ModelReadings
 from wva.model.memory import CapacityBasis, Memory, ModelMemory, PodPeak, Shrink
-from wva.model.metrics import SAMPLE_WINDOW_SECONDS
+from wva.model.metrics import SAMPLE_WINDOW_SECONDS, ReplicaMetrics
 from wva.model.policy import Policy, SaturationPolicy
 from wva.model.records import replace
 
@@ -169,7 +170,8 @@ def measure(
         youngest = math.inf
         for variant in model.variants:
             progress = variant.progress
-            pods += map(PodPeak, [pod.pod for pod in variant.replicas], variant.kv, variant.queue)
+            scraped = [_scraped(pod) for pod in variant.replicas]
+            pods += map(PodPeak, [pod.pod for pod in variant.replicas], variant.kv, variant.queue, scraped)
             since += [-math.inf if pod.ready_since is None else pod.ready_since for pod in variant.replicas]
             # While caches disagree, there can be more Ready pods than replicas.
             serving += min(progress.serving, progress.current)
@@ -218,14 +220,33 @@ def measure(
                 deferred=deferred,
             )
         )
-        peaks = before.peaks
+        peaks, earlier = before.peaks, before.earlier
         if not peaks or youngest >= SPACING_SECONDS:
             # The peaks of replicas that still fill up would rise without more load.
             filled = [pod for pod, at in zip(pods, since, strict=True) if now - at >= FILLING_SECONDS]
             filled.sort(key=_name)
             peaks = tuple(filled if everyone.reporting == len(pods) else [pod for pod in filled if _reports(pod)])
-        left[model.key] = ModelMemory(before.key, peaks, shrunk, regretted, before.answered)
+            older = _older(before, peaks)
+            earlier = tuple([older[pod.pod] for pod in peaks if pod.pod in older])
+        left[model.key] = ModelMemory(before.key, peaks, shrunk, regretted, before.answered, earlier)
     return needs, replace(memory, models=tuple(left[key] for key in sorted(left)))
+
+
+def _scraped(pod: ReplicaMetrics) -> float | None:
+    kv, queue = pod.kv_usage.timestamp, pod.queue_length.timestamp
+    return kv if queue is None or (kv is not None and kv > queue) else queue
+
+
+def _older(memory: ModelMemory, pods: Sequence[PodPeak]) -> dict[str, PodPeak]:
+    """Return by pod the last remembered peaks that are of an older scrape than these; those of unknown times are."""
+    times = {pod.pod: pod.at for pod in pods}
+    found: dict[str, PodPeak] = {}
+    for peak in (*memory.earlier, *memory.peaks):
+        if peak.pod in times:
+            at = times[peak.pod]
+            if peak.at is None or at is None or peak.at < at:
+                found[peak.pod] = peak
+    return found
 
 
 def _reports(pod: PodPeak) -> bool:
@@ -255,9 +276,9 @@ def _required(
         if not filling and not young.wish():
             words = f"but that was before the newest {replicas_in_words(young.reporting)} served, and those have spare"
             return serving, words
-    # Have the peaks of the same replicas risen since the cycle before? KV usage counts up to its threshold, and a queue
-    # only beyond its threshold.
-    before = {peak.pod: peak for peak in model.memory.peaks}
+    # Have the peaks of the same replicas risen since their scrapes before? KV usage counts up to its threshold, and a
+    # queue only beyond its threshold.
+    before = _older(model.memory, filled)
     both = [(pod, before[pod.pod]) for pod in filled if pod.pod in before]
     kv = _known([(new.kv_usage, old.kv_usage) for new, old in both])
     queue = _known([(new.queue_length, old.queue_length) for new, old in both])
