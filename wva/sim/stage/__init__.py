@@ -4,7 +4,8 @@
 - ``prometheus``  what PromQL makes of scrapes
 - ``observe``   the Snapshot that the decision code gets
 - ``scenario``  what a run is made of
-- ``world``     requests, replicas, pods that start, and scrapes, around a policy
+- ``gpus``      the GPUs of the cluster, and pods that wait for them
+- ``world``     requests, replicas, pods that start, and scrapes, around a policy; one of each model
 - ``run``       one run of one policy, and its result
 - ``links``     from demand to capacity: what each link of the chain had done
 - ``late``      what made late requests wait
