@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from math import exp
 from operator import attrgetter
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from wva.model.records import replace
 from wva.sim.rivals.registry import register
-from wva.sim.stage.demand import STEP_SECONDS, DemandOverTime, Ints, static_fleet
+from wva.sim.stage.demand import STEP_SECONDS, DemandOverTime, Ints, by_model, static_fleet
 from wva.sim.stage.run import figures, references_of
 from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup, start_up_random
 from wva.sim.stage.view import StageController, StageView, stage_of
@@ -75,8 +75,9 @@ class KnowingPolicy:
     ``fixed``: the only plan is the cheapest fixed fleet that carries the peak, asked for at once.
     """
 
+    joint: ClassVar[bool] = True
+
     fixed: bool
-    joint: bool = True
 
     def __call__(self, scenario: Scenario, seed: int) -> list[StageController]:
         """Return its controller.
@@ -86,7 +87,7 @@ class KnowingPolicy:
         """
         if self.fixed:
             return [Planned(_tried(scenario, seed, [[_fixed]]))]
-        kinds = list(dict.fromkeys(_kind(scenario, setup) for model in scenario.models for setup in model.variants))
+        kinds = list(dict.fromkeys(_kind(scenario, setup) for setup in scenario.all_variants))
         mixes = [kinds, *([kind] for kind in kinds)] if len(kinds) > 1 else [kinds]
         return [Planned(_tried(scenario, seed, [[partial(_planned, seed, mix) for mix in mixes], [_fixed]]))]
 
@@ -104,30 +105,26 @@ def _planned(
     A replica stays for a moment more than it is needed, for the answers that it has begun.
     """
     longer = [replace(one, rate=np.maximum(one.rate, np.concatenate((one.rate[:1], one.rate[:-1])))) for one in needed]
-    first, *others = (
-        replace(
-            model,
-            variants=tuple(
-                setup if _kind(scenario, setup) in mix else replace(setup, maximum=setup.minimum)
-                for setup in model.variants
-            ),
-        )
-        for model in scenario.models
-    )
-    counts = cheapest_over_time(replace(first, others=tuple(others)), *longer)
-    ends = np.cumsum([len(model.variants) for model in scenario.models])[:-1]
+
+    def bounded(model: Scenario) -> Scenario:
+        kept = [
+            setup if _kind(scenario, setup) in mix else replace(setup, maximum=setup.minimum)
+            for setup in model.variants
+        ]
+        return replace(model, variants=tuple(kept))
+
+    counts = cheapest_over_time(scenario.changed(bounded), *longer)
     changes = [
         change
-        for model, its_own in zip(scenario.models, np.split(counts, ends, 1), strict=True)
+        for model, its_own in zip(scenario.models, by_model(scenario, counts), strict=True)
         for change in plan(model, its_own, lambda: start_ups(seed))
     ]
     return sorted(changes, key=attrgetter("at_seconds"))
 
 
 def _fixed(scenario: Scenario, needed: Sequence[DemandOverTime]) -> list[PlannedChange]:
-    setups = [setup for model in scenario.models for setup in model.variants]
     fleet = static_fleet(scenario, *needed)
-    return [PlannedChange(0.0, setup.name, count) for setup, count in zip(setups, fleet, strict=True)]
+    return [PlannedChange(0.0, setup.name, count) for setup, count in zip(scenario.all_variants, fleet, strict=True)]
 
 
 _Plan = Callable[[Scenario, Sequence[DemandOverTime]], list[PlannedChange]]
@@ -139,13 +136,8 @@ def _tried(scenario: Scenario, seed: int, plans: Sequence[Sequence[_Plan]]) -> l
     What a replica carries is known for requests of one size. Where sizes differ, long prompts meet or the gateway
     routes badly, more is needed. Where nothing serves users well, it is the cheapest of what comes near to the best.
     """
-    traffic = [model.traffic(seed) for model in scenario.models]
-    references = references_of(scenario, traffic)
-    first, *others = (
-        replace(model, traffic=partial(_known, its_own))
-        for model, its_own in zip(scenario.models, traffic, strict=True)
-    )
-    known = replace(first, others=tuple(others))
+    known = scenario.changed(lambda model: replace(model, traffic=partial(_known, model.traffic(seed))))
+    references = references_of(scenario, [model.traffic(seed) for model in known.models])
 
     def run(changes: list[PlannedChange]) -> _Trial:
         world = StageWorld(known, seed=seed)
@@ -186,7 +178,7 @@ def cheapest_over_time(scenario: Scenario, *needed: DemandOverTime) -> Ints:
     fleets that could be of use and that the cluster has GPUs for. Where even the largest are too few, it is one that
     carries the largest share of what each model needs.
     """
-    setups = [setup for model in scenario.models for setup in model.variants]
+    setups = scenario.all_variants
     axes = range(len(setups))
     most = [int(alone) for one in needed for alone in np.ceil((one.rate[:, None] / one.capacity).max(axis=0))]
     lows = [setup.minimum for setup in setups]

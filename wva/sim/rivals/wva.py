@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 from wva.config.keys import Settings
 from wva.decide.pipeline import conclude
@@ -79,7 +79,7 @@ class Cycles:
         self.began = self.due = self._now = -inf
         self.grew = False
         self.ceilings: Mapping[ModelKey, float] = {}
-        to_zero = all(variant.minimum == 0 for model in scenario.models for variant in model.variants)
+        to_zero = all(variant.minimum == 0 for variant in scenario.all_variants)
         asked = replace(
             setup.policy.saturation,
             target_ttft_milliseconds=1000.0 * scenario.objectives.ttft_seconds,
@@ -196,9 +196,7 @@ class Scalers:
             }
         )
         self._hpas = {
-            variant.name: SimulatedHpa(variant.minimum, variant.maximum, behavior)
-            for model in scenario.models
-            for variant in model.variants
+            variant.name: SimulatedHpa(variant.minimum, variant.maximum, behavior) for variant in scenario.all_variants
         }
 
     def act(self, stage: StageView, now_seconds: float) -> None:
@@ -301,8 +299,9 @@ SETUPS: Final[Mapping[str, WvaSetup]] = MappingProxyType(
 class _WvaPolicy:
     """WVA with a configuration: one controller for all models of a scenario."""
 
+    joint: ClassVar[bool] = True
+
     setup: WvaSetup
-    joint: bool = True
 
     def __call__(self, scenario: Scenario, seed: int) -> list[StageController]:
         del seed

@@ -84,8 +84,7 @@ class Workshop:
         """Return the kept result of a job, or make and keep it. Every error ends in the outcome, in words."""
         about = (job.scenario.name, job.policy, job.seed)
         try:
-            first, *others = (replace(one, traffic=partial(_traffic, one)) for one in job.scenario.models)
-            scenario = replace(first, others=tuple(others))
+            scenario = job.scenario.changed(lambda one: replace(one, traffic=partial(_traffic, one)))
             key = _key(job, self.programs.get(job.policy, self.program))
             path = self.file(job)
             result = _read(path, key)

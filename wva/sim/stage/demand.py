@@ -130,6 +130,12 @@ def together(scenario: Scenario, needed: Sequence[DemandOverTime]) -> Ints:
     return np.array(rows)
 
 
+def by_model(scenario: Scenario, counts: Ints) -> list[Ints]:
+    """Return the columns of each model, of counts that have those of one model after the other."""
+    ends = np.cumsum([len(model.variants) for model in scenario.models])[:-1]
+    return np.split(counts, ends, 1)
+
+
 def cheapest_counts(scenario: Scenario, needed: DemandOverTime) -> Ints:
     """Return the cheapest sufficient fleet of a model at each moment, within its bounds: a column per variant.
 

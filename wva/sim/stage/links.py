@@ -15,6 +15,7 @@ from wva.sim.stage.causal import causal_bound
 from wva.sim.stage.demand import (
     STEP_SECONDS,
     DemandOverTime,
+    by_model,
     cheapest_counts,
     cost,
     demand,
@@ -62,11 +63,8 @@ class Reference:
         alone = [cls.of(model, its_own) for model, its_own in zip(scenario.models, traffic, strict=True)]
         if len(alone) == 1:
             return tuple(alone)
-        counts = together(scenario, [one.demand for one in alone])
-        ends = np.cumsum([len(model.variants) for model in scenario.models])[:-1]
-        return tuple(
-            replace(one, counts=its_own) for one, its_own in zip(alone, np.split(counts, ends, 1), strict=True)
-        )
+        counts = by_model(scenario, together(scenario, [one.demand for one in alone]))
+        return tuple(replace(one, counts=its_own) for one, its_own in zip(alone, counts, strict=True))
 
     def cost(self, scenario: Scenario, *, until_seconds: float) -> float:
         """Return the cost of the fleet of each moment, over the measured time."""
@@ -152,7 +150,7 @@ def most_asked(world: StageWorld) -> float:
 
     Changes of one moment count together: those of a move from one variant to another add up to what it ends in.
     """
-    setups = [setup for model in world.models for setup in model.scenario.variants]
+    setups = world.scenario.all_variants
     prices = {setup.name: setup.price for setup in setups}
     price = sum(setup.price * setup.replicas for setup in setups)
     asked = {0.0: price}

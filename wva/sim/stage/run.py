@@ -58,7 +58,7 @@ def figures(world: StageWorld, *references: Reference) -> Figures:
     users = _Users(world.models)
     moments = zip(*(model.moments for model in world.models), strict=True)
     total = np.array([sum(sum(one.existing) for one in each) for each in moments if each[0].at_seconds >= users.since])
-    variants = [variant for model in world.models for variant in model.scenario.variants]
+    variants = world.scenario.all_variants
     hours = {name: value for model in world.models for name, value in _replica_hours(model, users.since).items()}
     asked = [change for change in asked_together(world) if change.at_seconds >= users.since]
     parts = [users] if len(models) == 1 else [_Users([model]) for model in world.models]

@@ -144,6 +144,16 @@ class Scenario:
         return (replace(self, others=()), *self.others)
 
     @property
+    def all_variants(self) -> tuple[VariantSetup, ...]:
+        """The variants of one model after the other."""
+        return tuple(setup for model in self.models for setup in model.variants)
+
+    def changed(self, change: Callable[[Scenario], Scenario]) -> Scenario:
+        """Return the scenario with each of its models changed by itself."""
+        first, *others = map(change, self.models)
+        return replace(first, others=tuple(others))
+
+    @property
     def afterwards_seconds(self) -> float:
         """How long after the last request a run goes on, so that what waits is served or given up."""
         return min(self.gateway.patience_seconds, 600.0) * self.gateway.attempts + 600.0

@@ -77,7 +77,7 @@ def unplayable(scenario: Scenario) -> str | None:
     for fault in scenario.faults:
         if isinstance(fault, PrometheusOutage | UnreadablePod):
             return f"{scenario.name}: the stage has no {type(fault).__name__}, so only wva demo can play it"
-    names = [setup.name for model in scenario.models for setup in model.variants]
+    names = [setup.name for setup in scenario.all_variants]
     if len(set(names)) < len(names):
         return f"{scenario.name}: two of its models have a variant of one name"
     judged = {(model.objectives, model.measured_from_seconds) for model in scenario.models}
