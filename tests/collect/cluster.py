@@ -147,10 +147,10 @@ class CachedCluster:
         metadata = self._metadata(name, namespace, ownerReferences=_owners("Owner", owner)) | wire.pop("metadata", {})
         return self._put(store, resource.type, {"metadata": metadata, **wire})
 
-    def variant(self, name="va", *, namespace="ns", pods=1, model_id="m"):
-        """Put a VA, its Deployment ``d-<name>`` and Ready pods ``<name>-0``, ``<name>-1``, ..."""
+    def variant(self, name="va", *, namespace="ns", pods=1, model_id="m", labels=None):
+        """Put a VA, its Deployment ``d-<name>`` and Ready pods ``<name>-0``, ...; ``labels`` are of the template."""
         target = f"d-{name}"
-        self.deployment(target, namespace=namespace, replicas=pods)
+        self.deployment(target, namespace=namespace, replicas=pods, labels=labels)
         for index in range(pods):
             self.pod(f"{name}-{index}", namespace=namespace, deployment=target)
         return self.va(name, namespace=namespace, target=target, model_id=model_id)

@@ -181,6 +181,27 @@ async def test_two_more_queries_are_asked_and_only_where_somebody_wants_to_know(
         assert set(re.findall(r'namespace=~"([^"]*)"', texts[name])) == {"loud"}
 
 
+async def test_the_time_of_prompts_is_asked_where_pods_compute_nothing_else(cluster, prometheus, collector):
+    """One more query, in the namespaces of models with variants for prefill; what it does not tell is not known."""
+    cluster.variant("va", namespace="loud", labels={"llm-d.ai/role": "prefill"})
+    cluster.variant("vb", namespace="quiet")
+    await collector.collect(NOW)
+    texts = {name: text for name, text, _ in prometheus.queries}
+    assert re.findall(r'request_prefill_time_seconds_sum{namespace=~"([^"]*)"', texts["engine_prefills"]) == ["loud"]
+
+
+@pytest.mark.parametrize(("told", "found"), [("12.5", 12.5), ("-1", 0.0), ("NaN", 0.0), (None, 0.0)])
+async def test_the_time_of_prompts_is_among_the_counters(cluster, prometheus, collector, told, found):
+    """A value that cannot be true counts as none."""
+    cluster.variant(labels={"llm-d.ai/role": "prefill"})
+    prometheus.put_replica()
+    put_counters(prometheus)
+    if told is not None:
+        prometheus.put("engine_prefills", told, signal="seconds")
+    (replica,) = (await collector.collect(NOW)).replicas
+    assert replica.counters.prefill_seconds == found
+
+
 async def test_each_analyzer_has_its_own_query(cluster, prometheus, instruments):
     """Each query names the namespaces of its analyzer's models; a model with both analyzers is in both."""
     cluster.variant("va", namespace="one", model_id="tokens")

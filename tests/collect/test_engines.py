@@ -13,10 +13,12 @@ from wva.collect.queries import (
     ANALYZER_QUERIES,
     BY_PODS,
     ENGINE_COUNTERS,
+    ENGINE_PREFILLS,
     ENGINE_SIGNALS,
     SCHEDULER_QUEUE,
     CounterSignal,
     EngineSignal,
+    PrefillSignal,
     QueueSignal,
     parts,
 )
@@ -258,7 +260,12 @@ async def test_queues_come_in_the_order_of_models(cluster, collector):
 
 def test_every_signal_is_asked_for_once():
     """The signals in the text of each query are those of its enumeration."""
-    signals = {ENGINE_SIGNALS: EngineSignal, ENGINE_COUNTERS: CounterSignal, SCHEDULER_QUEUE: QueueSignal}
+    signals = {
+        ENGINE_SIGNALS: EngineSignal,
+        ENGINE_COUNTERS: CounterSignal,
+        ENGINE_PREFILLS: PrefillSignal,
+        SCHEDULER_QUEUE: QueueSignal,
+    }
     for name, make in ANALYZER_QUERIES.items():
         query = make(["ns"])
         assert (query.name, query.essential) == (name, False)
@@ -271,7 +278,7 @@ def test_a_part_of_the_pods_is_asked_about_in_each_selector():
         for part in parts(f"x{end}" for end in "abc" for _ in range(3_000)):
             text = ANALYZER_QUERIES[name](["ns"], part).text
             promql_parser.parse(text)
-            assert text.count(f'{{namespace=~"ns",{part}') == text.count('namespace=~"') > 10
+            assert text.count(f'{{namespace=~"ns",{part}') == text.count('namespace=~"') > 0
 
 
 @pytest.mark.parametrize("make", ANALYZER_QUERIES.values(), ids=ANALYZER_QUERIES)

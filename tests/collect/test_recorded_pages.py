@@ -10,7 +10,14 @@ from tests.collect.doubles import NOW
 from tests.golden.pages import vllm_page, vllm_pages
 from tests.publish.decisions import decision
 from wva.collect.in_time import ServedUsers, in_time_query
-from wva.collect.queries import ENGINE_COUNTERS, ENGINE_SIGNALS, ESSENTIAL_QUERIES, engine_counters, engine_signals
+from wva.collect.queries import (
+    ENGINE_COUNTERS,
+    ENGINE_SIGNALS,
+    ESSENTIAL_QUERIES,
+    engine_counters,
+    engine_prefills,
+    engine_signals,
+)
 from wva.collect.queries import in_progress as in_progress_query
 from wva.collect.request_counts import request_query
 from wva.collect.retention import window_of
@@ -22,6 +29,7 @@ from wva.model.memory import DemandMemory, Memory
 from wva.model.metrics import EngineCounters, SampleState
 from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
 from wva.model.policy import Policy
+from wva.model.records import replace
 from wva.model.variant import ModelKey
 from wva.prometheus.client import PrometheusClient
 from wva.prometheus.settings import PrometheusSettings
@@ -34,6 +42,7 @@ TEXTS = [
     *(make(["ns"]).text for make in ESSENTIAL_QUERIES.values()),
     engine_signals(["ns"]).text,
     engine_counters(["ns"]).text,
+    engine_prefills(["ns"]).text,
     in_progress_query(["ns"]).text,
     request_query(["ns"], window_of(RETENTION)).text,
     in_time_query(["ns"], [DEFAULT_OBJECTIVES]).text,
@@ -58,6 +67,7 @@ COUNTED = {
     "after-admission-rejections": EngineCounters(AT, 828, 0, 49_680, 828, 33_120, 828, 133.80285061499308, 32_292, 812),
 }
 """The counters of each page, read from it by eye."""
+PREFILL_SECONDS = 90.53033539899297
 GAUGES = {
     "under-load": (37 / 63, 10, 14),  # blocks in use of those that can be, requests that run and that wait
     "pod1-at-15rps": (10 / 63, 10, 0),
@@ -124,6 +134,15 @@ def test_every_label_by_which_a_query_groups_is_on_the_pages():
 def test_every_page_is_read():
     """No recorded page is left out of these tests."""
     assert sorted(COUNTED) == vllm_pages()
+
+
+async def test_the_time_of_prompts_is_that_of_the_page(cluster, world):
+    """Where a variant computes prompts only."""
+    prometheus, collect = world
+    cluster.variant(model_id=MODEL, labels={"llm-d.ai/role": "prefill"})
+    await scrape(prometheus, {"va-0": "pod1-at-15rps"})
+    (replica,) = (await collect()).replicas
+    assert replica.counters == replace(COUNTED["pod1-at-15rps"], prefill_seconds=PREFILL_SECONDS)
 
 
 @pytest.mark.parametrize("page", sorted(COUNTED))

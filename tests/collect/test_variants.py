@@ -264,3 +264,13 @@ def test_a_number_written_for_a_former_deployment_is_not_taken_over(cluster, cre
     written = {"accelerator": "H100", "numReplicas": 7, "lastRunTime": "2026-01-01T00:02:00Z"}
     cluster.va(status={"desiredOptimizedAlloc": written})
     assert _only(cluster).status_desired == desired
+
+
+@pytest.mark.parametrize(
+    ("labels", "role"), [({}, ""), ({"llm-d.ai/role": "decode"}, "decode"), ({"llm-d.ai/role": "x" * 63}, "")]
+)
+def test_the_role_is_that_of_the_pod_template(cluster, labels, role):
+    """The picker goes by the labels of the pods."""
+    cluster.deployment("d", labels=labels)
+    cluster.va()
+    assert _only(cluster).role == role

@@ -97,3 +97,22 @@ def test_a_number_that_is_none_is_told_with_what_is_in_force(cluster, word, told
     problems = vllm_problems(msgspec.convert(wire, Deployment))
     assert [problem[: len(told)] for problem in problems] == ([told] if told else [])
     assert all("in force: " in problem for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("words", "role"),
+    [
+        (("--kv-transfer-config", '{"kv_connector": "NixlConnector", "kv_role": "kv_producer"}'), "kv_producer"),
+        (('--kv-transfer-config={"kv_role":"kv_consumer"}',), "kv_consumer"),
+        (("--kv-transfer-config.kv_role", "kv_both"), "kv_both"),
+        (("--kv-transfer-config", '{"kv_role": "king"}'), ""),
+        (("--kv-transfer-config", '{"kv_role": ["kv_both"]}'), ""),
+        (("--kv-transfer-config", "[" * 10_000), ""),
+        (("--kv-transfer-config", "$CONFIG"), ""),
+        (("--kv-transfer-config",), ""),
+        (("sh", "-c", """vllm serve m --kv-transfer-config '{"kv_role":"kv_producer"}'"""), "kv_producer"),
+    ],
+)
+def test_the_role_in_the_transfer_of_the_cache_is_read(words, role):
+    """Only what vLLM knows as a role counts."""
+    assert read_parameters([EngineCommand(words)]).kv_role == role

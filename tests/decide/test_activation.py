@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import variant
-from wva.decide.start import Budget, Refusal, activate
+from wva.decide.start import Budget, Refusal, activate, roles_to_start
 from wva.model.decision import Reason, Source
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
 from wva.model.records import replace
@@ -43,6 +43,32 @@ def test_the_cheapest_is_started():
     assert (made.current, made.desired, made.reason, made.source) == (0, 1, Reason.SCALE_FROM_ZERO, Source.MEASURED)
     assert (made.metrics.available, made.metrics.reason) == (True, "ScaleFromZero")
     assert "3 waiting" in made.message
+
+
+BOTH = "prefill-decode"
+
+
+@pytest.mark.parametrize(
+    ("costs", "active", "started"),
+    [
+        ({"prefill": 10.0, "decode": 20.0}, (), {"prefill", "decode"}),
+        ({"prefill": 10.0, "decode": 20.0}, ("decode",), {"prefill"}),
+        ({"prefill": 10.0, "decode": 20.0}, ("decode", "prefill"), set()),
+        ({"prefill": 10.0, "decode": 20.0, BOTH: 40.0}, (), {"prefill", "decode"}),
+        ({"prefill": 10.0, "decode": 20.0, BOTH: 25.0}, (), {BOTH}),
+        ({"prefill": 10.0, "decode": 20.0, BOTH: 30.0}, (), {BOTH}),
+        ({"prefill": 10.0, "decode": 20.0, BOTH: 25.0}, (BOTH,), set()),
+        ({"prefill": 10.0, "decode": 20.0, "": 1.0}, (), {"prefill", "decode"}),
+        ({"encode": 5.0, "prefill": 10.0, "decode": 20.0}, ("decode",), {"encode", "prefill"}),
+    ],
+)
+def test_the_cheapest_roles_that_serve_a_request_are_started(costs, active, started):
+    """Each stage is computed by a role that starts or runs; of equal prices fewer roles start."""
+    variants = {
+        role: [variant(f"v{role}", cost=cost) if role in active else asleep(f"v{role}", cost=cost)]
+        for role, cost in costs.items()
+    }
+    assert roles_to_start(variants) == started
 
 
 def test_the_name_breaks_a_tie():

@@ -37,6 +37,17 @@ def test_it_is_off_by_default():
     assert story(enabled=False).cycle(variant(), a=[IDLE])["a"].desired == 1
 
 
+def test_it_is_for_the_models_that_may():
+    """Another one beside them keeps its replica without a word about zero."""
+    of_n = ScaleToZeroEntry("entry", "n", "ns", False, 600.0)
+    rules = ScaleToZeroRules(ScaleToZeroEntry("default", "", None, True, 600.0), (of_n,))
+    found = Story(Policy(scale_to_zero=rules), requests=NONE).cycle(
+        variant("a"), variant("b", model="n"), a=[IDLE], b=[IDLE]
+    )
+    assert numbers(found) == {"a": 0, "b": 1}
+    assert not any("zero" in step.reason for step in found["b"].steps)
+
+
 @pytest.mark.parametrize(
     ("requests", "words"),
     [

@@ -56,6 +56,7 @@ DECISIONS = {
             TroubleReason.ENGINE_SERIES_UNUSABLE,
             TroubleReason.ENGINES_DORMANT,
             TroubleReason.MODEL_NAME_SHARED,
+            TroubleReason.ROLE_UNKNOWN,
         )
     },
     **{

@@ -121,6 +121,7 @@ STATES = (
         TroubleReason.ENGINES_DORMANT,
         TroubleReason.MODEL_NAME_SHARED,
     ),
+    _state("it does not say what it computes of a request", TroubleReason.ROLE_UNKNOWN),
     _state("a query has no answer", TroubleReason.QUERY_FAILED),
     _state(
         "the nodes contradict it",
@@ -156,6 +157,7 @@ UNSHOWN: Mapping[tuple[str, Place], str] = {
             TroubleReason.ENGINE_SERIES_UNUSABLE,
             TroubleReason.ENGINES_DORMANT,
             TroubleReason.MODEL_NAME_SHARED,
+            TroubleReason.ROLE_UNKNOWN,
             TroubleReason.QUERY_FAILED,
             TroubleReason.ACCELERATOR_UNKNOWN,
             TroubleReason.LABELS_DISAGREE,

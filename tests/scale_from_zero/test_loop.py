@@ -17,6 +17,7 @@ from wva.instruments import Instruments
 from wva.kube.errors import Conflict, Forbidden
 from wva.model.inventory import Inventory
 from wva.model.records import replace
+from wva.model.variant import by_role
 from wva.scale_from_zero import loop
 from wva.scale_from_zero.gateway import GatewayError, PoolQueues
 from wva.scale_from_zero.loop import POLL_SECONDS, ScaleFromZero
@@ -103,11 +104,11 @@ class WakingScene:
         self.looked_at.append(set(models))
         found = {}
         for made in self.variants:
-            if made.model in self.looked_at[-1]:
+            if made.model in {model.whole for model in self.looked_at[-1]}:
                 found.setdefault(made.model, []).append(self.activations.apply(made, now))
         if self.slow:
             await asyncio.sleep(0)
-        return found
+        return by_role(found)
 
     async def read(self, pool):
         """Answer for a pool with numbers, an error, or not at all."""
@@ -637,3 +638,28 @@ def test_a_start_counts_for_half_a_minute_whatever_happens_to_the_clock(later, c
     resting = variant("a", replicas=0)
     activations = Activations({resting.key: (1, NOW)})
     assert (activations.apply(resting, NOW + later).spec_replicas == 1) is counts
+
+
+async def test_one_request_starts_the_least_roles_that_serve_it(scene):
+    """The cheapest of each role that it takes; a variant for both stages is dearer than the two here."""
+    scene.variants = [
+        asleep("p", role="prefill", cost=10.0),
+        asleep("p-dear", role="prefill", cost=30.0),
+        asleep("d", role="decode", cost=20.0),
+        asleep("both", role="prefill-decode", cost=40.0),
+    ]
+    scene.pools = {made.key.name: [Pool("ns", "p", "epp")] for made in scene.variants}
+    async with scene.running():
+        scene.waiting["p"] = {"m": 1.0}
+        await scene.advance(2.0)
+        assert sorted(scene.scaled) == [("d", 1), ("p", 1)]
+
+
+async def test_a_role_whose_start_failed_is_started_later(scene):
+    """The other one runs meanwhile, and is not started again."""
+    scene.variants = [asleep("p", role="prefill"), variant("d", role="decode")]
+    scene.pools = {made.key.name: [Pool("ns", "p", "epp")] for made in scene.variants}
+    async with scene.running():
+        scene.waiting["p"] = {"m": 1.0}
+        await scene.advance(2.0)
+        assert scene.scaled == [("p", 1)]

@@ -36,6 +36,7 @@ QUEUE_LENGTH: Final = "queue_length"
 IN_PROGRESS: Final = "in_progress"
 ENGINE_SIGNALS: Final = "engine_signals"
 ENGINE_COUNTERS: Final = "engine_counters"
+ENGINE_PREFILLS: Final = "engine_prefills"
 SCHEDULER_QUEUE: Final = "scheduler_queue"
 PUBLISHED_NUMBER: Final = "published_number"
 STRAY_SERIES: Final = "stray_series"
@@ -120,6 +121,15 @@ SERIES_OF: Final[Mapping[str, str]] = {
     **{signal: names[0] for signal, names in _TOTALS.items()},
 }
 """The series behind the signals without which a pod has no counters, in the words of the engine's page."""
+
+
+class PrefillSignal(StrEnum):
+    """The signal of a pod in ``engine_prefills``: the value of the label ``signal``."""
+
+    SECONDS = "seconds"
+
+
+PREFILL_SERIES: Final = "vllm:request_prefill_time_seconds_sum"
 
 
 class QueueSignal(StrEnum):
@@ -258,6 +268,12 @@ def engine_counters(namespaces: Sequence[str], pods: str = "") -> Query:
     return Query(ENGINE_COUNTERS, joined(expressions), essential=False)
 
 
+def engine_prefills(namespaces: Sequence[str], pods: str = "") -> Query:
+    """Return the query about the time of prompts at engines that compute nothing else."""
+    series = f"{PREFILL_SERIES}{_matchers(namespaces, pods)}"
+    return Query(ENGINE_PREFILLS, joined({PrefillSignal.SECONDS: per_engine("sum", series)}), essential=False)
+
+
 def picker_gauge(name: str, matchers: str, shape: str = "{}") -> str:
     """Return an expression for a gauge of endpoint pickers, in the ``shape`` of a function of it.
 
@@ -287,10 +303,11 @@ def scheduler_queue(namespaces: Sequence[str], pods: str = "") -> Query:
 ANALYZER_QUERIES: Final[Mapping[str, Callable[..., Query]]] = {
     ENGINE_SIGNALS: engine_signals,
     ENGINE_COUNTERS: engine_counters,
+    ENGINE_PREFILLS: engine_prefills,
     SCHEDULER_QUEUE: scheduler_queue,
 }
 """By name, the queries that WVA sends only if an analyzer needs them: functions of namespaces."""
-BY_PODS: Final = frozenset({ENGINE_SIGNALS, ENGINE_COUNTERS})
+BY_PODS: Final = frozenset({ENGINE_SIGNALS, ENGINE_COUNTERS, ENGINE_PREFILLS})
 """Queries with several series for each pod; their second argument may restrict them to one of the ``parts`` of the
 pods."""
 

@@ -15,6 +15,7 @@ from wva.clock import Clock
 from wva.collect.in_time import IN_TIME
 from wva.collect.queries import (
     ENGINE_COUNTERS,
+    ENGINE_PREFILLS,
     ENGINE_SIGNALS,
     IN_PROGRESS,
     PUBLISHED_NUMBER,
@@ -28,6 +29,7 @@ _TOLD_FROM: Final = 2
 _FORGOTTEN_SECONDS: Final = 600.0
 IN_FORCE: Final[Mapping[str, str]] = {
     ENGINE_COUNTERS: "pods without counters count as silent, and the percentage analyzer decides if no pod has any",
+    ENGINE_PREFILLS: "nothing new is known of what replicas for prefill carry",
     ENGINE_SIGNALS: "analyzers that need what engines tell hold the number, or decide without it",
     SCHEDULER_QUEUE: "nothing new is known of the requests that wait at gateways",
     REQUEST_COUNTS: "no model goes to zero",

@@ -220,6 +220,8 @@ class ReplicaJoin:
             failure = self._failures.get((queries.ENGINE_COUNTERS, meta.namespace), "")
             engine = samples.engine_signals(counted, counter_scrape, failure=failure, signals=samples.GAUGES)
             counters, detail = samples.engine_counters(counted, counter_scrape, engine)
+            if (prefills := pod.engines.get(queries.ENGINE_PREFILLS)) is not None and counters is not None:
+                counters = samples.with_prefills(counters, prefills)
             created = parse_time(meta.creation_timestamp)
         told = pod.engines.get(queries.ENGINE_SIGNALS)
         if told is not None:

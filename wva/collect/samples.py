@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from wva.collect.queries import SERIES_OF, CounterSignal, EngineSignal
+from wva.collect.queries import SERIES_OF, CounterSignal, EngineSignal, PrefillSignal
 from wva.model.metrics import MISSING, EngineCounters, EngineSignals, Freshness, Sample, SampleState
+from wva.model.records import replace
 from wva.numbers import FINITE, Real, Whole, shown
 from wva.prometheus.answers import InstantSeries
 
@@ -179,6 +180,13 @@ def engine_counters(series: PodSeries, scrape: ScrapeTime, gauges: EngineSignals
         values[signal] = number
     values[CounterSignal.PROMPT_TOKENS] -= values.pop(CounterSignal.CACHED_TOKENS)
     return EngineCounters(at=at, **values), ""
+
+
+def with_prefills(counters: EngineCounters, series: PodSeries) -> EngineCounters:
+    """Return the counters with the time of prompts, as they are if that is not known."""
+    texts = texts_of(series.get(PrefillSignal.SECONDS, ()))
+    seconds = COUNTED.range.find(texts[0]) if len(texts) == 1 else None
+    return counters if seconds is None else replace(counters, prefill_seconds=seconds)
 
 
 def _missing(signals: Collection[str]) -> str:

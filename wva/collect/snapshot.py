@@ -33,6 +33,7 @@ from wva.instruments import Instruments
 from wva.model.inventory import Inventory
 from wva.model.metrics import Freshness
 from wva.model.records import replace
+from wva.model.roles import DECODE, computes
 from wva.model.snapshot import CollectionFailure, Snapshot
 from wva.model.trouble import cause_of
 from wva.model.variant import ModelKey, Variant
@@ -178,12 +179,14 @@ class Collector:
 
     def _wanted(self, accepted: list[AcceptedVariant], faults: Faults) -> Wanted:
         """Return the queries that only some analyzers want; each policy is read once."""
+        prefills = {entry.variant.model for entry in accepted if not computes(entry.variant.role, DECODE)}
 
         def read(model: ModelKey) -> frozenset[str]:
             engines, counters = self.engines_of(model), self.counters_of(model)
             asked = {
                 queries.ENGINE_SIGNALS: engines,
                 queries.ENGINE_COUNTERS: counters,
+                queries.ENGINE_PREFILLS: counters and model in prefills,
                 queries.SCHEDULER_QUEUE: engines or counters,
             }
             return frozenset(name for name, wants in asked.items() if wants)

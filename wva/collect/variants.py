@@ -39,6 +39,7 @@ from wva.collect.objectives import asked_objectives
 from wva.collect.resolution import CollectStores, bounds_of, resolve
 from wva.collect.surplus import ENGINE_SWITCH, model_id_fits
 from wva.model.records import replace
+from wva.model.roles import role_of
 from wva.model.snapshot import UnreadModel
 from wva.model.trouble import cause_of
 from wva.model.variant import DEFAULT_COST, UNSCHEDULABLE_SECONDS, Bounds, ModelKey, Variant, VariantKey
@@ -245,6 +246,7 @@ def variant_of(
     unseen = max(0, target.existing_replicas - len(alive))
     progressing = va.status.condition(ConditionType.PROGRESSING)
     settling = progressing if progressing is not None and progressing.status == "True" else None
+    parameters = vllm_parameters(target.template.spec.containers)
     return replace(
         bare,
         cost=parse_cost(va.spec.variant_cost),
@@ -259,8 +261,9 @@ def variant_of(
         activated_at=_oldest(pods),
         unplaced_pods=unseen + sum(not pod.spec.node_name for pod in alive),
         gpus_per_replica=gpus_per_replica(target.templates),
-        parameters=vllm_parameters(target.template.spec.containers),
+        parameters=parameters,
         asked=asked_objectives(va),
+        role=role_of(target.template.metadata.labels, parameters.kv_role),
     )
 
 

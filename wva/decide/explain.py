@@ -24,6 +24,7 @@ from wva.model.decision import (
 )
 from wva.model.memory import VariantMemory
 from wva.model.records import replace
+from wva.model.roles import ROLE_LABEL
 from wva.model.trouble import TroubleReason
 
 _SHOWN_PODS: Final = 3
@@ -35,6 +36,7 @@ def explain(
 ) -> list[Decision]:
     """Return the decisions on the variants of a model, in their order; ``gpus`` says why the GPUs are not known."""
     shared, decisions = _shared(model, need, found, verdicts), []
+    role = f"{model.key.role}: " if model.key.role else ""
     for each, verdict in zip(model.variants, verdicts, strict=True):
         progress, variant, held = each.progress, each.progress.variant, need.hold
         published, previous, number = progress.published, progress.previous, verdict.number
@@ -46,7 +48,8 @@ def explain(
             source = Source.MEASURED
             if reason in HOLD_REASONS:
                 source = Source.CURRENT_REPLICAS if previous is None else Source.HELD
-        steps = [Step("measure", need.summary if held is None else message, published, published)]
+        message = role + message
+        steps = [Step("measure", role + need.summary if held is None else message, published, published)]
         limit = verdict.limit
         if limit.fewer and limit.by != variant.bounds.ceiling_origin:
             cause = f"{limit.by}: {gpus}" if gpus else limit.by
@@ -87,7 +90,7 @@ def explain(
                 each.coverage,
                 tuple(steps),
                 each.spare_kv or 0.0,
-                engines=_engines(need, each),
+                engines=_engines(model, need, each),
                 aim=need.aims.get(variant.key),
             )
         )
@@ -116,8 +119,11 @@ def to_publish(decision: Decision, progress: Progress, *, now: float) -> tuple[D
     return resting, forgotten
 
 
-def _engines(need: Need, each: VariantReadings) -> MetricsVerdict:
-    """Return what is wrong with the engines of a variant: series are missing, pods sleep, a name is shared."""
+def _engines(model: ModelReadings, need: Need, each: VariantReadings) -> MetricsVerdict:
+    """Return what is wrong with the engines of a variant.
+
+    Series are missing, pods sleep, a name is shared, or it is not known which stages of a request they compute.
+    """
     missing = f"the percentage analyzer decides instead: {need.unusable}" if need.unusable else ""
     names, count = [pod.pod for pod in each.dormant[:_SHOWN_PODS]], len(each.dormant)
     more = f" and {count - _SHOWN_PODS} more" if count > _SHOWN_PODS else ""
@@ -128,11 +134,21 @@ def _engines(need: Need, each: VariantReadings) -> MetricsVerdict:
         TroubleReason.ENGINE_SERIES_UNUSABLE: missing,
         TroubleReason.ENGINES_DORMANT: dormant,
         TroubleReason.MODEL_NAME_SHARED: shared,
+        TroubleReason.ROLE_UNKNOWN: _roleless(model),
     }
     reason = next((reason for reason, words in told.items() if words), None)
     if reason is None:
         return ENGINES_READABLE
     return MetricsVerdict(available=False, reason=reason.value, message=_joined(*told.values()))
+
+
+def _roleless(model: ModelReadings) -> str:
+    """Return in words that variants do not say their role although others of the model do; else nothing."""
+    if model.key.role or not model.others:
+        return ""
+    others = " and ".join(model.others)
+    known = f"its pods say no known role ({ROLE_LABEL}), and other variants of the model are {others}"
+    return f"{known}: it is sized by the requests of its own pods alone"
 
 
 def _shared(model: ModelReadings, need: Need, found: Terms, verdicts: Sequence[Verdict]) -> str:

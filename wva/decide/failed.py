@@ -58,6 +58,13 @@ class Load:
     serving: float
     desired: float
 
+    def beside(self, other: Load | None) -> Load:
+        """Return the load of a model with the roles of both: each request needs both of them."""
+        if other is None:
+            return self
+        larger = self if self.demand >= other.demand else other
+        return replace(larger, serving=min(self.serving, other.serving), desired=min(self.desired, other.desired))
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -126,7 +133,7 @@ def isolated(
             decision, entry = _held(variant, remembered.get(variant.key), causes[variant.model])
             decisions.append(decision)
             entries += [] if entry is None else [entry]
-    histories = [*outcome.memory.models, *(entry for entry in memory.models if entry.key in causes)]
+    histories = [*outcome.memory.models, *(entry for entry in memory.models if entry.key.whole in causes)]
     failures = [FailedModel(model, causes[model], error) for model, error in errors.items()]
     return replace(
         outcome,

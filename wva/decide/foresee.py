@@ -106,7 +106,7 @@ def foresee(
                 before.get(model.key) or Foresight(model.key),
                 now=now,
                 woken=woken,
-                urgent=model.key in urgent,
+                urgent=model.key.whole in urgent,
                 keep_warm=inf if keep_warm >= MAX_KEEP_WARM_SECONDS else keep_warm,
                 deadline=model.policy.transition_deadline_seconds,
                 surge_factor=policy.saturation_for(model.key).surge_factor,

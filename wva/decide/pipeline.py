@@ -17,7 +17,7 @@ from wva.decide.measure.need import Need
 from wva.decide.prices import stated
 from wva.decide.progress import lateness
 from wva.decide.rules import Rule, Terms, Verdict
-from wva.decide.settle import remembered, settle
+from wva.decide.settle import remembered, settle, settled_or_zero
 from wva.decide.trust import ModelReadings, believe
 from wva.decide.wants import planned, stock_of, terms
 from wva.model.decision import Decision
@@ -56,10 +56,8 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
     allowed = [terms(model, need) for model, need in zip(models, needs, strict=True)]
     plan = planned(models, needs, allowed, stock, policy)
     # 5 settle: which rule holds for each variant
-    settled = [
-        settle(model, need, found, plan, policy.scale_to_zero_for(model.key), now)
-        for model, need, found in zip(models, needs, allowed, strict=True)
-    ]
+    settled = [settle(model, need, found, plan) for model, need, found in zip(models, needs, allowed, strict=True)]
+    settled = settled_or_zero(models, needs, settled, policy, now)
     # 6 explain: the decisions in words, and what the next cycle must know
     gpus = (snapshot.inventory_detail or "not read") if stock.frozen else ""
     told = [
@@ -89,7 +87,7 @@ def _outcome(
         if memory.peaks or memory != ModelMemory(model.key):
             kept.append(memory)
         if load := load_of(model, need, decisions):
-            loads[model.key] = load
+            loads[model.key.whole] = load.beside(loads.get(model.key.whole))
         for each, verdict, decision in zip(model.variants, verdicts, decisions, strict=True):
             entries.append(to_publish(decision, each.progress, now=now))
             rules[each.key] = verdict.rule

@@ -1,7 +1,7 @@
 """Step 5: the rule and the number of each variant.
 
 ``settle`` gives each variant of a model its number: the first rule of ``RULES`` that matches decides, and the decision
-names it. After that a model that is idle goes to zero if it may.
+names it. ``settled_or_zero`` takes a model that is idle to zero if it may.
 """
 
 from __future__ import annotations
@@ -16,20 +16,13 @@ from wva.decide.trust import ModelReadings, VariantReadings
 from wva.decide.wants import MOVE_SHARE, counted
 from wva.model.decision import NO_LIMIT, Decision
 from wva.model.memory import ModelMemory, Shrink
-from wva.model.policy import ScaleToZeroPolicy
+from wva.model.policy import Policy, ScaleToZeroPolicy
 from wva.model.records import replace
-from wva.model.variant import VariantKey
+from wva.model.variant import ModelKey, VariantKey
 
 
-def settle(
-    model: ModelReadings,
-    need: Need,
-    found: Terms,
-    plan: Plan,
-    zero: ScaleToZeroPolicy,
-    now: float,
-) -> list[Verdict]:
-    """Return the verdicts on the variants of a model, in their order; ``zero``: whether and when it may go to zero."""
+def settle(model: ModelReadings, need: Need, found: Terms, plan: Plan) -> list[Verdict]:
+    """Return the verdicts on the variants of a model, in their order, before the question whether it goes to zero."""
     variants = model.variants
     numbers = {each.key: plan.numbers.get(each.key, each.progress.base) for each in variants}
     leaving = _leaving(model, need, found, numbers)
@@ -54,7 +47,36 @@ def settle(
         planned, leaves = numbers[key], leaving.get(key, 0)
         case = VariantCase(found.course, found.rule, whole, key, each.progress, planned, leaves, limit)
         verdicts.append(verdict(case))
-    return _or_zero(model, need, verdicts, zero, now) if zero.enabled else verdicts
+    return verdicts
+
+
+def settled_or_zero(
+    models: Sequence[ModelReadings], needs: Sequence[Need], settled: Sequence[list[Verdict]], policy: Policy, now: float
+) -> list[list[Verdict]]:
+    """Return the verdicts on the variants of all models, those of idle models that go to zero replaced.
+
+    The roles of a model go to zero together, when nothing objects in any of them.
+    """
+    zeros = [policy.scale_to_zero_for(model.key) for model in models]
+    if not any(zero.enabled for zero in zeros):
+        return list(settled)
+    objections: list[tuple[str, bool]] = []
+    of_roles: dict[ModelKey, str] = {}
+    for model, need, verdicts, zero in zip(models, needs, settled, zeros, strict=True):
+        asked = zip(model.variants, verdicts, strict=True)
+        more = [each.key.name for each, found in asked if found.number > each.progress.variant.current_replicas]
+        objections.append(why_not_zero(model, need, zero, more, now) if zero.enabled else ("", False))
+        if words := objections[-1][0]:
+            of_roles.setdefault(model.key.whole, f"{model.key.role}: {words}")
+    found = []
+    for model, verdicts, zero, (words, surprising) in zip(models, settled, zeros, objections, strict=True):
+        if not zero.enabled:
+            found.append(verdicts)
+        elif objection := words or of_roles.get(model.key.whole, ""):
+            found.append([replace(each, not_zero=objection, surprising=surprising) for each in verdicts])
+        else:
+            found.append([Verdict(Rule.IDLE, 0, 0) for _ in verdicts])
+    return found
 
 
 def remembered(
@@ -123,18 +145,6 @@ def _leaving(
             leaving[each.key] = count
             allowed -= count
     return leaving
-
-
-def _or_zero(
-    model: ModelReadings, need: Need, verdicts: Sequence[Verdict], zero: ScaleToZeroPolicy, now: float
-) -> list[Verdict]:
-    """Return the verdicts, or those of an idle model that goes to zero."""
-    asked = zip(model.variants, verdicts, strict=True)
-    more = [each.key.name for each, found in asked if found.number > each.progress.variant.current_replicas]
-    objection, surprising = why_not_zero(model, need, zero, more, now)
-    if objection:
-        return [replace(found, not_zero=objection, surprising=surprising) for found in verdicts]
-    return [Verdict(Rule.IDLE, 0, 0) for _ in verdicts]
 
 
 def why_not_zero(

@@ -1,14 +1,16 @@
 """Which variant of a model at zero WVA starts when requests wait at the gateway, and with how many replicas.
 
 WVA starts the cheapest variant that can be started; v0.5.1 started all of them. While a variant of the model runs or
-starts, WVA starts no other: that variant serves the requests, and the optimizer decides about more replicas.
+starts, WVA starts no other: that variant serves the requests, and the optimizer decides about more replicas. A model
+in roles needs a variant for each stage of a request.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from wva.decide.allocate import Stock
 from wva.decide.amounts import replicas
@@ -16,6 +18,7 @@ from wva.decide.failed import in_one_step
 from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
 from wva.model.inventory import Inventory
 from wva.model.records import replace
+from wva.model.roles import STAGES
 from wva.model.variant import Variant
 from wva.model.vllm_parameters import VllmParameters
 from wva.numbers import MAX_REPLICAS
@@ -36,6 +39,27 @@ class Refusal:
     """Requests wait, and no variant can be started; ``reasons`` has one line per variant."""
 
     reasons: tuple[str, ...]
+
+
+def roles_to_start(variants: Mapping[str, Sequence[Variant]]) -> frozenset[str]:
+    """Return the roles of a model of which a variant has to start for a request to be served; ``variants`` by role.
+
+    They are the cheapest roles that compute the stages which no active variant computes. A variant that does not say
+    its role starts nothing.
+    """
+    running = {role for role, own in variants.items() if any(variant.active for variant in own)}
+    known = {role: own for role, own in variants.items() if role}
+    missing = frozenset().union(*[STAGES[role] for role in known])
+    missing = missing.difference(*[STAGES[role] for role in running if role])
+    resting = sorted(known.keys() - running)
+    costs = {role: min([variant.cost for variant in known[role]]) for role in resting}
+    enough = [
+        (sum([costs[role] for role in some]), len(some), some)
+        for count in range(len(resting) + 1)
+        for some in combinations(resting, count)
+        if missing <= frozenset().union(*[STAGES[role] for role in some])
+    ]
+    return frozenset(min(enough)[-1])
 
 
 def activate(variants: Iterable[Variant], waiting: float, budget: Budget | None = None) -> Decision | Refusal | None:

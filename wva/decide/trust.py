@@ -20,11 +20,11 @@ from wva.decide.progress import Moment, Progress, progress_of
 from wva.model.decision import MetricsVerdict, Reason
 from wva.model.memory import Memory, ModelMemory
 from wva.model.metrics import Coverage, ReplicaMetrics, Sample, SampleState
-from wva.model.policy import Policy, SaturationPolicy
+from wva.model.policy import Compatibility, Policy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
 from wva.model.trouble import Absence
-from wva.model.variant import ModelKey, Variant, VariantKey
+from wva.model.variant import ModelKey, Variant, VariantKey, by_role
 
 _UNAVAILABLE: Final = {Reason.NO_READY_REPLICAS, Reason.METRICS_MISSING}
 """With these reasons there is no sample, so the condition says MetricsUnavailable. Otherwise it says the reason."""
@@ -81,7 +81,7 @@ class VariantReadings(Struct, frozen=True, gc=False):
 
 
 class ModelReadings(Struct, frozen=True, gc=False):
-    """One model that runs."""
+    """One model that runs, or the variants of one of its roles."""
 
     key: ModelKey
     policy: SaturationPolicy  # its thresholds
@@ -93,6 +93,7 @@ class ModelReadings(Struct, frozen=True, gc=False):
     counts: RequestCounts | None  # its requests, None where they were not counted
     memory: ModelMemory  # what earlier cycles left
     failure: str | None  # why its samples could not be collected, None when they could
+    others: tuple[str, ...] = ()  # the roles of other variants of the model, sorted
 
 
 def believe(
@@ -109,6 +110,12 @@ def believe(
     models: dict[ModelKey, list[Variant]] = {}
     for variant in sorted(snapshot.variants, key=attrgetter("key")):
         models.setdefault(variant.model, []).append(variant)
+    if policy.compatibility is not Compatibility.V0_5:  # which knows no roles
+        models = by_role(models)
+    several: dict[ModelKey, list[str]] = {}
+    for key in sorted(models):
+        if key.role:
+            several.setdefault(key.whole, []).append(key.role)
     entries, past = memory.by_key(), {entry.key: entry for entry in memory.models}
     queues = {queue.model: queue for queue in snapshot.queues}
     counts = {each.model: each for each in snapshot.request_counts}
@@ -160,10 +167,11 @@ def believe(
                 tuple(asleep),
                 absent,
                 complete and ready > 0,
-                queues.get(key) if queues else None,
-                counts.get(key) if counts else None,
+                queues.get(key.whole) if queues else None,
+                counts.get(key.whole) if counts else None,
                 past.get(key) or ModelMemory(key),
                 failure,
+                tuple([role for role in several.get(key.whole, ()) if role != key.role]),
             )
         )
     return running, sleeping

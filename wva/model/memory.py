@@ -162,11 +162,15 @@ class Fit(Struct, frozen=True, gc=False):
     """What has been learned of the steps of a variant's engines: decayed sums of a weighted least squares fit.
 
     ``rows`` are those of X'WX, each with its part of X'Wy behind it. ``shortest`` is the shortest step, in seconds.
+    Engines that compute prompts only have no time between tokens. Of these it is known how long prompts took
+    (``prompt_seconds``), and how many tokens the engines computed in that time (``prompt_tokens``); both are decayed.
     """
 
     rows: tuple[tuple[float, ...], ...] = ((0.0,) * 5,) * 4
     shortest: float = 0.0
     at: float = 0.0
+    prompt_seconds: float = 0.0
+    prompt_tokens: float = 0.0
 
 
 class Slot(Struct, frozen=True, gc=False):
@@ -343,11 +347,11 @@ class Memory:
     ) -> list[Memory]:
         """Return so many memories, each with the models and the variants that the mappings give its place."""
         variants = split(self.variants, lambda each: places.get(each.key), count)
-        learned = split(self.capacity.models, lambda each: groups.get(each.model), count)
-        models = split(self.models, lambda each: groups.get(each.key), count)
+        learned = split(self.capacity.models, lambda each: groups.get(each.model.whole), count)
+        models = split(self.models, lambda each: groups.get(each.key.whole), count)
         failing = split(self.failing, groups.get, count)
-        demand = split(self.demand, lambda each: groups.get(each.key), count)
-        foreseen = split(self.foreseen, lambda each: groups.get(each.key), count)
+        demand = split(self.demand, lambda each: groups.get(each.key.whole), count)
+        foreseen = split(self.foreseen, lambda each: groups.get(each.key.whole), count)
         return [
             Memory(
                 variants[place],

@@ -105,7 +105,8 @@ class EngineCounters(Struct, frozen=True, gc=False):
     ``abort``. ``refused`` are requests that were not let in because too much waited already; no other counter has
     them. ``prompt_tokens`` were computed for ``prompts`` prompts, without tokens found in the prefix cache;
     ``answer_tokens`` are those of ``answers`` finished requests. ``gap_seconds`` is the sum of the times between tokens
-    of all answers, ``gaps`` their number. ``at`` is in seconds since the epoch.
+    of all answers, ``gaps`` their number. ``prefill_seconds`` is the sum of the times that prompts took from their
+    first step to their first token; it is 0 where it was not asked for. ``at`` is in seconds since the epoch.
 
     All numbers but ``prompt_tokens`` only grow, until the engine starts anew. Before vLLM has ``prompt_tokens_cached``,
     a hit counts when its prompt begins and the prompt when it ends, so ``prompt_tokens`` may fall a little, and below
@@ -124,6 +125,7 @@ class EngineCounters(Struct, frozen=True, gc=False):
     gap_seconds: float
     gaps: float
     refused: float = 0.0
+    prefill_seconds: float = 0.0
 
 
 class ReplicaMetrics(Struct, frozen=True, gc=False):

@@ -32,6 +32,7 @@ class TroubleReason(StrEnum):
     QUERY_FAILED = "QueryFailed"
     ENGINE_SERIES_UNUSABLE = "EngineSeriesUnusable"
     MODEL_NAME_SHARED = "ModelNameShared"
+    ROLE_UNKNOWN = "RoleUnknown"
     ENGINES_DORMANT = "EnginesDormant"
     REPLICAS_LATE = "ReplicasLate"
     PODS_UNSCHEDULABLE = "PodsUnschedulable"

@@ -6,6 +6,7 @@ A *model* is a served model id in a namespace; a *variant* is one VariantAutosca
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,15 +35,21 @@ COUNTED_BY: Final = "Kubernetes, which counts no more replicas"
 _ROUNDING: Final = 1e-9
 
 
-class ModelKey(Struct, frozen=True, gc=False, order=True, cache_hash=True):
-    """A served model id in a namespace."""
+class ModelKey(Struct, frozen=True, gc=False, order=True, cache_hash=True, omit_defaults=True):
+    """A served model id in a namespace, or the variants of one ``role`` of it, which are measured apart."""
 
     namespace: str
     model_id: str
+    role: str = ""
+
+    @property
+    def whole(self) -> ModelKey:
+        """The model with all its roles."""
+        return ModelKey(self.namespace, self.model_id) if self.role else self
 
     def __str__(self) -> str:
         """Return ``model_id in namespace``; model ids contain slashes themselves."""
-        return f"{self.model_id} in {self.namespace}"
+        return f"{f'{self.role} of ' if self.role else ''}{self.model_id} in {self.namespace}"
 
 
 class VariantKey(Struct, frozen=True, gc=False, order=True, cache_hash=True):
@@ -101,6 +108,7 @@ class Variant:
     ``parameters`` of vLLM are those in the pod template, None when they were not read. At ``taken_at`` another writer
     last took replicas away that the number asks for. Containers of ``failing_pods`` do not run; ``failure`` says which
     is the first, and why. ``asked`` is what its annotations say of the objectives of the model; None is nothing.
+    ``role`` is one of ``wva.model.roles``: what its pods compute of a request, empty if they say nothing.
     """
 
     key: VariantKey
@@ -125,6 +133,7 @@ class Variant:
     failing_pods: int = 0
     failure: str = ""
     asked: AskedObjectives | None = None
+    role: str = ""
 
     @property
     def pending_replicas(self) -> int:
@@ -140,3 +149,18 @@ class Variant:
     def active(self) -> bool:
         """Whether any replica is asked for; only scale-from-zero brings back a variant at zero."""
         return self.spec_replicas > 0
+
+
+def by_role(models: Mapping[ModelKey, list[Variant]]) -> dict[ModelKey, list[Variant]]:
+    """Return the models with the variants of each role apart, where a model has several; the order stays.
+
+    A request is at pods of several roles, and each of them counts it. A variant that does not say its role, beside
+    others that do, is apart, too.
+    """
+    found: dict[ModelKey, list[Variant]] = {}
+    for key, variants in models.items():
+        several = len({variant.role for variant in variants}) > 1
+        for variant in variants:
+            apart = ModelKey(key.namespace, key.model_id, variant.role) if several and variant.role else key
+            found.setdefault(apart, []).append(variant)
+    return found

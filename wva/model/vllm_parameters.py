@@ -6,6 +6,7 @@ Defaults are vLLM's own. Only this module knows how an argument is written (``--
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -33,6 +34,8 @@ _NUMBERS: Final[Mapping[str, Whole | Real]] = {
 _TEXTS: Final = frozenset({"kv_cache_dtype"})
 _FLAGS: Final[Mapping[str, str]] = {"enforce_eager": "enforce_eager", "enable_chunked_prefill": "chunked_prefill"}
 """Per argument without a value: the field that it sets."""
+_TRANSFER: Final = "kv_transfer_config"
+KV_ROLES: Final = frozenset({"kv_producer", "kv_consumer", "kv_both"})
 _TOLD: Final = 3
 """Problems that are reported of one template."""
 
@@ -43,7 +46,10 @@ _QUOTED: Final = re.compile(r"""'([^']*+)'?|"([^"]*+)"?""")
 
 @dataclass(frozen=True, slots=True)
 class VllmParameters:
-    """Arguments of an engine, named as vLLM names them; 0 means not given where vLLM has no fixed default."""
+    """Arguments of an engine, named as vLLM names them; 0 means not given where vLLM has no fixed default.
+
+    ``kv_role`` is that of ``--kv-transfer-config``, empty without a known one.
+    """
 
     gpu_memory_utilization: float = 0.9
     block_size: int = 16
@@ -56,6 +62,7 @@ class VllmParameters:
     enforce_eager: bool = False
     v1_engine: bool = True
     chunked_prefill: bool = True
+    kv_role: str = ""
 
     @property
     def batched_tokens(self) -> int:
@@ -135,6 +142,10 @@ def _read(containers: Iterable[EngineCommand]) -> tuple[VllmParameters, list[str
                 values[_FLAGS[name]] = True
             elif name in _TEXTS:
                 values[name] = text
+            elif name == _TRANSFER:
+                values["kv_role"] = _kv_role(text)
+            elif name == f"{_TRANSFER}.kv_role":
+                values["kv_role"] = text if text in KV_ROLES else ""
             elif name in _NUMBERS:
                 try:
                     key = f"--{name.replace('_', '-')}"
@@ -145,6 +156,16 @@ def _read(containers: Iterable[EngineCommand]) -> tuple[VllmParameters, list[str
     if values["v1_engine"]:
         values["chunked_prefill"] = True
     return VllmParameters(**values), problems
+
+
+def _kv_role(text: str) -> str:
+    """Return the role in the JSON of ``--kv-transfer-config``; empty if it has none, or is no JSON."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    told = found.get("kv_role") if isinstance(found, dict) else None
+    return told if isinstance(told, str) and told in KV_ROLES else ""
 
 
 def _split(script: str) -> Iterator[str]:

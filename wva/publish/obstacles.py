@@ -115,6 +115,8 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
             "the percentage analyzer decides. The message names them.",
             TroubleReason.MODEL_NAME_SHARED: "Another model seems to be served under the name of this one in the "
             "namespace, so each gets the load of the other. The message says what shows that.",
+            TroubleReason.ROLE_UNKNOWN: "Other variants of the model say what their pods compute of a request, and "
+            "this one does not.",
             TroubleReason.ENGINES_DORMANT: "Engines sleep (`vllm:engine_sleep_state`), so their pods count as "
             "no replicas.",
         },

@@ -33,13 +33,13 @@ from wva.collect.resolution import RIVALS_LOOKED_AT, TARGET_INDEX, CollectStores
 from wva.collect.troubles import Troubles
 from wva.collect.variants import Claims, Faults, accepted_in_slices
 from wva.config.declare import printable
-from wva.decide.start import Budget, Refusal, activate
+from wva.decide.start import Budget, Refusal, activate, roles_to_start
 from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
 from wva.kube.errors import ApiError
 from wva.model.decision import Decision
 from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason, cause_of
-from wva.model.variant import ModelKey, Variant, VariantKey
+from wva.model.variant import ModelKey, Variant, VariantKey, by_role
 from wva.publish.ledger import Ledger
 from wva.publish.obstacles import FAILED_EVENT, REFUSED_EVENT
 from wva.scale_from_zero.gateway import GatewayError, GatewayQueues
@@ -131,13 +131,15 @@ class AtRest:
     async def variants_of(self, models: Iterable[ModelKey], now: float) -> dict[ModelKey, list[Variant]]:
         """Return all variants of models at ``now`` (epoch seconds), without models with one that cannot be read.
 
+        Of a model in roles, the variants of each role are apart.
+
         A variant in shadow mode that is at zero is left out, because WVA must not start it.
         """
-        vas = self._stores.variant_autoscalings
+        vas, wholes = self._stores.variant_autoscalings, {model.whole for model in models}
         faults = Faults(now, self._throttle)
         accepted = await accepted_in_slices(
             self._stores,
-            only=sorted({key for model in models for key in vas.first_by_index(_MODEL_INDEX, str(model), len(vas))}),
+            only=sorted({key for model in wholes for key in vas.first_by_index(_MODEL_INDEX, str(model), len(vas))}),
             claims=self._claims,
             now=now,
             as_started=self._activations.apply,
@@ -148,7 +150,7 @@ class AtRest:
             at_zero = not variant.active
             if variant.model not in faults and not (at_zero and self._shadow(variant.key)):
                 found.setdefault(variant.model, []).append(variant)
-        return found
+        return by_role(found)
 
     def pools_of(self, variant: Variant) -> list[Pool]:
         """Return the pools in front of a variant; none without a target."""
@@ -331,8 +333,9 @@ class ScaleFromZero:
         self._unsettled = set()
         try:
             models = await self._at_rest.variants_of(marked, self._clock.now()) if marked else {}
-            slices = Slices()
-            for model in sorted(marked):
+            wholes, slices = {model.whole for model in marked}, Slices()
+            known = {model for model in self._resting if model.whole in wholes}
+            for model in sorted(known | wholes | models.keys()):
                 variants, resting = models.get(model, []), _AWAKE
                 if any(variant.key in self._activations for variant in variants):
                     self._unsettled.add(model)
@@ -479,6 +482,9 @@ class ScaleFromZero:
             asking = {one for one, count in queues.items() if count > 0} or {pool}
             behind = [variant for variant in variants if not asking.isdisjoint(self._pools_of(variant))]
             if not behind or any(variant.active or variant.key in self._activations for variant in variants):
+                continue
+            of_roles = {other.role: own for other, own in models.items() if other.whole == model.whole}
+            if len(of_roles) > 1 and model.role not in roles_to_start(of_roles):
                 continue
             # Two pools may have one picker, so their queues are not added up.
             start = self._decide(model, behind, max(queues.values(), default=0.0))

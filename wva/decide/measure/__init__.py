@@ -71,9 +71,15 @@ def measure(models: Sequence[ModelReadings], memory: Memory, policy: Policy, now
 
 
 def ceilings(needs: Sequence[Need]) -> dict[ModelKey, float]:
-    """Return the requests in progress that the replicas of each model carry, where that is known."""
-    rated = [(need.key, need.rate.ceiling) for need in needs if need.rate is not None]
-    return {key: ceiling for key, ceiling in rated if ceiling < inf}
+    """Return the requests in progress that the replicas of each model carry, where that is known.
+
+    Those of all its roles are counted together: the engines count a request in each role that it is at.
+    """
+    found: dict[ModelKey, float] = {}
+    for need in needs:
+        ceiling = inf if need.rate is None else need.rate.ceiling
+        found[need.key.whole] = found.get(need.key.whole, 0.0) + ceiling
+    return {key: ceiling for key, ceiling in found.items() if ceiling < inf}
 
 
 def solutions(needs: Sequence[Need]) -> dict[ModelKey, QueueModel]:

@@ -20,7 +20,7 @@ from msgspec import Struct
 from wva.decide.amounts import preferred
 from wva.decide.measure import percentage
 from wva.decide.measure.demand_arrivals import VariantChange, change, spread
-from wva.decide.measure.demand_engine import EngineModel, engine_of, learned
+from wva.decide.measure.demand_engine import EngineModel, engine_of, learned, learned_prompts, prompt_engine_of
 from wva.decide.measure.need import Capacity, DemandRate, Need
 from wva.decide.trust import ModelReadings
 from wva.model.decision import Aim, Reason
@@ -29,6 +29,7 @@ from wva.model.metrics import ReplicaMetrics
 from wva.model.objectives import NOTHING_ASKED, AgreedObjectives, time_in_words
 from wva.model.policy import Policy
 from wva.model.records import replace
+from wva.model.roles import DECODE, PREFILL, computes
 from wva.model.trouble import Absence
 from wva.model.variant import ModelKey, VariantKey
 
@@ -152,6 +153,8 @@ def need_of(
     sizes = (after.prompt.usual, after.answer.usual, after.held.usual)
     engines = [
         engine_of(entry.fit, variant.parameters, found.kv_tokens, sizes, seen.before.variability, objectives)
+        if computes(variant.role, DECODE)
+        else prompt_engine_of(entry.fit, variant.parameters, sizes[0], seen.before.variability, objectives)
         for variant, entry, found in zip(variants, after.variants, seen.changes, strict=True)
     ]
     # How far the loads of replicas of a variant differ, compared with chance. While requests wait, and while pods come
@@ -170,7 +173,7 @@ def need_of(
     if need.hold is not None or need.rate is None:
         return need, after
     kinds = {variant.key: engine for variant, engine in zip(variants, engines, strict=True) if engine is not None}
-    if not min(after.prompt.many, after.answer.many, after.held.many) or not kinds:
+    if not _sizes_known(after, [variant.role for variant in variants]) or not kinds:
         why = Absence(Reason.METRICS_INCOMPLETE, "nothing is known yet of what its replicas carry")
         unusable = "" if any(found.kv_tokens for found in seen.changes) else _cache_unknown(model)
         return replace(need, hold=why, objection="", unusable=unusable), after
@@ -199,6 +202,16 @@ def need_of(
     answers = fleet.answers if min(after.prompt.many, after.answer.many) < _FEW_REQUESTS else None
     rate = replace(need.rate, answers=answers, ceiling=ceiling)
     return replace(need, capacities=capacities, carries=fleet.carries, rate=rate, aims=aims), after
+
+
+def _sizes_known(memory: DemandMemory, roles: Sequence[str]) -> bool:
+    """Tell whether the sizes of requests are known that count for pods of these roles.
+
+    Pods that compute answers only get prompts that are computed already.
+    """
+    prompts = memory.prompt.many > 0.0 or not any(computes(role, PREFILL) for role in roles)
+    held = memory.held.many > 0.0 or not any(computes(role, DECODE) for role in roles)
+    return prompts and held and memory.answer.many > 0.0
 
 
 def objectives_of(model: ModelReadings, policy: Policy) -> AgreedObjectives:
@@ -286,8 +299,12 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
     arrived = arrived + waiting - memory.queue - memory.owed
     rate = max([sum([pod.rate for each in kept for pod in each.pods]) for kept in (entries, changes)])
     variants = []
-    for entry, found, load in zip(entries, changes, loads, strict=True):
-        fit = learned(entry.fit, found, held=held.usual, now=now) if held.many else entry.fit
+    for each, entry, found, load in zip(model.variants, entries, changes, loads, strict=True):
+        one, fit = each.progress.variant, entry.fit
+        if not computes(one.role, DECODE):
+            fit = learned_prompts(fit, found, one.parameters, now)
+        elif held.many:
+            fit = learned(fit, found, held=held.usual, now=now)
         variants.append(VariantDemand(entry.key, fit, found.pods, load))
     after = replace(
         memory,

@@ -79,6 +79,11 @@ class VariantChange:
     step: float = 0.0
     batch: float = 0.0
     prefilled: float = 0.0
+    # Of prompts whose time is known: their number, seconds and tokens, and the tokens of others that arrived meanwhile
+    timed: float = 0.0
+    timed_seconds: float = 0.0
+    timed_tokens: float = 0.0
+    beside_tokens: float = 0.0
     kv_tokens: float = 0.0  # the size of a replica's KV cache, 0 if not known
     pods: tuple[PodMemory, ...] = ()
     loads: list[float] = field(default_factory=list)  # the requests in each pod that has been Ready for a while
@@ -131,6 +136,12 @@ class VariantChange:
             self.step += gap_seconds
             self.batch += gaps * gap_seconds / seconds
             self.prefilled += prompt_tokens * gap_seconds / seconds
+        prefill_seconds = after.prefill_seconds - base.prefill_seconds
+        if old is not None and prompts > 0.0 and prefill_seconds > 0.0:
+            self.timed += prompts
+            self.timed_seconds += prefill_seconds
+            self.timed_tokens += prompt_tokens
+            self.beside_tokens += prompt_tokens * prefill_seconds / seconds
         return replace(new, rate=max(0.0, came) / seconds), came
 
     def shown(self, new: PodMemory, came: float, part: PodPart, between: float, elapsed: float) -> PodMemory:

@@ -31,6 +31,7 @@ _CACHE_OF_BASE: Final = 1.5  # reading a full KV cache takes about 1.5 times as 
 _PROMPT_OF_BASE: Final = 1 / 200
 _USUAL_CACHE: Final = 300_000.0
 _FEWEST_TOKENS: Final = 100.0
+_FEWEST_PROMPTS: Final = 3.0
 _SHORTEST_STEP: Final = 1e-5  # steps beyond these bounds (seconds) are not believed
 _LONGEST_STEP: Final = 100.0
 _MOST: Final = 1e5  # more requests at once are not believed
@@ -129,6 +130,16 @@ class EngineModel(Struct, frozen=True, gc=False):
         return max(found, 0.1)
 
 
+class PromptEngine(EngineModel, frozen=True, gc=False):
+    """One replica that computes prompts only: ``base`` and ``prefill`` are both the time of a prompt."""
+
+    def reached(self, variability: float) -> Objectives:
+        """Return the objectives that are planned for. The time between tokens is that of other replicas."""
+        ttft = self.least_ttft(variability)
+        asked = self.objectives
+        return asked if ttft <= asked.ttft_seconds else replace(asked, ttft_seconds=ttft)
+
+
 def learned(fit: Fit, found: VariantChange, *, held: float, now: float) -> Fit:
     """Return the fit with what a variant's engines did in a cycle; ``held``: tokens in the cache of a sequence."""
     if found.gaps < _FEWEST_TOKENS:
@@ -145,6 +156,48 @@ def learned(fit: Fit, found: VariantChange, *, held: float, now: float) -> Fit:
         row = (decay * a + new, decay * b + new * batch, decay * c + new * cached)
         rows.append((*row, decay * d + new * prefilled, decay * e + new * step))
     return Fit(tuple(rows), min(fit.shortest or inf, step), now)
+
+
+def learned_prompts(fit: Fit, found: VariantChange, parameters: VllmParameters | None, now: float) -> Fit:
+    """Return the fit of engines that compute prompts only, with what they did in a cycle.
+
+    A step computes the prompts that arrived during the one before, together, as far as they fit. So in the time of a
+    prompt an engine computes the tokens of others, too, and the time belongs to all of these tokens.
+    """
+    if found.timed < _FEWEST_PROMPTS or not found.timed_tokens > 0.0:
+        return fit
+    decay = 0.5 ** (max(0.0, now - fit.at) / _HALF_LIFE_SECONDS) if fit.at else 0.0
+    room = max(0.0, found.timed * _step_tokens(parameters) - found.timed_tokens)
+    tokens = found.timed_tokens + min(found.beside_tokens, room)
+    if not _SHORTEST_STEP < found.timed_seconds / found.timed < _LONGEST_STEP:
+        return fit
+    return replace(
+        fit,
+        at=now,
+        prompt_seconds=decay * fit.prompt_seconds + found.timed_seconds,
+        prompt_tokens=decay * fit.prompt_tokens + tokens,
+    )
+
+
+def prompt_engine_of(
+    fit: Fit, parameters: VllmParameters | None, prompt: float, variability: float, objectives: Objectives
+) -> PromptEngine | None:
+    """Return a replica that computes prompts of so many tokens only, None while nothing has been learned.
+
+    It is a queue with one server: ``batch / (1 + batch)`` is the share of time in which it is busy.
+    """
+    if not fit.prompt_tokens > 0.0:
+        return None
+    sequences = _USUAL_SEQUENCES if parameters is None else min(_MOST, max(1.0, float(parameters.max_num_seqs)))
+    service = fit.prompt_seconds / fit.prompt_tokens * max(prompt, 1.0)
+    engine = PromptEngine(service, 0.0, service, 1.0, 0.0, sequences, sequences, "sequences", objectives)
+    return replace(engine, allowed=engine.batch_by_prompts(variability), limit="time to first token")
+
+
+def _step_tokens(parameters: VllmParameters | None) -> float:
+    """Return the tokens that a step computes at most."""
+    tokens = _USUAL_STEP_TOKENS if parameters is None else float(parameters.batched_tokens)
+    return tokens if tokens > 0.0 else _USUAL_STEP_TOKENS
 
 
 def engine_of(

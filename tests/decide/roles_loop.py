@@ -1,0 +1,211 @@
+"""A closed loop around ``decide`` for a model in roles: prefill pods compute the prompts, decode pods the answers.
+
+The load is a flow of equal requests. Each request is at a prefill pod first, whose answer has one token, and then at a
+decode pod. Both count it. Prometheus scrapes each pod at a phase of its own. Times are in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from tests.builders import NOW, variant
+from tests.decide.measure.pods import NONE
+from wva.collect.scrape_intervals import ScrapeIntervals
+from wva.decide.pipeline import decide
+from wva.model.decision import Decision
+from wva.model.memory import Memory
+from wva.model.metrics import EngineCounters, EngineSignals, Freshness, ReplicaMetrics, Sample, SampleState
+from wva.model.policy import Policy
+from wva.model.records import replace
+from wva.model.snapshot import Snapshot
+from wva.model.variant import Variant, VariantKey
+from wva.model.vllm_parameters import VllmParameters
+
+CYCLE_SECONDS: Final = 15.0
+START_SECONDS: Final = 60.0
+PROMPT, ANSWER = 1600.0, 400.0
+PER_TOKEN: Final = 1e-4
+BASE, SLOPE = 0.02, 0.0002
+PREFILL, DECODE = "prefill", "decode"
+KV_TOKENS: Final = {PREFILL: 400_000.0, DECODE: 57_600.0}
+_TICK_SECONDS: Final = 1.0
+
+
+@dataclass
+class RolePod:
+    """A pod of one role, and its last scrapes: when, its counters, and the requests in it."""
+
+    name: str
+    role: str
+    created: float
+    ready_since: float
+    phase: float
+    prompt: float = PROMPT
+    counters: EngineCounters = NONE
+    inside: float = 0.0
+    running: float = 0.0
+    scrapes: list[tuple[EngineCounters, float, float]] = field(default_factory=list)
+
+    def serve(self, arrived: float, seconds: float) -> float:
+        """Take requests in, and return those that it gets through."""
+        self.inside += arrived
+        finished = self._prefill(seconds) if self.role == PREFILL else self._decode(seconds)
+        self.inside -= finished
+        return finished
+
+    def _prefill(self, seconds: float) -> float:
+        """Compute the prompts that came during a step together in the next one."""
+        service = PER_TOKEN * self.prompt
+        finished = min(self.inside, seconds / service)
+        busy = min(0.95, finished * service / seconds)
+        took = min(service / (1.0 - busy), PER_TOKEN * VllmParameters().batched_tokens)
+        self.running = min(self.inside, took * finished / seconds)
+        old = self.counters
+        self.counters = replace(
+            old,
+            finished=old.finished + finished,
+            prompt_tokens=old.prompt_tokens + finished * self.prompt,
+            prompts=old.prompts + finished,
+            prefill_seconds=old.prefill_seconds + finished * took,
+            answer_tokens=old.answer_tokens + finished,
+            answers=old.answers + finished,
+        )
+        return finished
+
+    def _decode(self, seconds: float) -> float:
+        """Compute steps for all that fit; the prompts are in the cache already."""
+        batch = self.running = min(self.inside, KV_TOKENS[DECODE] / (self.prompt + ANSWER / 2.0))
+        finished = seconds * batch / (ANSWER * (BASE + SLOPE * batch))
+        old = self.counters
+        self.counters = replace(
+            old,
+            finished=old.finished + finished,
+            prompts=old.prompts + finished,
+            answer_tokens=old.answer_tokens + finished * ANSWER,
+            answers=old.answers + finished,
+            gap_seconds=old.gap_seconds + batch * seconds,
+            gaps=old.gaps + finished * ANSWER,
+        )
+        return finished
+
+    def scraped(self, now: float) -> None:
+        """Keep what a scrape at ``now`` finds."""
+        self.scrapes.append((replace(self.counters, at=NOW + now), self.running, max(0.0, self.inside - self.running)))
+
+
+@dataclass
+class RolesLoop:
+    """One run: ``interval`` is that of the scrapes, ``rate`` the load in requests per second at a time.
+
+    ``named``: the variants say their roles. ``prompt`` is the length of prompts from now on. ``numbers`` has the
+    numbers of prefill and decode of each cycle with its time.
+    """
+
+    interval: float
+    rate: Callable[[float], float]
+    seed: int = 0
+    named: bool = True
+    prompt: float = PROMPT
+    policy: Policy = field(default_factory=Policy)
+    replicas: tuple[int, int] = (1, 1)
+    pods: list[RolePod] = field(default_factory=list)
+    numbers: list[tuple[float, int, int]] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    memory: Memory = field(default_factory=Memory)
+    intervals: ScrapeIntervals = field(default_factory=ScrapeIntervals)
+
+    def __post_init__(self) -> None:
+        """Begin with pods that serve."""
+        self._random = Random(f"{self.seed}/roles")
+        self._made, self._now = 0, 0.0
+        self._next = self._random.random() * CYCLE_SECONDS
+        for role, count in zip((PREFILL, DECODE), self.replicas, strict=True):
+            for _ in range(count):
+                self._create(role, -START_SECONDS, 0.0)
+
+    def run(self, seconds: float) -> RolesLoop:
+        """Run until so many seconds after the begin of the load, which the controller begins with."""
+        while self._now < seconds:
+            self._now += _TICK_SECONDS
+            now = self._now
+            come = self.rate(now) * _TICK_SECONDS
+            for role in (PREFILL, DECODE):
+                ready = [pod for pod in self.pods if pod.role == role and pod.ready_since < now]
+                for pod in ready:
+                    pod.prompt = self.prompt
+                come = sum([pod.serve(come / len(ready), _TICK_SECONDS) for pod in ready])
+            for pod in self.pods:
+                if pod.ready_since < now and (now - pod.phase) % self.interval < _TICK_SECONDS:
+                    pod.scraped(now)
+            if now >= self._next:
+                self._next += CYCLE_SECONDS
+                self._cycle(now)
+        return self
+
+    def pairs(self, begin: float = 0.0) -> list[tuple[int, int]]:
+        """Return the pairs of numbers since a time, without repetition."""
+        pairs = [(prefill, decode) for at, prefill, decode in self.numbers if at >= begin]
+        return [pair for place, pair in enumerate(pairs) if not place or pair != pairs[place - 1]]
+
+    def _create(self, role: str, created: float, ready_since: float) -> None:
+        phase = self._random.random() * self.interval
+        self.pods.append(RolePod(f"{role}-{self._made:03d}", role, created, ready_since, phase))
+        self._made += 1
+
+    def _cycle(self, now: float) -> None:
+        variants = [self._variant(role, now) for role in (PREFILL, DECODE)]
+        told = [self._told(pod, now) for pod in self.pods if pod.ready_since < now]
+        found, self.memory = decide(Snapshot.of(variants, told), self.memory, self.policy, NOW + now)
+        numbers = {decision.key.name: decision.desired for decision in found}
+        self.numbers.append((now, numbers[PREFILL], numbers[DECODE]))
+        self.decisions += found
+        for role, number in numbers.items():
+            own = [pod for pod in self.pods if pod.role == role]
+            for _ in range(number - len(own)):
+                self._create(role, now, now + START_SECONDS)
+            for pod in own[number:]:
+                self.pods.remove(pod)
+
+    def _variant(self, role: str, now: float) -> Variant:
+        own = [pod for pod in self.pods if pod.role == role]
+        unready = [NOW + pod.created for pod in own if pod.ready_since >= now]
+        place = 1 if role == PREFILL else 2
+        return replace(
+            variant(role, replicas=len(own), desired=self.numbers[-1][place] if self.numbers else None),
+            parameters=VllmParameters(),
+            ready_replicas=len(own) - len(unready),
+            oldest_unready_since=min(unready, default=None),
+            role=role if self.named else "",
+        )
+
+    def _told(self, pod: RolePod, now: float) -> ReplicaMetrics:
+        key, ready_since = VariantKey("ns", pod.role), NOW + float(int(pod.ready_since))
+        if not pod.scrapes:
+            return ReplicaMetrics(pod.name, key, ready_since=ready_since, created=NOW + pod.created)
+        counters, running, waiting = pod.scrapes[-1]
+        between = self.intervals.learn(("ns", pod.name), counters.at)
+        state = Freshness().classify(NOW + now - counters.at, between)
+
+        def sample(value: float) -> Sample:
+            return Sample(state, value if state in {SampleState.FRESH, SampleState.STALE} else None, counters.at)
+
+        usage = min(1.0, running * (pod.prompt + ANSWER / 2.0) / KV_TOKENS[pod.role])
+        return ReplicaMetrics(
+            pod.name,
+            key,
+            sample(usage),
+            sample(waiting),
+            engine=EngineSignals(
+                kv_capacity_tokens=sample(KV_TOKENS[pod.role]),
+                kv_usage=sample(usage),
+                running=sample(running),
+                waiting=sample(waiting),
+            ),
+            ready_since=ready_since,
+            counters=counters,
+            created=NOW + pod.created,
+            scrape_seconds=between,
+        )

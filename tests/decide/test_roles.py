@@ -1,0 +1,158 @@
+"""A model whose variants have roles: some compute prompts, others answers. Each role gets what it needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import NOW, variant
+from tests.decide.roles_loop import DECODE, PREFILL, RolesLoop
+from tests.decide.story import BUSY, IDLE, Story, numbers
+from wva.decide.measure.demand_arrivals import VariantChange
+from wva.decide.measure.demand_engine import learned_prompts
+from wva.decide.pipeline import conclude
+from wva.model.memory import Fit, Memory
+from wva.model.policy import Compatibility, Policy, ScaleToZeroEntry, ScaleToZeroRules
+from wva.model.records import replace
+from wva.model.roles import role_of
+from wva.model.snapshot import RequestCounts, Snapshot
+from wva.model.variant import ModelKey, by_role
+from wva.model.vllm_parameters import VllmParameters
+
+MODEL = ModelKey("ns", "m")
+NONE = RequestCounts(MODEL, 600.0, finished=0.0, in_progress=0.0, covered_seconds=600.0)
+ZERO = Policy(scale_to_zero=ScaleToZeroRules(ScaleToZeroEntry("default", "", None, True, 600.0)))
+P, D = variant("p", role=PREFILL), variant("d", role=DECODE)
+
+
+@pytest.mark.parametrize("interval", [15.0, 30.0])
+@pytest.mark.parametrize(
+    ("rate", "least", "settled"), [(3.0, (1, 2), 300.0), (6.0, (2, 3), 300.0), (11.0, (3, 5), 600.0)]
+)
+def test_each_role_gets_what_it_needs_and_keeps_it(
+    interval: float, rate: float, least: tuple[int, int], settled: float
+) -> None:
+    """A prefill pod carries 4.2 requests/s, a decode pod 2.1; the load is constant, and nothing is known at first."""
+    loop = RolesLoop(interval, lambda _: rate).run(settled + 1200.0)
+    (found,) = loop.pairs(settled)
+    assert all(need <= number <= need + 1 for need, number in zip(least, found, strict=True))
+    assert not any(pod.inside > 2.0 * max(pod.running, 1.0) for pod in loop.pods)
+
+
+def test_without_roles_the_same_pods_are_one_model() -> None:
+    """What the roles are for: counted together, each request counts twice, and the wrong pods grow."""
+    loop = RolesLoop(30.0, lambda _: 11.0, named=False).run(900.0)
+    assert loop.numbers[-1][1] < 3 or loop.numbers[-1][2] > 6
+
+
+def test_prompts_that_grow_ask_for_more_prefill() -> None:
+    """Prompts twice as long leave less time to wait, so a pod carries less than half; in the cache they take more."""
+    loop = RolesLoop(15.0, lambda _: 3.0).run(600.0)
+    assert loop.pairs(300.0) == [(1, 2)]
+    loop.prompt = 3200.0
+    loop.run(1500.0)
+    assert loop.numbers[-1][1:] == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kv_role", "role"),
+    [
+        ({}, "", ""),
+        ({"llm-d.ai/role": "prefill"}, "", "prefill"),
+        ({"llm-d.ai/role": "both"}, "", "prefill-decode"),
+        ({"llm-d.ai/role": "prefill-decode"}, "kv_producer", "prefill-decode"),
+        ({"llm-d.ai/role": "router"}, "kv_producer", ""),
+        ({"app": "vllm"}, "kv_producer", "prefill"),
+        ({}, "kv_consumer", "decode"),
+        ({}, "kv_both", ""),
+    ],
+)
+def test_the_label_says_the_role_and_else_the_engine_does(labels: dict[str, str], kv_role: str, role: str) -> None:
+    """llm-d gives ``kv_both`` to pods of every role, so it says nothing."""
+    assert role_of(labels, kv_role) == role
+
+
+def test_a_model_with_one_role_is_measured_as_a_whole() -> None:
+    """Only several roles are apart. A variant that does not say its role is beside them."""
+    more = variant("e", role=DECODE)
+    assert by_role({MODEL: [D, more]}) == {MODEL: [D, more]}
+    plain = variant("x")
+    apart = by_role({MODEL: [P, D, more, plain]})
+    assert {str(key): [one.key.name for one in own] for key, own in apart.items()} == {
+        "prefill of m in ns": ["p"],
+        "decode of m in ns": ["d", "e"],
+        "m in ns": ["x"],
+    }
+    assert {key.whole for key in apart} == {MODEL}
+
+
+def test_the_roles_of_an_idle_model_go_to_zero_together() -> None:
+    """A request needs all of them."""
+    idle = Story(ZERO, requests=NONE).cycle(P, D, p=[IDLE], d=[IDLE])
+    assert numbers(idle) == {"p": 0, "d": 0}
+
+
+def test_what_keeps_one_role_above_zero_keeps_the_others() -> None:
+    """The decision of the other role says which it is."""
+    unfinished = replace(D, settling_since=NOW - 30.0, current_replicas=2)
+    found = Story(ZERO, requests=NONE).cycle(P, unfinished, p=[IDLE], d=[IDLE])
+    assert found["p"].desired >= 1
+    assert found["d"].desired >= 1
+    assert any(step.reason.startswith("not to zero: decode: ") for step in found["p"].steps)
+
+
+def test_a_decision_says_the_role() -> None:
+    """In the message and in the steps."""
+    found = Story().cycle(P, D, p=[BUSY], d=[IDLE])
+    assert all(found[name].message.startswith(f"{role}: ") for name, role in (("p", "prefill"), ("d", "decode")))
+    assert found["p"].model == MODEL
+
+
+def test_a_variant_that_does_not_say_its_role_beside_others_is_told() -> None:
+    """It is sized by its own pods, and nothing is guessed."""
+    found = Story().cycle(P, D, variant("x"), p=[IDLE], d=[IDLE], x=[IDLE])
+    assert found["x"].engines.reason == "RoleUnknown"
+    assert "prefill" in found["x"].engines.message
+    assert found["p"].engines.available
+    assert found["d"].engines.available
+
+
+def test_the_former_engine_knows_no_roles() -> None:
+    """``compatibility: v0.5`` decides as the Go controller did."""
+    policy = Policy(compatibility=Compatibility.V0_5)
+    found = conclude(Snapshot.of([P, D], []), Memory(), policy, NOW)
+    assert [decision.message for decision in found.decisions] == [
+        decision.message
+        for decision in conclude(
+            Snapshot.of([replace(P, role=""), replace(D, role="")], []), Memory(), policy, NOW
+        ).decisions
+    ]
+
+
+def test_the_load_of_a_model_is_what_all_its_roles_carry() -> None:
+    """A request needs every role, so the smallest capacity counts; the looks compare with the sum of both."""
+    loop = RolesLoop(15.0, lambda _: 6.0).run(600.0)
+    variants = [loop._variant(role, 600.0) for role in (PREFILL, DECODE)]
+    told = [loop._told(pod, 600.0) for pod in loop.pods if pod.ready_since < 600.0]
+    found = conclude(Snapshot.of(variants, told), loop.memory, loop.policy, NOW + 615.0)
+    (load,) = found.loads.values()
+    assert set(found.loads) == set(found.ceilings) == {MODEL}
+    assert load.serving < 2 * 4.3
+    assert load.demand == pytest.approx(6.0, rel=0.2)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-9, 1e6])
+def test_a_time_of_prompts_that_cannot_be_true_is_not_learned(seconds: float) -> None:
+    """What was known stays."""
+    known = Fit(prompt_seconds=1.0, prompt_tokens=10_000.0, at=NOW)
+    told = VariantChange(timed=10.0, timed_seconds=seconds, timed_tokens=16_000.0)
+    assert learned_prompts(known, told, None, NOW + 15.0) == known
+
+
+def test_prompts_that_fill_a_step_share_it_with_no_others() -> None:
+    """A step has 8192 tokens: of 1600 tokens five prompts fit, of 8000 one."""
+    few = VariantChange(timed=10.0, timed_seconds=10.0, timed_tokens=16_000.0, beside_tokens=1e9)
+    assert learned_prompts(Fit(), few, VllmParameters(), NOW).prompt_tokens == 10.0 * 8192.0
+    long = VariantChange(timed=10.0, timed_seconds=10.0, timed_tokens=80_000.0, beside_tokens=1e9)
+    assert learned_prompts(Fit(), long, VllmParameters(), NOW).prompt_tokens == 10.0 * 8192.0
+    alone = VariantChange(timed=10.0, timed_seconds=10.0, timed_tokens=16_000.0, beside_tokens=800.0)
+    assert learned_prompts(Fit(), alone, VllmParameters(), NOW).prompt_tokens == 16_800.0
