@@ -12,9 +12,11 @@ from typing import Final
 from wva.sim.scorecard import shown
 from wva.sim.scorecard.card import CLOSE, FINALISTS, FIXED, GOAL, SUBJECT, in_hindsight
 from wva.sim.scorecard.suites import DEVELOPMENT_SEEDS, without_results
-from wva.sim.scorecard.tables import PolicyRow, ScenarioTable, ScorecardTables
+from wva.sim.scorecard.tables import PolicyRow, ScorecardTables
 from wva.sim.scorecard.verdicts import COST_TOLERANCE
 
+_NAMED: Final = 3
+"""Of many scenarios so many are named."""
 _MEASURED: Final = f"""\
 *85.2% at 1.82* means: 85.2% of the requests were in time, at 1.82 times the cost of the ideal fleet.
 
@@ -142,20 +144,22 @@ def _nobody(found: ScorecardTables) -> str:
 
 def _other_settings(found: ScorecardTables) -> str:
     """Say which other setting of WVA has more requests in time, where, and at which price."""
-    gains: dict[str, list[tuple[ScenarioTable, float]]] = {}
+    gains: dict[str, list[tuple[float, str, float]]] = {}
     for part in found.scenarios:
         own = part.row(SUBJECT)
         for pair in part.loses.against:
             row = next(row for row in part.rows if row.name == pair.name)
             if own is not None and pair.by == "attainment" and row.policy.startswith(f"{SUBJECT}-"):
-                gains.setdefault(row.policy, []).append((part, row.cost / own.cost))
+                gains.setdefault(row.policy, []).append((own.in_time - row.in_time, part.name, row.cost / own.cost))
     if not gains:
         return ""
     policy, won = max(gains.items(), key=lambda item: len(item[1]))
-    ratios = [ratio for _, ratio in won]
+    ratios = [ratio for _, _, ratio in won]
+    names = ", ".join(name for _, name, _ in sorted(won)[:_NAMED])
+    where = names if len(won) <= _NAMED else f"{len(won)} scenarios, most of all {names}"
     return (
         f"**Where late requests cost more than GPUs**, look at `{policy}`. It has more requests in time in "
-        f"{', '.join(part.name for part, _ in won)}, at {min(ratios):.1f} to {max(ratios):.1f} times the cost of "
+        f"{where}, at {min(ratios):.1f} to {max(ratios):.1f} times the cost of "
         f"{SUBJECT}. [The policies](rivals.md) says how it is set."
     )
 
@@ -205,7 +209,7 @@ def _results(found: ScorecardTables) -> Iterator[str]:
 def background(found: ScorecardTables, beside: FiguresBeside) -> Iterator[str]:
     """Yield the part that depends on how the results were made, and not on what they are."""
     yield from ("## What is measured", "", f"{_MEASURED}- {_certain(found)}", "", _seeds(found), "")
-    yield f"Each late request has a cause. [The tables]({beside.page}#columns) say what the causes are."
+    yield f"[The tables]({beside.page}#columns) say why requests were late."
     yield from ("", _BACKGROUND.rstrip(), "")
 
 
