@@ -6,7 +6,7 @@ decode pod. Both count it. Prometheus scrapes each pod at a phase of its own. Ti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -18,6 +18,7 @@ from wva.decide.pipeline import decide
 from wva.model.decision import Decision
 from wva.model.memory import Memory
 from wva.model.metrics import EngineCounters, EngineSignals, Freshness, ReplicaMetrics, Sample, SampleState
+from wva.model.objectives import AskedObjectives
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
@@ -100,6 +101,7 @@ class RolePod:
 class RolesLoop:
     """One run: ``interval`` is that of the scrapes, ``rate`` the load in requests per second at a time.
 
+    ``untold``: the query about the time of prompts has no answer. ``asked`` is what variants say of objectives.
     ``named``: the variants say their roles. ``prompt`` is the length of prompts from now on. ``numbers`` has the
     numbers of prefill and decode of each cycle with its time.
     """
@@ -109,6 +111,8 @@ class RolesLoop:
     seed: int = 0
     named: bool = True
     prompt: float = PROMPT
+    untold: bool = False
+    asked: Mapping[str, AskedObjectives] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
     replicas: tuple[int, int] = (1, 1)
     pods: list[RolePod] = field(default_factory=list)
@@ -150,15 +154,19 @@ class RolesLoop:
         pairs = [(prefill, decode) for at, prefill, decode in self.numbers if at >= begin]
         return [pair for place, pair in enumerate(pairs) if not place or pair != pairs[place - 1]]
 
+    def state(self) -> tuple[list[Variant], list[ReplicaMetrics]]:
+        """Return what a cycle sees now."""
+        now = self._now
+        variants = [self._variant(role, now) for role in (PREFILL, DECODE)]
+        return variants, [self._told(pod, now) for pod in self.pods if pod.ready_since < now]
+
     def _create(self, role: str, created: float, ready_since: float) -> None:
         phase = self._random.random() * self.interval
         self.pods.append(RolePod(f"{role}-{self._made:03d}", role, created, ready_since, phase))
         self._made += 1
 
     def _cycle(self, now: float) -> None:
-        variants = [self._variant(role, now) for role in (PREFILL, DECODE)]
-        told = [self._told(pod, now) for pod in self.pods if pod.ready_since < now]
-        found, self.memory = decide(Snapshot.of(variants, told), self.memory, self.policy, NOW + now)
+        found, self.memory = decide(Snapshot.of(*self.state()), self.memory, self.policy, NOW + now)
         numbers = {decision.key.name: decision.desired for decision in found}
         self.numbers.append((now, numbers[PREFILL], numbers[DECODE]))
         self.decisions += found
@@ -179,6 +187,7 @@ class RolesLoop:
             ready_replicas=len(own) - len(unready),
             oldest_unready_since=min(unready, default=None),
             role=role if self.named else "",
+            asked=self.asked.get(role),
         )
 
     def _told(self, pod: RolePod, now: float) -> ReplicaMetrics:
@@ -186,6 +195,7 @@ class RolesLoop:
         if not pod.scrapes:
             return ReplicaMetrics(pod.name, key, ready_since=ready_since, created=NOW + pod.created)
         counters, running, waiting = pod.scrapes[-1]
+        counters = replace(counters, prefill_seconds=0.0) if self.untold else counters
         between = self.intervals.learn(("ns", pod.name), counters.at)
         state = Freshness().classify(NOW + now - counters.at, between)
 

@@ -71,6 +71,14 @@ def test_the_cheapest_roles_that_serve_a_request_are_started(costs, active, star
     assert roles_to_start(variants) == started
 
 
+def test_a_role_that_may_not_start_is_not_chosen():
+    """Where no other set does, it is, so that its refusal is told."""
+    both = [asleep("b", cost=1.0, maximum=0)]
+    apart = {"prefill": [asleep("p")], "decode": [asleep("d")]}
+    assert roles_to_start({**apart, BOTH: both}) == {"prefill", "decode"}
+    assert roles_to_start({BOTH: both}) == {BOTH}
+
+
 def test_the_name_breaks_a_tie():
     """The order of the variants in the list does not change the answer."""
     both = [asleep("b"), asleep("a")]

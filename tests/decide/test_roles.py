@@ -7,15 +7,26 @@ import pytest
 from tests.builders import NOW, variant
 from tests.decide.roles_loop import DECODE, PREFILL, RolesLoop
 from tests.decide.story import BUSY, IDLE, Story, numbers
+from wva.decide.failed import Load
+from wva.decide.flips import Change, Input, Situation, changed
 from wva.decide.measure.demand_arrivals import VariantChange
 from wva.decide.measure.demand_engine import learned_prompts
 from wva.decide.pipeline import conclude
 from wva.model.memory import Fit, Memory
-from wva.model.policy import Compatibility, Policy, ScaleToZeroEntry, ScaleToZeroRules
+from wva.model.objectives import AskedObjectives
+from wva.model.optimizers import Analyzer
+from wva.model.policy import (
+    Compatibility,
+    Policy,
+    QueueingPolicy,
+    QueueingRules,
+    ScaleToZeroEntry,
+    ScaleToZeroRules,
+)
 from wva.model.records import replace
 from wva.model.roles import role_of
 from wva.model.snapshot import RequestCounts, Snapshot
-from wva.model.variant import ModelKey, by_role
+from wva.model.variant import ModelKey, VariantKey, by_role
 from wva.model.vllm_parameters import VllmParameters
 
 MODEL = ModelKey("ns", "m")
@@ -71,10 +82,10 @@ def test_the_label_says_the_role_and_else_the_engine_does(labels: dict[str, str]
     assert role_of(labels, kv_role) == role
 
 
-def test_a_model_with_one_role_is_measured_as_a_whole() -> None:
-    """Only several roles are apart. A variant that does not say its role is beside them."""
+def test_the_variants_of_each_role_are_apart() -> None:
+    """A variant that does not say its role is beside them. A role that is alone keeps its name when others come."""
     more = variant("e", role=DECODE)
-    assert by_role({MODEL: [D, more]}) == {MODEL: [D, more]}
+    assert by_role({MODEL: [D, more]}) == {replace(MODEL, role=DECODE): [D, more]}
     plain = variant("x")
     apart = by_role({MODEL: [P, D, more, plain]})
     assert {str(key): [one.key.name for one in own] for key, own in apart.items()} == {
@@ -128,15 +139,14 @@ def test_the_former_engine_knows_no_roles() -> None:
     ]
 
 
-def test_the_load_of_a_model_is_what_all_its_roles_carry() -> None:
-    """A request needs every role, so the smallest capacity counts; the looks compare with the sum of both."""
+def test_the_load_of_a_model_is_that_of_the_role_that_lacks_more() -> None:
+    """A request needs every role; the looks of the fast lane compare with the sum of both."""
     loop = RolesLoop(15.0, lambda _: 6.0).run(600.0)
-    variants = [loop._variant(role, 600.0) for role in (PREFILL, DECODE)]
-    told = [loop._told(pod, 600.0) for pod in loop.pods if pod.ready_since < 600.0]
-    found = conclude(Snapshot.of(variants, told), loop.memory, loop.policy, NOW + 615.0)
+    found = conclude(Snapshot.of(*loop.state()), loop.memory, loop.policy, NOW + 615.0)
     (load,) = found.loads.values()
     assert set(found.loads) == set(found.ceilings) == {MODEL}
-    assert load.serving < 2 * 4.3
+    assert load.serving < 2 * 4.0
+    assert Load(5.0, 0.1, 6.0, 6.0).beside(Load(20.0, 0.1, 19.0, 24.0)).serving == 19.0
     assert load.demand == pytest.approx(6.0, rel=0.2)
 
 
@@ -156,3 +166,47 @@ def test_prompts_that_fill_a_step_share_it_with_no_others() -> None:
     assert learned_prompts(Fit(), long, VllmParameters(), NOW).prompt_tokens == 10.0 * 8192.0
     alone = VariantChange(timed=10.0, timed_seconds=10.0, timed_tokens=16_000.0, beside_tokens=800.0)
     assert learned_prompts(Fit(), alone, VllmParameters(), NOW).prompt_tokens == 16_800.0
+
+
+def test_a_variant_without_a_role_keeps_the_roles_above_zero() -> None:
+    """Nobody could start it again, and a request may need it."""
+    found = Story(ZERO, requests=NONE).cycle(P, D, variant("x"), p=[IDLE], d=[IDLE], x=[IDLE])
+    assert min(numbers(found).values()) == 1
+    assert "its role is not known" in found["x"].message
+    assert any("a variant: its role is not known" in step.reason for step in found["p"].steps)
+
+
+def test_a_query_without_an_answer_does_not_count_all_of_the_past() -> None:
+    """The time of prompts is not known in one cycle; the next one knows what came since."""
+    loop = RolesLoop(15.0, lambda _: 6.0).run(1200.0)
+    loop.untold = True
+    loop.run(1230.0)
+    loop.untold = False
+    loop.run(1800.0)
+    assert {pair[0] for pair in loop.pairs(1200.0)} == {2}
+
+
+def test_an_objective_of_one_role_is_that_of_the_model() -> None:
+    """With less time for the first token a prefill pod carries less, whichever variant says it."""
+    loop = RolesLoop(15.0, lambda _: 6.0)
+    loop.asked = {DECODE: AskedObjectives(ttft_seconds=0.5, origin="annotation")}
+    loop.run(600.0)
+    assert loop.numbers[-1][1] > 2
+    assert all(decision.aim.objectives.ttft_seconds == 0.5 for decision in loop.decisions[-2:])
+
+
+def test_what_if_is_answered_for_a_model_in_roles() -> None:
+    """A load that is a little higher changes nothing: what came since counts more, and not all since the begin."""
+    loop = RolesLoop(15.0, lambda _: 5.0).run(600.0)
+    situation = Situation(Snapshot.of(*loop.state()), loop.memory, loop.policy, NOW + 615.0, 15.0)
+    own = VariantKey("ns", PREFILL)
+    higher = changed(situation, own, Change(Input.LOAD, "m", 0.05, "load +5%"))
+    assert higher.decide(own).desired == situation.decide(own).desired
+
+
+def test_the_queueing_analyzer_leaves_roles_to_the_demand_analyzer() -> None:
+    """Its formulas are of requests that one replica serves from prompt to answer."""
+    policy = Policy(queueing=QueueingRules(QueueingPolicy()))
+    loop = RolesLoop(15.0, lambda _: 6.0, policy=policy).run(600.0)
+    assert loop.policy.analyzer_for(MODEL) is Analyzer.QUEUEING
+    assert loop.numbers[-1][1:] == (2, 3)

@@ -59,11 +59,8 @@ class Load:
     desired: float
 
     def beside(self, other: Load | None) -> Load:
-        """Return the load of a model with the roles of both: each request needs both of them."""
-        if other is None:
-            return self
-        larger = self if self.demand >= other.demand else other
-        return replace(larger, serving=min(self.serving, other.serving), desired=min(self.desired, other.desired))
+        """Return the load of a model with the roles of both: that of the role which lacks more."""
+        return self if other is None or self.demand - self.serving >= other.demand - other.serving else other
 
 
 @dataclass(frozen=True, slots=True)

@@ -309,7 +309,7 @@ def _with_load(situation: Situation, own: Variant, change: Change) -> Situation:
     """
     factor, snapshot = 1.0 + change.amount, situation.snapshot
     keys = {variant.key for variant in snapshot.variants if variant.model == own.model}
-    counted = _last_counters(entry for entry in situation.memory.demand if entry.key == own.model)
+    counted = _last_counters(entry for entry in situation.memory.demand if entry.key.whole == own.model)
     replicas = []
     for replica in snapshot.replicas:
         more = replica

@@ -64,19 +64,24 @@ def settled_or_zero(
     of_roles: dict[ModelKey, str] = {}
     for model, need, verdicts, zero in zip(models, needs, settled, zeros, strict=True):
         asked = zip(model.variants, verdicts, strict=True)
-        more = [each.key.name for each, found in asked if found.number > each.progress.variant.current_replicas]
-        objections.append(why_not_zero(model, need, zero, more, now) if zero.enabled else ("", False))
+        more = [each.key.name for each, one in asked if one.number > each.progress.variant.current_replicas]
+        objection = ("", False)
+        if zero.enabled and model.others and not model.key.role:
+            objection = ("its role is not known, so it could not be started again", True)
+        elif zero.enabled:
+            objection = why_not_zero(model, need, zero, more, now)
+        objections.append(objection)
         if words := objections[-1][0]:
-            of_roles.setdefault(model.key.whole, f"{model.key.role}: {words}")
-    found = []
+            of_roles.setdefault(model.key.whole, f"{model.key.role or 'a variant'}: {words}")
+    concluded = []
     for model, verdicts, zero, (words, surprising) in zip(models, settled, zeros, objections, strict=True):
         if not zero.enabled:
-            found.append(verdicts)
-        elif objection := words or of_roles.get(model.key.whole, ""):
-            found.append([replace(each, not_zero=objection, surprising=surprising) for each in verdicts])
+            concluded.append(verdicts)
+        elif reason := words or of_roles.get(model.key.whole, ""):
+            concluded.append([replace(each, not_zero=reason, surprising=surprising) for each in verdicts])
         else:
-            found.append([Verdict(Rule.IDLE, 0, 0) for _ in verdicts])
-    return found
+            concluded.append([Verdict(Rule.IDLE, 0, 0) for _ in verdicts])
+    return concluded
 
 
 def remembered(

@@ -48,13 +48,15 @@ def roles_to_start(variants: Mapping[str, Sequence[Variant]]) -> frozenset[str]:
     its role starts nothing.
     """
     running = {role for role, own in variants.items() if any(variant.active for variant in own)}
-    known = {role: own for role, own in variants.items() if role}
+    # Those that may start; if none of a role may, ``activate`` says why.
+    able = {role: [each for each in own if each.bounds.clamp(MAX_REPLICAS) > 0] for role, own in variants.items()}
+    known = {role: able[role] or own for role, own in variants.items() if role}
     missing = frozenset().union(*[STAGES[role] for role in known])
     missing = missing.difference(*[STAGES[role] for role in running if role])
     resting = sorted(known.keys() - running)
-    costs = {role: min([variant.cost for variant in known[role]]) for role in resting}
+    costs = {role: (not able[role], min([variant.cost for variant in known[role]])) for role in resting}
     enough = [
-        (sum([costs[role] for role in some]), len(some), some)
+        (sum([costs[role][0] for role in some]), sum([costs[role][1] for role in some]), len(some), some)
         for count in range(len(resting) + 1)
         for some in combinations(resting, count)
         if missing <= frozenset().union(*[STAGES[role] for role in some])

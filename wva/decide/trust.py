@@ -7,7 +7,7 @@ value, and never puts a number in place of a missing one: unknown is not idle.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
@@ -20,6 +20,7 @@ from wva.decide.progress import Moment, Progress, progress_of
 from wva.model.decision import MetricsVerdict, Reason
 from wva.model.memory import Memory, ModelMemory
 from wva.model.metrics import Coverage, ReplicaMetrics, Sample, SampleState
+from wva.model.objectives import AskedObjectives
 from wva.model.policy import Compatibility, Policy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
@@ -94,6 +95,7 @@ class ModelReadings(Struct, frozen=True, gc=False):
     memory: ModelMemory  # what earlier cycles left
     failure: str | None  # why its samples could not be collected, None when they could
     others: tuple[str, ...] = ()  # the roles of other variants of the model, sorted
+    asked: tuple[AskedObjectives, ...] = ()  # what other variants of the model, in other roles, ask for
 
 
 def believe(
@@ -172,9 +174,20 @@ def believe(
                 past.get(key) or ModelMemory(key),
                 failure,
                 tuple([role for role in several.get(key.whole, ()) if role != key.role]),
+                _asked_beside(key, several, models),
             )
         )
     return running, sleeping
+
+
+def _asked_beside(
+    key: ModelKey, several: Mapping[ModelKey, Sequence[str]], models: Mapping[ModelKey, Sequence[Variant]]
+) -> tuple[AskedObjectives, ...]:
+    """Return what the variants of a model in other roles ask for: objectives are those of the model."""
+    if key.whole not in several:
+        return ()
+    others = [replace(key, role=role) for role in ("", *several[key.whole]) if role != key.role]
+    return tuple([variant.asked for other in others for variant in models.get(other, ()) if variant.asked is not None])
 
 
 @lru_cache(maxsize=1024)

@@ -44,5 +44,5 @@ def role_of(labels: Mapping[str, str], kv_role: str = "") -> str:
 
 
 def computes(role: str, stage: str) -> bool:
-    """Tell whether pods of a role compute a stage of requests."""
-    return not role or stage in STAGES[role]
+    """Tell whether pods of a role compute a stage of requests; those of no known role compute all."""
+    return role not in STAGES or stage in STAGES[role]

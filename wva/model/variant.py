@@ -152,15 +152,14 @@ class Variant:
 
 
 def by_role(models: Mapping[ModelKey, list[Variant]]) -> dict[ModelKey, list[Variant]]:
-    """Return the models with the variants of each role apart, where a model has several; the order stays.
+    """Return the models with the variants of each role apart; the order stays.
 
     A request is at pods of several roles, and each of them counts it. A variant that does not say its role, beside
     others that do, is apart, too.
     """
     found: dict[ModelKey, list[Variant]] = {}
     for key, variants in models.items():
-        several = len({variant.role for variant in variants}) > 1
         for variant in variants:
-            apart = ModelKey(key.namespace, key.model_id, variant.role) if several and variant.role else key
+            apart = ModelKey(key.namespace, key.model_id, variant.role) if variant.role else key
             found.setdefault(apart, []).append(variant)
     return found

@@ -38,7 +38,9 @@ def log_models(logger: FilteringBoundLogger, snapshot: Snapshot, policy: Policy,
     pods: dict[VariantKey, list[ReplicaMetrics]] = {}
     for replica in snapshot.replicas:
         pods.setdefault(replica.variant, []).append(replica)
-    foreseen = {entry.key: entry for entry in outcome.memory.foreseen}
+    foreseen: dict[ModelKey, list[Foresight]] = {}
+    for entry in outcome.memory.foreseen:
+        foreseen.setdefault(entry.key.whole, []).append(entry)
     order = sorted(decided, key=lambda model: (not _changes(decided[model]), model))
     for model in order[:MOST_MODELS]:
         own = decided[model]
@@ -48,7 +50,7 @@ def log_models(logger: FilteringBoundLogger, snapshot: Snapshot, policy: Policy,
             namespace=model.namespace,
             read=_few([_read(pod, now) for each in own for pod in pods.get(each.key, ())]),
             believed=_few([f"{each.key.name}: {each.metrics.message}" for each in own]),
-            foresaw=[*_foresaw(model, outcome, foreseen.get(model), now)],
+            foresaw=[*_foresaw(model, outcome, foreseen.get(model, ()), now)],
             allocated=_few([f"{each.key.name}: {each.way or each.message}" for each in own]),
             settled=_few([_settled(each, outcome) for each in own]),
         )
@@ -83,7 +85,7 @@ def _shown(sample: Sample, now: float) -> str:
     return f"{sample.value:.4g} ({sample.state.value}{age})"
 
 
-def _foresaw(model: ModelKey, outcome: Outcome, foresight: Foresight | None, now: float) -> Iterator[str]:
+def _foresaw(model: ModelKey, outcome: Outcome, foreseen: Sequence[Foresight], now: float) -> Iterator[str]:
     load, ceiling = outcome.loads.get(model), outcome.ceilings.get(model)
     if load is not None:
         yield (
@@ -92,8 +94,10 @@ def _foresaw(model: ModelKey, outcome: Outcome, foresight: Foresight | None, now
         )
     if ceiling is not None:
         yield f"more than {ceiling:.4g} requests in progress begin the next cycle at once"
-    for at, demand in () if foresight is None else foresight.reserved[-1:]:
-        yield f"{demand:.4g} requests/s to be ready for, of {now - at:.0f} s ago"
+    for each in foreseen:
+        for at, demand in each.reserved[-1:]:
+            role = f"{each.key.role}: " if each.key.role else ""
+            yield f"{role}{demand:.4g} requests/s to be ready for, of {now - at:.0f} s ago"
 
 
 def _settled(decision: Decision, outcome: Outcome) -> str:

@@ -476,7 +476,7 @@ class ScaleFromZero:
             if all(each.asked is None or each.asked <= latest for each in states.values()):
                 wanted[model] = {one: each.waiting.get(model.model_id, 0.0) for one, each in states.items()}
         models = await self._at_rest.variants_of(wanted, self._clock.now()) if wanted else {}
-        starts: list[Decision] = []
+        starts: list[tuple[ModelKey, Decision]] = []
         for model, queues in sorted(wanted.items()):
             variants = models.get(model, [])
             asking = {one for one, count in queues.items() if count > 0} or {pool}
@@ -485,6 +485,7 @@ class ScaleFromZero:
                 continue
             of_roles = {other.role: own for other, own in models.items() if other.whole == model.whole}
             if len(of_roles) > 1 and model.role not in roles_to_start(of_roles):
+                self._release(variant.key for variant in variants)
                 continue
             # Two pools may have one picker, so their queues are not added up.
             start = self._decide(model, behind, max(queues.values(), default=0.0))
@@ -497,11 +498,11 @@ class ScaleFromZero:
             if under_way and self._clock.monotonic() < until:
                 continue
             self._refused.pop(model, None)
-            starts.append(start)
+            starts.append((model, start))
             # Note it at once: another pool of the same model must not start it a second time.
             self._activations[start.key] = (start.desired, self._clock.now())
             self._unsettled.add(model)
-        return all(await asyncio.gather(*map(self._activate, starts)))
+        return all(await asyncio.gather(*[self._activate(model, start) for model, start in starts]))
 
     def _decide(self, model: ModelKey, variants: list[Variant], waiting: float) -> Decision | None:
         """Return the start of a variant of a model; otherwise say what hinders it, or that nothing does any more."""
@@ -526,7 +527,7 @@ class ScaleFromZero:
                 self._announce(variant.key, "Warning", REFUSED_EVENT, message)
         return None
 
-    async def _activate(self, decision: Decision) -> bool:
+    async def _activate(self, model: ModelKey, decision: Decision) -> bool:
         """Publish, then write; tell whether the write succeeded. What is published stays: a scaler may obey it."""
         key = decision.key
         self._ledger.record([decision])
@@ -537,7 +538,7 @@ class ScaleFromZero:
             expected = isinstance(error, ApiError)
             reason = str(error) if expected else cause_of(error)
             self._activations.pop(key, None)
-            self._failed_starts[decision.model] = (key, self._clock.monotonic() + ACTIVATION_SECONDS)
+            self._failed_starts[model] = (key, self._clock.monotonic() + ACTIVATION_SECONDS)
             self._instruments.activations.labels("error").inc()
             trace = None if expected else error
             self._logger.warning("activation_failed", variant=str(key), reason=reason, exc_info=trace)
@@ -545,7 +546,7 @@ class ScaleFromZero:
             self._hinder(key, TroubleReason.START_FAILED, message)
             self._announce(key, "Warning", FAILED_EVENT, message)
             return False
-        self._failed_starts.pop(decision.model, None)
+        self._failed_starts.pop(model, None)
         self._release([key])
         self._instruments.activations.labels("success").inc()
         self._logger.info("activated", variant=str(key), desired=decision.desired, reason=decision.message)

@@ -53,6 +53,8 @@ def measure(models: Sequence[ModelReadings], memory: Memory, policy: Policy, now
     before, seen = {entry.key: entry for entry in memory.demand}, {}
     for model in models:
         name = policy.analyzer_for(model.key)
+        if model.key.role and name is Analyzer.QUEUEING:  # its formulas are of requests with prompt and answer
+            name = Analyzer.DEMAND
         groups.setdefault(name, []).append(model)
         if policy.proactive_model or name in _COUNTING:
             seen[model.key] = observed(model, before.get(model.key) or DemandMemory(model.key), now)
@@ -62,7 +64,7 @@ def measure(models: Sequence[ModelReadings], memory: Memory, policy: Policy, now
         found, memory = ANALYZERS[name](group, memory, policy, now, seen)
         needs |= {need.key: need for need in found}
     groups.pop(Analyzer.QUEUEING, None)
-    asked = [model for group in groups.values() for model in group]
+    asked = [model for group in groups.values() for model in group if not model.key.role]
     if policy.proactive_model and asked:
         found, memory = _queueing(asked, memory, policy, now, seen)
         for model, second in zip(asked, found, strict=True):

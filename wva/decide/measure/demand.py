@@ -217,7 +217,7 @@ def _sizes_known(memory: DemandMemory, roles: Sequence[str]) -> bool:
 def objectives_of(model: ModelReadings, policy: Policy) -> AgreedObjectives:
     """Return the objectives of a model, from the annotations of its variants and from the policy."""
     asked = [each.progress.variant.asked for each in model.variants]
-    return policy.objectives_for(model.key, [each for each in asked if each is not None])
+    return policy.objectives_for(model.key, [*(each for each in asked if each is not None), *model.asked])
 
 
 def _aim(engine: EngineModel, key: VariantKey, agreed: AgreedObjectives, variability: float) -> Aim:

@@ -137,7 +137,9 @@ class VariantChange:
             self.batch += gaps * gap_seconds / seconds
             self.prefilled += prompt_tokens * gap_seconds / seconds
         prefill_seconds = after.prefill_seconds - base.prefill_seconds
-        if old is not None and prompts > 0.0 and prefill_seconds > 0.0:
+        # Without an answer to its query, the time before is not known.
+        told = base.prefill_seconds > 0.0 or base.prompts <= 0.0
+        if old is not None and told and prompts > 0.0 and prefill_seconds > 0.0:
             self.timed += prompts
             self.timed_seconds += prefill_seconds
             self.timed_tokens += prompt_tokens
