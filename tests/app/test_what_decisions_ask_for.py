@@ -9,6 +9,8 @@ import pytest
 from tests.app.stage import SATURATION, until
 from tests.docs.rendering import DOCS
 
+BESIDE_CYCLES = {"in_progress", "in_time", "stray_series"}
+"""Queries of the fast lane and of others that ask at times of their own; on a busy machine such a time may come."""
 TO_ZERO = "wva-model-scale-to-zero-config"
 PAGE = (DOCS / "prometheus-integration.md").read_text(encoding="utf-8")
 COUNTS = re.findall(r"^\| ([^|]+) \| (on|off) \| (\d) \|$", PAGE, re.MULTILINE)
@@ -104,5 +106,6 @@ async def test_a_cycle_sends_as_many_queries_as_the_page_says(stage, analyzer, t
         await stage.cycles(1)
         families = stage.instruments.registry.collect()
         (sent,) = [family for family in families if family.name == "wva_prometheus_queries"]
-        asked = sum(sample.value for sample in sent.samples if sample.name.endswith("_total"))
+        totals = [sample for sample in sent.samples if sample.name.endswith("_total")]
+        asked = sum(sample.value for sample in totals if sample.labels["query"] not in BESIDE_CYCLES)
         assert asked == int(count) * stage.metric("wva_cycles_total", result="success")
