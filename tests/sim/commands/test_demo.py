@@ -116,7 +116,10 @@ def test_ctrl_c_ends_a_run_with_its_summary():
     """Without a terminal a line on the standard error tells how far the run is. There is no traceback."""
     words = [sys.executable, "-m", "wva", "demo", "--headless", "--speed", "30"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # A shell starts what runs in the background with Ctrl-C ignored, and a child inherits that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(words, text=True, **pipes) as process:  # noqa: S603 - our own code
+        signal.signal(signal.SIGINT, before)
         assert re.fullmatch(r"0:\d\d:\d\d of 2:00:00\n", process.stderr.readline())
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
