@@ -476,6 +476,9 @@ class ScaleFromZero:
             if all(each.asked is None or each.asked <= latest for each in states.values()):
                 wanted[model] = {one: each.waiting.get(model.model_id, 0.0) for one, each in states.items()}
         models = await self._at_rest.variants_of(wanted, self._clock.now()) if wanted else {}
+        of_roles: dict[ModelKey, dict[str, list[Variant]]] = {}
+        for model, own in models.items():
+            of_roles.setdefault(model.whole, {})[model.role] = own
         starts: list[tuple[ModelKey, Decision]] = []
         for model, queues in sorted(wanted.items()):
             variants = models.get(model, [])
@@ -483,8 +486,8 @@ class ScaleFromZero:
             behind = [variant for variant in variants if not asking.isdisjoint(self._pools_of(variant))]
             if not behind or any(variant.active or variant.key in self._activations for variant in variants):
                 continue
-            of_roles = {other.role: own for other, own in models.items() if other.whole == model.whole}
-            if len(of_roles) > 1 and model.role not in roles_to_start(of_roles):
+            roles = of_roles[model.whole]
+            if len(roles) > 1 and model.role not in roles_to_start(roles):
                 self._release(variant.key for variant in variants)
                 continue
             # Two pools may have one picker, so their queues are not added up.
