@@ -1,37 +1,73 @@
-"""The steady state equals an independent float64 evaluation to 1e-9, and the original's up to its float32 errors."""
+"""A replica with known parameters takes as long as the original's, at any load.
+
+The original has a queue for each replica; here its steady state is summed over all states.
+"""
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from tests.golden.original.results import Performance
-from tests.golden.original.sizing import perform
-from tests.golden.original.test_chain import direct
-from tests.golden.queueing import better, queue, within
-from tests.golden.vectors import Case, parameters, tally
+from tests.decide.queueing.chain import SteadyState, steady
+from tests.golden.vectors import Better, Case, parameters, tally
+from wva.decide.measure.queueing import known_service
+from wva.decide.measure.queues import ServiceTimes
+from wva.model.service import PerformanceProfile
 
 NAME = "queue"
+SECTION = "v051"
 TIGHT = 1e-9
 LOOSE = 2e-4
 ASPECT = "v051 better here"
-BETTER = better("golden/test_queue.py::test_what_is_better_here_is_the_sum_over_all_states")
+TESTED = "golden/test_queue.py::test_a_request_takes_as_long_as_its_prompt_and_its_steps"
 
 
-def recorded_words(found: Performance) -> dict[str, float]:
-    """Return a performance with the names of the recording."""
+def better(case: Case) -> Better | None:
+    """Return the verdict on cases whose recorded latencies cannot be true.
+
+    For requests without a prompt the original subtracts a prefill time that it never added. If service times do not
+    depend on the batch, it divides 0 by 0.
+    """
+    times = case["instance"]["parms"]
+    if case["instance"]["avg_input_tokens"] == 0:
+        return Better("requests without prompt have a prefill as long as gamma", TESTED)
+    if times["beta"] == times["delta"] == 0:
+        return Better("service times that do not depend on the batch", TESTED)
+    return None
+
+
+def played(case: Case) -> tuple[ServiceTimes, SteadyState]:
+    """Return the replica of a case, and its steady state at the recorded rate."""
+    instance = case["instance"]
+    service = known_service(
+        PerformanceProfile(**instance["parms"]),
+        instance["avg_input_tokens"],
+        instance["avg_output_tokens"],
+        instance["max_batch_size"],
+    )
+    assert service is not None
+    size, room = instance["max_batch_size"], instance["max_queue_size"]
+    return service, steady(service.base - service.slope, service.slope, size, room, case["rate_rps"])
+
+
+def recorded_words(service: ServiceTimes, found: SteadyState) -> dict[str, float]:
+    """Return latencies with the names of the recording; they are those in the batch that the mean request is in."""
+    others = (found.service - service.base) / service.slope
+    prefill = service.prefill + service.prefill_slope * others
     return {
         "throughput": found.throughput,
-        "avg_resp_time": (found.wait + found.service),
+        "avg_resp_time": found.wait + found.service,
         "avg_wait_time": found.wait,
         "avg_num_in_serv": found.serving,
-        "avg_prefill_time": found.prefill,
-        "avg_token_time": found.itl,
-        "ttft": found.ttft,
-        "rho": found.rho,
+        "avg_prefill_time": prefill,
+        "avg_token_time": service.decode + service.decode_slope * others,
+        "ttft": found.wait + prefill,
+        "rho": found.serving / service.size,
     }
 
 
-def room(response: float, output_tokens: float) -> dict[str, float]:
+def room_of(response: float, output_tokens: float) -> dict[str, float]:
     """Return the absolute error of the original's single precision per value, on top of a relative 2e-4."""
     return {
         "avg_wait_time": 1e-4 * response,
@@ -41,52 +77,27 @@ def room(response: float, output_tokens: float) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("case", parameters(NAME, section="v051", better=BETTER))
+@pytest.mark.parametrize("case", parameters(NAME, section=SECTION, better=better))
 def test_known_parameters(case):
-    """The steady state with alpha, beta, gamma and delta is as recorded."""
-    tally(NAME, "v051").run += 1
-    check(case)
-
-
-@pytest.mark.parametrize("case", parameters(NAME, section="v080", better=BETTER))
-def test_estimated_parameters(case):
-    """The steady state with alpha, beta and gamma is as recorded."""
-    tally(NAME, "v080").run += 1
-    check(case)
-
-
-@pytest.mark.parametrize("case", parameters(NAME, section="v051", better=BETTER, aspect=ASPECT, recorded=False))
-def test_what_is_better_here_is_the_sum_over_all_states(case):
-    """Where the recorded latencies cannot be true, WVA's equal the sum over all states."""
-    tally(NAME, ASPECT).run += 1
-    (found,) = perform([queue(case)], [case["rate_rps"]])
-    assert found is not None
-    throughput, wait, serving, loss = direct(queue(case), case["rate_rps"])
-    assert found.throughput == within(throughput, rel=TIGHT)
-    assert found.wait == within(wait, rel=TIGHT, extra=1e-12 * (found.wait + found.service))
-    assert found.serving == within(serving, rel=TIGHT)
-    assert found.loss == within(loss, rel=TIGHT, extra=1e-300)
-    instance = case["instance"]
-    law = queue(case).parameters.law(queue(case).request)
-    decoding = (instance["avg_output_tokens"] - 1) * found.itl
-    assert found.prefill + decoding == within(law.base + law.slope * found.batch, rel=TIGHT)
-
-
-def check(case: Case) -> None:
-    """Compare one case; WVA refuses what the original refused, except a queue with room for a single request."""
-    (found,) = perform([queue(case)], [case["rate_rps"]])
-    instance = case["instance"]
-    if case.get("error") and instance["max_batch_size"] + instance["max_queue_size"] != 1:
-        assert found is None
-        return
-    assert found is not None
-    if case.get("error"):
-        assert 0 < found.throughput < case["rate_rps"]
-        return
-    values, response = recorded_words(found), case["ref64"]["avg_resp_time"]
-    for name, expected in case["ref64"].items():
-        if name in values:
-            assert values[name] == within(expected, rel=TIGHT, extra=TIGHT * 1e-6 * response), name
-    extra = room(response, instance["avg_output_tokens"])
+    """The latencies equal those of an independent evaluation to 1e-9, and the original's up to its float32 errors."""
+    tally(NAME, SECTION).run += 1
+    service, found = played(case)
+    values, response = recorded_words(service, found), case["ref64"]["avg_resp_time"]
     for name, value in values.items():
-        assert value == within(case["metrics"][name], rel=LOOSE, extra=extra.get(name, 0.0)), name
+        expected = case["ref64"][name]
+        assert value == pytest.approx(expected, rel=TIGHT, abs=TIGHT * 1e-6 * response), name
+    extra = room_of(response, case["instance"]["avg_output_tokens"])
+    for name, value in values.items():
+        assert value == pytest.approx(case["metrics"][name], rel=LOOSE, abs=extra.get(name, 0.0)), name
+
+
+@pytest.mark.parametrize("case", parameters(NAME, section=SECTION, better=better, aspect=ASPECT, recorded=False))
+def test_a_request_takes_as_long_as_its_prompt_and_its_steps(case):
+    """Where the recorded latencies cannot be true, prefill and decode steps add up to the time in service."""
+    tally(NAME, ASPECT).run += 1
+    service, found = played(case)
+    others = (found.service - service.base) / service.slope if service.slope else 0.0
+    prefill, step = service.prefill + service.prefill_slope * others, service.decode + service.decode_slope * others
+    steps = case["instance"]["avg_output_tokens"] - 1
+    assert prefill + steps * step == pytest.approx(found.service, rel=TIGHT)
+    assert math.isfinite(found.wait)

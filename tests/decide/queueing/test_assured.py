@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from typing import NamedTuple
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.golden.original.queues import BoundedQueue as ChainQueue
-from tests.golden.original.service import IterationTime, RequestSize
-from tests.golden.original.sizing import perform
+from tests.decide.queueing.chain import steady
 from wva.decide.measure.demand_engine import EngineModel
 from wva.decide.measure.queueing import (
     ATTAINMENT,
@@ -25,6 +24,23 @@ from wva.decide.measure.queueing import (
     learned_service,
 )
 from wva.model.service import PerformanceProfile
+
+
+class RequestSize(NamedTuple):
+    """Mean tokens of a request: its prompt, its answer, and those in the KV cache (0: prompt and half the answer)."""
+
+    input_tokens: float
+    output_tokens: float
+    resident: float = 0.0
+
+
+class IterationTime(NamedTuple):
+    """Milliseconds of an iteration, and for each token that it computes and that the KV cache holds."""
+
+    alpha: float
+    beta: float
+    gamma: float
+
 
 A100 = PerformanceProfile(20.58, 0.41, 5.2, 0.1)
 H100 = PerformanceProfile(7.47, 0.044, 15.415, 0.000337)
@@ -167,10 +183,18 @@ def test_a_looser_target_never_takes_less(replica, ttft, itl, pooled):
 
 
 def test_the_model_agrees_with_the_chain():
-    """The mean latencies of a birth-death chain at the assured rate are within the targets, and not by far too much."""
-    target = Target(1000, 50)
-    replica = queue(L40S, 122, RequestSize(1024, 512))
+    """The mean latencies of a birth-death chain at the assured rate are within the targets, and not by far too much.
+
+    Here each iteration computes the mean tokens of a request, so that prompts slow down the steps of all.
+    """
+    target, (prompt, answer) = Target(1000, 50), (1024, 512)
+    replica = queue(L40S, 122, RequestSize(prompt, answer))
     (found,) = assure([(replica, target, 1.0)])
-    (exact,) = perform([ChainQueue(L40S, RequestSize(1024, 512), 122, 1220)], [found.rate])
-    assert 0.7 * found.itl < exact.itl < found.itl <= target.itl * (1 + 1e-6)
-    assert exact.ttft < found.ttft < target.ttft
+    slope = L40S.beta * (prompt + answer) / (answer + 1) + L40S.gamma * (prompt + answer / 2)
+    alone = L40S.alpha + (L40S.beta + L40S.gamma) * prompt
+    step = L40S.alpha + L40S.beta + L40S.gamma * (prompt + answer / 2)
+    exact = steady(alone + answer * step, slope * (1 + answer), 122, 1220, found.rate)
+    prefill = alone + slope * exact.serving
+    itl = (exact.service - prefill) / answer
+    assert 0.7 * found.itl < itl < found.itl <= target.itl * (1 + 1e-6)
+    assert exact.wait + prefill + itl < found.ttft < target.ttft

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from tests.decide.queueing.chain import steady
 from wva.decide.amounts import LARGEST
 from wva.decide.measure.demand_engine import EngineModel
 from wva.decide.measure.queueing import Target, bounded, known_batch, known_service, learned_service
@@ -33,6 +34,18 @@ def test_given_parameters_are_those_of_the_request_itself_and_of_others():
     assert found.base == pytest.approx(5.2 + 177 * 20.58 + 10 + 177 * 0.41)
     assert found.slope == pytest.approx(10 + 177 * 0.41)
     assert found.first == 0
+
+
+def test_a_replica_with_two_places():
+    """The worked example of docs/design/queueing-formulas.md: two more requests may wait, and 8 arrive per second."""
+    service = known_service(PerformanceProfile(10, 2, 20, 0.05), 100.0, 11.0, 2.0)
+    found = steady(service.base - service.slope, service.slope, 2, 2, 8.0)
+    others = (found.service - service.base) / service.slope
+    prefill, step = service.prefill + service.prefill_slope * others, service.decode + service.decode_slope * others
+    assert found.throughput == pytest.approx(7.24208, rel=1e-6)
+    assert (found.wait, found.service) == (pytest.approx(45.4017, abs=1e-4), pytest.approx(162.8268, abs=1e-4))
+    assert (prefill, step) == (pytest.approx(28.5654, abs=1e-4), pytest.approx(13.4261, abs=1e-4))
+    assert found.wait + prefill == pytest.approx(73.9671, abs=1e-4)
 
 
 def test_learned_parameters_let_the_prompts_of_others_interrupt_each_step():
