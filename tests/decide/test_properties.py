@@ -1,8 +1,11 @@
-"""What is true of every decision, whatever the inputs."""
+"""What is true of every decision, whatever the inputs.
+
+Each property is one of every drawn cycle: drawing one takes longer than deciding on it.
+"""
 
 from __future__ import annotations
 
-from hypothesis import assume, event, given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from tests.decide.strategies import cycles
@@ -48,9 +51,8 @@ def saturated(replica: ReplicaMetrics, policy: SaturationPolicy) -> bool:
     return (kv or 0.0) >= policy.kv_cache_threshold or (queue or 0.0) >= policy.queue_length_threshold
 
 
-@given(cycles())
-def test_nothing_shrinks_except_on_fresh_complete_evidence(recording):
-    """A number falls below the present one only if every replica of the model reports and has room."""
+def nothing_shrinks_except_on_fresh_complete_evidence(recording):
+    """Check that a number falls below the present one only if every replica of the model reports and has room."""
     for variant, decision, before in outcomes(recording):
         if decision.desired >= min(before, variant.bounds.clamp(variant.current_replicas)):
             continue
@@ -65,9 +67,8 @@ def test_nothing_shrinks_except_on_fresh_complete_evidence(recording):
         )
 
 
-@given(cycles())
-def test_a_shrunk_model_has_enough_spare_left(recording):
-    """If the replicas that stay carry the load of all, both spares stay above their triggers."""
+def a_shrunk_model_has_enough_spare_left(recording):
+    """Check that if the replicas that stay carry the load of all, both spares stay above their triggers."""
     for variant, decision, _ in outcomes(recording):
         if decision.reason is not Reason.SCALE_DOWN:
             continue
@@ -80,16 +81,14 @@ def test_a_shrunk_model_has_enough_spare_left(recording):
         assert policy.queue_length_threshold - queue >= policy.queue_spare_trigger - 1e-9
 
 
-@given(any_cycles)
-def test_numbers_are_within_bounds(recording):
-    """The numbers keep the bounds in both modes, also if WVA holds them."""
+def numbers_are_within_bounds(recording):
+    """Check that the numbers keep the bounds in both modes, also if WVA holds them."""
     for variant, decision, _ in outcomes(recording):
         assert variant.bounds.clamp(decision.desired) == decision.desired
 
 
-@given(cycles())
-def test_an_active_variant_never_gets_zero(recording):
-    """Only scale-to-zero takes a variant to zero; a variant at zero starts only if its scaler can go to zero."""
+def an_active_variant_never_gets_zero(recording):
+    """Check that only scale-to-zero goes to zero, and that a variant starts again only if its scaler can go there."""
     for variant, decision in zip(recording.snapshot.variants, decided(recording)[0], strict=True):
         if variant.bounds.minimum == 0 and not variant.active:
             event("may come back")
@@ -97,9 +96,8 @@ def test_an_active_variant_never_gets_zero(recording):
         assert (decision.desired > 0) == variant.active
 
 
-@given(any_cycles, shuffles)
-def test_listing_order_never_matters(recording, shuffle):
-    """The order does not matter with the constructor of Snapshot, nor without it."""
+def listing_order_never_matters(recording, shuffle):
+    """Check that the order does not matter with the constructor of Snapshot, nor without it."""
     variants, replicas = list(recording.snapshot.variants), list(recording.snapshot.replicas)
     failures, entries = list(recording.snapshot.failures), list(recording.memory.variants)
     for things in (variants, replicas, failures, entries):
@@ -113,9 +111,8 @@ def test_listing_order_never_matters(recording, shuffle):
         assert decide(snapshot, memory, recording.policy, recording.now) == expected
 
 
-@given(any_cycles)
-def test_one_decision_and_one_memory_per_variant(recording):
-    """Decisions are sorted by key, and WVA forgets variants that are gone."""
+def one_decision_and_one_memory_per_variant(recording):
+    """Check that decisions are sorted by key, and WVA forgets variants that are gone."""
     decisions, memory = decided(recording)
     keys = sorted(variant.key for variant in recording.snapshot.variants)
     assert [decision.key for decision in decisions] == keys
@@ -124,9 +121,8 @@ def test_one_decision_and_one_memory_per_variant(recording):
     ]
 
 
-@given(any_cycles)
-def test_the_steps_lead_from_the_number_before_to_the_decision(recording):
-    """Each step begins with the number at which the step before ended."""
+def the_steps_lead_from_the_number_before_to_the_decision(recording):
+    """Check that each step begins with the number at which the step before ended."""
     for decision in decided(recording)[0]:
         assert decision.steps
         assert decision.steps[-1].after == decision.desired
@@ -135,9 +131,8 @@ def test_the_steps_lead_from_the_number_before_to_the_decision(recording):
         assert decision.message
 
 
-@given(cycles())
-def test_a_model_shrinks_by_one_and_at_most_doubles(recording):
-    """A model shrinks by one replica of one variant; it grows by no more replicas than it has."""
+def a_model_shrinks_by_one_and_at_most_doubles(recording):
+    """Check that a model shrinks by one replica of one variant; it grows by no more replicas than it has."""
     changes: dict[ModelKey, list[int]] = {}
     levels: dict[ModelKey, int] = {}
     for variant, decision, before in outcomes(recording):
@@ -152,27 +147,25 @@ def test_a_model_shrinks_by_one_and_at_most_doubles(recording):
         assert sum(found) <= levels[model]
 
 
-@given(cycles())
-def test_growth_has_a_fresh_cause(recording):
-    """Some replica reports, and the number is above the replicas that exist."""
+def growth_has_a_fresh_cause(recording):
+    """Check that some replica reports, and the number is above the replicas that exist."""
     for variant, decision, _ in outcomes(recording):
         if decision.reason is Reason.SCALE_UP:
             assert any(replica.reports for replica in pods(recording, variant.model))
             assert decision.desired > variant.current_replicas
 
 
-@given(cycles())
-def test_without_fresh_samples_numbers_are_kept(recording):
-    """Without fresh samples the number does not change, and the decision says that WVA holds it."""
+def without_fresh_samples_numbers_are_kept(recording):
+    """Check that without fresh samples the number does not change, and the decision says that WVA holds it."""
     for variant, decision, before in outcomes(recording):
         if not any(replica.reports for replica in pods(recording, variant.model)):
             assert (decision.desired, decision.held) == (before, True)
 
 
-@given(cycles())
-def test_deciding_again_at_once_changes_nothing_more(recording):
-    """In the same world with the memory of the first pass, WVA may withdraw a change, but takes no second step."""
-    assume(not recording.snapshot.failures)
+def deciding_again_at_once_changes_nothing_more(recording):
+    """Check that in the same world, with the memory of the first pass, WVA takes no second step, or withdraws one."""
+    if recording.snapshot.failures:
+        return
     first, memory = decided(recording)
     second, _ = decide(recording.snapshot, memory, recording.policy, recording.now)
     for before, after in zip(first, second, strict=True):
@@ -180,12 +173,33 @@ def test_deciding_again_at_once_changes_nothing_more(recording):
             assert after.desired == before.desired
 
 
-@given(any_cycles)
-def test_the_clock_runs_exactly_while_something_is_unfinished(recording):
-    """A variant is settled if its number, its replicas and its Ready pods agree."""
+def the_clock_runs_exactly_while_something_is_unfinished(recording):
+    """Check that a variant is settled if its number, its replicas and its Ready pods agree."""
     for variant, decision, _ in outcomes(recording):
         own = [replica for replica in recording.snapshot.replicas if replica.variant == variant.key]
         if decision.desired != variant.current_replicas or variant.current_replicas > len(own):
             assert decision.settling_since is not None
         elif all(replica.reports for replica in own):
             assert decision.settling_since is None
+
+
+@given(any_cycles, shuffles)
+def test_what_holds_in_every_cycle(recording, shuffle):
+    """In compatibility mode, too."""
+    numbers_are_within_bounds(recording)
+    listing_order_never_matters(recording, shuffle)
+    one_decision_and_one_memory_per_variant(recording)
+    the_steps_lead_from_the_number_before_to_the_decision(recording)
+    the_clock_runs_exactly_while_something_is_unfinished(recording)
+
+
+@given(cycles())
+def test_what_holds_in_every_cycle_of_the_default_mode(recording):
+    """The engine of v0.5.1 has none of these."""
+    nothing_shrinks_except_on_fresh_complete_evidence(recording)
+    a_shrunk_model_has_enough_spare_left(recording)
+    an_active_variant_never_gets_zero(recording)
+    a_model_shrinks_by_one_and_at_most_doubles(recording)
+    growth_has_a_fresh_cause(recording)
+    without_fresh_samples_numbers_are_kept(recording)
+    deciding_again_at_once_changes_nothing_more(recording)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import re
 import subprocess
@@ -15,7 +16,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
-RELEASE, TEST = (ROOT / ".github" / "workflows" / name for name in ("release.yaml", "test.yaml"))
+NIGHTLY, RELEASE, TEST = (ROOT / ".github" / "workflows" / f"{name}.yaml" for name in ("nightly", "release", "test"))
 PINNED = re.compile(r"uses: (\./\.github/workflows/[a-z]+\.yaml|[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+)")
 """A workflow of this repository, or an action at a commit, with the version that this commit had."""
 
@@ -47,9 +48,20 @@ def scripts(path):
     return [step["run"] for job in workflow(path)["jobs"].values() for step in job.get("steps", ()) if "run" in step]
 
 
-def test_there_are_the_two():
-    """One tests, the other releases; a third would not be looked at below by its name."""
-    assert WORKFLOWS == [RELEASE, TEST]
+def test_there_are_the_three():
+    """One tests, one tests more each night, one releases; a fourth would not be looked at below by its name."""
+    assert WORKFLOWS == [NIGHTLY, RELEASE, TEST]
+
+
+def test_what_a_change_does_not_run_is_run_each_night():
+    """The command of each change leaves out one marker alone, and that of the night nothing."""
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "tox.ini")
+    left_out = r'-m "not nightly" '
+    assert left_out in settings["testenv:tests"]["commands"]
+    assert settings["testenv:nightly"]["commands"] == "pytest -n auto --dist worksteal {posargs:tests}"
+    assert "schedule" in workflow(NIGHTLY)["on"]
+    assert scripts(NIGHTLY)[-1].endswith("tox -e nightly")
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
