@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.app.stage import DEPLOYMENTS, VARIANTS, until
 from tests.attack.direct import DIRECT, replicas_of
+from tests.attack.harness import by_day
 from tests.attack.world import VICTIM, page
 from tests.kube.lease_world import LeaseWorld
 from wva.actuation import OwnedTarget
@@ -25,7 +26,7 @@ from wva.model.variant import VariantKey
 from wva.sim.apiserver import matching
 
 
-@pytest.mark.parametrize("crash_seconds", [100.0, 100.7, 101.9])
+@pytest.mark.parametrize("crash_seconds", by_day([100.0, 100.7, 101.9], ["101.9"]))
 @pytest.mark.parametrize(("watches", "limit_seconds"), [(True, 15.0), (False, 17.5)], ids=["watching", "polling"])
 def test_a_leader_that_is_killed_is_replaced(watches, limit_seconds, crash_seconds):
     """The standby leads within 15 s of the kill, or 17.5 s if it may not watch the Lease."""

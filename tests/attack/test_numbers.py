@@ -9,7 +9,7 @@ from aiohttp import web
 
 from tests.app.gateways import QUEUE
 from tests.app.stage import DEPLOYMENTS, SATURATION, VARIANTS
-from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, by_day, survive
 from tests.attack.world import HPAS, SCALED_OBJECTS, TENANT, lie, page
 from wva.api.meta import Key
 from wva.api.scalers import PAUSED_REPLICAS_ANNOTATION
@@ -312,7 +312,27 @@ ATTACKS = [
 ]
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+BY_DAY = (
+    "paused_replicas_of_5000_digits",
+    "paused_replicas_one_more_than_there_can_be",
+    "annotations_of_400_and_5000_digits",
+    "an_hpa_with_bounds_beyond_any_replicas",
+    "a_scaled_object_with_bounds_beyond_any_replicas",
+    "a_deployment_with_more_replicas_than_there_can_be",
+    "a_status_with_less_than_no_replicas",
+    "a_cost_of_5000_digits",
+    "kv_threshold_and_trigger_of_zero",
+    "a_threshold_of_60_thousand_digits",
+    "more_running_and_waiting_than_a_sum_can_hold",
+    "thousand_million_requests_per_second_without_a_maximum",
+    "gpus_of_10000_digits",
+    "arguments_with_numbers_of_5000_digits",
+    "a_picker_with_a_value_of_5000_digits",
+)
+"""Each takes a way of its own through the code. The others, one more value on such a way, are played each night."""
+
+
+@pytest.mark.parametrize("attack", by_day(ATTACKS, BY_DAY), ids=str)
 async def test_no_number_of_the_tenant_is_the_victims(world, attack):
     """The victim's number, series and conditions stay right; a condition tells the tenant which number WVA refuses."""
     await survive(world, attack)

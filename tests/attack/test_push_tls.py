@@ -8,7 +8,7 @@ import pytest
 import trustme
 
 from tests.app.stage import until
-from tests.attack.harness import Attack, Says, survive
+from tests.attack.harness import Attack, Says, by_day, survive
 from tests.attack.test_push import (
     ANSWER_SECONDS,
     HELD_ANSWER_SECONDS,
@@ -72,7 +72,11 @@ def row(attack, tls, *, environment=SECURE, connections=4, seconds=SECONDS, answ
 HELD = {"connections": 64, "seconds": HELD_SECONDS, "answer_seconds": HELD_ANSWER_SECONDS}
 
 
-@pytest.mark.parametrize("attack", ["pings", "empty_data", "resets", "half_open", "zero_window", "settings", "unread"])
+FRAMES = ["pings", "empty_data", "resets", "half_open", "zero_window", "settings", "unread"]
+"""What these are without TLS, test_push tells."""
+
+
+@pytest.mark.parametrize("attack", by_day(FRAMES, ["settings", "unread"]))
 async def test_frames_over_tls_are_limited_as_without(world, attack):
     """KEDA has its number in time over each new connection, and the controller does its work."""
     await survive(world, row(attack, trust()))
@@ -82,13 +86,13 @@ async def test_frames_over_tls_are_limited_as_without(world, attack):
     ("attack", "more"),
     [
         ("no_hello", HELD),
-        ("half_hello", HELD),
-        ("whole_hello", HELD),
-        ("slow_hello", HELD),
+        pytest.param("half_hello", HELD, marks=pytest.mark.nightly),
+        pytest.param("whole_hello", HELD, marks=pytest.mark.nightly),
+        pytest.param("slow_hello", HELD, marks=pytest.mark.nightly),
         ("garbage", {}),
         ("endless_hello", {}),
         ("plain_http2", {}),
-        ("churn", {"connections": 64}),
+        pytest.param("churn", {"connections": 64}, marks=pytest.mark.nightly),
     ],
 )
 async def test_handshakes_do_not_keep_keda_out(world, attack, more):
@@ -97,14 +101,20 @@ async def test_handshakes_do_not_keep_keda_out(world, attack, more):
 
 
 @pytest.mark.parametrize(
-    ("attack", "more"), [("whole_hello", HELD), ("pings", {}), ("garbage", {}), ("churn", {"connections": 64})]
+    ("attack", "more"),
+    [
+        ("whole_hello", HELD),
+        ("garbage", {}),
+        pytest.param("pings", {}, marks=pytest.mark.nightly),
+        pytest.param("churn", {"connections": 64}, marks=pytest.mark.nightly),
+    ],
 )
 async def test_a_peer_without_a_certificate_does_not_keep_keda_out(world, attack, more, authority, demanding):
     """With authorities in the settings the peer is refused in the handshake, as often as it comes."""
     await survive(world, row(attack, trust(authority), environment=demanding, **more))
 
 
-@pytest.mark.parametrize("attack", ["churn", "garbage", "whole_hello", "pings"])
+@pytest.mark.parametrize("attack", by_day(["churn", "garbage", "whole_hello", "pings"], ["churn"]))
 async def test_cycles_are_on_time_and_the_lease_is_kept_over_tls(world, attack):
     """Connections attack a leader for longer than its Lease holds: no cycle is late by more than a second."""
     world.protect()

@@ -11,7 +11,7 @@ from tests.app.gateways import CRDS
 from tests.app.stage import VARIANTS, until
 from tests.app.test_target_kinds import serve_leader_worker_sets
 from tests.attack.direct import DIRECT, ENVIRONMENT, busy_page, refer, replicas_of, resource_of, target
-from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, by_day, survive
 from tests.attack.world import TENANT, page
 from wva.api.meta import Key
 from wva.numbers import MAX_REPLICAS
@@ -227,7 +227,26 @@ ATTACKS = [
 ]
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+BY_DAY = (
+    "more_replicas_than_there_can_be_of_a_StatefulSet",
+    "a_status_that_lies_of_a_LeaderWorkerSet",
+    "no_spec_of_a_StatefulSet",
+    "groups_without_a_template_of_a_LeaderWorkerSet",
+    "a_selector_of_everything_of_a_StatefulSet",
+    "groups_of_a_number_of_30_digits_of_a_LeaderWorkerSet",
+    "groups_of_words_of_a_LeaderWorkerSet",
+    "owners_in_a_circle_of_a_LeaderWorkerSet",
+    "a_leader_that_is_its_own_worker_of_a_LeaderWorkerSet",
+    "coming_and_going_of_a_LeaderWorkerSet",
+    "finalizers_that_stay_of_a_StatefulSet",
+    "a_definition_that_goes_of_a_LeaderWorkerSet",
+    "the_longest_names_of_a_LeaderWorkerSet",
+    "replicas_in_words_under_direct_actuation",
+)
+"""Each takes a way of its own through the code. The others, one more value on such a way, are played each night."""
+
+
+@pytest.mark.parametrize("attack", by_day(ATTACKS, BY_DAY), ids=str)
 async def test_the_victim_does_not_notice(world, attack):
     """The tenant's sets change nothing for the victim."""
     await survive(world, attack)
