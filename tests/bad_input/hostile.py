@@ -31,6 +31,12 @@ class HostileStage(ControllerStage):
         change(value)
         store.journal.put(spec, key, value)
 
+    async def seen(self, resource):
+        """Wait until the controller has the last change of a resource, and has decided with it."""
+        newest = max(int(found["metadata"]["resourceVersion"]) for found in self.api.store.list(resource))
+        await until(lambda: int(self.app.cache_versions()[resource]) >= newest)
+        await self.cycles(2)
+
     @property
     def folder(self):
         """A directory of this test."""

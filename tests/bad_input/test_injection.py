@@ -43,7 +43,16 @@ MOST_CHARACTERS = 10_000
 EVENT_CHARACTERS = 1024
 
 
-@pytest.fixture(params=ATTACKS.values(), ids=ATTACKS.keys())
+LIKE_OTHERS = {"changelog", "braces", "carriage return", "right to left", "label", "template"}
+"""They have nothing that another one has not."""
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(text, id=name, marks=pytest.mark.nightly if name in LIKE_OTHERS else ())
+        for name, text in ATTACKS.items()
+    ]
+)
 def attack(request):
     """Return a text of a tenant."""
     return request.param

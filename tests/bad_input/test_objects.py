@@ -52,17 +52,20 @@ def status_of(**fields):
 ABSURD = [-1, -(2**40), 2**31, 10**18, 10**30, 10**400, "3", 2.5, True, None, [], {}]
 
 
-@pytest.mark.parametrize("number", ABSURD, ids=lambda number: repr(number)[:12])
 @pytest.mark.parametrize("place", ["spec", "replicas", "readyReplicas"])
-async def test_absurd_replicas_of_a_deployment_move_nothing(stage, place, number):
+async def test_absurd_replicas_of_a_deployment_move_nothing(stage, place):
     """They change no number, neither of this variant nor of others."""
-    change = spec_of(replicas=number) if place == "spec" else status_of(**{place: number})
     async with stage.controller(interval="10ms", RECORD_DIR=str(stage.folder / "recordings")):
         await settled(stage)
-        stage.force(DEPLOYMENTS, "d", change)
+        for number in ABSURD:
+            stage.force(DEPLOYMENTS, "d", spec_of(replicas=2) if place == "spec" else status_of(**{place: 2}))
+            await stage.seen(DEPLOYMENTS)
+            stage.force(DEPLOYMENTS, "d", spec_of(replicas=number) if place == "spec" else status_of(**{place: number}))
+            await stage.seen(DEPLOYMENTS)
+            assert stage.series()["va"] == 2, number
+            assert 0 <= stage.series("wva_current_replicas")["va"] <= 2, number
         await stage.works()
         assert stage.series()["va"] == 2
-        assert 0 <= stage.series("wva_current_replicas")["va"] <= 2
     assert stage.metric("wva_cycles_total", result="error") == 0
 
 

@@ -58,7 +58,7 @@ def test_a_quoted_text_is_exactly_the_value_of_its_matcher(text):
 ATTACK = st.text(st.sampled_from(list('"\\{}()[]|.*+?^$-,=~!#/ \n\r\t\x00\x1b\u202e\u2028\u00e9\U0001f4a5ab')))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=settings().max_examples)
 @given(ATTACK | TEXT, ATTACK | TEXT)
 def test_model_ids_namespaces_and_pod_names_find_themselves_only(text, other):
     """Both kinds of matchers find the series with this label value, and no other series."""

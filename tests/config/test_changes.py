@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
@@ -80,6 +80,7 @@ def test_the_summary_names_each_parameter_with_both_values():
     assert "restarted" in text
 
 
+@settings(max_examples=settings().max_examples // 4)
 @given(st.dictionaries(st.sampled_from(KEYS), st.text(max_size=3000) | st.just("x" * 100_000), max_size=60))
 def test_the_summary_is_short_whatever_was_written(data):
     """The summary fits into the 1024 bytes of an event message."""

@@ -49,7 +49,7 @@ def flip(found, input_, amount_sign=1):
 # --- what holds for every recording ----------------------------------------------------------------------------------
 
 ALL = "FLIPS" in os.environ
-few = settings(max_examples=int(os.environ.get("FLIPS", max(10, settings().max_examples // 6))))
+few = settings(max_examples=int(os.environ.get("FLIPS", max(6, settings().max_examples // 16))))
 """An example decides some hundred times."""
 MOST_STEPS = 6
 """So many of the smaller steps of an input are decided again, unless all are: the first, the last, and some between."""
@@ -104,7 +104,7 @@ def test_a_flip_of_a_recorded_decision_is_confirmed_and_the_smallest_of_its_inpu
     Of those few one variant each, in turn.
     """
     recorded = samples.recordings(name)
-    for turn, recording in enumerate(recorded[:: 1 if ALL else max(1, len(recorded) // 3)]):
+    for turn, recording in enumerate(recorded[:: 1 if ALL else max(1, len(recorded) // 2)]):
         variants = recording.snapshot.variants
         for each in variants if ALL else [variants[turn % len(variants)]]:
             check(recording, each.key)

@@ -120,7 +120,7 @@ def test_alone_the_number_is_that_of_the_load():
     assert set(numbers(start=60, writes=None)) == {3}
 
 
-@pytest.mark.parametrize("start", [30, 60, 120, 300])
+@pytest.mark.parametrize("start", [30, 300, *(pytest.param(each, marks=pytest.mark.nightly) for each in (60, 120))])
 @pytest.mark.parametrize("writes", [1, 2, 8])
 def test_the_number_stays_within_one_of_what_the_load_needs(start, writes):
     """What waits because replicas were taken away asks for none, and the replicas that come back are young."""

@@ -34,7 +34,10 @@ def larger(interval: float, seed: int, *, even: bool) -> ScrapedLoop:
     return ScrapedLoop(interval, seed, replicas=8, rate=lambda _: 62.0, even=even).run(END, lost=(30.0,))
 
 
-@pytest.mark.parametrize("interval", [10.0, 15.0, 20.0, 30.0, 45.0, 60.0])
+@pytest.mark.parametrize(
+    "interval",
+    [15.0, 60.0, *(pytest.param(seconds, marks=pytest.mark.nightly) for seconds in (10.0, 20.0, 30.0, 45.0))],
+)
 @pytest.mark.parametrize("even", [True, False], ids=["even", "fewest"])
 @pytest.mark.parametrize("story", [one_short, replaced, larger])
 def test_the_number_does_not_depend_on_the_scrape_interval(

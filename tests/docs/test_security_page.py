@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 
 import pytest
 
@@ -35,6 +36,14 @@ def claims(text):
 CLAIMS = [claim for text in PAGES.values() for claim in claims(text)]
 
 
+@cache
+def read(path):
+    """Return the names of the functions of a file, and its constants."""
+    nodes = list(ast.walk(ast.parse((DOCS.parent / path).read_text())))
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return functions, {node.value for node in nodes if isinstance(node, ast.Constant)}
+
+
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim[0][:40])
 def test_a_claim_is_held_by_tests_that_exist(claim):
     """Each claim names tests, and all of them exist."""
@@ -42,10 +51,8 @@ def test_a_claim_is_held_by_tests_that_exist(claim):
     assert references
     assert REFERENCE.sub("", claim[-1]).strip(", ") == ""
     for path, name, row in references:
-        tree = ast.parse((DOCS.parent / path).read_text())
-        functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        functions, texts = read(path)
         assert name in functions, f"{path} has no {name}"
-        texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
         assert not row or row in texts, f"{path} has no row {row}"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -29,18 +31,32 @@ def clock():
     return RecordingClock()
 
 
-@pytest.fixture
-async def prometheus():
-    """Return a Prometheus with forty minutes of two pods of a variant, and of the controller."""
+@asynccontextmanager
+async def recorded():
+    """Yield a Prometheus with forty minutes of two pods of a variant, and of the controller."""
     async with EmbeddedPrometheus(now=lambda: START + 60 * MINUTES, retention_seconds=86400) as running:
         write(running.tsdb, {"chat-5d9f-aa": ODD, "chat-5d9f-bb": ODD}, minutes=MINUTES)
+        yield running
+
+
+@asynccontextmanager
+async def asking(prometheus, clock):
+    """Yield a client of a Prometheus."""
+    settings = PrometheusSettings(prometheus.url, allow_http=True)
+    instruments = Instruments(CollectorRegistry())
+    async with PrometheusClient(settings, clock=clock, instruments=instruments) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def prometheus():
+    """Return the Prometheus of ``recorded``."""
+    async with recorded() as running:
         yield running
 
 
 @pytest.fixture
 async def client(prometheus, clock):
     """Return a client of the Prometheus."""
-    settings = PrometheusSettings(prometheus.url, allow_http=True)
-    instruments = Instruments(CollectorRegistry())
-    async with PrometheusClient(settings, clock=clock, instruments=instruments) as opened:
+    async with asking(prometheus, clock) as opened:
         yield opened

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from textwrap import dedent
 
 import pytest
 
 from tests.builders import policy
+from tests.collect.doubles import RecordingClock
 from tests.config.parsing import parse_saturation
-from tests.sim.backtest.conftest import MINUTES
+from tests.sim.backtest.conftest import MINUTES, asking, recorded
 from tests.sim.backtest.engines import MODEL, NAMESPACE, START
 from wva.model.objectives import Objectives
 from wva.model.records import replace
@@ -27,22 +29,28 @@ SPAN = ModelSpan(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
 EAGER = WvaSetup(policy(kv_spare_trigger=0.6))
 
 
-@pytest.fixture
-async def found(client, clock, tmp_path) -> Backtest:
+@pytest.fixture(scope="module")
+def found(tmp_path_factory) -> Backtest:
     """Return the backtest of a history in which the replicas changed once."""
-    seen = history(SPAN, await fetch(client, SPAN, tmp_path, clock=clock))
+    return asyncio.run(_found(tmp_path_factory.mktemp("chunks")))
+
+
+async def _found(folder) -> Backtest:
+    clock = RecordingClock()
+    async with recorded() as prometheus, asking(prometheus, clock) as client:
+        seen = history(SPAN, await fetch(client, SPAN, folder, clock=clock))
     made = backtest(seen, [fit(variant, seen) for variant in seen.variants], objectives=Objectives())
     half = SPAN.count // 2
     return replace(made, replicas={"chat": (2,) * half + (3,) * (SPAN.count - half)})
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def play(found) -> Play:
     """Return the function that plays policies on the backtest."""
     return Play({"eager": EAGER}, AsRecorded(found.step_seconds, found.replicas))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def result(found, play) -> Card:
     """Return the scorecard of three policies."""
     runs = [play(found.scenario, name, 1) for name in (AS_RECORDED, "wva", "eager")]

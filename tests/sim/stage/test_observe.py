@@ -163,9 +163,15 @@ def same(mine, real):
 
 
 QUEUES = st.sampled_from([None, 0.0, 3.0])
+few = settings(
+    max_examples=settings().max_examples // 5, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+"""Of histories of scrapes, each of which takes long to draw."""
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=settings().max_examples // 5, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(scrapes=histories(), queue=QUEUES)
 async def test_every_sample_is_what_the_collector_reads(scrapes, queue):
     """Engine signals, queue and variant of the stage's snapshot are those of the collector."""
@@ -189,7 +195,9 @@ async def test_every_sample_is_what_the_collector_reads(scrapes, queue):
         assert getattr(variant, name) == getattr(expected_variant, name), name
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=settings().max_examples // 5, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(scrapes=histories(), queue=QUEUES, engines=st.booleans())
 async def test_every_counter_is_what_the_collector_reads(scrapes, queue, engines):
     """The counters come all from the last scrape or are all missing, together with the gauges of that scrape."""
@@ -208,7 +216,9 @@ async def test_every_counter_is_what_the_collector_reads(scrapes, queue, engines
     assert bool(snapshot.queues) == (queue is not None)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=settings().max_examples // 5, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(scrapes=histories(), queue=QUEUES)
 async def test_requests_are_counted_as_the_collector_counts_them(scrapes, queue):
     """The stage's request counts are the collector's. After a lost scrape the count is unknown, not zero."""
@@ -220,7 +230,9 @@ async def test_requests_are_counted_as_the_collector_counts_them(scrapes, queue)
     assert mine.finished == (None if real.finished is None else pytest.approx(real.finished, rel=1e-9))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=settings().max_examples // 4, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(scrapes=histories())
 def test_the_fast_lane_sees_what_its_query_finds(scrapes):
     """The sum of what runs and what waits in the engines, as of the last scrapes."""

@@ -59,8 +59,11 @@ def _serving(world: EmbeddedWorld) -> dict[float, int]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "entry",
-    ["{}", "analyzerName: percentage", "analyzerName: saturation"],
-    ids=["demand", "percentage", "saturation"],
+    [
+        pytest.param("{}", id="demand"),
+        pytest.param("analyzerName: percentage", id="percentage", marks=pytest.mark.nightly),
+        pytest.param("analyzerName: saturation", id="saturation", marks=pytest.mark.nightly),
+    ],
 )
 async def test_five_replicas_serve_after_two_pod_starts_at_most(entry: str) -> None:
     """When load for five replicas arrives at once, five serve within two pod starts and two cycles."""
@@ -69,6 +72,7 @@ async def test_five_replicas_serve_after_two_pod_starts_at_most(entry: str) -> N
     assert five - SURGE <= 2 * POD_START + 2 * CYCLE
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 async def test_a_step_of_the_load_is_answered_early_and_large() -> None:
     """Of the requests of the first 200 s, 80 % see their first token within a second; fewer if WVA grows one by one.

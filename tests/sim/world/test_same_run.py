@@ -76,6 +76,7 @@ async def test_an_outage_of_prometheus_is_the_same_in_each_run() -> None:
     assert first == again
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_the_demo_prints_the_same_run_on_a_busy_machine(tmp_path: Path) -> None:
     """The demo gives the same run beside two processes that keep the CPU busy."""
