@@ -320,7 +320,8 @@ class VariantAutoscalingController:
         stores = self._stores
         try:
             pods = pods_of(target, stores.targets)
-            variant = variant_of(va, target=target, pods=pods, bounds=bounds_of(va, stores.scalers))
+            bounds = bounds_of(va, stores.scalers)
+            variant = variant_of(va, target=target, pods=pods, bounds=bounds, role_labels=stores.role_labels)
         except Exception as error:  # noqa: BLE001 - its number must be there all the same
             # The cycle says that the variant cannot be read.
             variant = bare_variant(va, target)

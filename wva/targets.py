@@ -71,6 +71,17 @@ class ScaleTarget(msgspec.Struct, frozen=True, rename="camel"):
         """The labels of the pod that serves, as far as they are known before it exists."""
         return self.template.metadata.labels
 
+    @property
+    def replica_labels(self) -> dict[str, str]:
+        """The labels in the templates of a replica's pods; where two templates differ, that of the serving pod counts.
+
+        What a replica is may stand in one of the templates alone.
+        """
+        found: dict[str, str] = {}
+        for template, count in reversed(self.templates):
+            found |= template.metadata.labels if count else {}
+        return found
+
     def with_templates(self, change: Callable[[PodTemplate], PodTemplate]) -> ScaleTarget:
         """Return a target with its templates changed by ``change``."""
         raise NotImplementedError

@@ -366,6 +366,8 @@ CASES = {
         values=_keys(
             wva__nodeSelector="gpu=true",
             wva__poolGroup="inference.networking.k8s.io",
+            wva__roleLabels=["nvidia.com/dynamo-sub-component-type", "llm-d.ai/role"],
+            wva__roleValues={"context": "prefill", "generation": "decode"},
             wva__limitedMode=True,
             wva__scaleToZero=True,
             wva__configMap__saturationName="thresholds",

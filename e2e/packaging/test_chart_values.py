@@ -48,6 +48,8 @@ OTHERS: dict[str, Any] = {
     "wva.extraVolumeMounts": [{"name": "a", "mountPath": "/a"}],
     "wva.reconcileInterval": "5s",
     "wva.targetKinds": ["StatefulSet"],
+    "wva.roleLabels": ["example.com/stage"],
+    "wva.roleValues": {"context": "prefill"},
     "wva.scaleNamespaces": ["prod"],
     "wva.poolGroup": "inference.networking.k8s.io",
     "wva.logging.level": "warn",

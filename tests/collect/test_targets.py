@@ -114,6 +114,32 @@ def test_a_replica_of_a_leader_worker_set_is_a_group(cluster):
     assert variant.parameters.max_num_seqs == 7
 
 
+@pytest.mark.parametrize(
+    ("leader", "worker", "size", "role"),
+    [
+        ("decode", "decode", 2, "decode"),
+        ("prefill", "", 2, "prefill"),
+        ("", "prefill", 2, "prefill"),
+        ("decode", "prefill", 2, "decode"),
+        ("", "prefill", 1, ""),
+        (None, "prefill", 1, "prefill"),
+    ],
+)
+def test_the_role_of_a_group_stands_in_the_template_of_the_leader_or_of_the_workers(
+    cluster, leader, worker, size, role
+):
+    """The leader serves, so what its template says counts; without workers nothing is said of them."""
+
+    def labelled(said):
+        return template(labels={"app": "chat", **({"llm-d.ai/role": said} if said else {})})
+
+    templates = {"workerTemplate": labelled(worker)} | ({} if leader is None else {"leaderTemplate": labelled(leader)})
+    leader_worker_set(cluster, size=size, **templates)
+    cluster.va(spec=reference("LeaderWorkerSet", api_version=API_VERSION))
+    (accepted,) = accepted_variants(cluster.stores)
+    assert accepted.variant.role == role
+
+
 @pytest.mark.parametrize(("size", "gpus"), [(1, 8), (2, 16), (None, 8), (0, 8), (-3, 8), (10**12, 8)])
 def test_without_a_template_of_its_own_the_leader_is_a_worker(cluster, size, gpus):
     """An invalid size counts as one pod."""

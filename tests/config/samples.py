@@ -17,6 +17,8 @@ SPECIAL = {
     "metrics_cache_ttl": (("90s", 90.0), ("1h30m", 5400.0)),
     "metrics_cache_max_size": (("100", 100), ("0", 0)),
     "target_kinds": tuple((kind, kind) for kind in TARGET_KINDS),
+    "role_labels": (("example.com/stage", "example.com/stage"), ("a.b/c , d", "a.b/c,d")),
+    "role_values": (("P=prefill", "P=prefill"), ("ctx=prefill, gen=both", "ctx=prefill,gen=prefill-decode")),
     "pool_group": tuple((group, group) for group in POOL_GROUPS),
     "epp_bearer_token": (("Bearer one", SecretStr("one")), ("two", SecretStr("two"))),
     **dict.fromkeys(

@@ -96,6 +96,10 @@ ROWS = {
     "event_loop": text(("--event-loop",), ("EVENT_LOOP",), "asyncio", value="uvloop", places=ENVIRONMENT),
     "record_dir": text(("--record-dir",), ("RECORD_DIR",)),
     "inferno_metric_aliases": switch(("--inferno-metric-aliases",), ("WVA_INFERNO_METRIC_ALIASES",)),
+    "role_labels": text(
+        ("--role-labels",), ("WVA_ROLE_LABELS",), "llm-d.ai/role", value="nvidia.com/dynamo-sub-component-type,role"
+    ),
+    "role_values": text(("--role-values",), ("WVA_ROLE_VALUES",), value="context=prefill,generation=decode"),
     "prometheus_base_url": text((), ("PROMETHEUS_BASE_URL",), value="https://prometheus:9090"),
     "prometheus_allow_http": switch((), ("PROMETHEUS_ALLOW_HTTP",)),
     "prometheus_tls_insecure_skip_verify": switch((), ("PROMETHEUS_TLS_INSECURE_SKIP_VERIFY",)),

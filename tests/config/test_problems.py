@@ -14,6 +14,8 @@ BAD = {
     "log_level": ["loud"],
     "log_encoding": ["xml"],
     "target_kinds": ["Deployment", "DaemonSet", "statefulset", "StatefulSet;LeaderWorkerSet", "StatefulSet,"],
+    "role_labels": [" ", "llm-d.ai/", "a/b/c", "-a", "a,,b", "Upper.example/a", "x" * 64],
+    "role_values": ["prefill", "a=", "=decode", "a=router", "a=prefill,a=decode", "a b=prefill", "a=prefill,"],
     "pool_group": ["inference.networking.k8s.io/v1"],
     "scale_from_zero_max_concurrency": ["-1", "1_0", "1e1", " 3", "9" * 30],
     "metrics_cache_ttl": ["soon", "0s", "-1s"],
@@ -44,9 +46,8 @@ def test_a_bad_value_is_told_and_the_default_stays(name, text):
         assert (problem.source, problem.value) == (source, value)
         assert problem.expected
         assert problem.in_force == shown(FIELDS[name].default)
-        assert str(problem) == (
-            f"{problem.key}={value!r} ({source}): expected {problem.expected}; in force: {problem.in_force}"
-        )
+        in_force = problem.in_force or "nothing"
+        assert str(problem) == f"{problem.key}={value!r} ({source}): expected {problem.expected}; in force: {in_force}"
 
 
 @pytest.mark.parametrize("name", [name for name in FIELDS if name in BAD or name in DURATIONS or name in SWITCHES])

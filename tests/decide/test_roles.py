@@ -24,7 +24,7 @@ from wva.model.policy import (
     ScaleToZeroRules,
 )
 from wva.model.records import replace
-from wva.model.roles import role_of
+from wva.model.roles import RoleLabels
 from wva.model.snapshot import RequestCounts, Snapshot
 from wva.model.variant import ModelKey, VariantKey, by_role
 from wva.model.vllm_parameters import VllmParameters
@@ -79,7 +79,31 @@ def test_prompts_that_grow_ask_for_more_prefill() -> None:
 )
 def test_the_label_says_the_role_and_else_the_engine_does(labels: dict[str, str], kv_role: str, role: str) -> None:
     """llm-d gives ``kv_both`` to pods of every role, so it says nothing."""
-    assert role_of(labels, kv_role) == role
+    assert RoleLabels().role_of(labels, kv_role) == role
+
+
+@pytest.mark.parametrize(
+    ("labels", "role"),
+    [
+        ({"example.com/stage": "context"}, "prefill"),
+        ({"example.com/stage": "mixed", "llm-d.ai/role": "decode"}, "prefill-decode"),
+        ({"example.com/stage": "encode"}, "encode"),
+        ({"example.com/stage": "frontend", "llm-d.ai/role": "decode"}, ""),
+        ({"llm-d.ai/role": "decode"}, "prefill"),
+        ({"role": "decode"}, ""),
+    ],
+)
+def test_other_stacks_have_other_labels_and_words(labels: dict[str, str], role: str) -> None:
+    """The first key that a pod has counts. Values that are said go before those of llm-d, which stay known."""
+    told = RoleLabels.of("example.com/stage, llm-d.ai/role", "context=prefill,mixed=both,decode=prefill")
+    assert told.role_of(labels) == role
+
+
+@pytest.mark.parametrize("keys", [f"{'x' * 254}/a", ",".join(["a"] * 4096)])
+def test_keys_that_no_label_has_are_refused(keys: str) -> None:
+    """Each template is compared with every key, so there is an end to them."""
+    with pytest.raises(ValueError, match="long" if "," in keys else keys):
+        RoleLabels.of(keys)
 
 
 def test_the_variants_of_each_role_are_apart() -> None:

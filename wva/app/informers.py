@@ -31,6 +31,7 @@ from wva.config.watch import ConfigMapStores
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.informer import Informer
+from wva.model.roles import RoleLabels
 from wva.targets import DEFAULT, ScaleTarget, TargetStores, chosen_kinds
 
 
@@ -88,7 +89,12 @@ class Informers:
             own_namespace, config_maps.store, {name: informer.store for name, informer in local.items()}
         )
         scalers = ScalerStores(hpas.store, scaled_objects.store)
-        self.stores = CollectStores(variants.store, TargetStores(kinds, targets, pods.store), scalers)
+        self.stores = CollectStores(
+            variants.store,
+            TargetStores(kinds, targets, pods.store),
+            scalers,
+            RoleLabels.of(settings.role_labels, settings.role_values),
+        )
         self.stores.add_indexes()
         blind = f"only namespace {watched} is watched, pods of others are not seen" if watched else ""
         self.inventory = InventoryStores(nodes.store, pods.store, quotas.store, nodes_source=nodes, blind=blind)

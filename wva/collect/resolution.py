@@ -19,6 +19,7 @@ from wva.api.scalers import SCALED_OBJECT_KIND, HorizontalPodAutoscaler, ScaledO
 from wva.api.variantautoscaling import TargetReason, VariantAutoscaling
 from wva.kube.cache import Store
 from wva.model.records import replace
+from wva.model.roles import RoleLabels
 from wva.model.variant import Bounds
 from wva.numbers import REPLICAS, NumberError
 from wva.targets import DEFAULT, ScaleTarget, TargetStores, scaled_key, target_key
@@ -63,11 +64,15 @@ class ScalerStores:
 
 @dataclass(frozen=True, slots=True)
 class CollectStores:
-    """The caches of VAs, of targets with their pods, and of the scalers that bound a variant."""
+    """The caches of VAs, of targets with their pods, and of the scalers that bound a variant.
+
+    ``role_labels`` say how the labels of pods are read.
+    """
 
     variant_autoscalings: Store[VariantAutoscaling]
     targets: TargetStores
     scalers: ScalerStores = field(default_factory=ScalerStores)
+    role_labels: RoleLabels = field(default_factory=RoleLabels)
 
     def add_indexes(self) -> None:
         """Add the indexes that targets, their pods and their rivals are looked up by; once, before the first object."""

@@ -39,7 +39,7 @@ from wva.collect.objectives import asked_objectives
 from wva.collect.resolution import CollectStores, bounds_of, resolve
 from wva.collect.surplus import ENGINE_SWITCH, model_id_fits
 from wva.model.records import replace
-from wva.model.roles import role_of
+from wva.model.roles import RoleLabels
 from wva.model.snapshot import UnreadModel
 from wva.model.trouble import cause_of
 from wva.model.variant import DEFAULT_COST, UNSCHEDULABLE_SECONDS, Bounds, ModelKey, Variant, VariantKey
@@ -190,7 +190,14 @@ async def accepted_in_slices(
             target = resolve(va, vas=vas, targets=stores.targets).target if mine else None
             if target is not None:
                 pods = pods_of(target, stores.targets)
-                variant = variant_of(va, target=target, pods=pods, bounds=bounds_of(va, stores.scalers), now=now)
+                variant = variant_of(
+                    va,
+                    target=target,
+                    pods=pods,
+                    bounds=bounds_of(va, stores.scalers),
+                    role_labels=stores.role_labels,
+                    now=now,
+                )
                 ready: list[Pod] = []
                 unready: list[Pod] = []
                 for pod in pods:
@@ -228,6 +235,7 @@ def variant_of(
     target: ScaleTarget,
     pods: Collection[Pod],
     bounds: Bounds = Bounds(),  # noqa: B008 - frozen
+    role_labels: RoleLabels = RoleLabels(),  # noqa: B008 - frozen
     now: float | None = None,
 ) -> Variant:
     """Return the state of one variant; costs are unitless, times in seconds since the epoch."""
@@ -263,8 +271,13 @@ def variant_of(
         gpus_per_replica=gpus_per_replica(target.templates),
         parameters=parameters,
         asked=asked_objectives(va),
-        role=role_of(target.template.metadata.labels, parameters.kv_role),
+        role=role_of_target(target, role_labels),
     )
+
+
+def role_of_target(target: ScaleTarget, role_labels: RoleLabels) -> str:
+    """Return the role that the templates of a target say; empty if they say none."""
+    return role_labels.role_of(target.replica_labels, vllm_parameters(target.template.spec.containers).kv_role)
 
 
 def parse_cost(text: str) -> float:

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from pydantic import BaseModel, Field, SecretStr
 
 from wva.godurations import EXPECTED_DURATION, parse_bool, parse_duration, parse_positive_duration
+from wva.model.roles import ROLE_LABEL, STAGES, RoleLabels
 from wva.numbers import FINITE, Real, Whole
 
 T = TypeVar("T")
@@ -163,6 +164,16 @@ TARGET_KINDS_LIST: Final = Form(
         FatalValue,
     ),
     f"{' or '.join(TARGET_KINDS)}, or both with a comma between them, or nothing",
+)
+ROLE_KEYS: Final = Form(
+    only(lambda text: ",".join(RoleLabels.of(text).keys)),
+    f"keys of labels such as {ROLE_LABEL}, with a comma between them",
+    metavar="KEYS",
+)
+ROLE_VALUES: Final = Form(
+    only(lambda text: ",".join(f"{value}={role}" for value, role in RoleLabels.of(values=text).values.items())),
+    f"pairs VALUE=ROLE with a comma between them, each value once; roles are {', '.join(STAGES)}",
+    metavar="PAIRS",
 )
 SECRET: Final = Form(SecretStr, "a text")
 TOKEN: Final = Form(lambda text: SecretStr(strip_token(only(str, is_header_safe)(text))), "one word of printable ASCII")

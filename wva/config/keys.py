@@ -21,6 +21,7 @@ from wva.model.inventory import UnknownInventory
 from wva.model.objectives import DEFAULT_OBJECTIVES, IN_TIME, ITL_MILLISECONDS, TIGHTEST, TTFT_MILLISECONDS
 from wva.model.optimizers import ANALYZERS_BY_NAME, Analyzer, BestEffort, Optimizer
 from wva.model.policy import DEFAULT_SLO_MULTIPLIER, MAX_KEEP_WARM_SECONDS, MAX_SURGE_FACTOR, Compatibility
+from wva.model.roles import ROLE_LABEL
 from wva.model.service import MAX_BATCH_SIZE
 from wva.numbers import Real, Whole
 
@@ -32,6 +33,7 @@ LISTENING: Final = "where it listens"
 LEADING: Final = "who leads"
 CLUSTER: Final = "the API server"
 TELLING: Final = "logs, recordings and names of metrics"
+PODS: Final = "what the labels of pods mean"
 PROCESS: Final = "the process"
 COMPATIBILITY: Final = "accepted for compatibility, without effect"
 
@@ -171,6 +173,21 @@ class Settings(BaseSettings):
         "under their older names, which begin with inferno_ instead of wva_.",
         keys=("WVA_INFERNO_METRIC_ALIASES",),
         group=TELLING,
+    )
+
+    # --- what the labels of pods mean ---
+
+    role_labels: Annotated[str, declare.ROLE_KEYS] = flag(
+        ROLE_LABEL,
+        "Keys of the labels that say the role of a pod, with a comma between them; the first that it has counts.",
+        keys=("WVA_ROLE_LABELS",),
+        group=PODS,
+    )
+    role_values: Annotated[str, declare.ROLE_VALUES] = flag(
+        "",
+        "What further values of these labels mean, such as context=prefill,generation=decode.",
+        keys=("WVA_ROLE_VALUES",),
+        group=PODS,
     )
 
     # --- the connection to Prometheus ---

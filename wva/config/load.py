@@ -54,7 +54,7 @@ class Problem:
 
     def __str__(self) -> str:
         """Return the one line that an operator needs."""
-        return f"{self._rejected}; in force: {self.in_force}"
+        return f"{self._rejected}; in force: {self.in_force or 'nothing'}"
 
     @property
     def refusal(self) -> str:

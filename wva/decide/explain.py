@@ -24,7 +24,6 @@ from wva.model.decision import (
 )
 from wva.model.memory import VariantMemory
 from wva.model.records import replace
-from wva.model.roles import ROLE_LABEL
 from wva.model.trouble import TroubleReason
 
 _SHOWN_PODS: Final = 3
@@ -36,7 +35,6 @@ def explain(
 ) -> list[Decision]:
     """Return the decisions on the variants of a model, in their order; ``gpus`` says why the GPUs are not known."""
     shared, decisions = _shared(model, need, found, verdicts), []
-    role = f"{model.key.role}: " if model.key.role else ""
     for each, verdict in zip(model.variants, verdicts, strict=True):
         progress, variant, held = each.progress, each.progress.variant, need.hold
         published, previous, number = progress.published, progress.previous, verdict.number
@@ -48,8 +46,9 @@ def explain(
             source = Source.MEASURED
             if reason in HOLD_REASONS:
                 source = Source.CURRENT_REPLICAS if previous is None else Source.HELD
-        message = role + message
-        steps = [Step("measure", role + need.summary if held is None else message, published, published)]
+        message = model.key.said(message)
+        measured = model.key.said(need.summary) if held is None else message
+        steps = [Step("measure", measured, published, published)]
         limit = verdict.limit
         if limit.fewer and limit.by != variant.bounds.ceiling_origin:
             cause = f"{limit.by}: {gpus}" if gpus else limit.by
@@ -147,7 +146,7 @@ def _roleless(model: ModelReadings) -> str:
     if model.key.role or not model.others:
         return ""
     others = " and ".join(model.others)
-    known = f"its pods say no known role ({ROLE_LABEL}), and other variants of the model are {others}"
+    known = f"its pods say no known role, and other variants of the model are {others}"
     return f"{known}: it is sized by the requests of its own pods alone"
 
 

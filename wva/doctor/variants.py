@@ -177,7 +177,8 @@ def condition_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
         "histograms and with vLLM's labels",
         "ModelNameShared": "give each model a name of its own (--served-model-name of vLLM, and spec.modelID); "
         "variants of one model belong behind one pool, each with a VariantAutoscaling",
-        "RoleUnknown": "put the label llm-d.ai/role into the pod template, as the other variants of the model have it",
+        "RoleUnknown": "put the label of its role (llm-d.ai/role, or one of WVA_ROLE_LABELS) into the pod template, as "
+        "other variants of the model have it",
         "EnginesDormant": "wake these engines (POST /wake_up), or delete their pods",
         "ReplicasLate": target.kubectl("describe"),
         "PodsUnschedulable": "add nodes that these pods fit on; kubectl describe of a pod says what it lacks",

@@ -5,11 +5,13 @@ The values are those of llm-d: https://github.com/llm-d/llm-d-router. A variant 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, Self
 
 ROLE_LABEL: Final = "llm-d.ai/role"
-"""The label of a pod whose value is its role."""
+"""The label of a pod whose value is its role, in llm-d."""
 
 PREFILL: Final = "prefill"
 DECODE: Final = "decode"
@@ -29,18 +31,62 @@ _FORMER: Final = {"both": "prefill-decode"}
 _OF_CONNECTOR: Final = {"kv_producer": PREFILL, "kv_consumer": DECODE}
 """By ``kv_role`` of vLLM's ``--kv-transfer-config``, the role of the pod. ``kv_both`` says nothing: llm-d gives it to
 pods of every role."""
+_NAME: Final = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_PREFIX: Final = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
+_KEY: Final = re.compile(rf"(?=[^/]{{1,253}}/|[^/]*$)({_PREFIX}/)?{_NAME}")
+"""The key of a label, as the API server takes it."""
+_VALUE: Final = re.compile(_NAME)
+MAX_TEXT_CHARACTERS: Final = 4096
+"""Room for a dozen keys. Each pod template is compared with them."""
 
 
-def role_of(labels: Mapping[str, str], kv_role: str = "") -> str:
-    """Return the role of pods with these labels; empty if they have none.
+@dataclass(frozen=True, slots=True)
+class RoleLabels:
+    """Where pods say their role, and in which words.
 
-    Without the label, ``kv_role`` of the engine says it. An unknown value of the label is no role.
+    The first of ``keys`` that a pod has as a label counts. ``values`` are roles by further values of these labels, and
+    go before those of llm-d.
     """
-    told = labels.get(ROLE_LABEL)
-    if told is None:
-        return _OF_CONNECTOR.get(kv_role, "")
-    told = _FORMER.get(told, told)
-    return told if told in STAGES else ""
+
+    keys: tuple[str, ...] = (ROLE_LABEL,)
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, keys: str = ROLE_LABEL, values: str = "") -> Self:
+        """Return what the settings say: keys of labels, and pairs ``VALUE=ROLE``, both with commas between them.
+
+        Raises ValueError if a key or value can be none of a label, if a role is unknown, or if a value stands twice.
+        """
+        if len(keys) > MAX_TEXT_CHARACTERS or len(values) > MAX_TEXT_CHARACTERS:
+            raise ValueError("too long")
+        named = tuple(words(keys))
+        roles: dict[str, str] = {}
+        for pair in words(values) if values else ():
+            value, _, role = pair.partition("=")
+            if _VALUE.fullmatch(value) is None or value in roles:
+                raise ValueError(pair)
+            roles[value] = _FORMER.get(role, role)
+        if wrong := [key for key in named if _KEY.fullmatch(key) is None]:
+            raise ValueError(wrong[0])
+        if unknown := roles.values() - STAGES.keys():
+            raise ValueError(unknown.pop())
+        return cls(named, roles)
+
+    def role_of(self, labels: Mapping[str, str], kv_role: str = "") -> str:
+        """Return the role of pods with these labels; empty if they have none.
+
+        Without any of the labels, ``kv_role`` of the engine says it. An unknown value of the label is no role.
+        """
+        told = next((labels[key] for key in self.keys if key in labels), None)
+        if told is None:
+            return _OF_CONNECTOR.get(kv_role, "")
+        told = self.values.get(told) or _FORMER.get(told, told)
+        return told if told in STAGES else ""
+
+
+def words(text: str) -> list[str]:
+    """Return the parts of a text between commas, without spaces around them."""
+    return [part.strip() for part in text.split(",")]
 
 
 def computes(role: str, stage: str) -> bool:

@@ -47,6 +47,10 @@ class ModelKey(Struct, frozen=True, gc=False, order=True, cache_hash=True, omit_
         """The model with all its roles."""
         return ModelKey(self.namespace, self.model_id) if self.role else self
 
+    def said(self, words: str) -> str:
+        """Return words about these variants, with their role before them if they have one."""
+        return f"{self.role}: {words}" if self.role else words
+
     def __str__(self) -> str:
         """Return ``model_id in namespace``; model ids contain slashes themselves."""
         return f"{f'{self.role} of ' if self.role else ''}{self.model_id} in {self.namespace}"

@@ -96,8 +96,7 @@ def _foresaw(model: ModelKey, outcome: Outcome, foreseen: Sequence[Foresight], n
         yield f"more than {ceiling:.4g} requests in progress begin the next cycle at once"
     for each in foreseen:
         for at, demand in each.reserved[-1:]:
-            role = f"{each.key.role}: " if each.key.role else ""
-            yield f"{role}{demand:.4g} requests/s to be ready for, of {now - at:.0f} s ago"
+            yield each.key.said(f"{demand:.4g} requests/s to be ready for, of {now - at:.0f} s ago")
 
 
 def _settled(decision: Decision, outcome: Outcome) -> str:

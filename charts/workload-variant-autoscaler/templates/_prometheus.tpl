@@ -101,6 +101,16 @@ POOL_GROUP: {{ . | quote }}
 {{- with .Values.wva.targetKinds }}
 WVA_TARGET_KINDS: {{ join "," . | quote }}
 {{- end }}
+{{- with .Values.wva.roleLabels }}
+WVA_ROLE_LABELS: {{ join "," . | quote }}
+{{- end }}
+{{- with .Values.wva.roleValues }}
+{{- $pairs := list }}
+{{- range $value, $role := . }}
+{{- $pairs = append $pairs (printf "%s=%s" $value $role) }}
+{{- end }}
+WVA_ROLE_VALUES: {{ join "," $pairs | quote }}
+{{- end }}
 {{- if .Values.wva.directActuation }}
 WVA_DIRECT_ACTUATION: "true"
 {{- end }}
