@@ -21,7 +21,7 @@ from e2e.controlplane.kubelet import LOADING, POD_IP
 from e2e.controlplane.layout import LOOPBACK
 from e2e.controlplane.ports import free_ports
 from e2e.ext_proc import ExtProcClient, ext_proc
-from e2e.manifests import ManifestedVariant
+from e2e.manifests import POOLED, ManifestedVariant
 from e2e.scene import Scene
 
 GROUP = "inference.networking.k8s.io"
@@ -34,13 +34,14 @@ _VLLM_PORT = 8000
 @contextlib.contextmanager
 def gateway(
     scene: Scene,
-    variant: ManifestedVariant,
-    *,
+    *variants: ManifestedVariant,
     picker: Module = PICKER_1_3,
     flow_control: bool = True,
     port: int = _VLLM_PORT,
 ) -> Iterator[ExtProcClient]:
-    """Put a pool with a picker in front of a variant whose pods serve at ``port``, and give the gateway's client.
+    """Put a pool with a picker in front of variants whose pods serve at ``port``, and give the gateway's client.
+
+    Several variants must have roles; the pods of all variants in roles are behind their pool.
 
     With ``flow_control`` a picker holds requests, if it can. The kinds of a pool are those of the picker's module.
     NotBuiltError when the picker is not built.
@@ -50,7 +51,8 @@ def gateway(
     for group in (GROUP, OLDER_GROUP):
         scene.api.resource(f"InferencePool.{group}")
     ports = free_ports(("ext-proc", "health", "metrics"))
-    scene.api.apply(_pool(variant, namespace=scene.namespace, picker_port=ports["ext-proc"], port=port))
+    selector = {"app": variants[0].name} if len(variants) == 1 else {POOLED: "true"}
+    scene.api.apply(_pool(selector, namespace=scene.namespace, picker_port=ports["ext-proc"], port=port))
     _start(scene, picker, ports, flow_control=flow_control)
     for item in (_service(scene.namespace, ports["metrics"]), _pod(scene.namespace)):
         scene.api.apply(item)
@@ -92,13 +94,13 @@ def _listens(port: int) -> bool:
         return True
 
 
-def _pool(variant: ManifestedVariant, *, namespace: str, picker_port: int, port: int) -> Body:
+def _pool(selector: dict[str, str], *, namespace: str, picker_port: int, port: int) -> Body:
     return {
         "apiVersion": f"{GROUP}/v1",
         "kind": "InferencePool",
         "metadata": {"name": _POOL, "namespace": namespace},
         "spec": {
-            "selector": {"matchLabels": {"app": variant.name}},
+            "selector": {"matchLabels": selector},
             "targetPorts": [{"number": port}],
             "endpointPickerRef": {"name": _NAME, "port": {"number": picker_port}},
         },

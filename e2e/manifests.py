@@ -12,6 +12,7 @@ from e2e.controlplane.api import Body
 from e2e.controlplane.kubelet import LOADING, POD_IP
 from e2e.controlplane.nodes import GPU, POOL
 from wva.collect.queries import TargetLabels
+from wva.model.roles import ROLE_LABEL
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 CRD = DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml"
@@ -23,6 +24,8 @@ SERVICE_CLASSES_CONFIG_MAP = "service-classes-config"
 INSTANCE = "wva.llmd.ai/controller-instance"
 SHIPPED_NAMESPACE = "workload-variant-autoscaler-system"
 MODEL = "demo/model"
+POOLED = "pooled"
+"""The label of the pods of all variants in roles: they are behind one pool."""
 _AT_ONCE = {
     "stabilizationWindowSeconds": 0,
     "selectPolicy": "Max",
@@ -45,7 +48,8 @@ class ManifestedVariant:
     ``kind`` is that of the target; a replica of a LeaderWorkerSet has ``size`` pods. ``loading`` is how long a pod
     loads its model, as its annotation says it (``never`` is possible). ``minimum`` and ``maximum`` are the bounds of
     the ScaledObject, ``gpus`` what each pod takes. ``address`` is that of all pods, in 127.0.0.0/8, where one must be
-    reached.
+    reached. ``role`` is the value of the label of llm-d on the pods that serve; with ``role_of_workers`` it stands in
+    the template of the workers of a LeaderWorkerSet alone.
     """
 
     name: str
@@ -60,6 +64,8 @@ class ManifestedVariant:
     kind: str = "Deployment"
     size: int = 1
     address: str = ""
+    role: str = ""
+    role_of_workers: bool = False
 
     @property
     def reference(self) -> dict[str, str]:
@@ -143,18 +149,21 @@ def target(variant: ManifestedVariant, *, namespace: str, pool: str = "") -> Bod
     In a LeaderWorkerSet only the leaders have the label ``app``, because only they serve.
     """
     labels = {"app": variant.name}
+    said = {ROLE_LABEL: variant.role} if variant.role else {}
+    pooled = {POOLED: "true"} if variant.role else {}
     container = {"name": "vllm", "image": "vllm", "resources": {"limits": {GPU: str(variant.gpus)}}}
     spec: dict[str, Any] = {"containers": [container]}
     if pool:
         spec["nodeSelector"] = {POOL: pool}
         spec["tolerations"] = [{"key": POOL, "value": pool, "effect": "NoSchedule"}]
     annotations = {LOADING: variant.loading} | ({POD_IP: variant.address} if variant.address else {})
-    template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}
+    shown = labels | pooled | ({} if variant.role_of_workers else said)
+    template = {"metadata": {"labels": shown, "annotations": annotations}, "spec": spec}
     wanted: dict[str, Any] = {"replicas": variant.replicas, "selector": {"matchLabels": labels}, "template": template}
     if variant.kind == "StatefulSet":
         wanted |= {"serviceName": variant.name, "podManagementPolicy": "Parallel"}
     elif variant.kind == "LeaderWorkerSet":
-        worker = {"metadata": {"annotations": annotations}, "spec": spec}
+        worker = {"metadata": {"labels": said, "annotations": annotations}, "spec": spec}
         group = {"size": variant.size, "leaderTemplate": template, "workerTemplate": worker}
         wanted = {"replicas": variant.replicas, "leaderWorkerTemplate": group}
     return {

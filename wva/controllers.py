@@ -44,7 +44,7 @@ from wva.collect.resolution import (
 )
 from wva.collect.surplus import surplus_problems
 from wva.collect.troubles import Troubles
-from wva.collect.variants import Claims, bare_variant, cost_problems, variant_of, vllm_problems
+from wva.collect.variants import Claims, bare_variant, cost_problems, role_of_target, variant_of, vllm_problems
 from wva.config.live import LiveConfiguration
 from wva.config.watch import ConfigMapStores
 from wva.instruments import Instruments
@@ -150,6 +150,12 @@ class VariantAutoscalingController:
             return None
         return target.current_replicas if target.spec_replicas else target.existing_replicas
 
+    def role(self, key: VariantKey) -> str:
+        """Return what the pods of a variant compute of a request; empty if they do not say it, or without a target."""
+        va = self._va(key)
+        target = None if va is None else self._stores.targets.named(va)
+        return "" if target is None else role_of_target(target, self._stores.role_labels)
+
     def statuses(self) -> list[VariantKey]:
         """Return all variants, in order."""
         return [VariantKey(*va.metadata.key) for va in self._stores.variant_autoscalings.list()]
@@ -224,6 +230,7 @@ class VariantAutoscalingController:
                 spec.scale_target_ref.name,
                 None if resolution.reason in _UNRESOLVABLE else self.current_replicas(key),
                 spec.scale_target_ref.kind,
+                self._role(va, resolution),
             ),
             decision=decision,
             configuration=self._view(va, resolution.target),
@@ -247,6 +254,15 @@ class VariantAutoscalingController:
         self._learning = va.metadata.key
         self._stores.variant_autoscalings.learn(answer, replaces=va)
         self._learning = None
+
+    def _role(self, va: VariantAutoscaling, resolution: TargetResolution) -> str:
+        if resolution.reason in _UNRESOLVABLE:
+            return ""
+        try:
+            return self.role(VariantKey(*va.metadata.key))
+        except Exception as error:  # noqa: BLE001 - the rest of the status is written all the same
+            self._tell_failure(va, error)
+            return ""
 
     def _view(self, va: VariantAutoscaling, target: ScaleTarget | None) -> ConfigurationView:
         """Return what is configured for this variant but not in force, and what stands in its way."""
@@ -348,7 +364,7 @@ class VariantAutoscalingController:
                 self.queue.add_all(vas.first_by_index(TARGET_INDEX, target, RIVALS_LOOKED_AT))
 
     def _on_target(self, old: ScaleTarget | None, new: ScaleTarget | None) -> None:
-        """Wake the VAs of a target that came, went, is being deleted, or left or reached zero replicas.
+        """Wake the VAs of a target that came, went, is being deleted, left or reached zero replicas, or has new labels.
 
         The decision on a target that went is dropped here and not in the reconcile: a new target of the same name may
         be there by then, and it begins with its own replicas.
@@ -368,8 +384,8 @@ class VariantAutoscalingController:
         self.queue.add_all(claimants)
 
 
-def _presence(target: ScaleTarget) -> tuple[bool, bool]:
-    return target.metadata.deleting, bool(target.spec_replicas)
+def _presence(target: ScaleTarget) -> tuple[bool, bool, dict[str, str]]:
+    return target.metadata.deleting, bool(target.spec_replicas), target.replica_labels
 
 
 class NamespaceController:

@@ -70,6 +70,7 @@ def test_the_printer_columns_tell_where_a_variant_stands():
     assert narrow == ["Model", "Accelerator", "Current", "Desired", "Ready", "Reason", "Age"]
     assert wide == [
         "Target",
+        "Role",
         "Cost",
         "MetricsReady",
         "Limited",
@@ -127,9 +128,9 @@ def test_the_spec_is_that_of_the_original():
     assert all(set(field) - {"default"} == {"type", "description"} for field in target["properties"].values())
 
 
-def test_the_status_is_that_of_the_original_and_one_field_more():
-    """The additional field is ``currentReplicas``."""
-    ours = {"currentReplicas"}
+def test_the_status_is_that_of_the_original_and_two_fields_more():
+    """The additional fields are ``currentReplicas`` and ``role``."""
+    ours = {"currentReplicas", "role"}
     assert set(schema("status")["properties"]) == {"desiredOptimizedAlloc", "actuation", "conditions"} | ours
     assert (schema("status", "currentReplicas")["type"], schema("status", "currentReplicas")["minimum"]) == (
         "integer",

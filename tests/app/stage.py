@@ -129,6 +129,11 @@ class ControllerStage:
         self.api.store.patch_scale(DEPLOYMENTS, Key("ns", name), replicas)
         self._sync()
 
+    def label_pods(self, labels, name="d"):
+        """Change the labels of the pod template; None takes one away."""
+        template = {"metadata": {"labels": labels}}
+        self.api.store.patch(DEPLOYMENTS, Key("ns", name), Patch(body={"spec": {"template": template}}))
+
     def delete_deployment(self, name="d"):
         """Delete a Deployment with everything it owns."""
         self.api.store.delete(DEPLOYMENTS, Key("ns", name))

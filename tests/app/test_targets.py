@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.app.stage import DEPLOYMENTS, VARIANTS, until
+from tests.app.stage import DEPLOYMENTS, MODEL, VARIANTS, until
 from wva.api.meta import Key
 
 
@@ -48,6 +48,23 @@ async def test_a_writer_that_puts_the_replicas_back_is_told(stage):
         await until(lambda: stage.events("ReplicasRewritten"))
         labels = {"variant_name": "va", "namespace": "ns", "reason": "ReplicasRewritten"}
         await until(lambda: stage.metric("wva_variant_obstacle", **labels) == 1)
+
+
+async def test_the_role_of_the_pods_is_in_the_status_and_has_a_series(stage):
+    """It follows the labels of the template at once; the setting says which label it is."""
+    stage.deployment(replicas=2)
+    stage.label_pods({"example.com/stage": "context"})
+    stage.va()
+    async with stage.controller(WVA_ROLE_LABELS="example.com/stage", WVA_ROLE_VALUES="context=prefill"):
+        await until(lambda: stage.status().get("role") == "prefill")
+        labels = {"variant_name": "va", "namespace": "ns", "model_name": MODEL}
+        await until(lambda: stage.metric("wva_variant_role", role="prefill", **labels) == 1)
+        stage.label_pods({"example.com/stage": "decode"})
+        await until(lambda: stage.status()["role"] == "decode")
+        await until(lambda: stage.metric("wva_variant_role", role="decode", **labels) == 1)
+        stage.label_pods({"example.com/stage": None})
+        await until(lambda: "role" not in stage.status())
+        assert stage.series("wva_variant_role") == {}
 
 
 async def test_a_missing_target_is_a_condition_an_event_and_a_series(stage):

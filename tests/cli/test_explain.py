@@ -53,6 +53,15 @@ def test_the_last_cycle_is_explained(wva, folder):
         assert part in found.out
 
 
+def test_roles_are_beside_the_model_and_the_other_variants(wva, tmp_path):
+    """The number of a role is that of its own pods."""
+    pair = [replace(variant("a"), role="prefill"), replace(variant("b"), role="decode")]
+    keep(tmp_path / "cycles", 0, Snapshot.of(pair, [replica("a-0"), replica("b-0", variant="b")]), Memory())
+    found = wva("explain", "ns/a", "--from", str(tmp_path / "cycles"), "--no-changes").out
+    assert "  model m in ns, role prefill, analyzer percentage\n" in found
+    assert ", cost 10, role decode\n" in found
+
+
 def test_an_earlier_cycle_is_explained(wva, folder):
     """``--at`` takes the last cycle at or before a time."""
     found = wva("explain", "ns/b", "--from", folder, "--at", "2023-11-14T22:13:30Z", "--no-changes")

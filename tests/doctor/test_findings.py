@@ -15,6 +15,7 @@ from wva.decide.trust import reported
 from wva.doctor.diagnosis import MEANINGS, Link
 from wva.doctor.examination import CHECKS, Examination, _of_controller
 from wva.doctor.installation import pod_trouble
+from wva.doctor.roles import role_labels_of, role_links
 from wva.doctor.variants import (
     STALE_SECONDS,
     ExaminedVariant,
@@ -26,6 +27,7 @@ from wva.doctor.variants import (
     sample_links,
 )
 from wva.model.records import replace
+from wva.model.roles import RoleLabels
 from wva.publish.obstacles import OBSTACLES
 
 NOW = 1_800_000_000.0
@@ -218,6 +220,68 @@ def test_a_number_that_is_not_published_or_not_followed_is_named():
     assert told(publication_links(view)) == [("publication", "not-published", "must")]
     assert told(replica_links(view)) == [("replicas", "not-followed", "should")]
     assert told(publication_links(ExaminedVariant(variant()))) == []
+
+
+def in_role(name, role="", said=()):
+    """Return a variant whose target has this role, or none; ``said`` are its conditions."""
+    item = variant(*said)
+    item["metadata"]["name"] = name
+    labels = {"example.com/stage": role} if role else {}
+    return ExaminedVariant(item, {"spec": {"template": {"metadata": {"labels": labels}}}})
+
+
+STAGE = RoleLabels.of("example.com/stage", "context=prefill")
+
+
+@pytest.mark.parametrize(
+    ("views", "expected"),
+    [
+        ([in_role("a"), in_role("b")], []),
+        ([in_role("a", "context"), in_role("b", "decode")], [("roles", "note")]),
+        ([in_role("b", "decode")], [("roles", "note")]),
+        ([in_role("a", "context")], [("roles", "note"), ("role-without-partner", "should")]),
+        ([in_role("a", "context"), in_role("b")], [("roles", "note"), ("role-unknown", "should")]),
+        ([in_role("a", "both"), in_role("b", "router")], [("roles", "note"), ("role-unknown", "should")]),
+        (
+            [in_role("a", "context"), ExaminedVariant(variant())],
+            [("roles", "note"), ("role-without-partner", "should")],
+        ),
+        (
+            [in_role("a", "decode"), in_role("b", said=[condition("EnginesReadable", "False", "RoleUnknown")])],
+            [("roles", "note")],
+        ),
+    ],
+)
+def test_the_roles_of_a_model_are_told_and_what_is_wrong_with_them(views, expected):
+    """Answers need decode pods, and a variant without a role is no partner. What a condition says is told once."""
+    found = list(role_links("acme/chat", views, STAGE))
+    assert [(each.name, each.finding.severity.value) for each in found] == expected
+    assert all("acme/chat" in each.finding.problem for each in found)
+    assert all("example.com/stage" in each.finding.change for each in found[1:])
+
+
+def test_decode_alone_computes_the_prompts_too():
+    """Plain pods of llm-d have this role, so it is no fault."""
+    (note,) = role_links("acme/chat", [in_role("b", "decode"), in_role("a", "decode")], STAGE)
+    assert note.finding.key.name == "a"
+    assert note.finding.problem == (
+        "the roles of model acme/chat are decode: a, b; decode pods compute the prompts, too"
+    )
+
+
+async def test_the_labels_are_those_that_the_controller_reads():
+    """Without its settings they are those of llm-d."""
+    rows = [
+        {"name": "WVA_ROLE_LABELS", "value": "example.com/stage"},
+        {"name": "WVA_ROLE_VALUES", "value": "P=prefill"},
+    ]
+
+    async def ask(path):
+        return json.dumps(rows).encode() if path == "/debug/config" else b""
+
+    settings, _, _ = await _of_controller(ask, Key("models", "a"), Examination())
+    assert role_labels_of(settings) == RoleLabels(("example.com/stage",), {"P": "prefill"})
+    assert role_labels_of({}) == RoleLabels()
 
 
 def test_each_finding_has_a_meaning_and_each_meaning_its_finding():

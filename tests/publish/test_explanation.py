@@ -87,6 +87,14 @@ def test_other_variants_of_the_model_are_named():
     assert [each.variant for each in found.siblings] == ["ns/b"]
 
 
+def test_the_roles_of_the_variant_and_of_the_others_are_told():
+    """The number of each comes from its own pods, so a reader has to know which they are."""
+    variants = [replace(variant(), role="prefill"), replace(variant("b"), role="decode"), variant("c")]
+    found = explanation(recorded(replica(), replica("b-0", variant="b"), variants=variants), A, with_changes=False)
+    assert found.role == "prefill"
+    assert {each.variant: each.role for each in found.siblings} == {"ns/b": "decode", "ns/c": ""}
+
+
 def test_changes_can_be_left_out():
     """Without changes nothing is decided again; with them the first is a change of the load."""
     assert explanation(recorded(), A, with_changes=False).changes is None

@@ -91,6 +91,7 @@ def test_every_series_has_the_labels_that_its_family_declares():
         conditions=lambda _: (condition,),
         shadow=shadows.__contains__,
         accounts=lambda _: Account(late={REAL: 0.0, SHADOW: 0.0}),
+        role=lambda _: "prefill",
         in_time=lambda _: InTime(DEFAULT_OBJECTIVES, KEY, ServedShare(10.0, 0.9)),
     )
     ledger.record([decision(2)])
@@ -110,6 +111,22 @@ def test_the_objectives_that_are_planned_for_have_a_series_each(scene):
     scene.ledger.record([decision(2, aim=Aim(Objectives(3.0, 0.05)))])
     assert scene.value("wva_objective_seconds", objective="first_token") == 3.0
     assert scene.value("wva_objective_seconds", objective="between_tokens") == 0.05
+
+
+def test_the_role_has_a_series_of_its_own():
+    """No other series has it as a label, since scalers select them by their labels."""
+    roles, ledger = {KEY: "decode"}, Ledger()
+    ledger.record([decision(2)])
+    made = collector(ledger, role=lambda key: roles.get(key, ""))
+
+    def told():
+        return [sample for family in made.collect() for sample in family.samples if "role" in sample.labels]
+
+    (only,) = told()
+    assert (only.name, only.value) == ("wva_variant_role", 1.0)
+    assert only.labels == {"variant_name": "va", "namespace": "ns", "model_name": "org/model", "role": "decode"}
+    roles.clear()
+    assert told() == []
 
 
 def test_a_model_has_one_series_for_each_window_in_which_it_had_requests():

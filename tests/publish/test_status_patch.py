@@ -96,6 +96,20 @@ def test_an_older_definition_that_drops_a_field_is_not_written_to_for_ever():
     assert patched(stored, now=LATER, decision=decision(5), target=two)["currentReplicas"] == 2
 
 
+def test_the_status_says_the_role():
+    """Another role is written at once, the first one with the next change: an older definition drops the field."""
+    prefill, decode = (replace(FOUND, role=role) for role in ("prefill", "decode"))
+    before = patched(None, now=NOW, decision=decision(), target=prefill)
+    assert before["role"] == "prefill"
+    assert patched(before, now=LATER, decision=decision(), target=prefill) is None
+    assert patched(before, now=LATER, decision=decision(), target=decode)["role"] == "decode"
+    assert "role" not in patched(before, now=LATER, decision=decision())
+    assert "role" not in patched(before, now=LATER, target=GONE)
+    del before["role"]
+    assert patched(before, now=LATER, decision=decision(), target=prefill) is None
+    assert patched(before, now=LATER, decision=decision(5), target=prefill)["role"] == "prefill"
+
+
 def test_a_limit_is_a_condition():
     """The condition names the limits, even if the decision has another reason."""
     steps = (Step("enforce", "", 9, 7, "HPA va", 2), Step("limit", "", 7, 3, "gpu-limiter A", 4))

@@ -76,8 +76,10 @@ def lead(prometheus, start, end, *, pod="wva-1", key=A, late=True, jobs=("wva",)
                 prometheus.tsdb.append({"__name__": name, **common, **labels}, at, slope * (at - start) / 3600)
             prometheus.tsdb.mark_stale({"__name__": name, **common, **labels}, end + 1)
         cost = {"__name__": "wva_variant_cost", "model_name": "acme/chat", **common}
+        role = {"__name__": "wva_variant_role", "model_name": "acme/chat", "role": "decode", **common}
         for at in range(start, end + 1, STEP):
             prometheus.tsdb.append(cost, at, 10.0)
+            prometheus.tsdb.append(role, at, 1.0)
 
 
 async def test_each_day_has_its_own_growth(prometheus, asked):
@@ -90,6 +92,7 @@ async def test_each_day_has_its_own_growth(prometheus, asked):
     assert second.cost == RealAndShadow(pytest.approx(120, rel=0.01), pytest.approx(60, rel=0.01))
     assert second.late == Late(RealAndShadow(0.0, pytest.approx(360, rel=0.01)), pytest.approx(180, rel=0.01))
     assert found.models == {A: "acme/chat"}
+    assert found.roles == {A: "decode"}
     assert found.days[1].name == "2024-10-05 until 06:00"
 
 

@@ -7,6 +7,7 @@ import pytest
 from tests.builders import policy, replica, variant
 from wva.decide.pipeline import conclude
 from wva.model.memory import Memory
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
 from wva.publish.recordings import Recording
@@ -92,6 +93,17 @@ def test_only_the_variants_that_are_asked_for_are_in_it():
     found = report(recording(MIDNIGHT + 60, both), recording(MIDNIGHT + 120, both), takes=lambda key: key == B)
     assert found.figures.keys() == {B}
     assert found.models[B] == "m"
+
+
+def test_the_role_of_a_variant_is_beside_its_model():
+    """Prefill and decode of one model are told apart."""
+    pair = [replace(variant(), role="prefill"), replace(variant("b"), role="decode"), variant("c")]
+    snapshot = Snapshot.of(pair, BUSY.replicas)
+    found = report(recording(MIDNIGHT + 60, snapshot), recording(MIDNIGHT + 120, snapshot))
+    titles = {table.title for table in found.tables()}
+    assert {"ns/a (model m, prefill)", "ns/b (model m, decode)", "ns/c (model m)"} <= titles
+    roles = {each["name"]: each["role"] for each in found.document()["variants"]}
+    assert roles == {"a": "prefill", "b": "decode", "c": None}
 
 
 def test_one_cycle_has_no_time():

@@ -25,6 +25,7 @@ from wva.model.decision import Limit, Reason
 from wva.model.in_time import InTime, ServedShare
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
 from wva.model.objectives import DEFAULT_OBJECTIVES
+from wva.model.records import replace
 from wva.model.variant import VariantKey
 from wva.publish.obstacles import OBSTACLES
 from wva.publish.shadow import REAL, SHADOW, Account
@@ -96,6 +97,16 @@ async def test_the_overview_shows_what_a_client_may_list(site):
     assert model["load"] == {"kv": 0.79, "waiting": 0, "demand": None, "serving": None, "desired": None}
     assert (shown["name"], shown["current"], shown["ready"], shown["desired"]) == ("a", 1, 1, 2)
     assert (shown["reason"], shown["held"], shown["shadow"], shown["regret"]) == ("ScaleUp", False, False, None)
+
+
+async def test_the_role_of_each_variant_is_shown(site):
+    """A variant that does not say it has none."""
+    site.allowed.add(("scraper", "list", "one/"))
+    pair = [variant("a", namespace="one"), replace(variant("b", namespace="one"), role="decode")]
+    await site.cycle(variants=pair)
+    _, _, page = await site.get("/v1/overview?namespace=one")
+    (model,) = page["models"]
+    assert {each["name"]: each["role"] for each in model["variants"]} == {"a": "", "b": "decode"}
 
 
 async def test_a_client_sees_nothing_of_namespaces_that_it_may_not_list(site):

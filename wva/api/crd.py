@@ -2,7 +2,8 @@
 
 It is written here and nowhere else. ``wva crd`` prints it, and so makes the copies in ``deploy/crd/`` and in the chart.
 A test fails when a copy is stale. Schema, defaults, patterns and names are those of v0.5.1, because clusters store such
-objects already. ``status.currentReplicas``, some printer columns and the default of ``scaleTargetRef.kind`` are new.
+objects already. ``status.currentReplicas``, ``status.role``, some printer columns and the default of
+``scaleTargetRef.kind`` are new.
 """
 
 from __future__ import annotations
@@ -96,6 +97,9 @@ def _status() -> Schema:
             "x-kubernetes-list-type": "map",
         },
         "desiredOptimizedAlloc": _object(decision_said, decision, "accelerator", "numReplicas"),
+        "role": _field(
+            "string", "What the pods compute of a request, as prefill or decode; absent if they do not say."
+        ),
     }
     return _object("The last decision, and the conditions of the variant.", properties)
 
@@ -120,6 +124,7 @@ def _printer_columns() -> list[Schema]:
     )
     wide = (
         ("Target", ".spec.scaleTargetRef.name"),
+        ("Role", ".status.role"),
         ("Cost", ".spec.variantCost"),
         ("MetricsReady", _said_by(ConditionType.METRICS_AVAILABLE)),
         ("Limited", _said_by(ConditionType.LIMITED)),

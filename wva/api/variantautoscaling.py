@@ -105,6 +105,7 @@ class VariantAutoscalingStatus(msgspec.Struct, frozen=True, rename="camel"):
     desired_optimized_alloc: OptimizedAlloc | None = None
     actuation: ActuationStatus | None = None
     conditions: tuple[Condition, ...] = ()
+    role: str | None = None
 
     def condition(self, type_: str) -> Condition | None:
         """Return the condition of that type, if it is set."""

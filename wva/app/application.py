@@ -230,6 +230,7 @@ class Application:
             leading=leadership.publishes,
             shadow=self.shadow,
             accounts=self._shadow_accounts.__getitem__,
+            role=self.variants.role,
             in_time=self._served.of,
             instance=settings.controller_instance,
             aliases=settings.inferno_metric_aliases,

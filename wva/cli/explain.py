@@ -104,7 +104,7 @@ def lines(found: Explanation) -> Iterator[str]:
     yield f"{found.variant}: {replicas(found.desired)} ({found.reason}) at {format_time(found.at)}"
     yield f"  {found.message}"
     yield f"  {before}; {found.current} exist, {found.ready} Ready; the number is {found.source}"
-    yield f"  model {found.model}, analyzer {found.analyzer}"
+    yield f"  model {found.model}{_role(found.role)}, analyzer {found.analyzer}"
     if found.objectives:
         yield f"  objectives: {found.objectives}"
     if found.served:
@@ -134,7 +134,7 @@ def lines(found: Explanation) -> Iterator[str]:
         yield "other variants of the model"
         for each in found.siblings:
             number = f"{replicas(each.desired)}, {each.current} exist ({each.reason})"
-            yield f"  {each.variant}: {number}, {each.accelerator}, cost {each.cost:g}"
+            yield f"  {each.variant}: {number}, {each.accelerator}, cost {each.cost:g}{_role(each.role)}"
     if found.changes is not None:
         yield ""
         yield "smallest changes that give another number"
@@ -145,6 +145,10 @@ def lines(found: Explanation) -> Iterator[str]:
         if found.changes.in_vain:
             yield "tried up to here, with the same number"
             yield from (f"  {change.words}" for change in found.changes.in_vain)
+
+
+def _role(role: str) -> str:
+    return f", role {role}" if role else ""
 
 
 def _sample_lines(samples: Sequence[ShownSample]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,10 +16,13 @@ from wva.api.meta import Key
 from wva.api.scalers import SCALED_OBJECT_KIND
 from wva.api.variantautoscaling import GROUP, PLURAL, VERSION
 from wva.command_error import CommandError
+from wva.config.declare import declarations
+from wva.config.keys import Settings
 from wva.doctor import installation as installed
 from wva.doctor import variants as looked
-from wva.doctor.cluster import Cluster, Item, key_of, mappings, path_of
+from wva.doctor.cluster import Cluster, Item, key_of, mapping, mappings, path_of
 from wva.doctor.diagnosis import Diagnosis, Link
+from wva.doctor.roles import role_labels_of, role_links
 from wva.kube.client import KubeClient
 from wva.migration import checks, scalers
 from wva.migration.objects import Finding, FoundObjects, Severity, Subject, read_cluster
@@ -33,6 +36,11 @@ Ask = Callable[[str], Awaitable[bytes]]
 """Returns a page of the controller that leads. Raises CommandError."""
 
 _MOST_VARIANTS: Final = 500
+_ASKED: Final = {
+    name: declarations(Settings)[name].key
+    for name in ("controller_instance", "watch_namespace", "role_labels", "role_values")
+}
+"""The settings of the controller that count here, each with the name that its page gives it."""
 CHECKS: Final = {
     Link.SCALER: (scalers.autoscaler_findings, scalers.scaled_object_findings, scalers.pair_findings),
     Link.PUBLICATION: (scalers.adapter_findings,),
@@ -110,6 +118,7 @@ async def examine(
         subject = Subject("VariantAutoscaling", only)
         change = "create it: see deploy/samples"
         found.diagnoses.append(Diagnosis(Link.VARIANT, "variant-missing", subject.must("does not exist", change)))
+    views: dict[Key, looked.ExaminedVariant] = {}
     for item in chosen[:_MOST_VARIANTS]:
         key = key_of(item)
         found.variants.append(key)
@@ -129,10 +138,34 @@ async def examine(
                 with _looking(found, f"VariantAutoscaling {key}"):
                     found.diagnoses += links_of(view)
             found.diagnoses += await looked.scaler_links(cluster, view)
+            views[key] = view
+    await _look_at_roles(cluster, found, items, views, settings)
     found.diagnoses.sort(key=lambda each: each.order)
     found.unread += [f"{path}: {why}" for path, why in sorted(cluster.unread.items())]
     found.unread += [f"{finding.kind}: {finding.problem}" for finding in unread]
     return found
+
+
+async def _look_at_roles(
+    cluster: Cluster,
+    found: Examination,
+    items: list[Item],
+    views: Mapping[Key, looked.ExaminedVariant],
+    settings: Mapping[str, str],
+) -> None:
+    """Look at the roles of each model with an examined variant; the others of the model are read for that."""
+    models: dict[tuple[str, str], list[Item]] = {_model_of(view.item): [] for view in views.values()}
+    for item in items:
+        if (own := models.get(_model_of(item))) is not None:
+            own.append(item)
+    for (namespace, model), own in models.items():
+        with _looking(found, f"the roles of model {model} in {namespace}"):
+            members = [views.get(key_of(item)) or await looked.with_target(cluster, item) for item in own]
+            found.diagnoses += role_links(model, members, role_labels_of(settings))
+
+
+def _model_of(item: Item) -> tuple[str, str]:
+    return key_of(item).namespace, str(mapping(item.get("spec")).get("modelID") or "")
 
 
 @contextmanager
@@ -188,7 +221,7 @@ async def _of_controller(
         with suppress(msgspec.DecodeError):
             rows = msgspec.json.decode(pages[CONFIG_PAGE], type=list[dict[str, Any]])
             known = {str(row.get("name")): str(row.get("value") or "") for row in rows}
-            settings = {name: known.get(name.upper(), "") for name in ("controller_instance", "watch_namespace")}
+            settings = {name: known.get(key, "") for name, key in _ASKED.items()}
 
     published: dict[Key, float] | None = None
     if "/metrics" in pages:

@@ -79,15 +79,23 @@ class ExaminedVariant:
         return number if isinstance(number, int) else None
 
 
-async def view_of(cluster: Cluster, item: Item) -> ExaminedVariant:
-    """Read what belongs to a variant."""
+async def with_target(cluster: Cluster, item: Item) -> ExaminedVariant:
+    """Read the target of a variant, and nothing else."""
     view, namespace = ExaminedVariant(item), key_of(item).namespace
     kind, name = view.reference
     known = next((each for each in KINDS if each.resource.kind == kind), None)
     if known is not None and name:
         resource = known.resource
         view.target = await cluster.get(path_of(resource.api_version, resource.plural, namespace, name))
+    return view
+
+
+async def view_of(cluster: Cluster, item: Item) -> ExaminedVariant:
+    """Read what belongs to a variant."""
+    view, namespace = await with_target(cluster, item), key_of(item).namespace
+    kind, name = view.reference
     if view.target is not None:
+        known = next((each for each in KINDS if each.resource.kind == kind), None)
         spec = view.target.get("spec") or {}
         labels = (spec.get("selector") or {}).get("matchLabels") or {}
         if known is not None and known.name_label:

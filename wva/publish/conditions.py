@@ -37,7 +37,10 @@ _CONSISTENT: Final = Trouble("InventoryRead", "the nodes agree with what this va
 
 @dataclass(frozen=True, slots=True)
 class TargetView:
-    """The scale target: whether WVA can scale it, the reason and its message, and the replicas that exist."""
+    """The scale target: whether WVA can scale it, the reason and its message, and the replicas that exist.
+
+    ``role`` is what its pods compute of a request, empty if they do not say it.
+    """
 
     resolved: bool
     reason: TargetReason
@@ -45,6 +48,7 @@ class TargetView:
     name: str
     current: int | None = None
     kind: str = DEFAULT.resource.kind
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class Sibling(Struct, frozen=True):
     current: int
     desired: int
     reason: str
+    role: str = ""
 
 
 class Explanation(Struct, frozen=True):
@@ -58,7 +59,8 @@ class Explanation(Struct, frozen=True):
     reason in ``detail``. ``notes`` say what could not be read at all. ``changes`` are the smallest changes of an
     input that give another number; None where they were not asked for. ``objectives`` say what is planned for and who
     asked for it; empty if the analyzer has none. ``served`` says what the users of the model get now; it is in no
-    recording, so it is empty but for the last cycle of a controller.
+    recording, so it is empty but for the last cycle of a controller. ``role`` is what its pods compute of a request,
+    empty if they do not say it.
     """
 
     variant: str
@@ -82,6 +84,7 @@ class Explanation(Struct, frozen=True):
     changes: Search | None
     objectives: str = ""
     served: str = ""
+    role: str = ""
 
 
 def explanation(
@@ -104,6 +107,7 @@ def explanation(
         return None
     model = decision.model
     shown = list(_samples(snapshot, model, recording.now))
+    roles = {variant.key: variant.role for variant in snapshot.variants}
 
     policy = recording.policy
     if policy.compatibility is not None:
@@ -138,7 +142,15 @@ def explanation(
         notes=tuple(notes),
         siblings=tuple(
             [
-                Sibling(str(each.key), each.accelerator, each.cost, each.current, each.desired, each.reason.value)
+                Sibling(
+                    str(each.key),
+                    each.accelerator,
+                    each.cost,
+                    each.current,
+                    each.desired,
+                    each.reason.value,
+                    roles.get(each.key, ""),
+                )
                 for each in decisions
                 if each.model == model and each.key != key
             ]
@@ -147,6 +159,7 @@ def explanation(
         objectives=""
         if decision.aim is None
         else decision.aim.told or f"{decision.aim.objectives.in_words()} (built in)",
+        role=roles.get(key, ""),
     )
 
 

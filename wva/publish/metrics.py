@@ -43,6 +43,7 @@ DESIRED_RATIO: Final = "wva_desired_ratio"
 REPLICA_SCALING: Final = "wva_replica_scaling"
 DESIRED_SOURCE: Final = "wva_desired_source"
 OBSTACLE: Final = "wva_variant_obstacle"
+ROLE: Final = "wva_variant_role"
 IN_TIME_RATIO: Final = "wva_in_time_ratio"
 
 VARIANT_LABELS: Final = ("variant_name", "namespace")
@@ -165,6 +166,12 @@ EXPLANATION: Final = (
         (*VARIANT_LABELS, "model_name", "accelerator_type"),
     ),
     Family(
+        ROLE,
+        "1 for the role of the variant: what its pods compute of a request, and the model that it serves; absent if "
+        "they do not say it.",
+        (*VARIANT_LABELS, "model_name", "role"),
+    ),
+    Family(
         "wva_objective_seconds",
         "What the default analyzer plans for: the time to the first token and the time between tokens (objective); of "
         "what no number of replicas reaches, the nearest that one does.",
@@ -264,11 +271,12 @@ class VariantCollector(Collector):
         leading: Callable[[], bool],
         shadow: Callable[[VariantKey], bool] = lambda _key: False,
         accounts: Callable[[VariantKey], Account | None] = lambda _key: None,
+        role: Callable[[VariantKey], str] = lambda _key: "",
         in_time: Callable[[ModelKey], InTime | None] = lambda _model: None,
         instance: str = "",
         aliases: bool = False,
     ) -> None:
-        """Read ``ledger`` and what the caches say of a variant: its replicas, bounds, and conditions.
+        """Read ``ledger`` and what the caches say of a variant: its replicas, bounds, conditions, and role.
 
         ``statuses`` returns the variants with a status. ``in_time`` returns what the users of a model got, which the
         series of its first variant tell. ``instance`` adds the ``controller_instance`` label, and
@@ -282,6 +290,7 @@ class VariantCollector(Collector):
         self._leading = leading
         self._shadow = shadow
         self._accounts = accounts
+        self._role = role
         self._in_time = in_time
         self._instance = {INSTANCE_LABEL: instance} if instance else {}
         self._origins: dict[str, str] = {}
@@ -353,6 +362,9 @@ class VariantCollector(Collector):
                     add(output(decision, current=existing, changes=self._changes.get(key, {})))
             with self._apart(key):
                 add(explanation(decision, bounds or Bounds()))
+            with self._apart(key):
+                if role := self._role(key):
+                    add([(ROLE, 1, {"model_name": decision.model.model_id, "role": role})])
             with self._apart(key):
                 served = self._in_time(decision.model)
                 if served is not None and served.first == key:

@@ -4,9 +4,9 @@
 condition, another status or reason of a condition, and another message of a condition that names bad input. Changed
 measurements in a message are not news: they wait for the next patch, at the latest for the heartbeat.
 
-Another number of current replicas is news, but the first one is not: an API server with an older
-CustomResourceDefinition drops the field, and WVA would write every status again and again. ``actuation`` says the same
-as Progressing.
+Another number of current replicas is news, and so is another role, but the first one is not: an API server with an
+older CustomResourceDefinition drops the field, and WVA would write every status again and again. ``actuation`` says the
+same as Progressing.
 
 Three things differ from v0.5.1: all conditions are persisted; ``desiredOptimizedAlloc`` is written whole or removed;
 and nothing is written without news.
@@ -80,12 +80,15 @@ def status_patch(
         or (old and (old.accelerator, old.num_replicas))
         != (allocation and (allocation.accelerator, allocation.num_replicas))
         or va.status.current_replicas not in {None, target.current}
+        or (va.status.role or target.role) != target.role
     ):
         return None
 
     status: dict[str, Any] = {"conditions": to_builtins(conditions)}
     if target.current is not None or va.status.current_replicas is not None:
         status["currentReplicas"] = target.current
+    if target.role or va.status.role is not None:
+        status["role"] = target.role or None
     if decision is not None:
         status["actuation"] = {"applied": decision.settling_since is None}
     elif va.status.actuation is not None:

@@ -146,7 +146,8 @@ class Table:
 class ShadowReport:
     """The numbers of each variant on each day of which there are samples.
 
-    ``source`` says where they come from, ``models`` which model a variant serves, if that is known.
+    ``source`` says where they come from, ``models`` which model a variant serves, if that is known, and ``roles`` what
+    its pods compute of a request, if they say it.
     """
 
     source: str
@@ -154,6 +155,7 @@ class ShadowReport:
     figures: Mapping[VariantKey, Mapping[Day, ShadowFigures]]
     models: Mapping[VariantKey, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    roles: Mapping[VariantKey, str] = field(default_factory=dict)
 
     @property
     def span(self) -> str:
@@ -180,8 +182,8 @@ class ShadowReport:
         if 1 < len(by_model) < len(self.figures):
             yield Table("by model", tuple(TableLine(name, figures) for name, figures in by_model.items()))
         for key in sorted(self.figures):
-            model = self.models.get(key)
-            of_model = f" (model {model})" if model else ""
+            model, role = self.models.get(key), self.roles.get(key)
+            of_model = f" (model {model}{f', {role}' if role else ''})" if model else ""
             lines = [TableLine(day.name, self.figures[key].get(day)) for day in self.days]
             yield Table(f"{key}{of_model}", tuple(lines))
 
@@ -256,6 +258,7 @@ class ShadowReport:
                     "namespace": key.namespace,
                     "name": key.name,
                     "model": self.models.get(key),
+                    "role": self.roles.get(key),
                     "sum": _document(total(days.values())),
                     "days": [{"day": day.name, "sum": _document(days.get(day))} for day in self.days],
                 }

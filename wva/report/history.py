@@ -49,6 +49,11 @@ def served(seconds: float, matchers: str) -> str:
     return f"max by ({_VARIANT}, model_name) ({last})"
 
 
+def role(seconds: float, matchers: str) -> str:
+    """Return the PromQL of what the pods of each variant computed of a request within so many seconds."""
+    return f"max by ({_VARIANT}, role) (last_over_time(wva_variant_role{{{matchers}}}[{seconds:.0f}s]))"
+
+
 def in_time(seconds: float, matchers: str) -> str:
     """Return the PromQL of the mean share in time of each model within so many seconds."""
     share = f"wva_in_time_ratio{{{','.join(filter(None, (matchers, _HOUR)))}}}[{seconds:.0f}s]"
@@ -72,6 +77,7 @@ async def from_prometheus(
     counted = days_until(now, days)
     figures: dict[VariantKey, dict[Day, ShadowFigures]] = {}
     models: dict[VariantKey, str] = {}
+    roles: dict[VariantKey, str] = {}
     shares: list[tuple[Day, ModelKey, float]] = []
     for day in counted:
         seconds = max(day.end - day.start, _SHORTEST_SECONDS)
@@ -99,6 +105,8 @@ async def from_prometheus(
 
         for series in await _ask(source, served(seconds, matchers), day):
             models[_key(series)] = series.metric.get("model_name", "")
+        for series in await _ask(source, role(seconds, matchers), day):
+            roles[_key(series)] = series.metric.get("role", "")
         for series in await _ask(source, in_time(seconds, matchers), day):
             share = _SHARE.find(series.values[-1][1]) if series.values else None
             if share is not None:
@@ -110,6 +118,7 @@ async def from_prometheus(
         figures,
         {key: models[key] for key in figures if key in models},
         tuple(_in_words(*each) for each in sorted(shares, key=_by_model) if each[1] in shown),
+        {key: roles[key] for key in figures if key in roles},
     )
 
 

@@ -35,6 +35,7 @@ def from_recordings(
     accounts = ShadowAccounts(takes)
     found: dict[VariantKey, dict[float, ShadowFigures]] = {}
     models: dict[VariantKey, str] = {}
+    roles: dict[VariantKey, str] = {}
     nothing = _figures(None)
     for cycle in repeat(recordings):
         former = {key: _figures(accounts[key]) for key in accounts.keys}
@@ -52,12 +53,14 @@ def from_recordings(
                 of_key = found.setdefault(key, {})
                 of_key[start] = of_key[start] + grown if start in of_key else grown
         models |= {decision.key: decision.model.model_id for decision in cycle.outcome.decisions}
+        roles |= {variant.key: variant.role for variant in cycle.recording.snapshot.variants if variant.role}
     return ShadowReport(
         source,
         counted,
         {key: {by_start[start]: each for start, each in starts.items()} for key, starts in found.items()},
         models,
         (ACTED,),
+        roles,
     )
 
 

@@ -122,6 +122,7 @@ class ConsolePages:
         namespace = _namespace(request)  # empty for all
 
         ready = Counter(replica.variant for replica in newest.snapshot.replicas)
+        roles = {variant.key: variant.role for variant in newest.snapshot.variants}
         variants: dict[ModelKey, list[dict[str, Any]]] = {}
         for decision in newest.decisions:
             if namespace not in ("", decision.model.namespace):
@@ -136,6 +137,7 @@ class ConsolePages:
                 {
                     "namespace": decision.key.namespace,
                     "name": decision.key.name,
+                    "role": roles.get(decision.key, ""),
                     "accelerator": decision.accelerator,
                     "cost": decision.cost,
                     "current": decision.current,

@@ -29,7 +29,7 @@ async function explain(variant, at) {
 
 function explained(found) {
   const facts = [["Desired", arrow(found.previous ?? found.desired, found.desired)], ["Exist", found.current], ["Ready", found.ready],
-    ["Cost per hour", number(found.cost * found.current)], ["Cycle", when(found.at)]];
+    ["Cost per hour", number(found.cost * found.current)], ["Cycle", when(found.at)], ...(found.role ? [["Role", found.role]] : [])];
   const steps = found.steps.map((step) => make("li", {}, make("span", {}, step.stage), make("b", {}, arrow(step.before, step.after)),
     make("span", {}, step.reason), step.limited_by ? make("div", { class: "tag limited" },
       `limited by ${step.limited_by}${step.fewer ? `: ${step.fewer} fewer` : ""}`) : ""));
@@ -48,7 +48,8 @@ function explained(found) {
     make("div", { id: "changes" }, make("h3", {}, "What would change it"),
       make("p", { class: "note" }, "Deciding again with smaller and larger inputs \u2026")),
     ...(found.siblings.length ? [make("h3", {}, "Other variants of the model"), table("Other variants",
-      ["Variant", "Accelerator", "Exist", "Desired", "Reason"], found.siblings.map((each) => [each.variant, each.accelerator,
+      ["Variant", "Accelerator", "Exist", "Desired", "Reason"], found.siblings.map((each) => [
+        each.role ? `${each.variant} (${each.role})` : each.variant, each.accelerator,
         number(each.current), number(each.desired), coded("", each.reason, meaning(each.reason))]), new Set([2, 3]))] : []),
     make("h3", {}, "What it stands on"),
     ...(found.notes.length ? [make("p", {}, "Not read:"), make("ul", { class: "plain" },

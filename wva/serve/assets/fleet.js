@@ -119,7 +119,7 @@ function showModels() {
   const ofKind = state.only ? KINDS[state.only][1] : () => true;
   const chosen = models.map((model) => ({ ...model, variants: model.variants.filter(ofKind) })).filter((model) => model.variants.length);
   const found = chosen.filter((model) => !wanted || [model.namespace, model.model,
-    ...model.variants.flatMap((each) => [each.name, each.accelerator, each.reason])].some((text) => text.toLowerCase().includes(wanted)));
+    ...model.variants.flatMap((each) => [each.name, each.role, each.accelerator, each.reason])].some((text) => text.toLowerCase().includes(wanted)));
   const shown = found.slice(0, MOST_MODELS);
   $("only").hidden = !state.only;
   if (state.only) $("only-words").textContent = `Only variants ${KINDS[state.only][0]}.`;
@@ -173,7 +173,7 @@ function modelTable(models) {
       make("div", { class: "title" }, name, make("span", { class: "load" }, model.namespace)),
       make("div", { class: "load" }, ...loadWords(model.load), ...servedWords(model.in_time))));
     return make("tbody", {}, head, ...model.variants.map((variant) => make("tr", {},
-      make("th", { scope: "row" }, variant.name),
+      make("th", { scope: "row" }, variant.name, variant.role ? make("span", { class: "load" }, ` ${variant.role}`) : ""),
       make("td", { "data-label": "On" }, variant.accelerator),
       make("td", { class: "n", "data-label": "Ready" }, number(variant.ready)),
       make("td", { class: "n", "data-label": "Exist" }, number(variant.current)),
