@@ -7,12 +7,16 @@ from collections.abc import Sequence
 
 import pytest
 
+from e2e import manifests
 from e2e.controlplane.layout import LOOPBACK
 from e2e.gateway import gateway
 from e2e.load import FixedMetrics, PodReport
 from e2e.manifests import MAIN_CONFIG_MAP, MODEL, SATURATION_CONFIG_MAP, ManifestedVariant
 from e2e.scene import Scene
+from e2e.test_doctor import controller_pod, doctor, reading
+from e2e.test_explain import explain
 from e2e.test_from_zero import SCALE_TO_ZERO_CONFIG_MAP, SCRAPE_SECONDS, STAYS_SECONDS
+from wva.model.roles import ROLE_LABEL
 
 IDLE, CALM, BUSY = PodReport(kv_usage=0.0), PodReport(kv_usage=0.5), PodReport(kv_usage=0.78)
 SIZE = 2
@@ -117,6 +121,34 @@ def test_each_role_grows_by_its_own_pods_and_is_shown(scene: Scene):
     metrics.set("decode", BUSY)
     scene.wait(lambda: _replicas(scene) == {"prefill": 1, "decode": 2}, timeout_seconds=90, what="growth of decode")
     assert {change.variant for change in scene.history.changes()} == {"decode"}
+
+
+def test_the_labels_of_another_stack_are_read_and_the_doctor_and_explain_tell_the_roles(scene: Scene):
+    """The doctor asks the controller which labels count. It warns of a role without a partner, until it has one."""
+    prefill, decode = pair(replicas=1)
+    _reporting(scene, [prefill, decode], CALM)
+    scene.api.apply(controller_pod(scene.namespace))
+    reading(scene)
+    for variant, value in ((prefill, "context"), (decode, "generation")):
+        target = manifests.target(variant, namespace=scene.namespace)
+        labels = target["spec"]["template"]["metadata"]["labels"]
+        del labels[ROLE_LABEL]
+        labels["example.com/stage"] = value
+        scene.api.apply(target)
+    scene.declare(prefill)
+    words = {"WVA_ROLE_LABELS": "example.com/stage", "WVA_ROLE_VALUES": "context=prefill,generation=decode"}
+    scene.start_controller("--leader-elect", environment=words)
+    scene.wait_measured(prefill)
+    assert {"roles", "role-without-partner"} <= doctor(scene).names
+    scene.declare(decode)
+    scene.wait_measured(decode)
+    found = doctor(scene, prefill.name)
+    (told,) = [each["problem"] for each in found.findings if each["name"] == "roles"]
+    assert told == f"the roles of model {MODEL} are decode: decode; prefill: prefill"
+    assert "role-without-partner" not in found.names
+    said = explain(scene, f"{scene.namespace}/{decode.name}", "--no-changes").stdout
+    assert f"  model {MODEL} in {scene.namespace}, role decode, " in said
+    assert ", role prefill\n" in said
 
 
 def test_leader_worker_sets_in_roles_start_from_zero_and_grow_apart(scene: Scene):

@@ -13,17 +13,21 @@ import pytest
 from deploy.observability.generate.queries import NAMESPACE
 from e2e import tools
 from e2e.controlplane.api import KubernetesApi
+from e2e.controlplane.build import PICKER_1_3
 from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.keda import KEDA_NAMESPACE
 from e2e.external_metrics import external_metrics_adapter
 from e2e.foreign_kinds import serve_monitors
 from e2e.kustomize import DEPLOY
 from e2e.load import FixedMetrics, PodReport
+from e2e.manifests import SATURATION_CONFIG_MAP
 from e2e.scene import Scene
+from tests.docs.commands import run_page
 
 SAMPLES = DEPLOY / "samples"
 DIRECTORIES = sorted(path.parent.name for path in SAMPLES.glob("*/kustomization.yaml"))
 MODEL, CHEAP, DEAR = "acme/chat", "chat-a100", "chat-h100"
+PAIR = ("chat-prefill", "chat-decode")
 TIGHT = PodReport(kv_usage=0.77)
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
 IN_CLUSTER = "https://kube-prometheus-stack-prometheus.workload-variant-autoscaler-monitoring.svc.cluster.local:9090"
@@ -65,6 +69,42 @@ def test_the_quick_start_scales_by_keda(kinds: KubernetesApi, scene: Scene, tmp_
     apply(scene.plane, folder / "keda", namespace=scene.namespace)
     _grows(scene, metrics)
     assert kinds.list("ScaledObject", namespace=scene.namespace)
+
+
+def test_the_page_about_roles_from_top_to_bottom(kinds: KubernetesApi, scene: Scene, tmp_path: Path):
+    """Its commands alone make a scaled pair: decode grows when decode pods are full, and prefill stays."""
+    for definition in sorted(PICKER_1_3.binary("crds").glob("*.yaml")):
+        kinds.apply_yaml(definition.read_text(encoding="utf-8"))
+    kinds.resource("InferencePool.inference.networking.k8s.io")
+    deploy = tmp_path / "deploy"
+    copied(deploy, namespace=scene.namespace, prometheus=scene.plane.prometheus_api.url)
+    scene.configure(SATURATION_CONFIG_MAP, {"default": "analyzerName: percentage"})
+    metrics = scene.fixed_metrics()
+    for name in PAIR:
+        metrics.set(name, PodReport(kv_usage=0.5), model=MODEL)
+    scene.start_controller()
+    written = run_page(
+        "docs/roles.md",
+        environment={
+            "KUBECONFIG": str(scene.plane.kubeconfig),
+            "PATH": f"{tools.binary('kubectl').parent}:/usr/bin:/bin",
+        },
+        directory=tmp_path,
+        yours={"MODELS_NS": scene.namespace},
+        events={"decode gets full": lambda: metrics.set("chat-decode", PodReport(kv_usage=0.85), model=MODEL)},
+    )
+    assert [line.split() for line in written[1].splitlines()[-2:]] == [
+        ["chat-decode", "decode", "1"],
+        ["chat-prefill", "prefill", "1"],
+    ]
+    prefill, message = written[2].splitlines()[-2:]
+    assert prefill == "1"
+    assert message.startswith("decode: ")
+    pool = kinds.get("InferencePool.inference.networking.k8s.io", "chat", namespace=scene.namespace)
+    selected = pool["spec"]["selector"]["matchLabels"].items()
+    for name in PAIR:
+        template = kinds.get("Deployment", name, namespace=scene.namespace)["spec"]["template"]
+        assert selected <= template["metadata"]["labels"].items()
 
 
 @pytest.mark.disruptive

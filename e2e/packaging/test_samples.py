@@ -19,10 +19,12 @@ from wva.api.variantautoscaling import ACCELERATOR_LABEL
 from wva.config import Given, load
 from wva.config.live import LiveConfiguration
 from wva.model.policy import Policy
+from wva.model.roles import DECODE, PREFILL, RoleLabels
 from wva.model.variant import ModelKey
 
 SAMPLES = DEPLOY / "samples"
 DIRECTORIES = sorted(path.parent.name for path in SAMPLES.glob("*/kustomization.yaml"))
+PAIR = "prefill-decode"
 SCALERS = ("hpa", "hpa-scale-to-zero", "keda", "keda-scale-to-zero")
 ALIASED = ("desired_replicas", "current_replicas", "desired_ratio")
 """What an HPA of older manifests may ask for with the prefix ``inferno_``."""
@@ -69,6 +71,20 @@ def test_a_group_of_pods_is_scaled_as_such():
     assert variant["spec"]["scaleTargetRef"] == scaler["spec"]["scaleTargetRef"]
     assert variant["spec"]["scaleTargetRef"]["kind"] == "LeaderWorkerSet"
     assert number_of(scaler["spec"]) == variant["metadata"]["name"]
+
+
+def test_a_pair_has_two_roles_of_one_model_behind_one_pool():
+    """The labels are those that WVA reads and that the pool selects by; each role has a scaler with its own number."""
+    variants = {item["spec"]["scaleTargetRef"]["name"]: item for item in of_kind(PAIR, "VariantAutoscaling")}
+    scalers = {item["spec"]["scaleTargetRef"]["name"]: item["spec"] for item in of_kind(PAIR, "ScaledObject")}
+    templates = {item["metadata"]["name"]: item["spec"]["template"] for item in of_kind(PAIR, "Deployment")}
+    pool = yaml.safe_load((SAMPLES / PAIR / "pool.yaml").read_text(encoding="utf-8"))
+    assert templates.keys() == variants.keys() == scalers.keys()
+    assert {RoleLabels().role_of(each["metadata"]["labels"]) for each in templates.values()} == {PREFILL, DECODE}
+    assert len({item["spec"]["modelID"] for item in variants.values()}) == 1
+    for name, template in templates.items():
+        assert number_of(scalers[name]) == variants[name]["metadata"]["name"]
+        assert pool["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
 
 
 @pytest.mark.parametrize("name", SCALERS)

@@ -35,6 +35,7 @@ OWN_TEST: Final = {
     "docs/install.md": "e2e/test_install_page.py",
     "docs/backtest.md": "e2e/test_backtest.py",
     "docs/day-two.md": "e2e/test_day_two.py",
+    "docs/roles.md": "e2e/test_samples.py",
 }
 """Pages with their own test. e2e/test_pages.py runs all other pages that need a cluster."""
 INSTALLING: Final = ("docs/kustomize.md", "charts/workload-variant-autoscaler/README.md")
