@@ -6,13 +6,14 @@ import time
 from collections.abc import Sequence
 
 import pytest
+import yaml
 
 from e2e import manifests
 from e2e.controlplane.layout import LOOPBACK
 from e2e.gateway import gateway
 from e2e.load import FixedMetrics, PodReport
 from e2e.manifests import MAIN_CONFIG_MAP, MODEL, SATURATION_CONFIG_MAP, ManifestedVariant
-from e2e.scene import Scene
+from e2e.scene import CYCLE_SECONDS, Scene
 from e2e.test_doctor import controller_pod, doctor, reading
 from e2e.test_explain import explain
 from e2e.test_from_zero import SCALE_TO_ZERO_CONFIG_MAP, SCRAPE_SECONDS, STAYS_SECONDS
@@ -20,6 +21,7 @@ from wva.model.roles import ROLE_LABEL
 
 IDLE, CALM, BUSY = PodReport(kv_usage=0.0), PodReport(kv_usage=0.5), PodReport(kv_usage=0.78)
 SIZE = 2
+QUIET_SECONDS = 2 * CYCLE_SECONDS
 
 
 def pair(*, replicas: int, minimum: int = 1, kind: str = "Deployment", size: int = 1) -> list[ManifestedVariant]:
@@ -149,6 +151,40 @@ def test_the_labels_of_another_stack_are_read_and_the_doctor_and_explain_tell_th
     said = explain(scene, f"{scene.namespace}/{decode.name}", "--no-changes").stdout
     assert f"  model {MODEL} in {scene.namespace}, role decode, " in said
     assert ", role prefill\n" in said
+
+
+@pytest.mark.disruptive
+def test_an_older_definition_goes_on_working_and_a_newer_one_gets_the_role(scene: Scene):
+    """An API server drops a field that it does not know. WVA does not write it again and again."""
+    prefill, decode = pair(replicas=1)
+    metrics = _reporting(scene, [prefill, decode], CALM)
+    scene.configure(SATURATION_CONFIG_MAP, {"default": "analyzerName: percentage"})
+    newer = manifests.CRD.read_text(encoding="utf-8")
+    older = yaml.safe_load(newer)
+    (version,) = older["spec"]["versions"]
+    del version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["role"]
+    columns = version["additionalPrinterColumns"]
+    version["additionalPrinterColumns"] = [column for column in columns if column["name"] != "Role"]
+    scene.api.apply(older)
+    try:
+        scene.deploy(prefill, decode)
+        scene.declare(prefill, decode)
+        controller = scene.start_controller()
+        scene.wait_measured(prefill)
+        scene.wait_measured(decode)
+        time.sleep(QUIET_SECONDS)
+        written = controller.metrics().value("wva_status_patches_total", result="success")
+        time.sleep(QUIET_SECONDS)
+        assert controller.metrics().value("wva_status_patches_total", result="success") == written
+        assert "role" not in scene.variant_autoscaling("decode")["status"]
+        assert controller.metrics().value("wva_variant_role", variant_name="decode", role="decode") == 1
+    finally:
+        scene.api.apply_yaml(newer)
+    metrics.set("decode", BUSY)
+    scene.wait(lambda: scene.desired("decode") == 2, timeout_seconds=60, what="another number")
+    scene.wait(
+        lambda: scene.variant_autoscaling("decode")["status"].get("role") == "decode", timeout_seconds=30, what="a role"
+    )
 
 
 def test_leader_worker_sets_in_roles_start_from_zero_and_grow_apart(scene: Scene):
