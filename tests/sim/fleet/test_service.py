@@ -20,8 +20,15 @@ from wva.sim.fleet.columns import (
     TOTAL_RETRIED,
     WAITING,
 )
-from wva.sim.fleet.counters import GENERATION_TOKENS, INTER_TOKEN_LATENCY, PROMPT_TOKENS, TIME_TO_FIRST_TOKEN
+from wva.sim.fleet.counters import (
+    GENERATION_TOKENS,
+    INTER_TOKEN_LATENCY,
+    PREFILL_TIME,
+    PROMPT_TOKENS,
+    TIME_TO_FIRST_TOKEN,
+)
 from wva.sim.fleet.engine import sample
+from wva.sim.fleet.service import SIGNALS
 from wva.sim.fleet.users import Routing
 from wva.sim.stage.view import ScrapedSignal
 
@@ -266,7 +273,7 @@ def test_engine_that_is_killed_breaks_what_it_has():
     assert target.add(0, ready_at_seconds=0.3) == 0
     target.advance(0.4)
     assert target.phase(0) == READY
-    assert target.scrape(0) == (0.0,) * 17
+    assert target.scrape(0) == (0.0,) * SIGNALS
 
 
 def test_engine_that_drains_ends_when_its_queue_is_empty():
@@ -350,4 +357,7 @@ def test_scrape_says_what_the_page_says():
             ScrapedSignal.REQUEST_PROMPT_COUNT: sums[PROMPT_TOKENS][1],
             ScrapedSignal.REQUEST_GENERATION_SUM: sums[GENERATION_TOKENS][0],
             ScrapedSignal.REQUEST_GENERATION_COUNT: sums[GENERATION_TOKENS][1],
+            ScrapedSignal.PREFILL_SECONDS: sums[PREFILL_TIME][0],
+            ScrapedSignal.TRANSFERRED: page.prompt_tokens_transferred,
+            ScrapedSignal.BACKLOG: 0.0,
         }

@@ -52,6 +52,14 @@ REFUSED: Final = 7
 """The gateway had no room for it, or its prompt is too long."""
 BROKEN: Final = 8
 """Its replica went away."""
+PROMPTING: Final = 9
+"""Its prompt is at a prefill engine, in the row ``twin``."""
+STAGED: Final = 10
+"""Its prompt has been computed and waits until its decode engine has blocks for it."""
+RECEIVING: Final = 11
+"""Its KV cache is on the way, and its decode engine has taken the blocks for it."""
+KEPT: Final = 12
+"""A prompt that has been computed: the prefill engine keeps its blocks until they have been transferred."""
 
 
 # Life of an engine's pod as the gateway sees it.
@@ -130,6 +138,12 @@ class Columns(NamedTuple):
     preempted: Ints
     """How often."""
     cancelled: Ints
+    twin: Ints
+    """Where there are roles, the row in which a prefill engine has its prompt, and of that row the user's one."""
+    transferred: Ints
+    """Tokens of its prompt whose KV cache came from a prefill engine."""
+    arrives: Floats
+    """When its KV cache has been transferred."""
     # -- engines ------------------------------------------------------------------------------------------------------
     phase: Ints
     due: Floats
@@ -183,6 +197,18 @@ class Columns(NamedTuple):
     """Sequences in the batch that use them."""
     used_at: Ints
     """When they were used last, as a running number."""
+    expected: Ints
+    """Requests that a decode engine was chosen for, and that it does not have in its queue or batch yet."""
+    deferred: Ints
+    """Those of them that it knows: ``STAGED`` and ``RECEIVING``."""
+    receiving: Ints
+    """Those of them that are on the way."""
+    staged_first: Ints
+    staged_last: Ints
+    kept: Ints
+    """Prompts whose blocks a prefill engine keeps."""
+    backlog: Ints
+    """Tokens of the prompts that were sent to a prefill engine and have not been computed."""
     # -- variants -----------------------------------------------------------------------------------------------------
     alpha: Floats
     beta: Floats
@@ -195,6 +221,8 @@ class Columns(NamedTuple):
     max_num_seqs: Ints
     max_num_batched_tokens: Ints
     max_model_len: Ints
+    role: Ints
+    """What its engines compute of a request: see ``ROLE_...``."""
     capacity: Floats
     """Sequences at once, by which the router weighs load."""
     # -- the pool -----------------------------------------------------------------------------------------------------
@@ -248,7 +276,9 @@ LIST_DEADLINE_FIRST: Final = 7
 LIST_DEADLINE_LAST: Final = 8
 LIST_DONE_FIRST: Final = 9
 LIST_DONE_LAST: Final = 10
-LISTS: Final = 11
+LIST_TRANSFER_FIRST: Final = 11
+"""The transfers, in the order in which they end."""
+LISTS: Final = 12
 
 
 # Rows of ``rules``.
@@ -270,6 +300,18 @@ RULE_PREFIX_WEIGHT: Final = 8
 """How much less load a prompt wholly in the cache is worth."""
 RULE_CHANGE: Final = 9
 """When the next phase of an engine ends by itself."""
+RULE_LEAST_PROMPT: Final = 10
+"""Tokens of the shortest prompt that goes to a prefill engine."""
+RULE_TRANSFER_TOKEN: Final = 11
+"""Seconds that the KV cache of one token takes from engine to engine."""
+RULE_TRANSFER_DELAY: Final = 12
+"""Seconds that each transfer takes beside."""
+
+
+# What the engines of a variant compute of a request.
+ROLE_ALL: Final = 0
+ROLE_PREFILL: Final = 1
+ROLE_DECODE: Final = 2
 
 
 # How the router chooses among Ready engines.
@@ -284,7 +326,7 @@ ROUTING_PREFIX: Final = 3
 
 _REQUEST_FLOATS: Final = {
     "arrival": 0.0, "draw": 0.0, "deadline": inf, "again": inf, "queued": 0.0, "admitted": inf, "first": inf,
-    "last": 0.0, "finish": inf,
+    "last": 0.0, "finish": inf, "arrives": inf,
 }  # fmt: skip
 _REQUEST_INTS: Final = {
     "number": 0, "prompt": 1, "output": 1, "limited": 0, "group": NONE, "prefix": 0, "leaves": 0, "state": UPCOMING,
@@ -292,7 +334,7 @@ _REQUEST_INTS: Final = {
     "engine": NONE, "after": NONE, "before": NONE, "deadline_after": NONE, "deadline_before": NONE, "length": 0,
     "generated": 0, "context": 0, "left": 0, "chunk": 0, "prefill_after": NONE, "prefill_before": NONE,
     "start_step": NONE, "ends": 0, "place": NONE, "shared": 0, "found": 0,
-    "preempted": 0, "cancelled": 0,
+    "preempted": 0, "cancelled": 0, "twin": NONE, "transferred": 0,
 }  # fmt: skip
 _ENGINE_FLOATS: Final = {
     "due": inf, "now": 0.0, "next_event": inf, "segment_start": 0.0, "step_seconds": 0.0, "step_growth": 0.0,
@@ -302,6 +344,7 @@ _ENGINE_INTS: Final = {
     "phase": GONE, "variant": 0, "segment_steps": 0, "step": 0, "running": 0, "waiting": 0, "decoding": 0,
     "resident": 0, "used": 0, "idle": 0, "queue_first": NONE, "queue_last": NONE, "batch_first": NONE,
     "batch_last": NONE, "prefill_first": NONE, "prefill_last": NONE, "leaving": 0, "completions": 0,
+    "expected": 0, "deferred": 0, "receiving": 0, "staged_first": NONE, "staged_last": NONE, "kept": 0, "backlog": 0,
 }  # fmt: skip
 
 
@@ -357,7 +400,7 @@ def build(*, groups: int = 0, requests: int = 0) -> Columns:
         shape=column([0, 1, 1, groups, 0]),
         totals=ints(TOTALS),
         lists=ints(LISTS, NONE),
-        rules=column([0.0, inf, 1.0, 0.0, 1000.0, float(ROUTING_LEAST), 0.0, -inf, 0.0, inf]),
+        rules=column([0.0, inf, 1.0, 0.0, 1000.0, float(ROUTING_LEAST), 0.0, -inf, 0.0, inf, 0.0, 0.0, 0.0]),
         bounds=column(list(bounds)),
         bounds_at=column(list(starts)),
     )
@@ -365,7 +408,7 @@ def build(*, groups: int = 0, requests: int = 0) -> Columns:
     return more_requests(columns, requests)
 
 
-def more_variants(c: Columns, parameters: EngineParameters) -> Columns:
+def more_variants(c: Columns, parameters: EngineParameters, role: int = ROLE_ALL) -> Columns:
     """Return the columns with one more kind of engine; the router takes its capacity for one sequence."""
     values: dict[str, Any] = {
         "alpha": parameters.alpha_seconds,
@@ -380,6 +423,7 @@ def more_variants(c: Columns, parameters: EngineParameters) -> Columns:
         "max_num_seqs": parameters.max_num_seqs,
         "max_num_batched_tokens": parameters.max_num_batched_tokens,
         "max_model_len": parameters.max_model_len,
+        "role": role,
     }
     longer = {
         name: extended(getattr(c, name), floats(1, float(value)) if name in _FLOATS else ints(1, value))

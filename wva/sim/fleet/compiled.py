@@ -27,7 +27,7 @@ if COMPILED:
 
     _config: Any = numba.config
 
-SOURCES: Final = ("blocks", "columns", "compiled", "counters", "gateway", "lists", "observed", "steps")
+SOURCES: Final = ("blocks", "columns", "compiled", "counters", "gateway", "handover", "lists", "observed", "steps")
 """The modules whose code goes into the machine code."""
 _KEPT: Final = 3
 """So many directories of other sources are kept: a program that began before a change may still use one."""

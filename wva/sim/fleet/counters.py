@@ -21,7 +21,9 @@ COUNT_GENERATION_TOKENS: Final = 5
 COUNT_PREFIX_QUERIES: Final = 6
 """Tokens looked up in the prefix cache."""
 COUNT_PREFIX_HITS: Final = 7
-COUNTS: Final = 8
+COUNT_TRANSFERRED: Final = 8
+"""Those of the prompt tokens whose KV cache came from another engine: counted with the first token."""
+COUNTS: Final = 9
 
 TIME_TO_FIRST_TOKEN: Final = 0
 INTER_TOKEN_LATENCY: Final = 1

@@ -35,6 +35,7 @@ from wva.sim.fleet.counters import (
     COUNT_PREFIX_QUERIES,
     COUNT_PROMPT_CACHED,
     COUNT_PROMPT_TOKENS,
+    COUNT_TRANSFERRED,
     COUNTS,
     FINISH_REASONS,
     GENERATION_TOKENS,
@@ -67,7 +68,8 @@ class Histogram:
 class EngineSample:
     """What the metrics page shows of an engine at one instant. ``histograms`` are those of ``counters``, in order.
 
-    ``prompt_tokens_cached`` are those of ``prompt_tokens`` that a prefix cache held.
+    ``prompt_tokens_cached`` are those of ``prompt_tokens`` that a prefix cache held, and those that a prefill engine
+    computed are ``prompt_tokens_transferred``. ``deferred`` are those of ``waiting`` whose KV cache is there.
     """
 
     running: int
@@ -81,6 +83,8 @@ class EngineSample:
     prefix_cache_queries: int
     prefix_cache_hits: int
     histograms: tuple[Histogram, ...]
+    prompt_tokens_transferred: int = 0
+    deferred: int = 0
 
 
 def sample(c: Columns, pointer: Any, e: int) -> EngineSample:
@@ -92,7 +96,7 @@ def sample(c: Columns, pointer: Any, e: int) -> EngineSample:
     first = e * COUNTS
     return EngineSample(
         running=int(c.running[e]),
-        waiting=int(c.waiting[e]),
+        waiting=int(c.waiting[e] + c.deferred[e]),
         kv_cache_usage=int(observed.used_now(pointer, e)) / int(c.blocks[c.variant[e]]),
         finished={reason: int(c.counts[first + row]) for reason, row in FINISH_REASONS.items()},
         preemptions=int(c.counts[first + COUNT_PREEMPTIONS]),
@@ -102,6 +106,8 @@ def sample(c: Columns, pointer: Any, e: int) -> EngineSample:
         prefix_cache_queries=int(c.counts[first + COUNT_PREFIX_QUERIES]),
         prefix_cache_hits=int(c.counts[first + COUNT_PREFIX_HITS]),
         histograms=_histograms(c, pointer, e, done=done if decoding else 0),
+        prompt_tokens_transferred=int(c.counts[first + COUNT_TRANSFERRED]),
+        deferred=int(c.deferred[e]),
     )
 
 

@@ -66,8 +66,8 @@ FAMILIES: Final = (
         "vllm:num_requests_waiting_by_reason",
         "gauge",
         "Number of waiting requests by reason: for capacity, or deferred.",
-        ('{engine},{target},reason="capacity" %s', '{engine},{target},reason="deferred" 0.0'),
-        lambda s: (float(s.waiting),),
+        ('{engine},{target},reason="capacity" %s', '{engine},{target},reason="deferred" %s'),
+        lambda s: (float(s.waiting - s.deferred), float(s.deferred)),
     ),
     MetricFamily(
         "vllm:engine_sleep_state",
@@ -82,8 +82,16 @@ FAMILIES: Final = (
     _gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", lambda s: s.kv_cache_usage),
     _counter("vllm:prefix_cache_queries_total", "Prefix cache queries, in tokens.", lambda s: s.prefix_cache_queries),
     _counter("vllm:prefix_cache_hits_total", "Prefix cache hits, in tokens.", lambda s: s.prefix_cache_hits),
-    _unused("vllm:external_prefix_cache_queries_total", "External prefix cache queries, in tokens."),
-    _unused("vllm:external_prefix_cache_hits_total", "External prefix cache hits, in tokens."),
+    _counter(
+        "vllm:external_prefix_cache_queries_total",
+        "External prefix cache queries, in tokens.",
+        lambda s: s.prompt_tokens_transferred,
+    ),
+    _counter(
+        "vllm:external_prefix_cache_hits_total",
+        "External prefix cache hits, in tokens.",
+        lambda s: s.prompt_tokens_transferred,
+    ),
     _unused("vllm:mm_cache_queries_total", "Multi-modal cache queries, in items."),
     _unused("vllm:mm_cache_hits_total", "Multi-modal cache hits, in items."),
     _counter("vllm:num_preemptions_total", "Cumulative number of preemption from the engine.", lambda s: s.preemptions),
@@ -95,11 +103,19 @@ FAMILIES: Final = (
         (
             '{engine},{target},source="local_compute" %s',
             '{engine},{target},source="local_cache_hit" %s',
-            '{engine},{target},source="external_kv_transfer" 0.0',
+            '{engine},{target},source="external_kv_transfer" %s',
         ),
-        lambda s: (float(s.prompt_tokens - s.prompt_tokens_cached), float(s.prompt_tokens_cached)),
+        lambda s: (
+            float(s.prompt_tokens - s.prompt_tokens_cached - s.prompt_tokens_transferred),
+            float(s.prompt_tokens_cached),
+            float(s.prompt_tokens_transferred),
+        ),
     ),
-    _counter("vllm:prompt_tokens_cached_total", "Number of cached prompt tokens.", lambda s: s.prompt_tokens_cached),
+    _counter(
+        "vllm:prompt_tokens_cached_total",
+        "Number of cached prompt tokens.",
+        lambda s: s.prompt_tokens_cached + s.prompt_tokens_transferred,
+    ),
     MetricFamily(
         "vllm:prompt_tokens_cached_by_source_total",
         "counter",

@@ -199,7 +199,14 @@ def offer(c: Columns, i: int, at: float) -> None:
     e = chosen(c, i, at)
     if e != NONE:
         hand_over(c, e, i, at)
-    elif c.lists[LIST_GATEWAY_LENGTH] < c.rules[RULE_GATEWAY_LIMIT]:
+    else:
+        wait(c, i, at)
+
+
+@compiled
+def wait(c: Columns, i: int, at: float) -> None:
+    """Keep a request at the gateway, or refuse it."""
+    if c.lists[LIST_GATEWAY_LENGTH] < c.rules[RULE_GATEWAY_LIMIT]:
         c.after[i] = NONE
         c.before[i] = c.lists[LIST_GATEWAY_LAST]
         if c.lists[LIST_GATEWAY_LAST] == NONE:

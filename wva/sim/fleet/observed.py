@@ -15,10 +15,12 @@ from wva.sim.fleet.counters import (
     COUNT_PREFIX_QUERIES,
     COUNT_PROMPT_TOKENS,
     COUNT_STOPPED,
+    COUNT_TRANSFERRED,
     COUNTS,
     GENERATION_TOKENS,
     HISTOGRAMS,
     INTER_TOKEN_LATENCY,
+    PREFILL_TIME,
     PROMPT_TOKENS,
     STEP_TOKENS,
     TIME_TO_FIRST_TOKEN,
@@ -116,7 +118,7 @@ def signals(c: Columns, e: int, values: Floats) -> None:
     finished = c.counts[counts + COUNT_STOPPED] + c.counts[counts + COUNT_CUT]
     running_seconds = duration(c.step_seconds[e], c.step_growth[e], done) * decoding
     values[0] = c.running[e]
-    values[1] = c.waiting[e]
+    values[1] = c.waiting[e] + c.deferred[e]
     values[2] = used_now(c, e) / c.blocks[c.variant[e]]
     values[3] = finished
     values[4] = c.counts[counts + COUNT_PROMPT_TOKENS]
@@ -132,6 +134,9 @@ def signals(c: Columns, e: int, values: Floats) -> None:
     values[14] = finished
     values[15] = c.sums[sums + GENERATION_TOKENS]
     values[16] = finished
+    values[17] = c.sums[sums + PREFILL_TIME]
+    values[18] = c.counts[counts + COUNT_TRANSFERRED]
+    values[19] = c.backlog[e]
 
 
 @compiled

@@ -10,6 +10,7 @@ from wva.sim.fleet.engine import DrivenEngine
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.requests import UserRequest
 from wva.sim.fleet.service import ModelService
+from wva.sim.fleet.transfer import KvTransfer
 from wva.sim.fleet.users import GatewaySettings
 
 
@@ -25,9 +26,10 @@ def prepare() -> None:
     engine.advance(0.1)
     engine.sample()
     engine.cancel(2)
-    service = ModelService(GatewaySettings())
-    row = service.add(service.add_variant(parameters, capacity=1.0), ready_at_seconds=0.0)
-    service.settle()
-    service.advance(1.0)
-    service.scrape(row)
+    for transfer in (None, KvTransfer(1e-5)):
+        service = ModelService(GatewaySettings(transfer=transfer))
+        row = service.add(service.add_variant(parameters, capacity=1.0), ready_at_seconds=0.0)
+        service.settle()
+        service.advance(1.0)
+        service.scrape(row)
     forget_others()

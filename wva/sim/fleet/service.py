@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from wva.sim.fleet import gateway, observed
+from wva.sim.fleet import gateway, handover, observed
 from wva.sim.fleet.columns import (
     DRAINING,
     GONE,
@@ -19,14 +19,18 @@ from wva.sim.fleet.columns import (
     LIST_UPCOMING_LAST,
     NONE,
     READY,
+    ROLE_ALL,
     RULE_ATTEMPTS,
     RULE_CHANGE,
     RULE_GATEWAY_LIMIT,
+    RULE_LEAST_PROMPT,
     RULE_NOW,
     RULE_PATIENCE,
     RULE_PREFIX_WEIGHT,
     RULE_RETRY_DELAY,
     RULE_ROUTING,
+    RULE_TRANSFER_DELAY,
+    RULE_TRANSFER_TOKEN,
     RULE_VIEW_SECONDS,
     SHAPE_PODS,
     STARTING,
@@ -47,7 +51,7 @@ if TYPE_CHECKING:
 
 _ENGINES: Final = 16
 """By how many rows of engines the columns grow."""
-SIGNALS: Final = 17
+SIGNALS: Final = 20
 """Numbers that a scrape of an engine gives."""
 
 
@@ -63,6 +67,7 @@ class ModelService:
         self._free: list[int] = []
         self._added = 0
         self._values = floats(SIGNALS)
+        self._transfer = settings.transfer
         columns = build(groups=groups, requests=requests)
         for rule, value in (
             (RULE_NOW, start_seconds),
@@ -75,17 +80,38 @@ class ModelService:
             (RULE_RETRY_DELAY, settings.retry_seconds),
         ):
             columns.rules[rule] = float(value)
+        if settings.transfer is not None:
+            columns.rules[RULE_LEAST_PROMPT] = float(settings.transfer.least_prompt_tokens)
+            columns.rules[RULE_TRANSFER_TOKEN] = float(settings.transfer.token_seconds)
+            columns.rules[RULE_TRANSFER_DELAY] = float(settings.transfer.delay_seconds)
         self._replace(columns)
 
     @classmethod
-    def of(cls, traffic: Traffic, variants: Iterable[EngineParameters], settings: GatewaySettings) -> ModelService:
-        """Return a service at time 0 that will get all these requests; variants are rows in this order."""
+    def of(
+        cls,
+        traffic: Traffic,
+        variants: Iterable[EngineParameters],
+        settings: GatewaySettings,
+        roles: Iterable[int] | None = None,
+    ) -> ModelService:
+        """Return a service at time 0 that will get all these requests; variants are rows in this order.
+
+        ``roles`` has one of each variant; by default they compute all of a request. Where there are some, the rows
+        behind those of the requests are for their prompts.
+
+        Raises:
+            ValueError: there are roles and no transfer between them, or prompts that begin alike.
+
+        """
         import numpy as np  # noqa: PLC0415 - traffic is made of it; the emulator does without
 
         count = traffic.count
         service, resident = cls(settings, groups=traffic.groups), traffic.resident_tokens
-        for parameters in variants:
-            service.add_variant(parameters, capacity=parameters.concurrent_sequences(tokens_per_sequence=resident))
+        kinds = list(variants)
+        each = [ROLE_ALL] * len(kinds) if roles is None else list(roles)
+        for parameters, role in zip(kinds, each, strict=True):
+            capacity = parameters.concurrent_sequences(tokens_per_sequence=resident)
+            service.add_variant(parameters, capacity=capacity, role=role)
         given = {
             "arrival": traffic.arrival_seconds,
             "prompt": traffic.prompt_tokens,
@@ -104,14 +130,26 @@ class ModelService:
                 before=column_of(np.arange(NONE, count - 1)),
             )
             columns.lists[LIST_UPCOMING_FIRST], columns.lists[LIST_UPCOMING_LAST] = 0, count - 1
+        if settings.transfer is not None:
+            if traffic.groups:
+                raise ValueError("prompts begin alike: where pods have roles there is no prefix cache")
+            columns = more_requests(columns, count)
+            columns = columns._replace(twin=column_of(np.append(np.arange(count, 2 * count), np.arange(count))))
         service._replace(columns)
         return service
 
     # -- variants and engines ---------------------------------------------------------------------------------------
 
-    def add_variant(self, parameters: EngineParameters, *, capacity: float) -> int:
-        """Make a kind of engine known and return its row; ``capacity``: sequences at once that the router expects."""
-        self._replace(more_variants(self.columns, parameters))
+    def add_variant(self, parameters: EngineParameters, *, capacity: float, role: int = ROLE_ALL) -> int:
+        """Make a kind of engine known and return its row; ``capacity``: sequences at once that the router expects.
+
+        Raises:
+            ValueError: it has a role, and there is no transfer from prefill to decode.
+
+        """
+        if role != ROLE_ALL and self._transfer is None:
+            raise ValueError("a variant has a role, and the gateway has no transfer from prefill to decode")
+        self._replace(more_variants(self.columns, parameters, role))
         row = len(self.columns.capacity) - 1
         self.columns.capacity[row] = capacity
         return row
@@ -144,13 +182,16 @@ class ModelService:
 
         One that has nothing to finish ends at once.
         """
-        idle = self.load(row) == 0
+        idle = self.load(row) + int(self.columns.kept[row]) == 0
         self.columns.phase[row] = GONE if idle else DRAINING
         self._end_phase(row, inf if idle else self.now_seconds + grace_seconds)
 
     def settle(self) -> None:
         """Let what is due at this very moment happen now, instead of with the next ``advance``."""
-        gateway.change(self.handle, self.now_seconds)
+        if self._transfer is None:
+            gateway.change(self.handle, self.now_seconds)
+        else:
+            handover.change_roles(self.handle, self.now_seconds)
 
     def forget(self, row: int) -> None:
         """Give back the row of an engine that has ended."""
@@ -163,15 +204,18 @@ class ModelService:
     def advance(self, until_seconds: float) -> None:
         """Let time pass; events at ``until_seconds`` itself are still to come."""
         self.now_seconds = float(until_seconds)
-        gateway.run(self.handle, self.now_seconds)
+        if self._transfer is None:
+            gateway.run(self.handle, self.now_seconds)
+        else:
+            handover.run_roles(self.handle, self.now_seconds)
 
     def phase(self, row: int) -> int:
         """Return the phase of an engine."""
         return int(self.columns.phase[row])
 
     def load(self, row: int) -> int:
-        """Return the requests in an engine."""
-        return int(self.columns.running[row] + self.columns.waiting[row])
+        """Return the requests in an engine, and those on their way to it from a prefill engine."""
+        return int(self.columns.running[row] + self.columns.waiting[row] + self.columns.expected[row])
 
     def kv_cache_usage(self, row: int) -> float:
         """Return the share of KV blocks in use."""
@@ -200,7 +244,10 @@ class ModelService:
     @property
     def waiting(self) -> int:
         """Requests that wait, at the gateway and in the engines."""
-        return self.at_gateway + sum(int(self.columns.waiting[row]) for row in self._ranks if self.phase(row) != GONE)
+        c = self.columns
+        return self.at_gateway + sum(
+            int(c.waiting[row] + c.deferred[row]) for row in self._ranks if c.phase[row] != GONE
+        )
 
     def _end_phase(self, row: int, at_seconds: float) -> None:
         """Let the phase of an engine end by itself at a time. The gateway looks at the earliest one, or earlier."""

@@ -64,6 +64,7 @@ from wva.sim.fleet.counters import (
     COUNT_PROMPT_CACHED,
     COUNT_PROMPT_TOKENS,
     COUNT_STOPPED,
+    COUNT_TRANSFERRED,
     COUNTS,
     DECODE_TIME,
     E2E_LATENCY,
@@ -111,6 +112,7 @@ def submit(c: Columns, e: int, i: int, at: float) -> None:
     c.generated[i] = 0
     c.preempted[i] = 0
     c.cancelled[i] = 0
+    c.transferred[i] = 0
     enqueue(c, e, i)
     if c.next_event[e] == inf:
         begin_segment(c, e, at)
@@ -222,7 +224,7 @@ def end_segment(c: Columns, e: int, end: float) -> None:
     """Change the state to that after the segment."""
     steps, decoding = c.segment_steps[e], c.decoding[e]
     counts = e * COUNTS
-    before = c.counts[counts + COUNT_PROMPT_TOKENS] + c.counts[counts + COUNT_GENERATION_TOKENS]
+    before = tokens_counted(c, counts)
     if decoding > 0:
         c.used[e] += growth(c, e, c.step[e], steps)
         c.resident[e] += steps * decoding
@@ -245,10 +247,16 @@ def end_segment(c: Columns, e: int, end: float) -> None:
                 share_prefix(c, e, i)
             give_token(c, e, i, end)
         i = following
-    after = c.counts[counts + COUNT_PROMPT_TOKENS] + c.counts[counts + COUNT_GENERATION_TOKENS]
-    observe(c, e, STEP_TOKENS, (after - before) / steps, steps)
+    observe(c, e, STEP_TOKENS, (tokens_counted(c, counts) - before) / steps, steps)
     if c.leaving[e] > 0:
         drop_cancelled(c, e)
+
+
+@compiled
+def tokens_counted(c: Columns, counts: int) -> int:
+    """Return the tokens that the engine with these counters has processed: what was transferred took no step."""
+    prompts = c.counts[counts + COUNT_PROMPT_TOKENS] - c.counts[counts + COUNT_TRANSFERRED]
+    return prompts + c.counts[counts + COUNT_GENERATION_TOKENS]
 
 
 @compiled
@@ -284,6 +292,7 @@ def make_room(c: Columns, e: int) -> None:
             generated = c.generated[i]
         leave_batch(c, e, i)
         c.generated[i] = generated
+        c.transferred[i] = 0  # what came from elsewhere is gone, too
         c.state[i] = WAITING
         enqueue_first(c, e, i)
 
@@ -337,7 +346,7 @@ def admit(c: Columns, e: int) -> int:
     c.state[i] = RUNNING
     c.context[i] = c.prompt[i] + c.generated[i]
     found = hits(c, e, i) if c.group[i] != NONE else 0
-    c.left[i] = c.context[i] - found * c.block_size[v]
+    c.left[i] = c.context[i] - found * c.block_size[v] - c.transferred[i]
     c.shared[i] = found
     c.used[e] += blocks_for(c.context[i], c.block_size[v]) - found
     if found > 0:
@@ -377,6 +386,7 @@ def give_token(c: Columns, e: int, i: int, at: float) -> None:
         forget_deadline(c, i)
         c.counts[e * COUNTS + COUNT_PROMPT_TOKENS] += c.prompt[i]
         c.counts[e * COUNTS + COUNT_PROMPT_CACHED] += c.found[i]
+        c.counts[e * COUNTS + COUNT_TRANSFERRED] += c.transferred[i]
         observe(c, e, TIME_TO_FIRST_TOKEN, at - c.queued[i], 1)
     else:
         observe(c, e, INTER_TOKEN_LATENCY, at - c.last[i], 1)
@@ -415,7 +425,7 @@ def finish(c: Columns, e: int, i: int, at: float) -> None:
     observe(c, e, INFERENCE_TIME, at - c.admitted[i], 1)
     observe(c, e, TIME_PER_OUTPUT_TOKEN, (at - c.first[i]) / max(1, c.length[i] - 1), 1)
     observe(c, e, PROMPT_TOKENS, float(c.prompt[i]), 1)
-    observe(c, e, COMPUTED_TOKENS, float(c.prompt[i] - c.found[i]), 1)
+    observe(c, e, COMPUTED_TOKENS, float(c.prompt[i] - c.found[i] - c.transferred[i]), 1)
     observe(c, e, GENERATION_TOKENS, float(c.length[i]), 1)
     longest = c.length[i] if cut else c.max_model_len[c.variant[e]] - c.prompt[i]
     observe(c, e, LONGEST_ANSWER, float(longest), 1)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from math import inf
 
+from wva.sim.fleet.transfer import KvTransfer
+
 
 class Routing(IntEnum):
     """How the gateway chooses among Ready engines."""
@@ -31,6 +33,7 @@ class GatewaySettings:
         patience_seconds: how long a user waits for the first token before giving up.
         attempts: how often a user sends a request at most.
         retry_seconds: how long a user waits before sending it again.
+        transfer: how requests go from prefill to decode; None where each pod computes all of a request.
 
     """
 
@@ -41,3 +44,14 @@ class GatewaySettings:
     patience_seconds: float = inf
     attempts: int = 1
     retry_seconds: float = 1.0
+    transfer: KvTransfer | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a router that is not built for roles.
+
+        Raises:
+            ValueError: with ``transfer``, ``routing`` is not ``LEAST``.
+
+        """
+        if self.transfer is not None and self.routing is not Routing.LEAST:
+            raise ValueError(f"routing is {self.routing.name}: where pods have roles it is LEAST")

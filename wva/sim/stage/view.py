@@ -39,6 +39,12 @@ class ScrapedSignal(IntEnum):
     REQUEST_PROMPT_COUNT = 14
     REQUEST_GENERATION_SUM = 15
     REQUEST_GENERATION_COUNT = 16
+    PREFILL_SECONDS = 17
+    """vllm:request_prefill_time_seconds_sum"""
+    TRANSFERRED = 18
+    """vllm:prompt_tokens_by_source_total of the source external_kv_transfer."""
+    BACKLOG = 19
+    """llm_d_epp_inflight_tokens: what the picker has sent to a prefill pod, and is not computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,8 @@ class VariantView:
     """Those that exist and are not being terminated, oldest first."""
     gpus: int = 1
     """GPUs of each replica."""
+    role: str = ""
+    """What its pods compute of a request: the label of their template."""
 
 
 class StageView(Protocol):
