@@ -39,6 +39,7 @@ from wva.publish import metrics
 from wva.publish.meanings import MEANINGS_OF_REASONS
 from wva.publish.obstacles import OBSTACLES
 from wva.sim.scorecard.learning import LEARNING
+from wva.sim.scorecard.roles import ROLES
 from wva.sim.scorecard.worlds import WORLDS
 from wva.sim.traffic.acceptance import TRACES, comparisons
 from wva.sim.traffic.kinds import KINDS
@@ -357,7 +358,9 @@ def traces_table():
 
 def worlds_table():
     """Return one row per scenario in which more changes than a plain load, or that has something to learn."""
-    return table(("Scenario", "What happens"), [(f"`{world.name}`", world.title) for world in (*WORLDS, *LEARNING)])
+    return table(
+        ("Scenario", "What happens"), [(f"`{world.name}`", world.title) for world in (*WORLDS, *LEARNING, *ROLES)]
+    )
 
 
 TABLES = {

@@ -359,5 +359,4 @@ def test_scrape_says_what_the_page_says():
             ScrapedSignal.REQUEST_GENERATION_COUNT: sums[GENERATION_TOKENS][1],
             ScrapedSignal.PREFILL_SECONDS: sums[PREFILL_TIME][0],
             ScrapedSignal.TRANSFERRED: page.prompt_tokens_transferred,
-            ScrapedSignal.BACKLOG: 0.0,
         }

@@ -68,6 +68,8 @@ class FakeStage:
         self.now = 0.0
         self.pools = GpuPools({})
         self.asked: list[tuple[float, str, int]] = []
+        self.backlog_of = 0.0
+        """Tokens of prompts that wait at each Ready pod."""
         self._scenario = of
         self._load = in_flight
         self._lost = lost
@@ -96,6 +98,11 @@ class FakeStage:
         """Return the pod's share of the load."""
         assert any(one.name == pod and one.ready for view in self.variants.values() for one in view.pods)
         return round(self._share())
+
+    def backlog(self, pod: str) -> int:
+        """Return the tokens of prompts that wait at a pod."""
+        assert pod in self._ready()
+        return round(self.backlog_of)
 
     def gateway_queue(self) -> float | None:
         """Return the whole load while no pod is Ready."""
@@ -156,6 +163,7 @@ class FakeStage:
             one.parameters.kv_cache_tokens,
             self._spec[one.name],
             pods,
+            role=one.role,
         )
 
     def _ready(self) -> list[str]:
@@ -165,10 +173,11 @@ class FakeStage:
         return self._load(self.now) / max(1, len(self._ready()))
 
     def _scrape(self) -> None:
-        """Scrape the Ready pods. Half of the requests in flight wait, and 200 requests in flight fill the KV cache."""
+        """Scrape the Ready pods: half of the requests in flight wait, 200 fill the KV cache, each gets 10 tokens/s."""
         share = self._share()
         values = [0.0] * len(ScrapedSignal)
         values[ScrapedSignal.RUNNING] = values[ScrapedSignal.WAITING] = share / 2
         values[ScrapedSignal.KV_USAGE] = min(1.0, share / 200)
+        values[ScrapedSignal.GENERATION_TOKENS] = 10.0 * share * self.now
         for name in self._ready():
             self._scrapes[name].append(Scrape(self.now, () if self._lost(name, self.now) else tuple(values)))

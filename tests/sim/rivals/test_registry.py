@@ -9,7 +9,7 @@ import pytest
 
 from wva.sim import rivals
 from wva.sim.commands import bench
-from wva.sim.rivals import DEFAULTS, FAMILIES, POLICIES, registry
+from wva.sim.rivals import DEFAULTS, FAMILIES, OF_ROLES, POLICIES, registry, with_target
 
 RIVAL = """
 from wva.sim.rivals.registry import register_with_targets
@@ -21,7 +21,7 @@ def still(target):
 
 register_with_targets("still", still, default=3, targets=(1, 2.5))
 """
-REGISTERED = ("_policies", "_families", "_defaults")
+REGISTERED = ("_policies", "_families", "_defaults", "_of_roles")
 
 
 @pytest.fixture(name="as_before")
@@ -45,6 +45,17 @@ def test_a_new_rival_is_one_new_module(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert [name for name in POLICIES if name.startswith("still")] == ["still", "still@1", "still@2.5"]
     assert (DEFAULTS["still"], FAMILIES["still"]) == (3, ("still@1", "still@2.5"))
     assert [name for name in bench._policies() if name.startswith("still")] == ["still", "still-tuned"]
+
+
+@pytest.mark.usefixtures("as_before")
+def test_a_policy_of_roles_has_two_targets() -> None:
+    """Each pair is a policy; both numbers are in its name."""
+    registry.register_by_role(
+        "apart", lambda _one, _two: POLICIES["wva"], default=(1.5, 20.0), first=(1.5, 3.0), second=(20.0, 40.0)
+    )
+    assert FAMILIES["apart"] == ("apart@1.5,20", "apart@1.5,40", "apart@3,20", "apart@3,40")
+    assert with_target("apart", DEFAULTS["apart"]) == "apart@1.5,20"
+    assert "apart" in OF_ROLES
 
 
 @pytest.mark.usefixtures("as_before")

@@ -7,11 +7,13 @@ import json
 import pytest
 
 from tests.sim.scorecard import fakes
+from wva.model.records import replace
 from wva.sim.scorecard.card import PolicyFamily, best, card
 from wva.sim.scorecard.markdown import FiguresBeside, markdown
 from wva.sim.scorecard.quality import RunsFailedError, SuitePlan, judge, write
 from wva.sim.scorecard.runs import Workshop
 from wva.sim.scorecard.tables import tables
+from wva.sim.scorecard.tuning import beside, spread
 
 MEMBERS = (*fakes.MEMBERS, "hpa-inflight@32", "hpa-inflight@64")
 FAMILY = PolicyFamily("hpa-inflight-tuned", MEMBERS)
@@ -64,6 +66,28 @@ def test_of_many_targets_those_beside_the_best_run(tmp_path, monkeypatch):
     assert best(found.parts[0].grid).policy == best(everything.parts[0].cells).policy
     (tuned,) = [cell for cell in found.parts[0].cells if cell.policy == "hpa-inflight-tuned"]
     assert tuned.member in ran
+
+
+def test_of_pairs_of_targets_every_second_one_runs_first():
+    """Along both targets, the last ones too; then those around the best that have not run."""
+    members = tuple(f"keda-tokens@{one},{two}" for one in (1, 2, 3, 4) for two in (10, 20, 30))
+    first = spread(members)
+    assert set(first) == {f"keda-tokens@{one},{two}" for one in (1, 3, 4) for two in (10, 30)}
+    assert set(beside(members, lambda _: "keda-tokens@1,30")) == {
+        "keda-tokens@1,20", "keda-tokens@2,20", "keda-tokens@2,30",
+    }  # fmt: skip
+
+
+def test_policies_of_roles_play_where_there_are_roles(tmp_path):
+    """Elsewhere neither the policy nor a member of its family runs."""
+    apart = replace(fakes.scenario(), name="apart")
+    apart = replace(apart, variants=tuple(replace(setup, role="prefill") for setup in apart.variants))
+    families = (PolicyFamily("hpa-inflight-tuned", tuple(fakes.MEMBERS)),)
+    of = plan(policies=("wva", "hpa-inflight"), families=families)
+    of = replace(of, scenarios=(fakes.scenario(), apart), of_roles=frozenset({"hpa-inflight"}))
+    plain, roles = judged(tmp_path, of).parts
+    assert {cell.policy for cell in plain.cells} == {"wva"}
+    assert {cell.policy for cell in roles.cells} == {"wva", "hpa-inflight", "hpa-inflight-tuned"}
 
 
 def test_no_policy_is_played_twice(tmp_path):

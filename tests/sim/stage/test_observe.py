@@ -17,6 +17,7 @@ from wva.collect.queries import in_progress
 from wva.collect.snapshot import Collector
 from wva.instruments import Instruments
 from wva.model.metrics import EngineCounters, EngineSignals
+from wva.model.roles import PREFILL
 from wva.prometheus.client import PrometheusClient
 from wva.prometheus.settings import PrometheusSettings
 from wva.sim.prometheus.promql import EvaluationTime, evaluate, parse
@@ -42,17 +43,19 @@ NAMES = {
     ScrapedSignal.REQUEST_PROMPT_COUNT: "vllm:request_prompt_tokens_count",
     ScrapedSignal.REQUEST_GENERATION_SUM: "vllm:request_generation_tokens_sum",
     ScrapedSignal.REQUEST_GENERATION_COUNT: "vllm:request_generation_tokens_count",
+    ScrapedSignal.PREFILL_SECONDS: "vllm:request_prefill_time_seconds_sum",
 }
+CACHED = "vllm:prompt_tokens_cached_total"
 BLOCKS, BLOCK = 4096, 16
 
 
 class StageOfOnePod:
     """A stage with one variant of one Ready pod, and of two that start."""
 
-    def __init__(self, scrapes, queue):
+    def __init__(self, scrapes, queue, role=""):
         """Show these scrapes, and this queue at the gateway."""
         pods = (StagePodView("va-0", 1.0, 100.0), StagePodView("va-1", 612.7, None), StagePodView("va-2", 640.2, None))
-        self.variants = {"va": VariantView("va", "A100", 10.0, 1, 10, 256, BLOCKS * BLOCK, 4, pods)}
+        self.variants = {"va": VariantView("va", "A100", 10.0, 1, 10, 256, BLOCKS * BLOCK, 4, pods, role=role)}
         self._scrapes, self._queue = scrapes, queue
 
     def scrapes(self, pod):
@@ -65,8 +68,11 @@ class StageOfOnePod:
 
 
 @st.composite
-def histories(draw):
-    """Draw scrapes of a pod in the last ten minutes: some lost, some at the edge of a window; counters only grow."""
+def histories(draw, role=""):
+    """Draw scrapes of a pod in the last ten minutes: some lost, some at the edge of a window; counters only grow.
+
+    Without a role nothing is transferred.
+    """
     edges = st.sampled_from([100.0, 101.5, 340.0, 400.0, 640.0])
     at, scrapes = draw(st.floats(95, 690) | edges), []
     period, end = draw(st.sampled_from([15.0, 30.0, 60.0])), draw(st.sampled_from([NOW, NOW, 650.0, 400.5, 399.5]))
@@ -74,6 +80,7 @@ def histories(draw):
     while at <= end:
         for signal in counters:
             counters[signal] += draw(st.sampled_from([0.0, 0.0, 1.0, 7.25, 350.0]))
+        counters[ScrapedSignal.TRANSFERRED] *= bool(role)
         counters[ScrapedSignal.PREFIX_HITS] = counters[ScrapedSignal.PREFIX_QUERIES] * 0.4
         gauges = (draw(st.integers(0, 40)), draw(st.integers(0, 9)), draw(st.sampled_from([0.0, 0.31, 1.0])))
         lost = draw(st.integers(0, 3)) == 0
@@ -86,15 +93,24 @@ def histories(draw):
     return scrapes
 
 
-def fill(prometheus, scrapes):
-    """Put the scrapes into the database as the series that a scrape of vLLM gives."""
+def fill(prometheus, scrapes, role=""):
+    """Put the scrapes into the database as the series that a scrape of vLLM gives.
+
+    Where prompts are transferred vLLM is new enough to count all cached tokens in one series.
+    """
     labels = {"namespace": NAMESPACE, "model_name": MODEL.model_id, "pod": "va-0", "engine": "0"}
     config = {**labels, "num_gpu_blocks": str(BLOCKS), "block_size": str(BLOCK)}
     del config["model_name"]
     series = [({"__name__": name, **labels}, signal) for signal, name in NAMES.items()]
     success = {"__name__": "vllm:request_success_total", **labels}
     reasons = [{**success, "finished_reason": reason} for reason in ("stop", "abort")]
+    cached = {"__name__": CACHED, **labels}
     for scrape in scrapes:
+        if role and scrape.values:
+            tokens = scrape.values[ScrapedSignal.PREFIX_HITS] + scrape.values[ScrapedSignal.TRANSFERRED]
+            prometheus.tsdb.append(cached, EPOCH_SECONDS + scrape.at_seconds, tokens)
+        elif role:
+            prometheus.tsdb.mark_stale(cached, EPOCH_SECONDS + scrape.at_seconds)
         at = EPOCH_SECONDS + scrape.at_seconds
         for each in (*(each for each, _ in series), *reasons):
             if not scrape.values:
@@ -117,24 +133,26 @@ def written(seconds):
     return datetime.fromtimestamp(int(EPOCH_SECONDS + seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def objects():
+def objects(role=""):
     """Return the objects of the variant: its Deployment asks for four pods and has three, one of them Ready."""
     cluster = CachedCluster()
     status = {"desiredOptimizedAlloc": {"accelerator": "A100", "numReplicas": 4}}
     cluster.va(namespace=NAMESPACE, target="d-va", model_id=MODEL.model_id, status=status)
-    made = cluster.deployment("d-va", namespace=NAMESPACE, replicas=4, ready=1)
+    made = cluster.deployment(
+        "d-va", namespace=NAMESPACE, replicas=4, ready=1, labels={"llm-d.ai/role": role} if role else {}
+    )
     cluster.deployments.upsert(replace(made, status=replace(made.status, replicas=3)))
     for name, created, ready in (("va-0", 1.0, True), ("va-1", 612.7, False), ("va-2", 640.2, False)):
         cluster.pod(name, namespace=NAMESPACE, deployment="d-va", ready=ready, creationTimestamp=written(created))
     return cluster
 
 
-async def collected(scrapes, queue, *, engines=True, counters=False):
+async def collected(scrapes, queue, *, engines=True, counters=False, role=""):
     """Return the Snapshot of the collector."""
-    cluster = objects()
+    cluster = objects(role)
     instruments = Instruments(CollectorRegistry())
     async with EmbeddedPrometheus(now=lambda: EPOCH_SECONDS + NOW) as prometheus:
-        fill(prometheus, scrapes)
+        fill(prometheus, scrapes, role)
         if queue is not None:
             labels = {"namespace": NAMESPACE, "model_name": MODEL.model_id, "pod": "picker"}
             name = "inference_extension_flow_control_queue_size"
@@ -198,12 +216,16 @@ async def test_every_sample_is_what_the_collector_reads(scrapes, queue):
 @settings(
     max_examples=settings().max_examples // 5, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-@given(scrapes=histories(), queue=QUEUES, engines=st.booleans())
-async def test_every_counter_is_what_the_collector_reads(scrapes, queue, engines):
+@given(data=st.data(), role=st.sampled_from(["", PREFILL]), queue=QUEUES, engines=st.booleans())
+async def test_every_counter_is_what_the_collector_reads(data, role, queue, engines):
     """The counters come all from the last scrape or are all missing, together with the gauges of that scrape."""
-    (expected,) = (await collected(scrapes, queue, engines=engines, counters=True)).replicas
+    scrapes = data.draw(histories(role))
+    real = await collected(scrapes, queue, engines=engines, counters=True, role=role)
+    (expected,) = real.replicas
+    assert [one.role for one in real.variants] == [role]
     observer = Observer(MODEL, engines=engines, counters=True)
-    snapshot = observer.snapshot(StageOfOnePod(scrapes, queue), NOW, status=lambda _: 4)
+    snapshot = observer.snapshot(StageOfOnePod(scrapes, queue, role), NOW, status=lambda _: 4)
+    assert [one.role for one in snapshot.variants] == [role]
     (replica,) = snapshot.replicas
     assert replica.created == expected.created
     assert (replica.counters is None) == (expected.counters is None) == bool(expected.counters_detail)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from wva.sim.scorecard.quality import SuitePlan
     from wva.sim.scorecard.runs import Workshop
 
-_ORDER: Final = ("wva", "hpa", "keda", "kpa", "ray", "static", "clairvoyant")
+_ORDER: Final = ("wva", "hpa", "keda", "kpa", "ray", "fixed", "static", "clairvoyant")
 """The beginnings of names of policies in the order of tables."""
 _TOLD_FAILURES: Final = 5
 EXAMPLES: Final = (
@@ -43,17 +43,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = quality.add_argument
     suites = (
         "which scenarios to run: quick takes minutes and tunes nothing, learning half an hour with long scenarios in "
-        "which there is something to learn, full two hours (default: quick)"
+        "which there is something to learn, roles minutes with prefill and decode in pods of their own, full two hours "
+        "(default: quick)"
     )
-    add("--suite", choices=("quick", "learning", "full"), default="quick", help=suites)
+    add("--suite", choices=("quick", "learning", "roles", "full"), default="quick", help=suites)
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "metavar": "NAME"}
     add("--scenario", **several, help="these scenarios (see --list) instead of a suite's")
     own = "your own requests, from a CSV file, instead of a suite's scenarios"
     add("--requests", type=Path, metavar="FILE", help=own)
     add("--policy", **several, help="only these policies (see --list)")
     seeds = (
-        "runs of each policy in each scenario (default: quick 3, learning 1, full 5; scenarios of over 60,000 "
-        "requests have 3 of them)"
+        "runs of each policy in each scenario (default: quick and roles 3, learning 1, full 5; scenarios of over "
+        "60,000 requests have 3 of them)"
     )
     add("--seeds", type=SEEDS, metavar="N", help=seeds)
     folder = Path("scorecard")
@@ -101,7 +102,7 @@ def _policies() -> list[str]:
 
 def _plan(arguments: argparse.Namespace) -> SuitePlan:
     """Return the plan of the flags. Raises UsageError, and ValueError for a file of no use."""
-    from wva.sim.rivals import DEFAULTS, FAMILIES, POLICIES
+    from wva.sim.rivals import DEFAULTS, FAMILIES, OF_ROLES, POLICIES, with_target
     from wva.sim.scorecard.card import TUNED, PolicyFamily
     from wva.sim.scorecard.effort import fewer_seeds
     from wva.sim.scorecard.quality import SuitePlan
@@ -120,7 +121,8 @@ def _plan(arguments: argparse.Namespace) -> SuitePlan:
     names = _known("--scenario", arguments.scenario or (() if own else SUITES[arguments.suite]), SCENARIOS)
     families = {f"{name}{TUNED}": PolicyFamily(f"{name}{TUNED}", members) for name, members in FAMILIES.items()}
     order = _policies()
-    chosen = arguments.policy or [name for name in order if arguments.suite == "full" or name not in families]
+    tuned = {"full": families.keys(), "roles": {f"{name}{TUNED}" for name in OF_ROLES}}.get(arguments.suite, set())
+    chosen = arguments.policy or [name for name in order if name not in families or name in tuned]
     policies = _known("--policy", chosen, {**POLICIES, **families}, shown=order)
     seeds = DEVELOPMENT_SEEDS if arguments.markdown is None else PAGE_SEEDS
     scenarios = (*own, *(SCENARIOS[name] for name in names))
@@ -134,7 +136,8 @@ def _plan(arguments: argparse.Namespace) -> SuitePlan:
         order=tuple(order),
         recorded=() if arguments.policy else tuple(recordings()),
         fewer={} if arguments.seeds else fewer_seeds(scenarios, chosen_seeds),
-        same={f"{name}@{target:g}": name for name, target in DEFAULTS.items()},
+        same={with_target(name, target): name for name, target in DEFAULTS.items()},
+        of_roles=frozenset(OF_ROLES),
     )
 
 

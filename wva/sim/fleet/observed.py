@@ -136,7 +136,6 @@ def signals(c: Columns, e: int, values: Floats) -> None:
     values[16] = finished
     values[17] = c.sums[sums + PREFILL_TIME]
     values[18] = c.counts[counts + COUNT_TRANSFERRED]
-    values[19] = c.backlog[e]
 
 
 @compiled

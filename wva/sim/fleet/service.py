@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _ENGINES: Final = 16
 """By how many rows of engines the columns grow."""
-SIGNALS: Final = 20
+SIGNALS: Final = 19
 """Numbers that a scrape of an engine gives."""
 
 

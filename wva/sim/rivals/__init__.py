@@ -8,6 +8,7 @@ rules come from. To add one is to add a module here that calls ``registry.regist
 - ``readings``     what Prometheus tells an autoscaler of a pod, and the usual targets
 - ``scope``        which variants an autoscaler scales
 - ``kubernetes``   HPAs on metrics of vLLM
+- ``roles``        policies for prefill and decode
 - ``keda``         KEDA's Prometheus scaler
 - ``keda_epp``     KEDA on metrics of llm-d's endpoint picker
 - ``knative``      the Knative Pod Autoscaler
@@ -21,12 +22,12 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from wva.sim.rivals.registry import DEFAULTS, FAMILIES, POLICIES
+from wva.sim.rivals.registry import DEFAULTS, FAMILIES, OF_ROLES, POLICIES, with_target
 from wva.sim.stage.result import RunResult
 from wva.sim.stage.run import play
 from wva.sim.stage.scenario import Scenario
 
-__all__ = ["DEFAULTS", "FAMILIES", "POLICIES", "import_modules", "run"]
+__all__ = ["DEFAULTS", "FAMILIES", "OF_ROLES", "POLICIES", "import_modules", "run", "with_target"]
 
 
 def import_modules() -> None:

@@ -88,7 +88,8 @@ class KnowingPolicy:
         if self.fixed:
             return [Planned(_tried(scenario, seed, [[_fixed]]))]
         kinds = list(dict.fromkeys(_kind(scenario, setup) for setup in scenario.all_variants))
-        mixes = [kinds, *([kind] for kind in kinds)] if len(kinds) > 1 else [kinds]
+        alone = len(kinds) > 1 and not any(setup.role for setup in scenario.all_variants)  # a role alone serves nothing
+        mixes = [kinds, *([kind] for kind in kinds)] if alone else [kinds]
         return [Planned(_tried(scenario, seed, [[partial(_planned, seed, mix) for mix in mixes], [_fixed]]))]
 
 
@@ -145,18 +146,43 @@ def _tried(scenario: Scenario, seed: int, plans: Sequence[Sequence[_Plan]]) -> l
         found = figures(world, *references)
         return _Trial(found.attainment, found.cost, changes)
 
+    needed = [part for one in references for part in one.demands]
+
+    def trial(make: _Plan, margins: Sequence[float]) -> _Trial:
+        return run(make(scenario, _enlarged(needed, margins)))
+
     tried: list[_Trial] = []
     good: list[_Trial] = []
     for row in plans:
         for margin in MARGINS:
-            enlarged = [replace(one.demand, rate=one.demand.rate * (1.0 + margin)) for one in references]
-            found = [run(make(scenario, enlarged)) for make in row]
+            margins = [margin] * len(needed)
+            found = [trial(make, margins) for make in row]
             tried += found
             if served_well := [one for one in found if one.attainment >= GOAL]:
                 good += served_well
+                if len(needed) > len(references):
+                    good += _trimmed(partial(trial, row[0]), margins)
                 break
     enough = max(one.attainment for one in tried) - _ALIKE
     return min(good or [one for one in tried if one.attainment >= enough], key=attrgetter("cost")).changes
+
+
+def _enlarged(needed: Sequence[DemandOverTime], margins: Sequence[float]) -> list[DemandOverTime]:
+    return [replace(one, rate=one.rate * (1.0 + margin)) for one, margin in zip(needed, margins, strict=True)]
+
+
+def _trimmed(run: Callable[[Sequence[float]], _Trial], margins: Sequence[float]) -> list[_Trial]:
+    """Return the trials in which one role after the other gets the least margin with which users are served well."""
+    found: list[_Trial] = []
+    kept = list(margins)
+    for place, most in enumerate(margins):
+        for margin in MARGINS[: MARGINS.index(most)]:
+            trial = run([*kept[:place], margin, *kept[place + 1 :]])
+            if trial.attainment >= GOAL:
+                found.append(trial)
+                kept[place] = margin
+                break
+    return found
 
 
 def _known(traffic: Traffic, seed: int) -> Traffic:
@@ -174,9 +200,9 @@ class _Trial:
 def cheapest_over_time(scenario: Scenario, *needed: DemandOverTime) -> Ints:
     """Return the fleets that carry each moment and cost least together, starts included: a column per variant.
 
-    ``needed`` has one of each model, whose columns stand one after the other. Exact, by dynamic programming over all
-    fleets that could be of use and that the cluster has GPUs for. Where even the largest are too few, it is one that
-    carries the largest share of what each model needs.
+    ``needed`` has one of each role of each model, whose columns stand one after the other. Exact, by dynamic
+    programming over all fleets that could be of use and that the cluster has GPUs for. Where even the largest are too
+    few, it is one that carries the largest share of what each model needs.
     """
     setups = scenario.all_variants
     axes = range(len(setups))

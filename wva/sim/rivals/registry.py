@@ -1,27 +1,40 @@
 """Every policy by name. A module of this package registers its own policies while it is imported.
 
 A policy with a target is registered with the targets to try as well, and each of them is a policy of its own:
-``NAME@TARGET``. ``docs/rivals.md`` has a row for each name without a target.
+``NAME@TARGET``; of one for roles ``NAME@TARGET,TARGET``. ``docs/rivals.md`` has a row for each name without a target.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from wva.sim.stage.run import Policy
 
+Target = float | tuple[float, float]
+"""The target of a policy, or those of prefill and decode."""
+
 _policies: Final[dict[str, Policy]] = {}
 _families: Final[dict[str, tuple[str, ...]]] = {}
-_defaults: Final[dict[str, float]] = {}
+_defaults: Final[dict[str, Target]] = {}
+_of_roles: Final[set[str]] = set()
 
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(_policies)
 """Every policy by name. A name with ``@`` has the target behind it instead of the default."""
 FAMILIES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(_families)
 """By name of a policy with a target: the names of the same policy with each of the targets to try."""
-DEFAULTS: Final[Mapping[str, float]] = MappingProxyType(_defaults)
+DEFAULTS: Final[Mapping[str, Target]] = MappingProxyType(_defaults)
 """By name of a policy with a target: the target without an ``@``."""
+OF_ROLES: Final[AbstractSet[str]] = _of_roles
+"""Policies that know prefill and decode, by name without a target: other scenarios do without them."""
+
+
+def with_target(name: str, target: Target) -> str:
+    """Return the name of a policy with this target."""
+    numbers = target if isinstance(target, tuple) else (target,)
+    return f"{name}@{','.join(f'{number:g}' for number in numbers)}"
 
 
 def register(name: str, policy: Policy) -> None:
@@ -51,8 +64,31 @@ def register_with_targets(
         ValueError: another policy has one of the names.
 
     """
-    register(name, of_target(default))
-    for target in targets:
-        register(f"{name}@{target:g}", of_target(target))
-    _families[name] = tuple(f"{name}@{target:g}" for target in targets)
+    _register_all(name, {target: of_target(target) for target in targets}, default, of_target(default))
+
+
+def register_by_role(
+    name: str,
+    of_targets: Callable[[float, float], Policy],
+    *,
+    default: tuple[float, float],
+    first: Sequence[float],
+    second: Sequence[float],
+) -> None:
+    """Make a policy of roles known, with its two default targets and with each pair of the targets to try.
+
+    Raises:
+        ValueError: another policy has one of the names.
+
+    """
+    policies = {(one, two): of_targets(one, two) for one in first for two in second}
+    _register_all(name, policies, default, of_targets(*default))
+    _of_roles.add(name)
+
+
+def _register_all(name: str, policies: Mapping[Any, Policy], default: Target, policy: Policy) -> None:
+    register(name, policy)
+    for target, one in policies.items():
+        register(with_target(name, target), one)
+    _families[name] = tuple(with_target(name, target) for target in policies)
     _defaults[name] = default

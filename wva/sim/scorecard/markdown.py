@@ -41,12 +41,12 @@ _MEASURED: Final = f"""\
 _BACKGROUND: Final = """\
 ## What the simulation leaves out
 
-- The engine is a model of vLLM, not vLLM. Its speeds come from data sheets and published measurements.
+- The engine is a model of vLLM, not vLLM. Its speeds come from data sheets and measurements.
   [Its own page](physics.md) has the error of each.
-- One model is served, in one cluster. A GPU is free whenever a pod needs one, so no request is late because of
-  *scheduling*. Only in `two-models` there are two models, with too few GPUs for both at their peak.
-- Policies that are tuned in hindsight know the traffic that they are judged on. They show what is possible, and not
-  what to expect of a target that is set beforehand.
+- One model is served in one cluster. A GPU is free whenever a pod needs one, so no request is late because of
+  *scheduling*. Scenarios of two models have too few GPUs for both at their peak.
+- Policies tuned in hindsight know the traffic that they are judged on. They show what is possible, not what to expect
+  of a target set beforehand.
 - The traffic has plain shapes, or is made after published traces. [Its own page](traffic.md) has the kinds. Yours is
   different: try your own with `--requests`, or with a [backtest](backtest.md).
 
@@ -59,8 +59,8 @@ wva bench quality --suite full --out scorecard
 ```
 
 This writes `scorecard/scorecard.html` with plots, `scorecard.md` and `scorecard.json`, and a file for each run in
-`scorecard/runs`. A run that is there is not made again unless its code changed, so an interrupted command continues.
-`--suite quick` takes minutes, `--suite learning` half an hour. The same seeds give the same files.
+`scorecard/runs`. A run is made again only if its code changed, so an interrupted command continues.
+`--suite quick` and `--suite roles` take minutes, `--suite learning` half an hour. The same seeds give the same files.
 """
 
 

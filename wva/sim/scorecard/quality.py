@@ -55,7 +55,8 @@ class SuitePlan:
     """What a scorecard is made of: ``policies`` as they are, ``families`` to be tuned; ``order`` is that of tables.
 
     ``recorded`` are runs that join where they are comparable. ``fewer`` has the number of seeds of scenarios that need
-    fewer. ``same`` names the policy that a member of a family is: its target is the default.
+    fewer. ``same`` names the policy that a member of a family is: its target is the default. ``of_roles`` names
+    policies that play only where variants have roles.
     """
 
     title: str
@@ -67,10 +68,22 @@ class SuitePlan:
     recorded: tuple[RecordedRuns, ...] = ()
     fewer: Mapping[str, int] = field(default_factory=dict)
     same: Mapping[str, str] = field(default_factory=dict)
+    of_roles: frozenset[str] = frozenset()
 
     def seeds_of(self, scenario: Scenario) -> tuple[int, ...]:
         """Return the seeds of a scenario."""
         return self.seeds[: self.fewer.get(scenario.name, len(self.seeds))]
+
+    def policies_of(self, scenario: Scenario) -> tuple[str, ...]:
+        """Return those of the policies that play a scenario."""
+        return tuple(name for name in self.policies if self._plays(name, scenario))
+
+    def families_of(self, scenario: Scenario) -> tuple[PolicyFamily, ...]:
+        """Return the families that are tuned in a scenario."""
+        return tuple(family for family in self.families if self._plays(family.members[0], scenario))
+
+    def _plays(self, policy: str, scenario: Scenario) -> bool:
+        return policy.partition("@")[0] not in self.of_roles or any(setup.role for setup in scenario.variants)
 
     def played_as(self, policy: str) -> str:
         """Return the name under which a policy is played: no policy is played twice."""
@@ -105,7 +118,7 @@ def probable_runs(plan: SuitePlan) -> list[RunJob]:
     second: list[RunJob] = []
     last: list[RunJob] = []
     for scenario in plan.scenarios:
-        for family in plan.families:
+        for family in plan.families_of(scenario):
             members = beside(family.members, lambda tried: tried[len(tried) // 2])
             second += [RunJob(scenario, member, plan.seeds[0]) for member in members]
             for seed in plan.seeds_of(scenario)[1:]:
@@ -121,13 +134,13 @@ def _played(plan: SuitePlan, wanted: Sequence[RunJob]) -> list[RunJob]:
 
 def _first_round(plan: SuitePlan) -> list[RunJob]:
     """Return the runs of each policy as it is, and of a few targets of each family with the first seed."""
-    members = sorted({member for family in plan.families for member in spread(family.members)})
-    return [
-        RunJob(scenario, policy, seed)
-        for scenario in plan.scenarios
-        for seed in plan.seeds_of(scenario)
-        for policy in (*plan.policies, *(members if seed == plan.seeds[0] else ()))
-    ]
+    jobs = []
+    for scenario in plan.scenarios:
+        members = sorted({member for family in plan.families_of(scenario) for member in spread(family.members)})
+        for seed in plan.seeds_of(scenario):
+            played = (*plan.policies_of(scenario), *(members if seed == plan.seeds[0] else ()))
+            jobs += [RunJob(scenario, policy, seed) for policy in played]
+    return jobs
 
 
 def _second_round(plan: SuitePlan, results: Sequence[RunResult]) -> list[RunJob]:
@@ -135,7 +148,7 @@ def _second_round(plan: SuitePlan, results: Sequence[RunResult]) -> list[RunJob]
     jobs = []
     for scenario in plan.scenarios:
         cells = _of_first_seed(scenario, results, plan)
-        for family in plan.families:
+        for family in plan.families_of(scenario):
             members = beside(family.members, partial(_best_of, cells))
             jobs += [RunJob(scenario, member, plan.seeds[0]) for member in members]
     return jobs
@@ -146,7 +159,8 @@ def _last_round(plan: SuitePlan, results: Sequence[RunResult]) -> list[RunJob]:
     jobs = []
     for scenario in plan.scenarios:
         cells = _of_first_seed(scenario, results, plan)
-        finalists = [member for family in plan.families for member in _ranked(family.members, cells, FINALISTS)]
+        families = plan.families_of(scenario)
+        finalists = [member for family in families for member in _ranked(family.members, cells, FINALISTS)]
         jobs += [RunJob(scenario, member, seed) for seed in plan.seeds_of(scenario)[1:] for member in finalists]
     return jobs
 

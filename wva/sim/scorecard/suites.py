@@ -2,7 +2,7 @@
 
 Variants and users are those of ``fleets`` unless a scenario says otherwise, WVA decides every 15 s, and the requests
 are those of ``traffic.shapes``. Those in which more changes than a plain load are in ``worlds``, those in which there
-is something to learn in ``learning``.
+is something to learn in ``learning``, those with prefill and decode in pods of their own in ``roles``.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from wva.sim.scorecard.fleets import (
     starting,
 )
 from wva.sim.scorecard.learning import LEARNING
+from wva.sim.scorecard.roles import ROLES
 from wva.sim.scorecard.worlds import SHORT_WORLDS, WORLDS
 from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup, WorldObservation
 from wva.sim.traffic import shapes, traces
@@ -253,23 +254,24 @@ _FIRST: Final = tuple(
 """Scenarios that resemble those of the first comparison, before the scorecard."""
 
 SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(
-    {each.name: each for each in (*_QUICK, *LEARNING, *_FULL, *_FIRST)}
+    {each.name: each for each in (*_QUICK, *LEARNING, *ROLES, *_FULL, *_FIRST)}
 )
 """Every scenario by name."""
 SUITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "quick": tuple(each.name for each in _QUICK),
         "learning": tuple(each.name for each in LEARNING),
-        "full": tuple(each.name for each in (*_FULL, *_FIRST)),
+        "roles": tuple(each.name for each in ROLES),
+        "full": tuple(each.name for each in (*_FULL, *_FIRST, *ROLES)),
     }
 )
-"""Names of the scenarios of each suite. On two cores quick takes about 5 minutes, learning half an hour, full two
-hours."""
+"""Names of the scenarios of each suite. Those of roles are in full, too. On two cores quick and roles take about 5
+minutes each, learning half an hour, full two hours."""
 DEVELOPMENT_SEEDS: Final = range(1, 101)
 """The seeds of runs by which somebody chooses: a change, a constant, a setting."""
 PAGE_SEEDS: Final = range(1001, 1101)
 """The seeds of the page that is published. Nobody chooses by them, so what they show holds for traffic not yet seen."""
-DEFAULT_SEEDS: Final[Mapping[str, int]] = MappingProxyType({"quick": 3, "learning": 1, "full": 5})
+DEFAULT_SEEDS: Final[Mapping[str, int]] = MappingProxyType({"quick": 3, "learning": 1, "roles": 3, "full": 5})
 """The number of seeds of a suite without a flag."""
 _TITLE: Final = "Scorecard: suite "
 

@@ -117,7 +117,7 @@ def _weights(
 def together(scenario: Scenario, needed: Sequence[DemandOverTime]) -> Ints:
     """Return what ``cheapest_counts`` does for all models, within the GPUs: the columns of one model after the other.
 
-    Where the GPUs are too few for all models, it is as if there were enough.
+    ``needed`` has one of each role of each model. Where the GPUs are too few for all, it is as if there were enough.
     """
     fleets: dict[bytes, tuple[int, ...]] = {}
     rows = []
@@ -162,11 +162,13 @@ def _fleet(scenario: Scenario, capacity: Floats, rate: float) -> tuple[int, ...]
 def static_fleet(scenario: Scenario, *needed: DemandOverTime) -> tuple[int, ...]:
     """Return the cheapest fleet that carries every moment, within the variants' bounds and the GPUs of the cluster.
 
-    ``needed`` has one of each model. Where the GPUs are too few, they do not count; all at most when no fleet does.
+    ``needed`` has one of each role of each model. Where the GPUs are too few, they do not count; all at most when no
+    fleet does.
     """
     peaks: dict[str, float] = {}
     kinds: list[ReplicaKind] = []
-    for number, (model, one) in enumerate(zip(scenario.models, needed, strict=True)):
+    parts = [part for model in scenario.models for part in model.by_role]
+    for number, (part, one) in enumerate(zip(parts, needed, strict=True)):
         capacity, group = np.unique(one.capacity, axis=0, return_inverse=True)
         names = {f"{number}/{row}": row for row in range(len(capacity))}
         peaks |= {name: float(one.rate[group.ravel() == row].max()) for name, row in names.items()}
@@ -178,7 +180,7 @@ def static_fleet(scenario: Scenario, *needed: DemandOverTime) -> tuple[int, ...]
                 setup.maximum,
                 {setup.accelerator: setup.gpus},
             )
-            for place, setup in enumerate(model.variants)
+            for place, setup in enumerate(part.variants)
         ]
     found = cheapest(kinds, peaks, scenario.gpus) or cheapest(kinds, peaks)
     return tuple(kind.maximum for kind in kinds) if found is None else found

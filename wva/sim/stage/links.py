@@ -23,6 +23,7 @@ from wva.sim.stage.demand import (
     together,
 )
 from wva.sim.stage.late import Chain, Looks, StepFunction
+from wva.sim.stage.roles import demands
 from wva.sim.stage.scenario import Scenario
 from wva.sim.stage.world import ScaleRequest, StageWorld
 from wva.sim.traffic.requests import Traffic
@@ -36,9 +37,12 @@ Event = tuple[float, int, float]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What the traffic of a run demands, and the cheapest sufficient fleet of each moment, a column per variant."""
+    """What the traffic of a run demands, and the cheapest sufficient fleet of each moment, a column per variant.
 
-    demand: DemandOverTime
+    ``demands`` has one of each role, in the order of the variants; one where there are no roles.
+    """
+
+    demands: tuple[DemandOverTime, ...]
     counts: NDArray[np.int64]
     bound: float | None = None
     """The share in time that nobody exceeds without seeing the future or keeping spare replicas."""
@@ -50,12 +54,16 @@ class Reference:
         What prefix caches hold depends on the fleet and on the routing. So it is measured, with the fixed fleet that
         would do if they held all that they may, and once more with the one that is then needed.
         """
+        if scenario.gateway.transfer is not None:
+            parts = demands(scenario, traffic)
+            each = [cheapest_counts(part, one) for part, one in zip(scenario.by_role, parts, strict=True)]
+            return cls(parts, np.concatenate(each, axis=1))
         needed = demand(scenario, traffic)
         if traffic.prefix_tokens.any():
             for _ in range(_CACHE_ROUNDS):
                 found = _found_in_caches(scenario, traffic, static_fleet(scenario, needed))
                 needed = demand(scenario, replace(traffic, prefix_tokens=found))
-        return cls(needed, cheapest_counts(scenario, needed), causal_bound(scenario, traffic, needed))
+        return cls((needed,), cheapest_counts(scenario, needed), causal_bound(scenario, traffic, needed))
 
     @classmethod
     def of_models(cls, scenario: Scenario, traffic: Sequence[Traffic]) -> tuple[Reference, ...]:
@@ -63,7 +71,7 @@ class Reference:
         alone = [cls.of(model, its_own) for model, its_own in zip(scenario.models, traffic, strict=True)]
         if len(alone) == 1:
             return tuple(alone)
-        counts = by_model(scenario, together(scenario, [one.demand for one in alone]))
+        counts = by_model(scenario, together(scenario, [part for one in alone for part in one.demands]))
         return tuple(replace(one, counts=its_own) for one, its_own in zip(alone, counts, strict=True))
 
     def cost(self, scenario: Scenario, *, until_seconds: float) -> float:
@@ -80,14 +88,25 @@ class Reference:
         """Return the size of that fleet at some times."""
         return tuple(float(total) for total in self.counts[self._moments(times)].sum(axis=1))
 
-    def capacity_at(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the requests per second that a replica of each variant carries: a row per time."""
-        capacity: NDArray[np.float64] = self.demand.capacity[self._moments(times)]
-        return capacity
+    def carried(self, times: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what some replicas carry at some times, in requests per second; of roles the least share of the need.
+
+        ``counts`` has a row per time, a column per variant.
+        """
+        moments, shares, column = self._moments(times), [], 0
+        for part in self.demands:
+            columns = slice(column, column := column + part.capacity.shape[1])
+            level = (counts[:, columns] * part.capacity[moments]).sum(axis=1)
+            if len(self.demands) == 1:
+                return np.asarray(level)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                shares.append(np.where(part.rate[moments] > 0.0, level / part.rate[moments], np.inf))
+        return np.asarray(np.min(shares, axis=0))
 
     def needed(self) -> StepFunction:
-        """Return the demand in requests per second."""
-        return StepFunction(_moments(self.demand.rate), self.demand.rate)
+        """Return the demand in the unit of ``carried``."""
+        rate = self.demands[0].rate if len(self.demands) == 1 else np.ones(len(self.counts))
+        return StepFunction(_moments(rate), rate)
 
     def _moments(self, times: NDArray[np.float64]) -> NDArray[Any]:
         return np.clip((times // STEP_SECONDS).astype(np.int64), 0, len(self.counts) - 1)
@@ -205,7 +224,7 @@ def _level(world: StageWorld, reference: Reference, events: list[Event], *, init
         steps[np.searchsorted(times, at), place] += step
     if initial:
         steps[0] += [setup.replicas for setup in setups]
-    return StepFunction(times, (steps.cumsum(axis=0) * reference.capacity_at(times)).sum(axis=1))
+    return StepFunction(times, reference.carried(times, steps.cumsum(axis=0)))
 
 
 def _moments(rows: NDArray[Any]) -> NDArray[np.float64]:

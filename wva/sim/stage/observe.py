@@ -155,7 +155,7 @@ class Observer:
             queue_length=highest(ScrapedSignal.WAITING),
             engine=engine,
             ready_since=None if pod.ready_since is None else _whole(pod.ready_since),
-            counters=_counters(engine, last) if self._counters else None,
+            counters=_counters(engine, last, view.role) if self._counters else None,
             created=_whole(pod.created_seconds) if self._counters else None,
             scrape_seconds=between,
         )
@@ -195,6 +195,7 @@ def _variant(model: ModelKey, view: VariantView, status: int | None, now: float)
         ),
         activated_at=_whole(min(pod.created_seconds for pod in view.pods)) if view.pods else None,
         gpus_per_replica=view.gpus,
+        role=view.role,
         unplaced_pods=len(unplaced),
         unschedulable_pods=sum(now - created >= UNSCHEDULABLE_SECONDS for created in unplaced),
         parameters=VllmParameters(max_num_seqs=view.max_num_seqs),
@@ -233,8 +234,11 @@ def _gauges(view: VariantView, last: Scrape | None, judge: _Judge) -> EngineSign
     return EngineSignals(kv_capacity_tokens=size, kv_usage=kv_usage, waiting=waiting, running=running)
 
 
-def _counters(engine: EngineSignals | None, last: Scrape | None) -> EngineCounters | None:
-    """Return the counters of the last scrape; None when it failed or is too old."""
+def _counters(engine: EngineSignals | None, last: Scrape | None, role: str) -> EngineCounters | None:
+    """Return the counters of the last scrape; None when it failed or is too old.
+
+    The time of prompts is asked for where some pods of the model compute nothing else.
+    """
     if last is None or engine is None or engine.running.value is None:
         return None
     values = last.values
@@ -242,12 +246,15 @@ def _counters(engine: EngineSignals | None, last: Scrape | None) -> EngineCounte
         at=EPOCH_SECONDS + last.at_seconds,
         finished=values[ScrapedSignal.SUCCESS],
         aborted=0.0,  # the page says so: vLLM counts users who go away nowhere
-        prompt_tokens=values[ScrapedSignal.PROMPT_TOKENS] - values[ScrapedSignal.PREFIX_HITS],
+        prompt_tokens=values[ScrapedSignal.PROMPT_TOKENS]
+        - values[ScrapedSignal.PREFIX_HITS]
+        - values[ScrapedSignal.TRANSFERRED],
         prompts=values[ScrapedSignal.TTFT_COUNT],
         answer_tokens=values[ScrapedSignal.REQUEST_GENERATION_SUM],
         answers=values[ScrapedSignal.REQUEST_GENERATION_COUNT],
         gap_seconds=values[ScrapedSignal.ITL_SUM],
         gaps=values[ScrapedSignal.ITL_COUNT],
+        prefill_seconds=values[ScrapedSignal.PREFILL_SECONDS] if role else 0.0,
     )
 
 

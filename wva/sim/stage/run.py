@@ -140,9 +140,9 @@ class _Users:
         objectives = models[0].scenario.objectives
 
         def column(name: str) -> NDArray[np.float64]:
-            return np.concatenate(
-                [np.asarray(getattr(model.service.columns, name), dtype=np.float64) for model in models]
-            )
+            # Where there are roles, the rows behind those of the requests are for their prompts.
+            own = [getattr(model.service.columns, name)[: model.traffic.count] for model in models]
+            return np.concatenate([np.asarray(part, dtype=np.float64) for part in own])
 
         arrival = column("arrival")
         self.since = 0.0 if everybody else models[0].scenario.measured_from_seconds

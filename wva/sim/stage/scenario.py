@@ -70,7 +70,10 @@ class DrawnPhases:
 
 @dataclass(frozen=True, slots=True)
 class VariantSetup:
-    """One variant of the scenario's model; ``price`` is per replica and hour, and a replica has ``gpus`` GPUs."""
+    """One variant of the scenario's model; ``price`` is per replica and hour, and a replica has ``gpus`` GPUs.
+
+    ``role``: what its pods compute of a request, as ``wva.model.roles`` has it; empty for all of it.
+    """
 
     name: str
     accelerator: str
@@ -81,6 +84,7 @@ class VariantSetup:
     maximum: int = 30
     start_up: StartUp = field(default=StartUp())
     gpus: int = 1
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,14 @@ class Scenario:
     def models(self) -> tuple[Scenario, ...]:
         """What happens to each model by itself."""
         return (replace(self, others=()), *self.others)
+
+    @property
+    def by_role(self) -> tuple[Scenario, ...]:
+        """The model with the variants of each role apart, in their order; itself where there are no roles."""
+        roles = dict.fromkeys(setup.role for setup in self.variants)
+        return tuple(
+            replace(self, variants=tuple(setup for setup in self.variants if setup.role == role)) for role in roles
+        )
 
     @property
     def all_variants(self) -> tuple[VariantSetup, ...]:

@@ -43,8 +43,6 @@ class ScrapedSignal(IntEnum):
     """vllm:request_prefill_time_seconds_sum"""
     TRANSFERRED = 18
     """vllm:prompt_tokens_by_source_total of the source external_kv_transfer."""
-    BACKLOG = 19
-    """llm_d_epp_inflight_tokens: what the picker has sent to a prefill pod, and is not computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +117,10 @@ class StageView(Protocol):
 
     def in_flight(self, pod: str) -> int:
         """Return the requests in a Ready pod at this moment, as a proxy beside it counts them."""
+        ...
+
+    def backlog(self, pod: str) -> int:
+        """Return the tokens of prompts that the picker has sent to a Ready pod for prefill, and that wait there."""
         ...
 
     def gateway_queue(self) -> float | None:

@@ -15,7 +15,8 @@ from operator import attrgetter
 from random import Random
 from typing import Final
 
-from wva.sim.fleet.columns import GONE
+from wva.model.roles import DECODE, PREFILL
+from wva.sim.fleet.columns import GONE, ROLE_ALL, ROLE_DECODE, ROLE_PREFILL
 from wva.sim.fleet.service import ModelService
 from wva.sim.stage.faults import Eviction, NoStarts, PrometheusOutage, SlowPods, UnplayableError, UnreadablePod
 from wva.sim.stage.gpus import GpuPools, PendingPod
@@ -28,6 +29,7 @@ _KEPT_SECONDS: Final = 700.0
 """How long scrapes are kept: the longest window of the queries, and some more."""
 _LONG_AGO_SECONDS: Final = -3600.0
 """When the pods were created that serve at the start."""
+_ROLES: Final = {"": ROLE_ALL, PREFILL: ROLE_PREFILL, DECODE: ROLE_DECODE}
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +85,14 @@ def unplayable(scenario: Scenario) -> str | None:
     judged = {(model.objectives, model.measured_from_seconds) for model in scenario.models}
     if len(judged) > 1:
         return f"{scenario.name}: its models have different objectives, or are measured from different times"
+    for model in scenario.models:
+        roles = [setup.role for setup in model.variants]
+        if set(roles) - _ROLES.keys() or ("" in roles and any(roles)):
+            return f"{scenario.name}: all variants of a model say prefill or decode, or none a role: {roles}"
+        if sorted(roles, reverse=True) != roles:
+            return f"{scenario.name}: the variants for prefill come before those for decode"
+        if any(roles) != (model.gateway.transfer is not None):
+            return f"{scenario.name}: a gateway has a transfer where the variants have roles, and only there"
     if scenario.saturation:
         return f"{scenario.name}: policies on the stage read no ConfigMap, so only wva demo can play it"
     return None
@@ -109,7 +119,9 @@ class StageWorld:
         parameters = {setup.name: setup.parameters for setup in scenario.variants}
         slow = [fault for fault in scenario.faults if isinstance(fault, SlowPods)]
         engines = (*parameters.values(), *(parameters[fault.variant].at_speed(fault.speed) for fault in slow))
-        self.service = ModelService.of(self.traffic, engines, scenario.gateway)
+        role_of = {setup.name: _ROLES[setup.role] for setup in scenario.variants}
+        roles = (*role_of.values(), *(role_of[fault.variant] for fault in slow))
+        self.service = ModelService.of(self.traffic, engines, scenario.gateway, roles)
         self.now_seconds = 0.0
         self.replicas: list[StageReplica] = []
         """All that ever existed, in order of creation."""
@@ -164,6 +176,10 @@ class StageWorld:
     def in_flight(self, pod: str) -> int:
         """Return the requests in a Ready pod at this moment."""
         return self.service.load(self._by_name[pod].row)
+
+    def backlog(self, pod: str) -> int:
+        """Return the tokens of prompts that the picker has sent to a Ready pod for prefill, and that wait there."""
+        return int(self.service.columns.backlog[self._by_name[pod].row])
 
     def gateway_queue(self) -> float | None:
         """Return the requests that wait at the gateway, as scraped last."""
@@ -393,6 +409,7 @@ class StageWorld:
                 ),
             ),
             gpus=setup.gpus,
+            role=setup.role,
         )
         until = min((one.ready_seconds for one in self._alive[name] if one.ready_seconds > now), default=inf)
         self._shown[name] = until, view

@@ -30,6 +30,7 @@ KINDS: Final[Mapping[str, Callable[..., Traffic]]] = MappingProxyType(
         "agents": agents,
         "prompt-shift": shapes.prompt_shift,
         "answer-shift": shapes.answer_shift,
+        "turning": shapes.turning,
         "low-traffic": shapes.low_traffic,
         "upstream-ramp": shapes.upstream_ramp,
         "upstream-ramp-small": UPSTREAM_RAMP_SMALL,

@@ -22,6 +22,10 @@ from wva.sim.traffic.streams import stream
 
 LONG: Final = Sizes(lognormal(TokenLengths(1024)), lognormal(TokenLengths(512, maximum_tokens=2048)))
 SHORT: Final = Sizes(lognormal(TokenLengths(512)), lognormal(TokenLengths(256)))
+TURNING: Final = Sizes(
+    lognormal(TokenLengths(800, sigma=0.25, maximum_tokens=1600)), lognormal(TokenLengths(1500, maximum_tokens=4096))
+)
+"""Prompts of 800 and answers of 1,500 tokens."""
 PREFILL_HEAVY: Final = Sizes(fixed(4000), fixed(1000))
 """Those of llm-d's benchmarks with long prompts."""
 HOUR: Final = 3600.0
@@ -175,6 +179,33 @@ def answer_shift(
     """Return a steady rate whose answers become ``factor`` times as long after a third of the time."""
     before = constant(seed, duration_seconds=duration_seconds, rate=rate, sizes=sizes)
     return with_longer(before, from_seconds=duration_seconds / 3, output_factor=factor)
+
+
+def turning(
+    seed: int,
+    *,
+    duration_seconds: float = HOUR,
+    rate: float = 10.0,
+    prompt_factor: float = 4.0,
+    output_factor: float = 0.2,
+    sizes: Sizes = TURNING,
+) -> Traffic:
+    """Return a steady rate whose prompts grow to ``prompt_factor`` times, and answers to ``output_factor`` times.
+
+    They are as long as they were at first for a sixth of the time, and as long as in the end for the last sixth.
+    """
+    before = constant(seed, duration_seconds=duration_seconds, rate=rate, sizes=sizes)
+    sixth = duration_seconds / 6.0
+    way = np.clip((before.arrival_seconds - sixth) / (4.0 * sixth), 0.0, 1.0)
+
+    def changed(tokens: Ints, factor: float) -> Ints:
+        return np.maximum(np.rint(tokens * (1.0 + (factor - 1.0) * way)), 1.0).astype(np.int64)
+
+    return replace(
+        before,
+        prompt_tokens=changed(before.prompt_tokens, prompt_factor),
+        output_tokens=changed(before.output_tokens, output_factor),
+    )
 
 
 def upstream_ramp(
