@@ -1,13 +1,19 @@
 """Replicas of a pool start and end while requests arrive."""
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.sim.fleet.services import traffic
+from wva.model.records import replace
+from wva.model.roles import DECODE, PREFILL
 from wva.sim.fleet.columns import BROKEN, REFUSED, TIMED_OUT
 from wva.sim.fleet.load import Arrivals, LoadSpec
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.pool import ModelPool
 from wva.sim.fleet.replica import PodKey, PoolVariant, ReplicaState
+from wva.sim.fleet.transfer import KvTransfer
 from wva.sim.fleet.users import GatewaySettings
 from wva.sim.traffic.lengths import TokenLengths
 from wva.sim.traffic.rates import RateProfile
@@ -213,3 +219,31 @@ def test_no_request_is_lost_and_no_look_changes_anything(changes, looks, users):
     assert sorted(plain.log._finish_seconds) == sorted(watched.log._finish_seconds)
     assert (plain.failed, plain.retried) == (watched.failed, watched.retried)
     assert plain.failed.keys() == {REFUSED, TIMED_OUT, BROKEN}
+
+
+def test_a_pool_in_roles_uses_its_rows_again():
+    """For minutes requests go from prefill to decode pods; all are accounted for, and rows are used again."""
+    target = pool(20.0, transfer=KvTransfer(1e-5, 0.05, 32))
+    prefill, decode = (replace(H100, deployment=role, role=role) for role in (PREFILL, DECODE))
+    target.set_pods(prefill, ready={"p-1": 0.0})
+    target.set_pods(decode, ready={"d-1": 0.0})
+    target.advance(200.0)
+    rows = len(target._service.columns.prompt)
+    target.advance(600.0)
+    assert target.log.requests > 11_000
+    assert len(target._service.columns.prompt) == rows
+    counts = {name: sum(finished(target, PodKey("ns", name)).values()) for name in ("p-1", "d-1")}
+    assert counts["d-1"] == target.log.requests
+    assert 0.8 * counts["d-1"] < counts["p-1"] < counts["d-1"]
+
+
+def test_a_pool_in_roles_has_no_prefixes():
+    """Prompts that begin alike are refused."""
+    alike = replace(traffic(0.0), group=np.zeros(1, dtype=np.int64))
+    with pytest.raises(ValueError, match="prompts begin alike"):
+        ModelPool(
+            Arrivals(alike, seeds=stream(1, "x")),
+            settings=GatewaySettings(transfer=KvTransfer(1e-5)),
+            drain_seconds=30.0,
+            start_seconds=0.0,
+        )

@@ -195,7 +195,7 @@ def test_what_only_the_stage_can_play_is_refused(changes: dict[str, Any], words:
 def test_the_stage_plays_a_scenario_or_says_what_it_lacks(name: str) -> None:
     """Some faults and ConfigMaps are in the demo alone."""
     scenario = SCENARIOS[name]
-    if name in {"quickstart", "surge"}:
+    if name in {"quickstart", "surge", "prefill-decode"}:
         assert StageWorld(scenario, seed=1).traffic.count == EmbeddedWorld(scenario, seed=1).traffic.count
         return
     with pytest.raises(UnplayableError, match=f"^{name}: .*, so only wva demo can play it$"):

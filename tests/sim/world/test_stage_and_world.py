@@ -11,6 +11,9 @@ import pytest
 from tests.sim.stage.scenes import evenly, of_times, scene, variant
 from tests.sim.world.both import COST, SHARE, EmbeddedRun, StageRun
 from wva.model.metrics import EngineCounters, EngineSignals
+from wva.model.records import replace
+from wva.model.roles import DECODE, PREFILL
+from wva.sim.fleet.transfer import KvTransfer
 
 SEED = 3
 
@@ -26,10 +29,18 @@ def surge():
     return scene(traffic, variant("a", price=10.0), variant("b", price=8.0))
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def surge_in_roles():
+    """Return the same load for a variant for prompts, and one for answers."""
+    plain = surge()
+    roles = (variant("a", price=10.0, role=PREFILL), variant("b", price=8.0, role=DECODE))
+    return replace(plain, variants=roles, gateway=replace(plain.gateway, transfer=KvTransfer(1e-4, 0.05, 100)))
+
+
+@pytest.fixture(scope="module", params=[surge, surge_in_roles])
+def runs(request, tmp_path_factory):
     """Return the run of the stage and the run of the embedded world."""
-    return StageRun(surge(), seed=SEED), EmbeddedRun(surge(), tmp_path_factory.mktemp("cycles"), seed=SEED)
+    scenario = request.param
+    return StageRun(scenario(), seed=SEED), EmbeddedRun(scenario(), tmp_path_factory.mktemp("cycles"), seed=SEED)
 
 
 def same(mine, real):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from wva.model.roles import DECODE, PREFILL
 from wva.sim.fleet.compiled import COMPILED, column, entry, extended, floats, ints
 from wva.sim.fleet.counters import COUNTS, HISTOGRAMS, bucket_bounds
 from wva.sim.fleet.parameters import EngineParameters
@@ -312,6 +313,8 @@ RULE_TRANSFER_DELAY: Final = 12
 ROLE_ALL: Final = 0
 ROLE_PREFILL: Final = 1
 ROLE_DECODE: Final = 2
+ROLES: Final = {"": ROLE_ALL, PREFILL: ROLE_PREFILL, DECODE: ROLE_DECODE}
+"""By role of ``wva.model.roles``; other roles are not simulated."""
 
 
 # How the router chooses among Ready engines.

@@ -23,6 +23,7 @@ from wva.sim.fleet.columns import (
     READY,
     REFUSED,
     RETRYING,
+    ROLES,
     SERVED,
     STARTING,
     TIMED_OUT,
@@ -58,16 +59,24 @@ class ModelPool:
     def __init__(
         self, arrivals: Arrivals, *, settings: GatewaySettings, drain_seconds: float, start_seconds: float
     ) -> None:
-        """Start without replicas at ``start_seconds``; a pod that terminates gets ``drain_seconds`` to finish."""
+        """Start without replicas at ``start_seconds``; a pod that terminates gets ``drain_seconds`` to finish.
+
+        Raises:
+            ValueError: pods have roles, and prompts begin alike.
+
+        """
         self.arrivals = arrivals
         self.log = ServiceLog()
         self.replicas: dict[PodKey, ReplicaPod] = {}
         self.failed = dict.fromkeys((TIMED_OUT, REFUSED, BROKEN), 0)
         """Requests that ended without an answer, by the state they ended in."""
+        if settings.transfer is not None and arrivals.load.groups:
+            raise ValueError("prompts begin alike: where pods have roles there is no prefix cache")
         self._service = ModelService(settings, groups=arrivals.load.groups, start_seconds=start_seconds)
+        self._in_roles = settings.transfer is not None
         self._drain_seconds = drain_seconds
         self._tokens_per_sequence = arrivals.load.resident_tokens
-        self._kinds: list[EngineParameters] = []  # by row of the variant
+        self._kinds: list[tuple[EngineParameters, int]] = []  # by row of the variant, with their roles
         self._requests: dict[int, UserRequest] = {}  # by row
         self._free: list[int] = []
         self._service.advance(start_seconds)
@@ -90,19 +99,19 @@ class ModelPool:
         self._collect()
 
     def _add(self, variant: PoolVariant, pod: PodKey, ready_seconds: float) -> None:
-        kind = self._kind(variant.parameters)
+        kind = self._kind(variant.parameters, ROLES[variant.role])
         rows = tuple(
             self._service.add(kind, ready_at_seconds=ready_seconds, rank=(variant.deployment, pod.name, rank))
             for rank in range(variant.data_parallel_size)
         )
         self.replicas[pod] = ReplicaPod(pod, variant, rows)
 
-    def _kind(self, parameters: EngineParameters) -> int:
-        if parameters not in self._kinds:
+    def _kind(self, parameters: EngineParameters, role: int) -> int:
+        if (parameters, role) not in self._kinds:
             capacity = parameters.concurrent_sequences(tokens_per_sequence=self._tokens_per_sequence)
-            self._service.add_variant(parameters, capacity=capacity)
-            self._kinds.append(parameters)
-        return self._kinds.index(parameters)
+            self._service.add_variant(parameters, capacity=capacity, role=role)
+            self._kinds.append((parameters, role))
+        return self._kinds.index((parameters, role))
 
     def _terminate(self, replica: ReplicaPod) -> None:
         if self.state(replica) is not ReplicaState.DRAINING:
@@ -127,15 +136,16 @@ class ModelPool:
         return sum(int(self._service.columns.running[row]) for row in replica.rows)
 
     def waiting(self, replica: ReplicaPod) -> int:
-        """Return the requests in the queues of a pod."""
-        return sum(int(self._service.columns.waiting[row]) for row in replica.rows)
+        """Return the requests in the queues of a pod, those among them whose KV cache is on the way."""
+        columns = self._service.columns
+        return sum(int(columns.waiting[row] + columns.deferred[row]) for row in replica.rows)
 
     # -- users and gateway ------------------------------------------------------------------------------------------
 
     def expect(self, *, tokens_per_sequence: float) -> None:
         """Judge the capacity of the engines by this mean size of a sequence from now on."""
         self._tokens_per_sequence = tokens_per_sequence
-        for row, kind in enumerate(self._kinds):
+        for row, (kind, _) in enumerate(self._kinds):
             capacity = kind.concurrent_sequences(tokens_per_sequence=tokens_per_sequence)
             self._service.columns.capacity[row] = capacity
 
@@ -189,9 +199,7 @@ class ModelPool:
             if self.arrivals.next_seconds >= until_seconds:
                 break
             if not self._free:
-                known = len(self._service.columns.prompt)
-                self._service.more_requests(_ROWS)
-                self._free = list(range(known + _ROWS - 1, known - 1, -1))
+                self._free = self._new_rows()
             row = self._free.pop()
             self._requests[row] = request = self.arrivals.take()
             columns = self._service.columns
@@ -203,6 +211,16 @@ class ModelPool:
             else:
                 columns.after[last] = row
             columns.lists[LIST_UPCOMING_LAST] = row
+
+    def _new_rows(self) -> list[int]:
+        """Return new rows for requests; where there are roles, each has a twin for its prompt."""
+        known = len(self._service.columns.prompt)
+        self._service.more_requests(2 * _ROWS if self._in_roles else _ROWS)
+        if self._in_roles:
+            for row in range(known, known + _ROWS):
+                self._service.columns.twin[row] = row + _ROWS
+                self._service.columns.twin[row + _ROWS] = row
+        return list(range(known + _ROWS - 1, known - 1, -1))
 
     def _collect(self) -> None:
         """Log what became of requests; forget pods that have ended."""

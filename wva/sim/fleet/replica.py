@@ -34,6 +34,7 @@ class PoolVariant:
         accelerator: for people; the parameters decide what happens.
         parameters: of each engine.
         data_parallel_size: engines per pod; each shows its own series, ``engine="0"`` and so on.
+        role: what its pods compute of a request, as ``wva.model.roles`` has it; empty for all of it.
 
     """
 
@@ -43,6 +44,7 @@ class PoolVariant:
     accelerator: str
     parameters: EngineParameters
     data_parallel_size: int = 1
+    role: str = ""
 
     @property
     def model(self) -> PoolKey:

@@ -63,6 +63,11 @@ def _in_roles(name: str, title: str, traffic: Callable[..., Traffic], /, **more:
     return scenario_of(name, title, traffic, **fields | more)
 
 
+def _beginning(prefills: int, decodes: int) -> tuple[VariantSetup, ...]:
+    """Return both roles with these replicas at the start: what the load needs then."""
+    return replace(_PREFILLS, replicas=prefills), replace(_DECODES, replicas=decodes)
+
+
 def _swinging(seed: int, *, swing: float) -> Traffic:
     """Return a load that swings around 5 requests/s; its requests are others where it begins at its highest."""
     own = seed if swing > 0 else 1000 + seed
@@ -73,7 +78,7 @@ _CODE: Final = _in_roles(
     "code",
     "The other model",
     partial(_swinging, swing=-0.8),
-    variants=tuple(replace(setup, name=f"code-{setup.role}") for setup in (_PREFILLS, _DECODES)),
+    variants=tuple(replace(setup, name=f"code-{setup.role}") for setup in _beginning(3, 2)),
     model_id="org/code",
 )
 
@@ -82,6 +87,7 @@ ROLES: Final = (
         "roles-turn",
         "Prefill and decode: 10 requests/s whose prompts grow fourfold while answers shrink to a fifth, an hour",
         shapes.turning,
+        variants=_beginning(2, 4),
     ),
     _in_roles(
         "roles-ramp",

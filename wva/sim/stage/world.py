@@ -15,8 +15,7 @@ from operator import attrgetter
 from random import Random
 from typing import Final
 
-from wva.model.roles import DECODE, PREFILL
-from wva.sim.fleet.columns import GONE, ROLE_ALL, ROLE_DECODE, ROLE_PREFILL
+from wva.sim.fleet.columns import GONE, ROLES
 from wva.sim.fleet.service import ModelService
 from wva.sim.stage.faults import Eviction, NoStarts, PrometheusOutage, SlowPods, UnplayableError, UnreadablePod
 from wva.sim.stage.gpus import GpuPools, PendingPod
@@ -29,7 +28,6 @@ _KEPT_SECONDS: Final = 700.0
 """How long scrapes are kept: the longest window of the queries, and some more."""
 _LONG_AGO_SECONDS: Final = -3600.0
 """When the pods were created that serve at the start."""
-_ROLES: Final = {"": ROLE_ALL, PREFILL: ROLE_PREFILL, DECODE: ROLE_DECODE}
 
 
 @dataclass(slots=True, eq=False)
@@ -74,25 +72,32 @@ class StageInstant:
     waiting: int
 
 
+def roles_unplayable(scenario: Scenario) -> str | None:
+    """Return a sentence that says why no world can play the roles of a scenario; None if it can."""
+    for model in scenario.models:
+        roles = [setup.role for setup in model.variants]
+        if set(roles) - ROLES.keys() or ("" in roles and any(roles)):
+            return f"{scenario.name}: all variants of a model say prefill or decode, or none a role: {roles}"
+        if sorted(roles, reverse=True) != roles:
+            return f"{scenario.name}: the variants for prefill come before those for decode"
+        if any(roles) != (model.gateway.transfer is not None):
+            return f"{scenario.name}: a gateway has a transfer where the variants have roles, and only there"
+    return None
+
+
 def unplayable(scenario: Scenario) -> str | None:
     """Return a sentence that says why the stage cannot play a scenario; None if it can."""
     for fault in scenario.faults:
         if isinstance(fault, PrometheusOutage | UnreadablePod):
             return f"{scenario.name}: the stage has no {type(fault).__name__}, so only wva demo can play it"
+    if lacks := roles_unplayable(scenario):
+        return lacks
     names = [setup.name for setup in scenario.all_variants]
     if len(set(names)) < len(names):
         return f"{scenario.name}: two of its models have a variant of one name"
     judged = {(model.objectives, model.measured_from_seconds) for model in scenario.models}
     if len(judged) > 1:
         return f"{scenario.name}: its models have different objectives, or are measured from different times"
-    for model in scenario.models:
-        roles = [setup.role for setup in model.variants]
-        if set(roles) - _ROLES.keys() or ("" in roles and any(roles)):
-            return f"{scenario.name}: all variants of a model say prefill or decode, or none a role: {roles}"
-        if sorted(roles, reverse=True) != roles:
-            return f"{scenario.name}: the variants for prefill come before those for decode"
-        if any(roles) != (model.gateway.transfer is not None):
-            return f"{scenario.name}: a gateway has a transfer where the variants have roles, and only there"
     if scenario.saturation:
         return f"{scenario.name}: policies on the stage read no ConfigMap, so only wva demo can play it"
     return None
@@ -119,7 +124,7 @@ class StageWorld:
         parameters = {setup.name: setup.parameters for setup in scenario.variants}
         slow = [fault for fault in scenario.faults if isinstance(fault, SlowPods)]
         engines = (*parameters.values(), *(parameters[fault.variant].at_speed(fault.speed) for fault in slow))
-        role_of = {setup.name: _ROLES[setup.role] for setup in scenario.variants}
+        role_of = {setup.name: ROLES[setup.role] for setup in scenario.variants}
         roles = (*role_of.values(), *(role_of[fault.variant] for fault in slow))
         self.service = ModelService.of(self.traffic, engines, scenario.gateway, roles)
         self.now_seconds = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, GROUP, KIND, VERSION
+from wva.model.roles import ROLE_LABEL
 from wva.sim.stage.scenario import Scenario, VariantSetup
 
 NAMESPACE: Final = "llm"
@@ -38,6 +39,7 @@ def node_name(accelerator: str) -> str:
 def deployment(setup: VariantSetup, *, on_node: bool) -> dict[str, Any]:
     """Return the Deployment of a variant, on the node that has its GPUs if there are nodes."""
     labels = {"app": setup.name}
+    role = {ROLE_LABEL: setup.role} if setup.role else {}
     container = {
         "name": "vllm",
         "image": "vllm",
@@ -50,7 +52,7 @@ def deployment(setup: VariantSetup, *, on_node: bool) -> dict[str, Any]:
         "spec": {
             "replicas": setup.replicas,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container], **place}},
+            "template": {"metadata": {"labels": labels | role}, "spec": {"containers": [container], **place}},
         },
     }
 

@@ -12,14 +12,16 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from wva.model.objectives import Objectives
+from wva.model.roles import DECODE, PREFILL
 from wva.sim.fleet.parameters import PRESETS
+from wva.sim.fleet.transfer import KvTransfer
 from wva.sim.fleet.users import GatewaySettings
 from wva.sim.stage.faults import NoStarts, PrometheusOutage, UnreadablePod
 from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup
 from wva.sim.traffic.assembly import poisson_traffic
 from wva.sim.traffic.rates import RateProfile
 from wva.sim.traffic.requests import Traffic
-from wva.sim.traffic.shapes import LONG
+from wva.sim.traffic.shapes import LONG, turning
 
 _MINUTE: Final = 60.0
 _START_UP: Final = StartUp(150.0, 0.115)
@@ -116,6 +118,20 @@ BAD_DAY: Final = demo_scenario(
     gpus=MappingProxyType({"H100": 3, "A100": 4}),
 )
 
+PREFILL_DECODE: Final = demo_scenario(
+    name="prefill-decode",
+    title="prefill and decode in pods of their own: prompts grow, answers shrink, and so do the roles",
+    variants=(
+        demo_variant("llama-prefill", "H100", 40.0, role=PREFILL),
+        demo_variant("llama-decode", "H100", 40.0, role=DECODE, replicas=4),
+    ),
+    traffic=partial(turning, duration_seconds=90 * _MINUTE, rate=16.0),
+    gateway=GatewaySettings(transfer=KvTransfer.of("Qwen3-32B")),
+)
+
 SCENARIOS: Final = MappingProxyType(
-    {scenario.name: scenario for scenario in (QUICKSTART, SURGE, PROMETHEUS_OUTAGE, BROKEN_POD, BAD_SAMPLES, BAD_DAY)}
+    {
+        scenario.name: scenario
+        for scenario in (QUICKSTART, SURGE, PROMETHEUS_OUTAGE, BROKEN_POD, BAD_SAMPLES, BAD_DAY, PREFILL_DECODE)
+    }
 )

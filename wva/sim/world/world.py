@@ -35,6 +35,7 @@ from wva.sim.prometheus import EmbeddedPrometheus, HttpEndpoint, InProcess, Scra
 from wva.sim.prometheus.tsdb import milliseconds
 from wva.sim.stage.faults import NoStarts, PrometheusOutage, UnplayableError, UnreadablePod
 from wva.sim.stage.scenario import DrawnPhases, Scenario, VariantSetup, start_up_random
+from wva.sim.stage.world import roles_unplayable
 from wva.sim.world import objects
 from wva.sim.world.clock import EPOCH_SECONDS, VirtualClock
 from wva.sim.world.objects import MODEL_ID, NAMESPACE
@@ -62,6 +63,8 @@ def unplayable(scenario: Scenario) -> str | None:
     for fault in scenario.faults:
         if not isinstance(fault, _Played):
             return f"{scenario.name}: the embedded world has no {type(fault).__name__}, so only the stage can play it"
+    if lacks := roles_unplayable(scenario):
+        return lacks
     if scenario.others:
         return f"{scenario.name}: the embedded world has one model, so only the stage can play it"
     if scenario.observation.lost_share > 0:
@@ -144,7 +147,7 @@ class EmbeddedWorld:
         self._scaler = Scaler(self.api.store, metric=self._external_metric, monotonic=self.clock.monotonic)
         self.fleet = Fleet(
             [
-                PoolVariant(NAMESPACE, setup.name, MODEL_ID, setup.accelerator, setup.parameters)
+                PoolVariant(NAMESPACE, setup.name, MODEL_ID, setup.accelerator, setup.parameters, role=setup.role)
                 for setup in scenario.variants
             ],
             loads={PoolKey(NAMESPACE, MODEL_ID): self.traffic},
