@@ -7,8 +7,10 @@ import sys
 import numpy as np
 
 from wva.model.records import replace
+from wva.sim.fleet.columns import ROLE_DECODE, ROLE_PREFILL
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.service import ModelService
+from wva.sim.fleet.transfer import KvTransfer
 from wva.sim.fleet.users import GatewaySettings, Routing
 from wva.sim.traffic.requests import Traffic
 
@@ -93,5 +95,28 @@ def fingerprint(routing):
     return repr((pages, [values(target, name) for name in names], list(map(int, target.columns.totals))))
 
 
+def fingerprint_of_roles():
+    """Return the same for traffic that goes from prefill to decode engines, of which some end."""
+    random = np.random.default_rng(8)
+    requests = [
+        (float(at), {"prompt": int(random.integers(1, 150)), "output": int(random.integers(1, 60))})
+        for at in np.sort(random.uniform(0.0, 40.0, 500))
+    ]
+    settings = GatewaySettings(
+        queue_limit=20, patience_seconds=3.0, attempts=2, transfer=KvTransfer(0.0007, 0.05, least_prompt_tokens=20)
+    )
+    target = ModelService.of(traffic(*requests), (SMALL, SMALL), settings, (ROLE_PREFILL, ROLE_DECODE))
+    for variant, at in ((0, 0.5), (1, 1.0), (0, 10.0), (1, 0.2)):
+        target.add(variant, ready_at_seconds=at)
+    pages = []
+    for at in range(3, 60, 3):
+        target.advance(float(at))
+        if at in {15, 24}:
+            target.terminate(at // 15 - 1, grace_seconds=0.1)
+        pages.append([target.scrape(row) for row in range(4)])
+    names = ("state", "attempts", "first", "finish", "engine", "queued")
+    return repr((pages, [values(target, name) for name in names], list(map(int, target.columns.totals))))
+
+
 if __name__ == "__main__":
-    sys.stdout.write("\n".join(fingerprint(routing) for routing in Routing))
+    sys.stdout.write("\n".join([*(fingerprint(routing) for routing in Routing), fingerprint_of_roles()]))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.fleet.services import SMALL, fingerprint, service
-from wva.sim.fleet import columns, compiled, gateway, observed, steps
+from tests.sim.fleet.services import SMALL, fingerprint, fingerprint_of_roles, service
+from wva.sim.fleet import columns, compiled, gateway, handover, observed, steps
 from wva.sim.fleet.engine import DrivenEngine
 from wva.sim.fleet.prepare import prepare
 from wva.sim.fleet.requests import UserRequest
@@ -35,6 +35,11 @@ def test_compiled_and_interpreted_give_the_same_bits(interpreted, routing):
     assert fingerprint(routing) == interpreted[routing]
 
 
+def test_handovers_give_the_same_bits_compiled_and_interpreted(interpreted):
+    """Also where requests go from prefill to decode engines."""
+    assert fingerprint_of_roles() == interpreted[-1]
+
+
 def test_each_function_is_compiled_once():
     """Python calls each function with the same types everywhere, even for whole numbers of seconds."""
     prepare()
@@ -50,6 +55,7 @@ def test_each_function_is_compiled_once():
     target.kv_cache_usage(0)
     target.advance(2.5)
     called = [steps.submit, steps.advance, steps.cancel, gateway.run, gateway.change, columns.pointer]
+    called += [handover.run_roles, handover.change_roles]
     called += [observed.signals, observed.steps_done, observed.used_now, observed.observe_running]
     assert {function.__name__: len(function.signatures) for function in called if len(function.signatures) != 1} == {}
 

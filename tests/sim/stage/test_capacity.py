@@ -6,9 +6,10 @@ import pytest
 
 from wva.model.objectives import Objectives
 from wva.model.records import replace
+from wva.sim.fleet.calibration import operating_point
 from wva.sim.fleet.capacity import capacity
 from wva.sim.fleet.parameters import PRESETS
-from wva.sim.stage.capacity import OUT_OF_REACH, saturation, within
+from wva.sim.stage.capacity import OUT_OF_REACH, fluent, saturation, within
 
 H100 = PRESETS["H100"]
 EASY = Objectives(ttft_seconds=1.0, itl_seconds=0.1)
@@ -50,3 +51,14 @@ def test_a_few_requests_that_nobody_can_serve_in_time() -> None:
     mixed = within(EASY, sizes)(large, 4200, 250)
     assert mixed < saturation(large, 4200, 250)
     assert within(EASY, ((500, 250),) * 128)(large, 500, 250) == within(EASY)(large, 500, 250)
+
+
+def test_fluent_is_the_most_within_the_time_between_tokens() -> None:
+    """A lower objective lets a replica carry less; one that is never reached, or always, is that of saturation."""
+    full = saturation(H100, 500, 250)
+    found = [fluent(seconds)(H100, 500, 250) for seconds in (0.001, 0.012, 0.02, 1.0)]
+    assert found[0] == found[3] == full
+    assert found[1] < found[2] < full
+    point = operating_point(H100, kv_cache_usage=0.05, prompt_tokens=500, output_tokens=250)
+    near = fluent(point.inter_token_latency_seconds)(H100, 500, 250)
+    assert near == pytest.approx(point.requests_per_second, rel=1e-6)

@@ -17,6 +17,8 @@ Capacity = Callable[[EngineParameters, float, float], float]
 OUT_OF_REACH: Final = 0.25
 """A replica carries so much of its saturation at least: who keeps the objectives only below that keeps them at no sane
 price, and fleets of four times the size are compared with nothing."""
+_HALVINGS: Final = 40
+"""Of the KV cache usage, until an objective is met."""
 _GRID: Final = 1.25
 """Sizes are simulated at powers of this; between them the formula for a saturated replica goes on."""
 
@@ -27,6 +29,32 @@ def saturation(parameters: EngineParameters, prompt_tokens: float, output_tokens
         parameters, prompt_tokens=max(1, round(prompt_tokens)), output_tokens=max(1, round(output_tokens))
     )
     return point.requests_per_second
+
+
+def fluent(itl_seconds: float) -> Capacity:
+    """Return the capacity at which the time between tokens is within an objective, by a formula; users may wait.
+
+    Where not even one request alone is within it, it is the rate of saturation.
+    """
+
+    def carried(parameters: EngineParameters, prompt_tokens: float, output_tokens: float) -> float:
+        prompt, answer = max(1, round(prompt_tokens)), max(1, round(output_tokens))
+        full = calibration.saturation(parameters, prompt_tokens=prompt, output_tokens=answer)
+        if full.inter_token_latency_seconds <= itl_seconds:
+            return full.requests_per_second
+        low, high, found = 0.0, full.kv_cache_usage, 0.0
+        for _ in range(_HALVINGS):
+            usage = (low + high) / 2.0
+            point = calibration.operating_point(
+                parameters, kv_cache_usage=usage, prompt_tokens=prompt, output_tokens=answer
+            )
+            if point.inter_token_latency_seconds <= itl_seconds:
+                low, found = usage, point.requests_per_second
+            else:
+                high = usage
+        return found or full.requests_per_second
+
+    return carried
 
 
 def within(objectives: Objectives, sizes: Sizes = ()) -> Capacity:

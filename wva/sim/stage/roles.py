@@ -1,35 +1,31 @@
 """What traffic demands of the variants of each role, and what a replica of each carries.
 
-Each role has the same kind of demand as a model without roles (``demand``), of variants, requests and objectives that
-stand for its part of the work:
+Each role has the same kind of demand as a model without roles (``demand``), of variants and requests that stand for its
+part of the work:
 
-- **Prefill** gets the prompts that the picker sends there, each with an answer of one token. A replica carries what it
-  can get through. How much less it is when users are to be served in time depends on how many replicas share a queue:
-  with one that computes each prompt for half a second it is half of that, with ten nearly all.
+- **Prefill** gets the prompts that the picker sends there, each with an answer of one token.
 - **Decode** gets all requests. Of their prompts it computes those that are too short for a prefill replica, and the
-  last token of each of the others. On these engines a prompt token costs the share that is computed. What is left for
-  its queue is the time to the first token without the mean prompt and transfer.
+  last token of each of the others. On these engines a prompt token costs the share that is computed.
+
+A replica carries what it can get through, decode with the time between tokens within the objective. How much less it is
+when first tokens are to be in time depends on how many replicas share a queue: with one that computes each prompt for
+half a second it is half of that, with ten nearly all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
-from wva.model.objectives import Objectives
 from wva.model.records import replace
 from wva.model.roles import PREFILL
-from wva.sim.fleet.calibration import alone_seconds
 from wva.sim.fleet.transfer import KvTransfer
-from wva.sim.stage.capacity import saturation
+from wva.sim.stage.capacity import fluent, saturation
 from wva.sim.stage.demand import DemandOverTime, demand
 from wva.sim.stage.scenario import Scenario, VariantSetup
 from wva.sim.traffic.requests import Traffic
 
-_LEAST_SECONDS: Final = 0.05
-"""An objective for a part is not below it: then users cannot be in time, and the others count."""
 _BUDGET_TOKENS: Final = 1_000_000
 """Prompts that are there already take none of the budget of a step."""
 
@@ -40,24 +36,19 @@ def demands(scenario: Scenario, traffic: Traffic) -> tuple[DemandOverTime, ...]:
     if transfer is None:
         return (demand(scenario, traffic),)
     return tuple(
-        (_of_prefill if part.variants[0].role == PREFILL else _of_decode)(part, scenario, traffic, transfer)
+        (_of_prefill if part.variants[0].role == PREFILL else _of_decode)(part, traffic, transfer)
         for part in scenario.by_role
     )
 
 
-def _of_prefill(part: Scenario, _: Scenario, traffic: Traffic, transfer: KvTransfer) -> DemandOverTime:
-    sent = _chosen(traffic, lambda prompts: prompts >= transfer.least_prompt_tokens)
+def _of_prefill(part: Scenario, traffic: Traffic, transfer: KvTransfer) -> DemandOverTime:
+    sent = _sent(traffic, transfer)
     return demand(part, replace(sent, output_tokens=np.ones_like(sent.output_tokens)), capacity=saturation)
 
 
-def _of_decode(part: Scenario, scenario: Scenario, traffic: Traffic, transfer: KvTransfer) -> DemandOverTime:
-    sent = _chosen(traffic, lambda prompts: prompts >= transfer.least_prompt_tokens)
+def _of_decode(part: Scenario, traffic: Traffic, transfer: KvTransfer) -> DemandOverTime:
     tokens = float(traffic.prompt_tokens.sum())
-    share = 1.0 - float(sent.prompt_tokens.sum()) / tokens if tokens else 1.0
-    alone = [
-        alone_seconds(setup.parameters, round(_mean(sent))) for setup in scenario.variants if setup.role == PREFILL
-    ]
-    before = min(alone) + transfer.seconds(_mean(sent)) if sent.count else 0.0
+    share = 1.0 - float(_sent(traffic, transfer).prompt_tokens.sum()) / tokens if tokens else 1.0
 
     def computing_less(setup: VariantSetup) -> VariantSetup:
         engine = setup.parameters
@@ -70,11 +61,12 @@ def _of_decode(part: Scenario, scenario: Scenario, traffic: Traffic, transfer: K
         return replace(setup, parameters=less)
 
     variants = tuple(computing_less(setup) for setup in part.variants)
-    return demand(replace(part, variants=variants, objectives=_earlier(scenario.objectives, before)), traffic)
+    return demand(replace(part, variants=variants), traffic, capacity=fluent(part.objectives.itl_seconds))
 
 
-def _chosen(traffic: Traffic, which: Callable[[np.ndarray], np.ndarray]) -> Traffic:
-    rows = which(traffic.prompt_tokens)
+def _sent(traffic: Traffic, transfer: KvTransfer) -> Traffic:
+    """Return the requests whose prompts go to prefill."""
+    rows = traffic.prompt_tokens >= transfer.least_prompt_tokens
     return replace(
         traffic,
         arrival_seconds=traffic.arrival_seconds[rows],
@@ -85,11 +77,3 @@ def _chosen(traffic: Traffic, which: Callable[[np.ndarray], np.ndarray]) -> Traf
         shared_tokens=traffic.shared_tokens[rows],
         draw=traffic.draw[rows],
     )
-
-
-def _mean(traffic: Traffic) -> float:
-    return float(traffic.prompt_tokens.mean()) if traffic.count else 1.0
-
-
-def _earlier(objectives: Objectives, seconds: float) -> Objectives:
-    return replace(objectives, ttft_seconds=max(_LEAST_SECONDS, objectives.ttft_seconds - seconds))
