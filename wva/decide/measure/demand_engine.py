@@ -65,6 +65,7 @@ class EngineModel(Struct, frozen=True, gc=False):
     allowed: float  # the mean batch may be so large
     limit: str  # what bounds these
     objectives: Objectives = DEFAULT_OBJECTIVES  # what users shall get, even if no engine can
+    timely: float = inf  # with more in progress a step takes longer than the objective for the time between tokens
 
     def rate(self, batch: float) -> float:
         """Return the requests per second at which so many are in progress, by Little's law."""
@@ -90,16 +91,17 @@ class EngineModel(Struct, frozen=True, gc=False):
     def batch(self, alone: float) -> float:
         """Return the mean batch that a replica may have.
 
-        The batch varies by chance, and its highest value must fit. ``alone`` is the share of this variation that a
-        replica has for itself: 1 if chance decides which replica gets a request, 1/n if n replicas share it.
+        The batch varies by chance, and its highest value must fit and be served in time. ``alone`` is the share of this
+        variation that a replica has for itself: 1 if chance decides which replica gets a request, 1/n if n replicas
+        share it.
         """
         low, high, wait = 0.0, self.allowed, 0.5 * self.objectives.ttft_seconds
         base, slope, prefill, answer, most = self.base, self.slope, self.prefill, self.answer, self.most
-        each, scale = slope + prefill / answer, alone / base
+        each, scale, timely = slope + prefill / answer, alone / base, self.timely
         for _ in range(_HALVINGS):
             batch = (low + high) / 2.0
             room = wait * batch / (answer * (base + slope * batch) + batch * prefill)
-            if batch + _SPREAD * sqrt(batch * (base + batch * each) * scale) <= most + room:
+            if batch + _SPREAD * sqrt(batch * (base + batch * each) * scale) <= min(most + room, timely):
                 low = batch
             else:
                 high = batch
@@ -229,7 +231,8 @@ def engine_of(
     if by_target < most:
         limit = "time between tokens"
     allowed = max(0.5, min(most, by_target))
-    engine = EngineModel(base, slope, prefill, answer, steps, most, allowed, limit, objectives)
+    timely = max(0.5, by_target)
+    engine = EngineModel(base, slope, prefill, answer, steps, most, allowed, limit, objectives, timely)
     by_prompts = engine.batch_by_prompts(variability)
     return replace(engine, allowed=by_prompts, limit="time to first token") if by_prompts < allowed else engine
 
