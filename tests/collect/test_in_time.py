@@ -14,13 +14,14 @@ from wva.collect.in_time import (
     ITL_BOUNDS,
     TTFT_BOUNDS,
     ServedUsers,
+    ServedWindow,
     in_time_query,
     judged_at,
     served,
 )
 from wva.collect.query_failures import IN_FORCE, QueryFailures
 from wva.model.decision import Aim
-from wva.model.in_time import NOT_MEASURED, InTime, ServedShare
+from wva.model.in_time import NOT_MEASURED, InTime, ServedLately, ServedShare
 from wva.model.objectives import Objectives
 from wva.model.trouble import UNTROUBLED
 from wva.model.variant import ModelKey, VariantKey
@@ -168,7 +169,7 @@ def test_without_requests_or_series_there_is_no_share(series):
 def test_both_spellings_of_a_bound_count():
     """Prometheus 3 writes bounds as numbers; pods that it scraped before its upgrade have both within an hour."""
     both = [*answer(), counted("first", 9.0, "1.0"), counted("first", 10.0, "+Inf")]
-    assert served(both, OBJECTIVES)["5m"] == ServedShare(110.0, 0.9)
+    assert served(both, OBJECTIVES)["5m"] == ServedWindow(110.0, 0.9, 0.95)
 
 
 def test_the_bounds_of_other_models_do_not_count_for_a_model():
@@ -180,7 +181,7 @@ def test_the_bounds_of_other_models_do_not_count_for_a_model():
 def test_each_window_has_its_share():
     """An hour remembers what five minutes have forgotten."""
     found = served([*answer(), *answer(first=(40.0, 80.0), window="1h")], OBJECTIVES)
-    assert found == {"5m": ServedShare(100.0, 0.9), "1h": ServedShare(80.0, 0.5)}
+    assert found == {"5m": ServedWindow(100.0, 0.9, 0.95), "1h": ServedWindow(80.0, 0.5, 0.95)}
 
 
 @pytest.mark.parametrize(("text", "bound"), [("1.0", 1.0), ("1", 1.0)])
@@ -199,6 +200,8 @@ def test_the_query_counts_each_engine_once_and_adds_pods(text, bound):
     found = evaluate(parse(in_time_query(["ns"], [OBJECTIVES]).text), moment)
     counts = {(each.labels["signal"], each.labels["le"]): each.value for each in found}
     assert counts == {
+        ("first_2m", text): pytest.approx(3 * 60.0),
+        ("first_2m", "+Inf"): pytest.approx(3 * 120.0),
         ("first_5m", text): pytest.approx(3 * 150.0),
         ("first_5m", "+Inf"): pytest.approx(3 * 300.0),
         ("first_1h", text): pytest.approx(3 * 1800.0),
@@ -245,6 +248,18 @@ class ServedScene:
 def scene():
     """Return a watch."""
     return ServedScene()
+
+
+async def test_decisions_are_told_of_the_last_two_minutes(scene):
+    """Each model of which something is known, with the time of the look; the others are left out."""
+    scene.decisions.append(decision(key=VariantKey("code", "b"), model=CODE, aim=Aim(OBJECTIVES)))
+    assert scene.served.lately() == ()
+    scene.prometheus.series = [*answer(window="2m"), *answer(model=CODE)]
+    await scene.served.look()
+    assert scene.served.lately() == (ServedLately(MODEL, scene.clock.now(), 100.0, 0.9, 0.95),)
+    scene.prometheus.error = PrometheusError(ErrorKind.EXECUTION, "HTTP 422")
+    await scene.served.look()
+    assert scene.served.lately() == ()
 
 
 async def test_a_look_is_one_query_about_all_models(scene):

@@ -249,6 +249,7 @@ class Application:
             engines_of=lambda model: configuration.policy.asks_engines(model),  # noqa: PLW0108 - see above
             counters_of=lambda model: configuration.policy.asks_counters(model),  # noqa: PLW0108 - see above
             retention_of=self._retention_of,
+            served=self._served.lately,
             inventory=lambda: read_inventory(informers.inventory) if configuration.policy.counts_gpus else None,
             note=self._query_failures.note,
             pools_of=informers.pools.pools_of,

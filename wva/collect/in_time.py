@@ -1,11 +1,11 @@
 """What the users of each model got: the share of requests that the engines served within the objectives.
 
-One query for every hundred namespaces asks, once a minute and beside the cycles, for the last five minutes and the last
-hour. Of the two histograms it asks for the bounds that the objectives are judged at, and for all requests. A histogram
-counts the requests up to each of its bounds, so an objective between two bounds is judged at the lower one. Below the
-lowest bound nothing can be judged.
+One query for every hundred namespaces asks, once a minute and beside the cycles, for the last two minutes, the last
+five and the last hour. Of the two histograms it asks for the bounds that the objectives are judged at, and for all
+requests. A histogram counts the requests up to each of its bounds, so an objective between two bounds is judged at the
+lower one. Below the lowest bound nothing can be judged.
 
-No decision depends on the answer. A namespace without an answer has no shares until the next one.
+Decisions go by the two minutes (``decide.served``). A namespace without an answer has no shares until the next one.
 
 Where an endpoint picker has such histograms, those count: they contain the time in its queue. Only llm-d-router has
 them. It gives a request whose answer is not streamed its whole time as the time to the first token, so only the others
@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from wva import log
 from wva.clock import Clock
@@ -33,7 +33,7 @@ from wva.collect.queries import Query, chunks, joined, namespace_matcher, quote,
 from wva.collect.samples import COUNTED
 from wva.collect.shared_queries import Round, Settled, SharedQueries
 from wva.model.decision import Decision
-from wva.model.in_time import NOT_MEASURED, WINDOWS, InTime, ServedShare
+from wva.model.in_time import LATELY, NOT_MEASURED, WINDOWS, InTime, ServedLately, ServedShare
 from wva.model.objectives import Objectives
 from wva.model.trouble import Trouble, cause_of
 from wva.model.variant import ModelKey, VariantKey
@@ -68,6 +68,7 @@ _PICKER_SERIES: Final = "namespace, pod, fairness_id, priority, model_name, targ
 _BY_NAMES: Final = "namespace, model_name, target_model_name"
 _BY_MODEL: Final = "by (namespace, model_name)"
 _ALL: Final = "+Inf"
+_ASKED: Final = (LATELY, *WINDOWS)
 _BOUND: Final = Real(0.0, 1e9)
 _PAUSE_SECONDS: Final = 60.0
 """A window of an hour costs Prometheus 240 samples of each series, and changes slowly."""
@@ -135,7 +136,7 @@ def in_time_query(namespaces: Sequence[str], objectives: Collection[Objectives])
         return f"sum by ({_BY_NAMES}{more}) ({rows})"
 
     expressions: dict[str, str] = {}
-    for window in WINDOWS:
+    for window in _ASKED:
         expressions |= {
             _name(ServedSignal.FIRST, window): histogram(_FIRST_SERIES, first, window),
             _name(ServedSignal.BETWEEN, window): histogram(_BETWEEN_SERIES, between, window),
@@ -159,7 +160,20 @@ def _name(signal: ServedSignal, window: str) -> str:
     return f"{signal}_{window}"
 
 
-def served(series: Iterable[InstantSeries], objectives: Objectives) -> dict[str, ServedShare]:
+class ServedWindow(NamedTuple):
+    """The requests of a model in a window, and the shares that were in time: by first token, and between tokens."""
+
+    requests: float
+    first: float
+    between: float
+
+    @property
+    def share(self) -> float:
+        """The share that counts: the two are counted apart, so it is the smaller one."""
+        return min(self.first, self.between)
+
+
+def served(series: Iterable[InstantSeries], objectives: Objectives) -> dict[str, ServedWindow]:
     """Return what the series of one model tell, by window; a window in which nothing can be judged has no entry."""
     found: dict[str, dict[float, float]] = {}
     for each in series:
@@ -169,7 +183,7 @@ def served(series: Iterable[InstantSeries], objectives: Objectives) -> dict[str,
             buckets = found.setdefault(each.metric.signal or "", {})
             buckets[bound] = buckets.get(bound, 0.0) + value  # two spellings of a bound, before and after an upgrade
     shares = {}
-    for window in WINDOWS:
+    for window in _ASKED:
         told = {signal: found.get(_name(signal, window), {}) for signal in ServedSignal}
         ended_first = told[ServedSignal.FIRST].get(math.inf, 0.0)
         for of_picker, of_engines in _INSTEAD.items():
@@ -187,7 +201,7 @@ def served(series: Iterable[InstantSeries], objectives: Objectives) -> dict[str,
         ]
         known = [part for part in parts if part is not None]
         if first + lost > 0.0 and len(known) == len(parts):
-            shares[window] = ServedShare(first + lost, min(known))
+            shares[window] = ServedWindow(first + lost, *known)
     return shares
 
 
@@ -218,6 +232,7 @@ class ServedUsers:
     busy: bool = field(default=False, init=False)
     """Whether it is asking now."""
     _found: dict[ModelKey, InTime] = field(default_factory=dict, init=False)
+    _lately: tuple[ServedLately, ...] = field(default=(), init=False)
     _looked: bool = field(default=False, init=False)
     _shared: SharedQueries = field(init=False)
 
@@ -233,6 +248,10 @@ class ServedUsers:
         """Return whether the users of a model get what they shall, for a condition; None before the first look."""
         found = self._found.get(model)
         return found.trouble if found is not None else NOT_MEASURED if self._looked else None
+
+    def lately(self) -> tuple[ServedLately, ...]:
+        """Return what users got as of the last look, sorted by model; those of which nothing is known are left out."""
+        return self._lately
 
     async def run(self) -> NoReturn:
         """Ask until cancelled."""
@@ -260,9 +279,22 @@ class ServedUsers:
                 if model in found:
                     found[model].append(series)
         before, self._looked = self._found, True
+        windows = {model: self._windows(model, series, objectives[model]) for model, series in found.items()}
         self._found = {
-            model: self._judged(model, variants[model][0], series, objectives[model]) for model, series in found.items()
+            model: InTime(
+                objectives[model],
+                variants[model][0],
+                *[ServedShare(got.requests, got.share) if (got := told.get(window)) else None for window in WINDOWS],
+            )
+            for model, told in windows.items()
         }
+        self._lately = tuple(
+            [
+                ServedLately(model, round_.now, *windows[model][LATELY])
+                for model in sorted(windows)
+                if LATELY in windows[model]
+            ]
+        )
         changed: set[VariantKey] = set()
         for model in before.keys() | self._found.keys():
             old, new, keys = before.get(model), self._found.get(model), variants.get(model, ())
@@ -280,15 +312,14 @@ class ServedUsers:
         make = partial(in_time_query, objectives=wanted)
         return await self._shared.settle(IN_TIME, {IN_TIME: make}, namespaces, round_)
 
-    def _judged(
-        self, model: ModelKey, first: VariantKey, series: Iterable[InstantSeries], objectives: Objectives
-    ) -> InTime:
+    def _windows(
+        self, model: ModelKey, series: Iterable[InstantSeries], objectives: Objectives
+    ) -> dict[str, ServedWindow]:
         try:
-            shares = served(series, objectives)
+            return served(series, objectives)
         except Exception as error:  # noqa: BLE001 - the other models are still judged
             _log.error("in_time_failed", model=str(model), cause=cause_of(error))
-            shares = {}
-        return InTime(objectives, first, *[shares.get(window) for window in WINDOWS])
+            return {}
 
     def _planned(self) -> tuple[dict[ModelKey, list[VariantKey]], dict[ModelKey, Objectives]]:
         """Return the variants of each model, sorted, and its objectives.

@@ -30,6 +30,7 @@ from wva.collect.stray_series import StraySeries
 from wva.collect.variants import AcceptedVariant, Claims, Faults, accepted_in_slices
 from wva.config import Settings
 from wva.instruments import Instruments
+from wva.model.in_time import ServedLately
 from wva.model.inventory import Inventory
 from wva.model.metrics import Freshness
 from wva.model.records import replace
@@ -62,7 +63,8 @@ class Collector:
     ``deadline_seconds`` bounds all queries of a cycle together. ``as_started`` returns a variant with a start from zero
     that the caches do not show yet. ``engines_of`` tells whether the analyzer of a model wants to know more than the
     two signals of its replicas, ``counters_of`` whether it wants what the engines have counted. ``retention_of``
-    returns the seconds without a request after which a model may go to zero, None for one that may not. ``inventory``
+    returns the seconds without a request after which a model may go to zero, None for one that may not. ``served``
+    returns what the users of models got lately (``ServedUsers.lately``). ``inventory``
     returns the GPUs of the cluster, or None and why they are not known; None instead of both when no model needs them.
     ``note`` takes what came of each query that is not essential (``QueryFailures.note``). ``pools_of``
     returns the pools of a namespace that select a pod with such labels.
@@ -80,6 +82,7 @@ class Collector:
     engines_of: Callable[[ModelKey], bool] = lambda _: False
     counters_of: Callable[[ModelKey], bool] = lambda _: False
     retention_of: Callable[[ModelKey], float | None] = lambda _: None
+    served: Callable[[], tuple[ServedLately, ...]] = tuple
     inventory: Callable[[], tuple[Inventory | None, str] | None] = lambda: None
     note: Callable[[str, Iterable[str], Mapping[str, str]], None] = lambda *_: None
     pools_of: Callable[[str, Mapping[str, str]], Iterable[Pool]] = lambda *_: ()
@@ -156,6 +159,7 @@ class Collector:
             snapshot,
             queues=tuple(queues),
             request_counts=counting.result(),
+            served=self.served(),
             inventory=inventory,
             inventory_detail=detail,
             unread=faults.unread(),

@@ -183,6 +183,7 @@ def apart(
         replicas=tuple(replica for replica in snapshot.replicas if replica.variant not in keys),
         request_counts=tuple(counts for counts in snapshot.request_counts if counts.model in models),
         queues=tuple(queue for queue in snapshot.queues if queue.model in models),
+        served=tuple(each for each in snapshot.served if each.model in models),
         inventory=inventory,
     )
 

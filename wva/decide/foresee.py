@@ -23,6 +23,8 @@ other models only, these seconds are no surge and wait until they make a slot. E
 3.5. Hold (``_hold``): no replica goes before demand has been lower for the longest of a start, a reaction, and twice
      the last cycle that was woken for no model; ``keep_warm`` may be shorter than that, and wins. Of what a short
      cycle has shown, one standard error less is held.
+3.6. What users got (``_correction``, ``served``): if fewer requests than planned were in time although there was
+     enough, all of this is asked for somewhat more than once.
 """
 
 from __future__ import annotations
@@ -39,8 +41,10 @@ from wva.decide import warm
 from wva.decide.measure import larger
 from wva.decide.measure.need import DemandRate, Need
 from wva.decide.pace import Pace, alike, dispersed, pace
+from wva.decide.served import corrected
 from wva.decide.trust import ModelReadings
-from wva.model.memory import Block, Foresight, Level, Memory, Slot
+from wva.model.in_time import ServedLately
+from wva.model.memory import Block, Correction, Foresight, Level, Memory, Slot
 from wva.model.metrics import ReplicaMetrics
 from wva.model.policy import MAX_KEEP_WARM_SECONDS, MAX_SURGE_FACTOR, Policy
 from wva.model.records import replace
@@ -60,6 +64,7 @@ _JUMP_SHARE: Final = 0.5  # a jump within a cycle shows only in part, so this sh
 _BRIEF_SECONDS: Final = 5.0  # a look has found a longer cycle calm, so the jump is younger: a part does not show
 _DOUBT_SHARE: Final = 0.5  # so much of the error of a short cycle counts against a rise
 _FULL: Final = 0.9  # replicas that are nearly full have so much of their capacity in use
+_WAITING_SECONDS: Final = 1.0  # a shortage has ended when no more wait than arrive in this time
 _MARGIN_SECONDS: Final = 30.0
 _REACTION_SECONDS: Final = 40.0  # from a change of demand to the start of a pod: scrapes, a cycle, the scaler
 _USUAL_START_SECONDS: Final = 120.0
@@ -110,6 +115,7 @@ def foresee(
                 keep_warm=inf if keep_warm >= MAX_KEEP_WARM_SECONDS else keep_warm,
                 deadline=model.policy.transition_deadline_seconds,
                 surge_factor=policy.saturation_for(model.key).surge_factor,
+                served=model.served,
             )
             kept.append(entry)
             parts[rates[0]] = ahead
@@ -237,6 +243,7 @@ def forecast_of(
     keep_warm: float = inf,
     deadline: float = inf,
     surge_factor: float = MAX_SURGE_FACTOR,
+    served: ServedLately | None = None,
 ) -> tuple[Need, Foresight]:
     """Return the need for the time after the lead time, and what to remember.
 
@@ -259,14 +266,17 @@ def forecast_of(
     readiness = _readiness(cycle, outlook, keep_warm)
     capacity = _required(cycle, outlook, readiness, surge_factor)
     held = _hold(cycle, outlook.series, readiness, capacity, keep_warm)
+    correction = _correction(cycle, outlook, readiness, need, served)
+    factor = correction.factor
     # That the load of a model has risen is known, as the short cycle began by that. So less may be chance.
     error = outlook.newest.error * (_DOUBT_SHARE if outlook.series.shows else 1.0)
     need = replace(
         need,
         demand=outlook.newest.rate,
-        required=capacity.required,
-        sufficient=held.sufficient,
-        rate=replace(need.rate, error=error, stays=held.stays),
+        required=min(capacity.required * factor, max(capacity.required, cycle.most)),
+        sufficient=held.sufficient * factor,
+        summary=f"{need.summary}{_told(factor)}",
+        rate=replace(need.rate, error=error, stays=tuple([(amount * factor, words) for amount, words in held.stays])),
     )
     memory = Foresight(
         need.key,
@@ -280,8 +290,38 @@ def forecast_of(
         outlook.levels,
         tuple(sorted(start_ups.items())),
         cycle.regular,
+        correction,
     )
     return need, memory
+
+
+def _told(factor: float) -> str:
+    """Return the factor in words, behind the figures of a need; nothing if it is 1."""
+    return f"; users got less than was planned, so {factor:.3g} times as much is asked for" if factor > 1.0 else ""
+
+
+def _correction(
+    cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, need: Need, served: ServedLately | None
+) -> Correction:
+    """3.6 What users got: return how many times what seems to be needed is asked for.
+
+    Requests that wait after a shortage are late because of it, so it ends with them.
+    """
+    aim, rate, before = next(iter(need.aims.values()), None), cycle.rate, cycle.memory.correction
+    if aim is None:
+        return before
+    short = cycle.carried < max(outlook.newest.rate, readiness.reserved) or rate.refused or cycle.taken
+    follows = before.short and rate.backlog > _WAITING_SECONDS * cycle.carried
+    room = None if short or follows else cycle.carried / max(readiness.reserved, 1e-9)
+    return corrected(
+        before,
+        None if served is None else served.of(need.key.role),
+        at=0.0 if served is None else served.at,
+        in_time=aim.objectives.in_time,
+        room=room,
+        demand=outlook.newest.rate,
+        now=cycle.now,
+    )
 
 
 def _start_ups(

@@ -18,6 +18,7 @@ from msgspec import Struct
 from wva.decide.amounts import bounded_policy
 from wva.decide.progress import Moment, Progress, progress_of
 from wva.model.decision import MetricsVerdict, Reason
+from wva.model.in_time import ServedLately
 from wva.model.memory import Memory, ModelMemory
 from wva.model.metrics import Coverage, ReplicaMetrics, Sample, SampleState
 from wva.model.objectives import AskedObjectives
@@ -95,6 +96,7 @@ class ModelReadings(Struct, frozen=True, gc=False):
     memory: ModelMemory  # what earlier cycles left
     failure: str | None  # why its samples could not be collected, None when they could
     others: tuple[str, ...] = ()  # the roles of other variants of the model, sorted
+    served: ServedLately | None = None  # what the users of the model got lately, None if that is not known
     asked: tuple[AskedObjectives, ...] = ()  # what other variants of the model, in other roles, ask for
 
 
@@ -121,6 +123,7 @@ def believe(
     entries, past = memory.by_key(), {entry.key: entry for entry in memory.models}
     queues = {queue.model: queue for queue in snapshot.queues}
     counts = {each.model: each for each in snapshot.request_counts}
+    served = {each.model: each for each in snapshot.served}
     bounded: dict[int, tuple[SaturationPolicy, SaturationPolicy]] = {}
     running: list[ModelReadings] = []
     sleeping: list[Variant] = []
@@ -174,6 +177,7 @@ def believe(
                 past.get(key) or ModelMemory(key),
                 failure,
                 tuple([role for role in several.get(key.whole, ()) if role != key.role]),
+                served.get(key.whole) if served else None,
                 _asked_beside(key, several, models),
             )
         )

@@ -13,13 +13,18 @@ from typing import Final
 from msgspec import Struct
 
 from wva.model.objectives import Objectives, percent
+from wva.model.roles import DECODE, PREFILL, computes
 from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
-from wva.model.variant import VariantKey
+from wva.model.variant import ModelKey, VariantKey
 
 WINDOWS: Final = ("5m", "1h")
 """The times of ``InTime``, in the spelling of Prometheus."""
 NOT_MEASURED: Final = Trouble("NotMeasured", "it is not known what users got within the last hour", known=False)
 """There were no requests, Prometheus gave no answer, or the engines lack a histogram."""
+
+LATELY: Final = "2m"
+LATELY_SECONDS: Final = 120.0
+"""The time of ``ServedLately``."""
 
 _BEYOND_CHANCE = 3.0
 """So many standard deviations more late requests than allowed are no chance: a model with ten requests an hour that
@@ -36,6 +41,25 @@ class ServedShare(Struct, frozen=True, gc=False):
         """Tell whether more requests were late than a share in time allows, and more than by chance."""
         allowed = self.requests * (1.0 - wanted)
         return self.requests * (1.0 - self.share) > allowed + _BEYOND_CHANCE * sqrt(allowed)
+
+
+class ServedLately(Struct, frozen=True, gc=False):
+    """What the users of a model got in the ``LATELY_SECONDS`` before ``at`` (seconds since the epoch).
+
+    ``requests`` is how many there were, ``first`` the share of them (0 to 1) whose first token was in time, and
+    ``between`` the share whose mean time between tokens was.
+    """
+
+    model: ModelKey
+    at: float
+    requests: float
+    first: float
+    between: float
+
+    def of(self, role: str) -> ServedShare:
+        """Return what pods of a role have their part in; a role computes prompts, or answers, or both."""
+        first = self.first if computes(role, PREFILL) else 1.0
+        return ServedShare(self.requests, min(first, self.between) if computes(role, DECODE) else first)
 
 
 class InTime(Struct, frozen=True, gc=False):

@@ -243,6 +243,37 @@ class DemandMemory(Struct, frozen=True, gc=False):
     variability: float = 0.0
 
 
+class Correction(Struct, frozen=True, gc=False):
+    """How many times what a model seems to need is asked for, since its users got less than was planned.
+
+    ``calm``: from when on looks count; None before the first cycle. ``short``: whether the replicas did not carry the
+    demand in the last cycle. ``demand``: that of the last time when it was another one, per second. ``room``: how many
+    times the replicas have carried what is needed since the last look, at least; None if they have not.
+
+    ``looked``: when users were looked at last. ``raised``: when the factor was raised last. ``requests``: how many of
+    them the looks since then have shown, the older ones for less; ``missed``: how many of these were late; ``sized``:
+    the sum of the room that these had.
+
+    Raises are judged together: ``judged`` is the room before them, 0 if there are none, ``first`` the factor, and
+    ``late`` the share of late requests. ``vain``: until when none is tried.
+    """
+
+    factor: float = 1.0
+    calm: float | None = None
+    short: bool = False
+    demand: float = 0.0
+    room: float | None = None
+    looked: float = 0.0
+    raised: float = 0.0
+    requests: float = 0.0
+    missed: float = 0.0
+    sized: float = 0.0
+    judged: float = 0.0
+    first: float = 1.0
+    late: float = 0.0
+    vain: float = 0.0
+
+
 class Foresight(Struct, frozen=True, gc=False):
     """The forecast for a model, and the data behind it.
 
@@ -250,7 +281,7 @@ class Foresight(Struct, frozen=True, gc=False):
     ``dispersion``: variance of the demand of a cycle over that of pure chance. ``reserved``: the demand to be ready
     for, each with its time, newest last, without those below a later one. ``start_ups``: how long the last pods of each
     variant took to become Ready, in seconds. ``regular``: how long the last cycle was that the fast lane had not woken
-    for any model, in seconds; 0 before there is one.
+    for any model, in seconds; 0 before there is one. ``correction``: what users got against what was planned.
     """
 
     key: ModelKey
@@ -264,6 +295,7 @@ class Foresight(Struct, frozen=True, gc=False):
     levels: tuple[Level, ...] = ()
     start_ups: tuple[tuple[VariantKey, tuple[float, ...]], ...] = ()
     regular: float = 0.0
+    correction: Correction = Correction()
 
 
 class VariantMemory(Struct, frozen=True, gc=False):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from wva.model.in_time import ServedLately
 from wva.model.inventory import Inventory
 from wva.model.metrics import MISSING, ReplicaMetrics, Sample
 from wva.model.records import replace, split
@@ -68,7 +69,7 @@ class Snapshot:
     every Ready pod of a variant, also when it reports nothing, sorted by variant and pod. ``inventory`` is None when it
     was not asked for or could not be read, and ``inventory_detail`` says why. The others are sorted by model:
     ``request_counts`` of models whose requests were counted, ``queues`` where an analyzer asks for the scheduler's
-    queue, ``unread`` models that are held.
+    queue, ``unread`` models that are held, ``served`` what users got where that is known.
 
     ``woken``: the fast lane began the cycle before its time. ``urgent`` are the models for which it did so, because
     they had, or would soon have, more requests in progress than their replicas carry. A snapshot of some models names
@@ -85,6 +86,7 @@ class Snapshot:
     unread: tuple[UnreadModel, ...] = ()
     woken: bool = False
     urgent: tuple[ModelKey, ...] = ()
+    served: tuple[ServedLately, ...] = ()
 
     @staticmethod
     def of(
@@ -109,6 +111,7 @@ class Snapshot:
         counted = split(self.request_counts, lambda each: groups.get(each.model), count)
         unread = split(self.unread, lambda each: groups.get(each.model), count)
         urgent = split(self.urgent, groups.get, count)
+        served = split(self.served, lambda each: groups.get(each.model), count)
         return [
             replace(
                 self,
@@ -118,6 +121,7 @@ class Snapshot:
                 request_counts=counted[place],
                 unread=unread[place],
                 urgent=urgent[place],
+                served=served[place],
             )
             for place in range(count)
         ]

@@ -25,7 +25,7 @@ from wva.collect.queries import (
 )
 from wva.collect.request_counts import RequestSignal, request_query
 from wva.collect.retention import Window
-from wva.model.in_time import WINDOWS
+from wva.model.in_time import LATELY, WINDOWS
 from wva.model.objectives import DEFAULT_OBJECTIVES
 
 
@@ -309,13 +309,20 @@ SENT_QUERIES = [
         {
             # Each step of a-0 has three first tokens within a second, of four. Its counters begin at 0, at 0 s and
             # again at 315 s, where extrapolation ends.
+            labels(signal="first_2m", le="1", **_LLAMA): 24,
+            labels(signal="first_2m", le="+Inf", **_LLAMA): 32,
             labels(signal="first_5m", le="1", **_LLAMA): 60,
             labels(signal="first_5m", le="+Inf", **_LLAMA): 80,
             labels(signal="first_1h", le="1", **_LLAMA): 120,
             labels(signal="first_1h", le="+Inf", **_LLAMA): 160,
+            labels(signal="ended_2m", **_LLAMA): 120 + 67.5,
             labels(signal="ended_5m", **_LLAMA): 285 + 67.5,
             labels(signal="ended_1h", **_LLAMA): 300 + 285 + 67.5,
-            **{labels(signal=f"{name}_{window}", **_QWEN): 0 for name in ("ended", "aborted") for window in WINDOWS},
+            **{
+                labels(signal=f"{name}_{window}", **_QWEN): 0
+                for name in ("ended", "aborted")
+                for window in (LATELY, *WINDOWS)
+            },
         },
     ),
 ]

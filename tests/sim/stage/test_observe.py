@@ -13,11 +13,16 @@ from prometheus_client import CollectorRegistry
 
 from tests.collect.cluster import CachedCluster
 from tests.collect.doubles import RecordingClock
+from tests.publish.decisions import decision
+from wva.collect.in_time import ServedUsers
 from wva.collect.queries import in_progress
 from wva.collect.snapshot import Collector
 from wva.instruments import Instruments
+from wva.model.decision import Aim
 from wva.model.metrics import EngineCounters, EngineSignals
+from wva.model.objectives import DEFAULT_OBJECTIVES
 from wva.model.roles import PREFILL
+from wva.model.variant import VariantKey
 from wva.prometheus.client import PrometheusClient
 from wva.prometheus.settings import PrometheusSettings
 from wva.sim.prometheus.promql import EvaluationTime, evaluate, parse
@@ -180,11 +185,54 @@ def same(mine, real):
     )
 
 
+async def looked_at(scrapes):
+    """Return what the controller finds out about the users of the model."""
+    first, between = "vllm:time_to_first_token_seconds_bucket", "vllm:request_time_per_output_token_seconds_bucket"
+    signals = {
+        (first, "1.0"): ScrapedSignal.FIRST_IN_TIME,
+        (first, "+Inf"): ScrapedSignal.TTFT_COUNT,
+        (between, "0.1"): ScrapedSignal.BETWEEN_IN_TIME,
+        (between, "+Inf"): ScrapedSignal.SUCCESS,
+    }
+    instruments = Instruments(CollectorRegistry())
+    async with EmbeddedPrometheus(now=lambda: EPOCH_SECONDS + NOW) as prometheus:
+        labels = {"namespace": NAMESPACE, "model_name": MODEL.model_id, "pod": "va-0", "engine": "0"}
+        for scrape in scrapes:
+            for (name, bound), signal in signals.items():
+                if scrape.values:
+                    series = {"__name__": name, **labels, "le": bound}
+                    prometheus.tsdb.append(series, EPOCH_SECONDS + scrape.at_seconds, scrape.values[signal])
+        clock = SimpleNamespace(now=lambda: EPOCH_SECONDS + NOW)
+        made = decision(key=VariantKey(NAMESPACE, "va"), model=MODEL, aim=Aim(DEFAULT_OBJECTIVES))
+        async with PrometheusClient(
+            PrometheusSettings(prometheus.url, allow_http=True), clock=RecordingClock(), instruments=instruments
+        ) as client:
+            users = ServedUsers(prometheus=client, decisions=lambda: [made], clock=clock)
+            await users.look()
+    return users.lately()
+
+
 QUEUES = st.sampled_from([None, 0.0, 3.0])
 few = settings(
     max_examples=settings().max_examples // 5, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 """Of histories of scrapes, each of which takes long to draw."""
+
+
+@few
+@given(scrapes=histories())
+async def test_what_users_got_is_what_the_controller_reads(scrapes):
+    """The shares in time of the last two minutes, and the number of requests; nothing if there were none."""
+    observer = Observer(MODEL, engines=True)
+    mine = observer.snapshot(StageOfOnePod(scrapes, None), NOW, status=lambda _: 4).served
+    real = await looked_at(scrapes)
+    assert [each.model for each in mine] == [each.model for each in real]
+    for found, expected in zip(mine, real, strict=True):
+        assert found.at == expected.at
+        for name in ("requests", "first", "between"):
+            assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-6), name
+    # The next minute has the same answer.
+    assert observer.snapshot(StageOfOnePod([], None), NOW + 59.0, status=lambda _: 4).served == mine
 
 
 @settings(

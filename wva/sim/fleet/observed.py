@@ -23,6 +23,7 @@ from wva.sim.fleet.counters import (
     PREFILL_TIME,
     PROMPT_TOKENS,
     STEP_TOKENS,
+    TIME_PER_OUTPUT_TOKEN,
     TIME_TO_FIRST_TOKEN,
 )
 
@@ -110,8 +111,12 @@ def used_now(c: Columns, e: int) -> int:
 
 
 @entry
-def signals(c: Columns, e: int, values: Floats) -> None:
-    """Fill in what the page of an engine says, as the numbers of ``stage.view.Signal`` in their order."""
+def signals(c: Columns, e: int, first: int, between: int, values: Floats) -> None:
+    """Fill in what the page of an engine says, as the numbers of ``stage.view.ScrapedSignal`` in their order.
+
+    ``first`` and ``between`` are how many buckets the requests in time are in: by their first token, and by the time
+    between their tokens.
+    """
     counts, sums = e * COUNTS, e * HISTOGRAMS
     decoding = c.decoding[e]
     done = steps_done(c, e) if decoding > 0 else 0
@@ -136,6 +141,8 @@ def signals(c: Columns, e: int, values: Floats) -> None:
     values[16] = finished
     values[17] = c.sums[sums + PREFILL_TIME]
     values[18] = c.counts[counts + COUNT_TRANSFERRED]
+    values[19] = values_up_to(c, e, TIME_TO_FIRST_TOKEN, first)
+    values[20] = values_up_to(c, e, TIME_PER_OUTPUT_TOKEN, between)
 
 
 @compiled
@@ -143,3 +150,10 @@ def values_of(c: Columns, e: int, histogram: int) -> int:
     """Return how many values a histogram has."""
     row = e * (len(c.bounds) + HISTOGRAMS) + histogram
     return total(c.buckets, row + c.bounds_at[histogram], row + c.bounds_at[histogram + 1] + 1)
+
+
+@compiled
+def values_up_to(c: Columns, e: int, histogram: int, buckets: int) -> int:
+    """Return how many values the first buckets of a histogram have."""
+    row = e * (len(c.bounds) + HISTOGRAMS) + histogram + c.bounds_at[histogram]
+    return total(c.buckets, row, row + buckets)

@@ -6,6 +6,7 @@ it all traffic at once, and what became of each request is read from the columns
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -43,6 +44,7 @@ from wva.sim.fleet.columns import (
     more_variants,
 )
 from wva.sim.fleet.compiled import column_of, floats
+from wva.sim.fleet.counters import ITL_BOUNDS, TTFT_BOUNDS
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.users import GatewaySettings
 
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
 _ENGINES: Final = 16
 """By how many rows of engines the columns grow."""
-SIGNALS: Final = 19
+SIGNALS: Final = 21
 """Numbers that a scrape of an engine gives."""
 
 
@@ -68,6 +70,8 @@ class ModelService:
         self._added = 0
         self._values = floats(SIGNALS)
         self._transfer = settings.transfer
+        self._buckets = (0, 0)
+        """How many buckets have the requests in time, by their first token and by the time between tokens."""
         columns = build(groups=groups, requests=requests)
         for rule, value in (
             (RULE_NOW, start_seconds),
@@ -199,6 +203,10 @@ class ModelService:
         self._free.append(row)
         self._reorder()
 
+    def judge(self, *, ttft_seconds: float, itl_seconds: float) -> None:
+        """Let scrapes count the requests in time: up to the bound that is not above the objective."""
+        self._buckets = bisect_right(TTFT_BOUNDS, ttft_seconds), bisect_right(ITL_BOUNDS, itl_seconds)
+
     # -- time and state ---------------------------------------------------------------------------------------------
 
     def advance(self, until_seconds: float) -> None:
@@ -228,7 +236,7 @@ class ModelService:
 
     def scrape(self, row: int) -> tuple[float, ...]:
         """Return what the page of an engine says now: the numbers of ``stage.view.Signal``, in that order."""
-        observed.signals(self.handle, row, self._values)
+        observed.signals(self.handle, row, *self._buckets, self._values)
         return tuple(map(float, self._values))
 
     @property

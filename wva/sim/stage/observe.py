@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from wva.collect.retention import Window, window_of
 from wva.collect.scrape_intervals import ScrapeIntervals
+from wva.model.in_time import LATELY_SECONDS, ServedLately
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.metrics import (
     SAMPLE_WINDOW_SECONDS,
@@ -36,8 +37,9 @@ EPOCH_SECONDS: Final = 1_767_225_600.0
 """Virtual time 0."""
 
 _FIVE_MINUTES: Final = 300.0
+_LOOK_SECONDS: Final = 60.0
 _FRESHNESS: Final = Freshness()
-_OfModel = TypeVar("_OfModel", SchedulerQueue, RequestCounts)
+_OfModel = TypeVar("_OfModel", SchedulerQueue, RequestCounts, ServedLately)
 
 
 def of_cluster(snapshots: Sequence[Snapshot], pools: GpuPools) -> Snapshot:
@@ -51,6 +53,7 @@ def of_cluster(snapshots: Sequence[Snapshot], pools: GpuPools) -> Snapshot:
         inventory=inventory(pools),
         queues=_by_model(one.queues for one in snapshots),
         request_counts=_by_model(one.request_counts for one in snapshots),
+        served=_by_model(one.served for one in snapshots),
     )
 
 
@@ -83,6 +86,8 @@ class Observer:
         self._intervals = ScrapeIntervals()
         self._pods: dict[str, None] = {}
         """Every pod ever seen: also those that have ended have served requests."""
+        self._served: ServedLately | None = None
+        self._looked: float | None = None
 
     def snapshot(self, stage: StageView, now: float, *, status: Callable[[str], int | None]) -> Snapshot:
         """Return what is seen at ``now``; ``status`` tells the number in the status of a variant."""
@@ -96,10 +101,32 @@ class Observer:
         if (self._engines or self._counters) and queue is not None:
             size = Sample(SampleState.FRESH, queue, EPOCH_SECONDS + now)
             snapshot = replace(snapshot, queues=(SchedulerQueue(self.model, size=size),))
+        if (served := self._users(stage, now)) is not None:
+            snapshot = replace(snapshot, served=(served,))
         if self._window is not None and any(view.replicas for view in views):
-            self._pods |= {pod.name: None for view in views for pod in view.pods}
             snapshot = replace(snapshot, request_counts=(self._count(stage, self._window, now),))
         return snapshot
+
+    def _users(self, stage: StageView, now: float) -> ServedLately | None:
+        """Return what users got as of the last look, None if nothing is known. WVA looks once a minute."""
+        self._pods |= {pod.name: None for view in stage.variants.values() for pod in view.pods}
+        if self._looked is not None and now - self._looked < _LOOK_SECONDS:
+            return self._served
+        self._looked = now
+        windows = [prometheus.window(stage.scrapes(pod), now, LATELY_SECONDS) for pod in self._pods]
+
+        def counted(signal: ScrapedSignal) -> float:
+            start = now - LATELY_SECONDS
+            return sum(prometheus.increase(within, signal, start=start, end=now) or 0.0 for within in windows)
+
+        def share(part: ScrapedSignal, whole: float) -> float:
+            return min(1.0, counted(part) / whole) if whole > 0.0 else 1.0
+
+        requests, finished = counted(ScrapedSignal.TTFT_COUNT), counted(ScrapedSignal.SUCCESS)
+        first, between = share(ScrapedSignal.FIRST_IN_TIME, requests), share(ScrapedSignal.BETWEEN_IN_TIME, finished)
+        found = ServedLately(self.model, EPOCH_SECONDS + now, requests, first, between)
+        self._served = found if requests > 0.0 else None
+        return self._served
 
     def in_progress(self, stage: StageView, now: float) -> float:
         """Return what the fast lane sees: the requests that run or wait in the engines, as of the last scrapes."""

@@ -43,6 +43,10 @@ class ScrapedSignal(IntEnum):
     """vllm:request_prefill_time_seconds_sum"""
     TRANSFERRED = 18
     """vllm:prompt_tokens_by_source_total of the source external_kv_transfer."""
+    FIRST_IN_TIME = 19
+    """vllm:time_to_first_token_seconds_bucket, at the bound that the objective is judged at."""
+    BETWEEN_IN_TIME = 20
+    """vllm:request_time_per_output_token_seconds_bucket, in the same way."""
 
 
 @dataclass(frozen=True, slots=True)

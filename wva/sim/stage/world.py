@@ -127,6 +127,8 @@ class StageWorld:
         role_of = {setup.name: ROLES[setup.role] for setup in scenario.variants}
         roles = (*role_of.values(), *(role_of[fault.variant] for fault in slow))
         self.service = ModelService.of(self.traffic, engines, scenario.gateway, roles)
+        objectives = scenario.objectives
+        self.service.judge(ttft_seconds=objectives.ttft_seconds, itl_seconds=objectives.itl_seconds)
         self.now_seconds = 0.0
         self.replicas: list[StageReplica] = []
         """All that ever existed, in order of creation."""

@@ -1,0 +1,99 @@
+"""What users got against what was planned: if fewer are in time although there is enough, more is asked for.
+
+What a replica carries follows from what engines tell of themselves. Some of what makes requests late does not show
+there: short answers that wait for the prompts of others, pods that are slower than their siblings, a gateway that sends
+too many requests to one pod. So the share of requests in time is compared with the objective, as ``collect.in_time``
+has it. The factor by which more is asked for follows it, in small steps.
+
+Only calm times tell something: no replica came or went, and the model had what it was thought to need. Then the
+replicas that are there are too few if more requests are late than chance explains. A raise asks for somewhat more than
+these. It is kept for an hour, and goes in small steps while far fewer requests are late than may be.
+
+Some requests are late however many replicas there are: a long prompt takes its time. Raises that have made a fleet
+clearly larger, but have not made fewer requests late, are taken back, and none is tried for some hours.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Final
+
+from wva.model.in_time import LATELY_SECONDS, ServedShare
+from wva.model.memory import Correction
+from wva.model.records import replace
+
+_SETTLED_SECONDS: Final = 30.0  # requests that end in the time of a look began before it
+_RISEN: Final = 1.25  # demand that is so many times as high as when it was calm last has risen
+_RISE_SECONDS: Final = 480.0  # for so long after a rise replicas come, and their caches are cold
+_LEAST_STEP: Final = 0.05
+_LARGEST_STEP: Final = 0.5
+_MOST: Final = 4.0
+_HOLD_SECONDS: Final = 3600.0
+_LOWER_STEP: Final = 0.05
+_KEPT: Final = 0.95  # of what earlier looks have shown, with each look
+_BEYOND_CHANCE: Final = 3.0  # standard deviations
+_JUDGED: Final = 1.25  # raises are judged when the fleet is so many times as large
+_WORTHWHILE: Final = 0.7  # the odds of late requests must fall at least with this power of the size of the fleet
+_VAIN_SECONDS: Final = 6.0 * 3600.0
+
+
+def corrected(
+    before: Correction,
+    share: ServedShare | None,
+    *,
+    at: float,
+    in_time: float,
+    room: float | None,
+    demand: float,
+    now: float,
+) -> Correction:
+    """Return the factor after a cycle, with what has to be remembered of it.
+
+    ``share`` is what users got in the time before ``at``, None if that is not known. ``in_time`` is the share that
+    shall be in time. ``room`` is how many times what the model needs its replicas carry, None if they do not.
+    """
+    calm = 0.0 if before.calm is None else before.calm
+    if before.calm is None or demand > _RISEN * before.demand:
+        calm, before = max(calm, now + _RISE_SECONDS), replace(before, demand=demand)
+    elif _RISEN * demand < before.demand:
+        before = replace(before, demand=demand)
+    if room is None:
+        calm = max(calm, now + _SETTLED_SECONDS)
+        return replace(before, calm=calm, short=True, room=None, requests=0.0, missed=0.0, sized=0.0)
+    room = room if before.room is None else min(before.room, room)
+    entry = replace(before, calm=calm, short=False, room=room)
+    since = at - LATELY_SECONDS
+    if share is None or since < max(before.looked, calm):
+        return entry
+    requests = _KEPT * entry.requests + share.requests
+    late = share.requests * (1.0 - share.share)
+    missed, sized = _KEPT * entry.missed + late, _KEPT * entry.sized + late * room
+    entry = replace(entry, looked=at, room=None, requests=requests, missed=missed, sized=sized)
+    allowed = (1.0 - in_time) * requests
+    chance = _BEYOND_CHANCE * sqrt(allowed)
+    if missed > allowed + chance:
+        return _raised(entry, now)
+    if missed < allowed - chance and entry.factor > 1.0 and now - entry.raised > _HOLD_SECONDS:
+        lower = max(1.0, entry.factor * (1.0 - _LOWER_STEP))
+        return replace(entry, factor=lower, judged=0.0, requests=0.0, missed=0.0, sized=0.0)
+    return entry
+
+
+def _raised(entry: Correction, now: float) -> Correction:
+    """Return the correction after a look in which too many were late: a larger factor, or an end of vain raises."""
+    size, late = entry.sized / entry.missed, entry.missed / entry.requests
+    entry = replace(entry, requests=0.0, missed=0.0, sized=0.0)
+    if now < entry.vain:
+        return entry
+    if entry.judged and size >= _JUDGED * entry.judged:
+        if _odds(late) > _odds(entry.late) * (entry.judged / size) ** _WORTHWHILE:
+            return replace(entry, factor=entry.first, judged=0.0, vain=now + _VAIN_SECONDS)
+        entry = replace(entry, judged=0.0)
+    if not entry.judged:
+        entry = replace(entry, judged=size, first=entry.factor, late=late)
+    step = 1.0 + min(_LARGEST_STEP, max(_LEAST_STEP, late))
+    return replace(entry, factor=min(_MOST, max(entry.factor, size * step)), raised=now)
+
+
+def _odds(share: float) -> float:
+    return share / max(1.0 - share, 1e-9)
