@@ -30,7 +30,7 @@ def offered(wva, *words):
         (["do"], ["doctor"]),
         (["nothing-like-this"], []),
         (["bench", ""], ["quality"]),
-        (["bench", "quality", "--suite", ""], ["quick", "learning", "full"]),
+        (["bench", "quality", "--suite", ""], ["quick", "learning", "roles", "full"]),
         (["doctor", "--outp"], ["--output"]),
         (["doctor", "-o", "j"], ["json"]),
         (["doctor", "--output=j"], ["--output=json"]),
