@@ -235,9 +235,7 @@ async def test_what_users_got_is_what_the_controller_reads(scrapes):
     assert observer.snapshot(StageOfOnePod([], None), NOW + 59.0, status=lambda _: 4).served == mine
 
 
-@settings(
-    max_examples=settings().max_examples // 5, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@few
 @given(scrapes=histories(), queue=QUEUES)
 async def test_every_sample_is_what_the_collector_reads(scrapes, queue):
     """Engine signals, queue and variant of the stage's snapshot are those of the collector."""
@@ -261,9 +259,7 @@ async def test_every_sample_is_what_the_collector_reads(scrapes, queue):
         assert getattr(variant, name) == getattr(expected_variant, name), name
 
 
-@settings(
-    max_examples=settings().max_examples // 5, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@few
 @given(data=st.data(), role=st.sampled_from(["", PREFILL]), queue=QUEUES, engines=st.booleans())
 async def test_every_counter_is_what_the_collector_reads(data, role, queue, engines):
     """The counters come all from the last scrape or are all missing, together with the gauges of that scrape."""
@@ -286,9 +282,7 @@ async def test_every_counter_is_what_the_collector_reads(data, role, queue, engi
     assert bool(snapshot.queues) == (queue is not None)
 
 
-@settings(
-    max_examples=settings().max_examples // 5, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@few
 @given(scrapes=histories(), queue=QUEUES)
 async def test_requests_are_counted_as_the_collector_counts_them(scrapes, queue):
     """The stage's request counts are the collector's. After a lost scrape the count is unknown, not zero."""
