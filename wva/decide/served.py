@@ -5,9 +5,9 @@ there: short answers that wait for the prompts of others, pods that are slower t
 too many requests to one pod. So the share of requests in time is compared with the objective, as ``collect.in_time``
 has it. The factor by which more is asked for follows it, in small steps.
 
-Only calm times tell something: no replica came or went, and the model had what it was thought to need. Then the
-replicas that are there are too few if more requests are late than chance explains. A raise asks for somewhat more than
-these. It is kept for an hour, and goes in small steps while far fewer requests are late than may be.
+Only calm times tell something: the replicas have carried what the model was thought to need for a while, and demand has
+not risen. Then the replicas that are there are too few if more requests are late than chance explains. A raise asks for
+somewhat more than these. It is kept for an hour, and goes in small steps while far fewer requests are late than may be.
 
 Some requests are late however many replicas there are: a long prompt takes its time. Raises that have made a fleet
 clearly larger, but have not made fewer requests late, are taken back, and none is tried for some hours.
@@ -51,6 +51,7 @@ def corrected(
 
     ``share`` is what users got in the time before ``at``, None if that is not known. ``in_time`` is the share that
     shall be in time. ``room`` is how many times what the model needs its replicas carry, None if they do not.
+    ``demand`` is what arrives now, per second.
     """
     calm = 0.0 if before.calm is None else before.calm
     if before.calm is None or demand > _RISEN * before.demand:
