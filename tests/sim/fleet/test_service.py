@@ -25,6 +25,7 @@ from wva.sim.fleet.counters import (
     INTER_TOKEN_LATENCY,
     PREFILL_TIME,
     PROMPT_TOKENS,
+    TIME_PER_OUTPUT_TOKEN,
     TIME_TO_FIRST_TOKEN,
 )
 from wva.sim.fleet.engine import sample
@@ -335,7 +336,8 @@ def test_scrape_says_what_the_page_says():
     """A scrape has the values of the page, even inside a run of steps, in the order of a policy's signals."""
     prefixed = {"prompt": 40, "group": 0, "prefix": 36, "shared": 36, "output": 90}
     target = service(*[(at, prefixed) for at in MANY], variants=(replace(SMALL, kv_read_seconds_per_token=1e-5),))
-    for at in (0.3, 1.234, 2.5):
+    target.judge(ttft_seconds=0.3, itl_seconds=0.02)  # the bounds below these are 0.25 and 0.01 s
+    for at in (0.3, 1.234, 2.5, 9.0):
         target.advance(at)
         page = sample(target.columns, target.handle, 0)
         sums = [(page.histograms[row].total, page.histograms[row].count) for row in range(len(page.histograms))]
@@ -359,4 +361,12 @@ def test_scrape_says_what_the_page_says():
             ScrapedSignal.REQUEST_GENERATION_COUNT: sums[GENERATION_TOKENS][1],
             ScrapedSignal.PREFILL_SECONDS: sums[PREFILL_TIME][0],
             ScrapedSignal.TRANSFERRED: page.prompt_tokens_transferred,
+            ScrapedSignal.FIRST_IN_TIME: up_to(page.histograms[TIME_TO_FIRST_TOKEN], 0.25),
+            ScrapedSignal.BETWEEN_IN_TIME: up_to(page.histograms[TIME_PER_OUTPUT_TOKEN], 0.01),
         }
+    assert 0 < target.scrape(0)[ScrapedSignal.FIRST_IN_TIME] < target.scrape(0)[ScrapedSignal.TTFT_COUNT]
+
+
+def up_to(histogram, bound):
+    """Return how many values a histogram has up to one of its bounds."""
+    return histogram.cumulative[histogram.bounds.index(bound)]
