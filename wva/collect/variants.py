@@ -271,7 +271,7 @@ def variant_of(
         gpus_per_replica=gpus_per_replica(target.templates),
         parameters=parameters,
         asked=asked_objectives(va),
-        role=role_of_target(target, role_labels),
+        role=role_labels.role_of(target.replica_labels, parameters.kv_role),
     )
 
 
