@@ -12,7 +12,6 @@ from wva.doctor.diagnosis import Diagnosis, Link
 from wva.doctor.variants import ExaminedVariant
 from wva.model.roles import DECODE, PREFILL, ROLE_LABEL, RoleLabels, computes
 from wva.model.trouble import TroubleReason
-from wva.targets import KINDS
 
 
 def role_labels_of(settings: Mapping[str, str]) -> RoleLabels:
@@ -54,10 +53,9 @@ def role_links(model: str, views: Sequence[ExaminedVariant], labels: RoleLabels)
 
 def _role_of(view: ExaminedVariant, labels: RoleLabels) -> str | None:
     """Return the role that a target says, empty if it says none; None if the target is not known."""
-    kind = next((each for each in KINDS if each.resource.kind == view.reference[0]), None)
-    if kind is None or view.target is None:
+    if view.kind is None or view.target is None:
         return None
     try:
-        return role_of_target(msgspec.convert(view.target, kind.resource.type, strict=False), labels)
+        return role_of_target(msgspec.convert(view.target, view.kind.resource.type, strict=False), labels)
     except msgspec.ValidationError:
         return None

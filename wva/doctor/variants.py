@@ -21,7 +21,7 @@ from wva.kube.errors import ApiError
 from wva.migration.objects import Finding, Subject
 from wva.migration.scalers import DESIRED
 from wva.publish.obstacles import standing
-from wva.targets import DEFAULT, KINDS
+from wva.targets import DEFAULT, KINDS, TargetKind
 
 STALE_SECONDS: Final = 900.0
 """The controller writes each status at least every ten minutes."""
@@ -73,6 +73,11 @@ class ExaminedVariant:
         return str(reference.get("kind") or "Deployment"), str(reference.get("name") or "")
 
     @property
+    def kind(self) -> TargetKind | None:
+        """The kind of the target, None if it is one that WVA does not scale."""
+        return next((each for each in KINDS if each.resource.kind == self.reference[0]), None)
+
+    @property
     def desired(self) -> int | None:
         """The number in the status."""
         number = ((self.item.get("status") or {}).get("desiredOptimizedAlloc") or {}).get("numReplicas")
@@ -82,8 +87,7 @@ class ExaminedVariant:
 async def with_target(cluster: Cluster, item: Item) -> ExaminedVariant:
     """Read the target of a variant, and nothing else."""
     view, namespace = ExaminedVariant(item), key_of(item).namespace
-    kind, name = view.reference
-    known = next((each for each in KINDS if each.resource.kind == kind), None)
+    known, (_, name) = view.kind, view.reference
     if known is not None and name:
         resource = known.resource
         view.target = await cluster.get(path_of(resource.api_version, resource.plural, namespace, name))
@@ -95,11 +99,10 @@ async def view_of(cluster: Cluster, item: Item) -> ExaminedVariant:
     view, namespace = await with_target(cluster, item), key_of(item).namespace
     kind, name = view.reference
     if view.target is not None:
-        known = next((each for each in KINDS if each.resource.kind == kind), None)
         spec = view.target.get("spec") or {}
         labels = (spec.get("selector") or {}).get("matchLabels") or {}
-        if known is not None and known.name_label:
-            labels = {known.name_label: name}
+        if view.kind is not None and view.kind.name_label:
+            labels = {view.kind.name_label: name}
         if labels:
             selector = ",".join(f"{label}={value}" for label, value in sorted(labels.items()))
             view.pods = await cluster.list(path_of("v1", "pods", namespace), labelSelector=selector)
