@@ -273,7 +273,7 @@ def forecast_of(
     need = replace(
         need,
         demand=outlook.newest.rate,
-        required=min(capacity.required * factor, max(capacity.required, cycle.most)),
+        required=min(capacity.required * factor, cycle.most),
         sufficient=held.sufficient * factor,
         summary=f"{need.summary}{_told(factor)}",
         rate=replace(need.rate, error=error, stays=tuple([(amount * factor, words) for amount, words in held.stays])),

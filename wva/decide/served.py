@@ -15,10 +15,9 @@ clearly larger, but have not made fewer requests late, are taken back, and none 
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import Final
 
-from wva.model.in_time import LATELY_SECONDS, ServedShare
+from wva.model.in_time import LATELY_SECONDS, ServedShare, by_chance
 from wva.model.memory import Correction
 from wva.model.records import replace
 
@@ -31,7 +30,6 @@ _MOST: Final = 4.0
 _HOLD_SECONDS: Final = 3600.0
 _LOWER_STEP: Final = 0.05
 _KEPT: Final = 0.95  # of what earlier looks have shown, with each look
-_BEYOND_CHANCE: Final = 3.0  # standard deviations
 _JUDGED: Final = 1.25  # raises are judged when the fleet is so many times as large
 _WORTHWHILE: Final = 0.7  # the odds of late requests must fall at least with this power of the size of the fleet
 _VAIN_SECONDS: Final = 6.0 * 3600.0
@@ -71,7 +69,7 @@ def corrected(
     missed, sized = _KEPT * entry.missed + late, _KEPT * entry.sized + late * room
     entry = replace(entry, looked=at, room=None, requests=requests, missed=missed, sized=sized)
     allowed = (1.0 - in_time) * requests
-    chance = _BEYOND_CHANCE * sqrt(allowed)
+    chance = by_chance(allowed)
     if missed > allowed + chance:
         return _raised(entry, now)
     if missed < allowed - chance and entry.factor > 1.0 and now - entry.raised > _HOLD_SECONDS:

@@ -31,6 +31,11 @@ _BEYOND_CHANCE = 3.0
 serves one of them late has not missed 99 %."""
 
 
+def by_chance(allowed: float) -> float:
+    """Return how many more late requests than so many, or fewer, are chance."""
+    return _BEYOND_CHANCE * sqrt(allowed)
+
+
 class ServedShare(Struct, frozen=True, gc=False):
     """The requests within a window of time, and the share of them (0 to 1) that was in time."""
 
@@ -40,7 +45,7 @@ class ServedShare(Struct, frozen=True, gc=False):
     def below(self, wanted: float) -> bool:
         """Tell whether more requests were late than a share in time allows, and more than by chance."""
         allowed = self.requests * (1.0 - wanted)
-        return self.requests * (1.0 - self.share) > allowed + _BEYOND_CHANCE * sqrt(allowed)
+        return self.requests * (1.0 - self.share) > allowed + by_chance(allowed)
 
 
 class ServedLately(Struct, frozen=True, gc=False):

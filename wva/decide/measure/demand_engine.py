@@ -230,8 +230,8 @@ def engine_of(
     by_target = (max(objectives.itl_seconds, EMPTY_STEPS * base) - base) / (slope + prefill / answer)
     if by_target < most:
         limit = "time between tokens"
-    allowed = max(0.5, min(most, by_target))
     timely = max(0.5, by_target)
+    allowed = min(most, timely)
     engine = EngineModel(base, slope, prefill, answer, steps, most, allowed, limit, objectives, timely)
     by_prompts = engine.batch_by_prompts(variability)
     return replace(engine, allowed=by_prompts, limit="time to first token") if by_prompts < allowed else engine
