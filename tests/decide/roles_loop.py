@@ -62,7 +62,8 @@ class RolePod:
         service = PER_TOKEN * self.prompt
         finished = min(self.inside, seconds / service)
         busy = min(0.95, finished * service / seconds)
-        took = min(service / (1.0 - busy), PER_TOKEN * VllmParameters().batched_tokens)
+        shared = busy * busy / (1.0 + self.prompt / VllmParameters().batched_tokens)
+        took = min(service / (1.0 - shared), PER_TOKEN * VllmParameters().batched_tokens)
         self.running = min(self.inside, took * finished / seconds)
         old = self.counters
         self.counters = replace(
@@ -95,6 +96,55 @@ class RolePod:
     def scraped(self, now: float) -> None:
         """Keep what a scrape at ``now`` finds."""
         self.scrapes.append((replace(self.counters, at=NOW + now), self.running, max(0.0, self.inside - self.running)))
+
+
+@dataclass
+class SteppingEngine:
+    """A prefill engine whose prompts come by chance. A step computes those that wait, as far as they fit."""
+
+    prompt: float
+    varied: float  # the squared variation of the lengths of prompts
+    random: Random
+    now: float = 0.0
+    next: float = 0.0
+    queue: list[tuple[float, float]] = field(default_factory=list)  # when each began, if it did, and its tokens left
+    waited: float = 0.0
+    counters: EngineCounters = NONE
+
+    @property
+    def waiting(self) -> float:
+        """Return how many have not begun."""
+        return float(sum(begun < 0.0 for begun, _ in self.queue))
+
+    def run(self, *, until: float, rate: float) -> None:
+        """Take prompts in at this rate (per second), and compute them."""
+        while self.now < until:
+            self._take(rate)
+            if not self.queue:
+                self.now = self.next
+                continue
+            left, rest, computed = float(VllmParameters().batched_tokens), [], []
+            for begun, tokens in self.queue:
+                part = min(left, tokens)
+                left -= part
+                told = (self.now if part and begun < 0.0 else begun, tokens - part)
+                (computed if part == tokens else rest).append(told)
+            self.now += PER_TOKEN * (VllmParameters().batched_tokens - left)
+            self.queue = rest
+            old = self.counters
+            self.counters = replace(
+                old,
+                prompts=old.prompts + len(computed),
+                prefill_seconds=old.prefill_seconds + sum(self.now - begun for begun, _ in computed),
+                prompt_tokens=old.prompt_tokens + VllmParameters().batched_tokens - left,
+            )
+
+    def _take(self, rate: float) -> None:
+        while self.next <= self.now:
+            shape = 1.0 / self.varied if self.varied else 0.0
+            tokens = self.prompt * (self.random.gammavariate(shape, 1.0 / shape) if shape else 1.0)
+            self.queue.append((-1.0, max(1.0, tokens)))
+            self.next += self.random.expovariate(rate)
 
 
 @dataclass

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from tests.builders import NOW, variant
-from tests.decide.roles_loop import DECODE, PREFILL, RolesLoop
+from tests.decide.measure.pods import NONE as NOTHING
+from tests.decide.roles_loop import DECODE, PER_TOKEN, PREFILL, RolesLoop, SteppingEngine
 from tests.decide.story import BUSY, IDLE, Story, numbers
 from wva.decide.failed import Load
 from wva.decide.flips import Change, Input, Situation, changed
-from wva.decide.measure.demand_arrivals import VariantChange
+from wva.decide.measure.demand_arrivals import PodPrefills, VariantChange
 from wva.decide.measure.demand_engine import learned_prompts
 from wva.decide.pipeline import conclude
 from wva.model.memory import Fit, Memory
@@ -37,7 +40,7 @@ P, D = variant("p", role=PREFILL), variant("d", role=DECODE)
 
 @pytest.mark.parametrize("interval", [15.0, 30.0])
 @pytest.mark.parametrize(
-    ("rate", "least", "settled"), [(3.0, (1, 2), 300.0), (6.0, (2, 3), 300.0), (11.0, (3, 5), 600.0)]
+    ("rate", "least", "settled"), [(3.0, (1, 2), 300.0), (6.0, (2, 3), 300.0), (11.0, (3, 5), 700.0)]
 )
 def test_each_role_gets_what_it_needs_and_keeps_it(
     interval: float, rate: float, least: tuple[int, int], settled: float
@@ -174,22 +177,36 @@ def test_the_load_of_a_model_is_that_of_the_role_that_lacks_more() -> None:
     assert load.demand == pytest.approx(6.0, rel=0.2)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1e-9, 1e6])
+@pytest.mark.parametrize("seconds", [1e-9, 1e9])
 def test_a_time_of_prompts_that_cannot_be_true_is_not_learned(seconds: float) -> None:
     """What was known stays."""
     known = Fit(prompt_seconds=1.0, prompt_tokens=10_000.0, at=NOW)
-    told = VariantChange(timed=10.0, timed_seconds=seconds, timed_tokens=16_000.0)
-    assert learned_prompts(known, told, None, NOW + 15.0) == known
+    told = VariantChange(prefills=[PodPrefills(max(15.0, seconds), 10.0, 16_000.0, seconds, 0.0)])
+    assert learned_prompts(known, told, None, 0.0, NOW + 15.0) == known
 
 
-def test_prompts_that_fill_a_step_share_it_with_no_others() -> None:
-    """A step has 8192 tokens: of 1600 tokens five prompts fit, of 8000 one."""
-    few = VariantChange(timed=10.0, timed_seconds=10.0, timed_tokens=16_000.0, beside_tokens=1e9)
-    assert learned_prompts(Fit(), few, VllmParameters(), NOW).prompt_tokens == 10.0 * 8192.0
-    long = VariantChange(timed=10.0, timed_seconds=10.0, timed_tokens=80_000.0, beside_tokens=1e9)
-    assert learned_prompts(Fit(), long, VllmParameters(), NOW).prompt_tokens == 10.0 * 8192.0
-    alone = VariantChange(timed=10.0, timed_seconds=10.0, timed_tokens=16_000.0, beside_tokens=800.0)
-    assert learned_prompts(Fit(), alone, VllmParameters(), NOW).prompt_tokens == 16_800.0
+@pytest.mark.parametrize("load", [0.1, 0.3, 0.5, 0.7, 0.9, 1.5])
+@pytest.mark.parametrize(
+    ("prompt", "varied"), [(800.0, 0.0), (2000.0, 0.0), (2000.0, 0.5), (4000.0, 0.0), (8000.0, 0.5)]
+)
+def test_the_time_of_a_prompt_is_learned_at_every_load(load: float, prompt: float, varied: float) -> None:
+    """An engine computes together what came during a step, so a prompt takes longer than it would alone."""
+    engine, fit, old = SteppingEngine(prompt, varied, Random(7)), Fit(), NOTHING
+    for scrape in range(1, 121):
+        engine.run(until=15.0 * scrape, rate=load / (PER_TOKEN * prompt))
+        waited = min(engine.waited, engine.waiting)
+        engine.waited = engine.waiting
+        new = engine.counters
+        told = PodPrefills(
+            15.0,
+            new.prompts - old.prompts,
+            new.prompt_tokens - old.prompt_tokens,
+            new.prefill_seconds - old.prefill_seconds,
+            waited,
+        )
+        old = new
+        fit = learned_prompts(fit, VariantChange(prefills=[told]), VllmParameters(), varied, NOW + 15.0 * scrape)
+    assert fit.prompt_seconds / fit.prompt_tokens == pytest.approx(PER_TOKEN, rel=0.07)
 
 
 def test_a_variant_without_a_role_keeps_the_roles_above_zero() -> None:

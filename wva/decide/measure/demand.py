@@ -199,7 +199,9 @@ def need_of(
     ceiling = sum([fleet.batch(each.key, present) * each.progress.serving for each in model.variants])
     # The capacity for sizes that few requests have shown is uncertain. So what it is short of is not sure to pile up:
     # after a change of sizes, nothing is ordered to drain what the replicas can get through late.
-    answers = fleet.answers if min(after.prompt.many, after.answer.many) < _FEW_REQUESTS else None
+    # Of engines that compute prompts only, the time of a prompt is measured. So what they get through is always known.
+    few = min(after.prompt.many, after.answer.many) < _FEW_REQUESTS
+    answers = fleet.answers if few or not computes(model.key.role, DECODE) else None
     rate = replace(need.rate, answers=answers, ceiling=ceiling)
     return replace(need, capacities=capacities, carries=fleet.carries, rate=rate, aims=aims), after
 
@@ -302,7 +304,7 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
     for each, entry, found, load in zip(model.variants, entries, changes, loads, strict=True):
         one, fit = each.progress.variant, entry.fit
         if not computes(one.role, DECODE):
-            fit = learned_prompts(fit, found, one.parameters, now)
+            fit = learned_prompts(fit, found, one.parameters, variability, now)
         elif held.many:
             fit = learned(fit, found, held=held.usual, now=now)
         variants.append(VariantDemand(entry.key, fit, found.pods, load))

@@ -30,6 +30,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
+from msgspec import Struct
+
 from wva.decide.amounts import LARGEST
 from wva.model.memory import PodMemory
 from wva.model.metrics import EngineCounters, ReplicaMetrics
@@ -60,6 +62,20 @@ class PodPart:
     credit: float
 
 
+class PodPrefills(Struct, frozen=True, gc=False):
+    """The prompts that a pod computed between two scrapes.
+
+    ``taken``: the sum of their times, each from the first step of a prompt to its first token. ``waited``: how many
+    waited at both scrapes, at least.
+    """
+
+    seconds: float  # between the scrapes
+    prompts: float
+    tokens: float
+    taken: float
+    waited: float
+
+
 @dataclass(slots=True)
 class VariantChange:
     """What happened at the pods of a variant since the last cycle."""
@@ -79,11 +95,7 @@ class VariantChange:
     step: float = 0.0
     batch: float = 0.0
     prefilled: float = 0.0
-    # Of prompts whose time is known: their number, seconds and tokens, and the tokens of others that arrived meanwhile
-    timed: float = 0.0
-    timed_seconds: float = 0.0
-    timed_tokens: float = 0.0
-    beside_tokens: float = 0.0
+    prefills: list[PodPrefills] = field(default_factory=list)  # those of pods of which their time is known
     kv_tokens: float = 0.0  # the size of a replica's KV cache, 0 if not known
     pods: tuple[PodMemory, ...] = ()
     loads: list[float] = field(default_factory=list)  # the requests in each pod that has been Ready for a while
@@ -140,10 +152,8 @@ class VariantChange:
         # Without an answer to its query, the time before is not known.
         told = base.prefill_seconds > 0.0 or base.prompts <= 0.0
         if old is not None and told and prompts > 0.0 and prefill_seconds > 0.0:
-            self.timed += prompts
-            self.timed_seconds += prefill_seconds
-            self.timed_tokens += prompt_tokens
-            self.beside_tokens += prompt_tokens * prefill_seconds / seconds
+            waited = min(old.waiting, new.waiting)
+            self.prefills.append(PodPrefills(seconds, prompts, prompt_tokens, prefill_seconds, waited))
         return replace(new, rate=max(0.0, came) / seconds), came
 
     def shown(self, new: PodMemory, came: float, part: PodPart, between: float, elapsed: float) -> PodMemory:
