@@ -209,6 +209,16 @@ def test_the_time_of_a_prompt_is_learned_at_every_load(load: float, prompt: floa
     assert fit.prompt_seconds / fit.prompt_tokens == pytest.approx(PER_TOKEN, rel=0.07)
 
 
+@pytest.mark.parametrize("interval", [15.0, 30.0])
+def test_decode_grows_with_prefill_when_the_load_jumps(interval: float) -> None:
+    """What prefill does not get through comes to no decode pod before prefill has grown, and needs decode then."""
+    loop = RolesLoop(interval, lambda now: 2.0 if now < 900.0 else 30.0).run(1500.0)
+    prefill = next(now for now, pods, _ in loop.numbers if pods >= 14)
+    decode = next(now for now, _, pods in loop.numbers if pods >= 14)
+    assert prefill == decode <= 900.0 + 2.0 * interval
+    assert max(pods for _, _, pods in loop.numbers) <= 18
+
+
 def test_a_variant_without_a_role_keeps_the_roles_above_zero() -> None:
     """Nobody could start it again, and a request may need it."""
     found = Story(ZERO, requests=NONE).cycle(P, D, variant("x"), p=[IDLE], d=[IDLE], x=[IDLE])

@@ -1,6 +1,7 @@
 """Step 3: the capacity that a model will need when replicas that are ordered now serve.
 
-``foresee`` takes the needs whose demand is a rate, and sets what ``_as_foreseen`` names. ``demand`` becomes the demand
+``foresee`` takes the needs whose demand is a rate, and sets what ``_as_foreseen`` names. Of a model in roles, the
+demand for decode has what prefill does not get through yet (``_of_all_stages``). ``demand`` becomes the demand
 now: the level, or what short cycles have shown lately if that is more. ``forecast_of`` does this for one model. First
 it learns how long pods take to start (``_start_ups``), and brings together what it goes by (``_Cycle``). A short cycle
 is one that the fast lane has woken for this model less than 10 s after the cycle before. If it has woken the cycle for
@@ -48,6 +49,7 @@ from wva.model.memory import Block, Correction, Foresight, Level, Memory, Slot
 from wva.model.metrics import ReplicaMetrics
 from wva.model.policy import MAX_KEEP_WARM_SECONDS, MAX_SURGE_FACTOR, Policy
 from wva.model.records import replace
+from wva.model.roles import DECODE, PREFILL, computes
 from wva.model.variant import ModelKey, Variant, VariantKey
 
 _SLOT_SECONDS: Final = 10.0  # cycles shorter than this share a slot; the first slot counts as this long
@@ -98,7 +100,7 @@ def foresee(
     """
     before = {entry.key: entry for entry in memory.foreseen}
     found, kept = [], []
-    for need, model in zip(needs, models, strict=True):
+    for need, model in zip(_of_all_stages(needs, models), models, strict=True):
         parts = [need] if need.second is None else [replace(need, second=None), need.second]
         known = parts if need.hold is None else []
         rates = [place for place, part in enumerate(known) if part.rate is not None and part.hold is None]
@@ -125,6 +127,39 @@ def foresee(
             kept.append(before[model.key])
         found.append(parts[0] if len(parts) == 1 else larger(parts[0], parts[1], model))
     return found, replace(memory, foreseen=tuple(kept))
+
+
+def _of_all_stages(needs: Sequence[Need], models: Sequence[ModelReadings]) -> list[Need]:
+    """Return the needs, each with the requests that will come to its pods from pods of another role.
+
+    If more requests come to prefill pods than these get through, the others come to decode pods when there are more
+    prefill pods. Decode pods that are ordered now are Ready by then.
+    """
+    stuck: dict[ModelKey, float] = {}
+    for need, model in zip(needs, models, strict=True):
+        if model.key.role and need.rate is not None and need.hold is None and not computes(model.key.role, DECODE):
+            through = _through(need, need.rate, {each.key: len(each.replicas) for each in model.variants})
+            stuck[model.key.whole] = stuck.get(model.key.whole, 0.0) + max(0.0, need.demand - through)
+    if not any(stuck.values()):
+        return list(needs)
+    return [
+        _with_more(need, stuck.get(model.key.whole, 0.0))
+        if model.key.role and not computes(model.key.role, PREFILL)
+        else need
+        for need, model in zip(needs, models, strict=True)
+    ]
+
+
+def _with_more(need: Need, demand: float) -> Need:
+    """Return a need with more demand, if it is a rate."""
+    if not demand or need.rate is None or need.hold is not None:
+        return need
+    return replace(need, demand=need.demand + demand, rate=replace(need.rate, scraped=need.rate.scraped + demand))
+
+
+def _through(need: Need, rate: DemandRate, counts: Mapping[VariantKey, int]) -> float:
+    """Return what so many replicas get through, perhaps late, if that is known; else what they carry."""
+    return (rate.answers or need.carried)(counts)
 
 
 def _as_foreseen(need: Need, ahead: Need) -> Need:
@@ -375,10 +410,9 @@ def _cycle(
     start = min(max(starts, default=_USUAL_START_SECONDS), deadline)
     lead = _REACTION_SECONDS + start
     # While a capacity is uncertain, only demand beyond what replicas get through late is sure to pile up.
-    through = rate.answers or need.carried
     asked = [one.spec_replicas if one.status_desired is None else one.status_desired for one in variants]
-    serving = through(ready)
-    ordered = through({variant.key: count for variant, count in zip(variants, asked, strict=True)})
+    serving = _through(need, rate, ready)
+    ordered = _through(need, rate, {variant.key: count for variant, count in zip(variants, asked, strict=True)})
     taken_at = [variant.taken_at for variant in variants if variant.taken_at is not None]
     taken = now - max(taken_at, default=-inf) < lead + _PATIENCE_SECONDS
     return _Cycle(
