@@ -187,19 +187,21 @@ async def test_the_time_of_prompts_is_asked_where_pods_compute_nothing_else(clus
     cluster.variant("vb", namespace="quiet")
     await collector.collect(NOW)
     texts = {name: text for name, text, _ in prometheus.queries}
-    assert re.findall(r'request_prefill_time_seconds_sum{namespace=~"([^"]*)"', texts["engine_prefills"]) == ["loud"]
+    for name in ("request_prefill_time_seconds_sum", "time_to_first_token_seconds_sum"):
+        assert re.findall(rf'{name}{{namespace=~"([^"]*)"', texts["engine_prefills"]) == ["loud"]
 
 
 @pytest.mark.parametrize(("told", "found"), [("12.5", 12.5), ("-1", 0.0), ("NaN", 0.0), (None, 0.0)])
-async def test_the_time_of_prompts_is_among_the_counters(cluster, prometheus, collector, told, found):
+@pytest.mark.parametrize(("signal", "name"), [("seconds", "prefill_seconds"), ("first", "first_seconds")])
+async def test_the_times_of_prompts_are_among_the_counters(cluster, prometheus, collector, told, found, signal, name):
     """A value that cannot be true counts as none."""
     cluster.variant(labels={"llm-d.ai/role": "prefill"})
     prometheus.put_replica()
     put_counters(prometheus)
     if told is not None:
-        prometheus.put("engine_prefills", told, signal="seconds")
+        prometheus.put("engine_prefills", told, signal=signal)
     (replica,) = (await collector.collect(NOW)).replicas
-    assert replica.counters.prefill_seconds == found
+    assert getattr(replica.counters, name) == found
 
 
 async def test_each_analyzer_has_its_own_query(cluster, prometheus, instruments):

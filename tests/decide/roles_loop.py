@@ -45,6 +45,7 @@ class RolePod:
     ready_since: float
     phase: float
     prompt: float = PROMPT
+    handover: float = 0.0
     counters: EngineCounters = NONE
     inside: float = 0.0
     running: float = 0.0
@@ -90,6 +91,7 @@ class RolePod:
             answers=old.answers + finished,
             gap_seconds=old.gap_seconds + batch * seconds,
             gaps=old.gaps + finished * ANSWER,
+            first_seconds=old.first_seconds + finished * self.handover,
         )
         return finished
 
@@ -152,8 +154,9 @@ class RolesLoop:
     """One run: ``interval`` is that of the scrapes, ``rate`` the load in requests per second at a time.
 
     ``untold``: the query about the time of prompts has no answer. ``asked`` is what variants say of objectives.
-    ``named``: the variants say their roles. ``prompt`` is the length of prompts from now on. ``numbers`` has the
-    numbers of prefill and decode of each cycle with its time.
+    ``named``: the variants say their roles. ``prompt`` is the length of prompts from now on, ``handover`` how
+    long first tokens take at decode pods. ``numbers`` has the numbers of prefill and decode of each cycle with its
+    time.
     """
 
     interval: float
@@ -161,6 +164,7 @@ class RolesLoop:
     seed: int = 0
     named: bool = True
     prompt: float = PROMPT
+    handover: float = 0.0
     untold: bool = False
     asked: Mapping[str, AskedObjectives] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
@@ -189,7 +193,7 @@ class RolesLoop:
             for role in (PREFILL, DECODE):
                 ready = [pod for pod in self.pods if pod.role == role and pod.ready_since < now]
                 for pod in ready:
-                    pod.prompt = self.prompt
+                    pod.prompt, pod.handover = self.prompt, self.handover
                 come = sum([pod.serve(come / len(ready), _TICK_SECONDS) for pod in ready])
             for pod in self.pods:
                 if pod.ready_since < now and (now - pod.phase) % self.interval < _TICK_SECONDS:

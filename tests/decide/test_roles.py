@@ -246,6 +246,26 @@ def test_an_objective_of_one_role_is_that_of_the_model() -> None:
     assert all(decision.aim.objectives.ttft_seconds == 0.5 for decision in loop.decisions[-2:])
 
 
+def test_what_the_handover_takes_is_no_time_for_prompts() -> None:
+    """The objective is the user's: if the handover takes 0.4 s of 1 s, a prefill pod carries less."""
+    loop = RolesLoop(15.0, lambda _: 6.0)
+    loop.asked = {DECODE: AskedObjectives(ttft_seconds=1.0, origin="annotation")}
+    loop.run(900.0)
+    assert loop.pairs(600.0) == [(2, 3)]
+    loop.handover = 0.4
+    loop.run(1800.0)
+    assert loop.numbers[-1][1:] == (3, 3)
+    assert all(decision.aim.objectives.ttft_seconds == 1.0 for decision in loop.decisions[-2:])
+    assert not any(decision.aim.beyond for decision in loop.decisions[-2:])
+
+
+def test_a_handover_beyond_the_objective_asks_for_no_endless_prefill() -> None:
+    """At most half of the objective is taken off: more prefill does not make a slow handover faster."""
+    loop = RolesLoop(15.0, lambda _: 6.0, handover=30.0)
+    loop.run(1800.0)
+    assert loop.numbers[-1][1] <= 4
+
+
 def test_what_if_is_answered_for_a_model_in_roles() -> None:
     """A load that is a little higher changes nothing: what came since counts more, and not all since the begin."""
     loop = RolesLoop(15.0, lambda _: 5.0).run(600.0)

@@ -127,9 +127,13 @@ class PrefillSignal(StrEnum):
     """The signal of a pod in ``engine_prefills``: the value of the label ``signal``."""
 
     SECONDS = "seconds"
+    FIRST = "first"
 
 
-PREFILL_SERIES: Final = "vllm:request_prefill_time_seconds_sum"
+PREFILL_SERIES: Final[Mapping[str, str]] = {
+    PrefillSignal.SECONDS: "vllm:request_prefill_time_seconds_sum",
+    PrefillSignal.FIRST: "vllm:time_to_first_token_seconds_sum",
+}
 
 
 class QueueSignal(StrEnum):
@@ -269,9 +273,10 @@ def engine_counters(namespaces: Sequence[str], pods: str = "") -> Query:
 
 
 def engine_prefills(namespaces: Sequence[str], pods: str = "") -> Query:
-    """Return the query about the time of prompts at engines that compute nothing else."""
-    series = f"{PREFILL_SERIES}{_matchers(namespaces, pods)}"
-    return Query(ENGINE_PREFILLS, joined({PrefillSignal.SECONDS: per_engine("sum", series)}), essential=False)
+    """Return the query about the times of prompts and of first tokens at the engines of models in roles."""
+    matchers = _matchers(namespaces, pods)
+    parts = {signal: per_engine("sum", f"{series}{matchers}") for signal, series in PREFILL_SERIES.items()}
+    return Query(ENGINE_PREFILLS, joined(parts), essential=False)
 
 
 def picker_gauge(name: str, matchers: str, shape: str = "{}") -> str:

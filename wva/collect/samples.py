@@ -183,10 +183,14 @@ def engine_counters(series: PodSeries, scrape: ScrapeTime, gauges: EngineSignals
 
 
 def with_prefills(counters: EngineCounters, series: PodSeries) -> EngineCounters:
-    """Return the counters with the time of prompts, as they are if that is not known."""
-    texts = texts_of(series.get(PrefillSignal.SECONDS, ()))
-    seconds = COUNTED.range.find(texts[0]) if len(texts) == 1 else None
-    return counters if seconds is None else replace(counters, prefill_seconds=seconds)
+    """Return the counters with the times of prompts and of first tokens, as far as they are known."""
+    found = {}
+    for signal, name in ((PrefillSignal.SECONDS, "prefill_seconds"), (PrefillSignal.FIRST, "first_seconds")):
+        texts = texts_of(series.get(signal, ()))
+        seconds = COUNTED.range.find(texts[0]) if len(texts) == 1 else None
+        if seconds is not None:
+            found[name] = seconds
+    return replace(counters, **found) if found else counters
 
 
 def _missing(signals: Collection[str]) -> str:

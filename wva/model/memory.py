@@ -229,6 +229,7 @@ class DemandMemory(Struct, frozen=True, gc=False):
     ``prompt`` and ``answer`` are tokens computed of a request, ``held`` those in the KV cache for it. ``queue`` is what
     waited at the gateway. ``owed`` are arrivals that were counted too many. ``unevenness``: how far the loads of
     replicas differ, 0 not at all, 1 as by chance. ``variability``: squared variation of the lengths of prompts.
+    ``first``: how long first tokens take at pods that get their prompts from others, in seconds.
     """
 
     key: ModelKey
@@ -241,6 +242,7 @@ class DemandMemory(Struct, frozen=True, gc=False):
     owed: float = 0.0
     unevenness: float = 0.3
     variability: float = 0.0
+    first: Mean = Mean()
 
 
 class Correction(Struct, frozen=True, gc=False):

@@ -106,7 +106,8 @@ class EngineCounters(Struct, frozen=True, gc=False):
     them. ``prompt_tokens`` were computed for ``prompts`` prompts, without tokens found in the prefix cache;
     ``answer_tokens`` are those of ``answers`` finished requests. ``gap_seconds`` is the sum of the times between tokens
     of all answers, ``gaps`` their number. ``prefill_seconds`` is the sum of the times that prompts took from their
-    first step to their first token; it is 0 where it was not asked for. ``at`` is in seconds since the epoch.
+    first step to their first token, ``first_seconds`` that of the times from their arrival at the engine to it. Both
+    are 0 where they were not asked for. ``at`` is in seconds since the epoch.
 
     All numbers but ``prompt_tokens`` only grow, until the engine starts anew. Before vLLM has ``prompt_tokens_cached``,
     a hit counts when its prompt begins and the prompt when it ends, so ``prompt_tokens`` may fall a little, and below
@@ -126,6 +127,7 @@ class EngineCounters(Struct, frozen=True, gc=False):
     gaps: float
     refused: float = 0.0
     prefill_seconds: float = 0.0
+    first_seconds: float = 0.0
 
 
 class ReplicaMetrics(Struct, frozen=True, gc=False):

@@ -70,6 +70,7 @@ def test_snapshot_has_the_roles_and_the_time_of_prompts():
     assert prompts.gaps == 0
     assert answers.prompt_tokens == answers.prompts > 0
     assert answers.answer_tokens == 50 * answers.answers
+    assert answers.first_seconds / answers.prompts == pytest.approx(0.1, abs=0.001)
 
 
 def test_demand_of_each_role_is_its_own():

@@ -121,9 +121,11 @@ def measure(
     is not known, and an objection of either analyzer counts.
     """
     needs, kept = [], {entry.key: entry for entry in memory.demand}
+    handovers = _handovers(models, seen)
     for model in models:
         agreed = objectives_of(model, policy)
-        need, kept[model.key] = need_of(model, seen[model.key], agreed)
+        handover = 0.0 if computes(model.key.role, DECODE) else handovers.get(model.key.whole, 0.0)
+        need, kept[model.key] = need_of(model, seen[model.key], agreed, handover)
         needs.append(need)
     memory = replace(memory, demand=tuple(kept.values()))
     unknown = {place: need.hold.message for place, need in enumerate(needs) if need.hold is not None}
@@ -141,10 +143,26 @@ def measure(
     return needs, memory
 
 
+def _handovers(models: Sequence[ModelReadings], seen: Observed) -> dict[ModelKey, float]:
+    """Return how long first tokens take at the decode pods of models in roles, in seconds: the longest of its roles.
+
+    A prompt that is computed comes to a decode pod, which gets its KV cache and computes one step.
+    """
+    found: dict[ModelKey, float] = {}
+    for model in models:
+        if model.key.role and not computes(model.key.role, PREFILL):
+            key = model.key.whole
+            found[key] = max(found.get(key, 0.0), seen[model.key].after.first.usual)
+    return found
+
+
 def need_of(
-    model: ModelReadings, seen: ModelObservation, agreed: AgreedObjectives = NOTHING_ASKED
+    model: ModelReadings, seen: ModelObservation, agreed: AgreedObjectives = NOTHING_ASKED, handover: float = 0.0
 ) -> tuple[Need, DemandMemory]:
-    """Return the need of a model that was observed, within its objectives, and what to remember."""
+    """Return the need of a model that was observed, within its objectives, and what to remember.
+
+    ``handover``: how long a first token takes after its prompt has left these pods, in seconds.
+    """
     objectives, after = agreed.objectives, seen.after
     need = replace(seen.need, aims={each.key: Aim(objectives, agreed.words) for each in model.variants})
     if not seen.changes:
@@ -154,7 +172,7 @@ def need_of(
     engines = [
         engine_of(entry.fit, variant.parameters, found.kv_tokens, sizes, seen.before.variability, objectives)
         if computes(variant.role, DECODE)
-        else prompt_engine_of(entry.fit, variant.parameters, sizes[0], seen.before.variability, objectives)
+        else prompt_engine_of(entry.fit, variant.parameters, sizes[0], seen.before.variability, objectives, handover)
         for variant, entry, found in zip(variants, after.variants, seen.changes, strict=True)
     ]
     # How far the loads of replicas of a variant differ, compared with chance. While requests wait, and while pods come
@@ -282,6 +300,11 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
     held = memory.held.with_more(
         _SEEN_PART * sum([each.held for each in changes]), _SEEN_PART * sum([each.running for each in changes])
     )
+    # While requests wait at decode pods, first tokens take longer there because of that.
+    waits = backlog > _FEW_WAIT * sum([each.running for each in changes])
+    handed = memory.first
+    if not waits and model.key.role and not computes(model.key.role, PREFILL):
+        handed = handed.with_more(sum([each.first_seconds for each in changes]), sum([each.firsts for each in changes]))
     # What replicas of each variant have in progress, relative to those of other variants
     loads, means = [entry.load for entry in entries], [sum(each.loads) / max(1, len(each.loads)) for each in changes]
     both = [mean for mean in means if mean > 0.0]
@@ -318,6 +341,7 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         queue=waiting,
         owed=min(max(0.0, -arrived), _OWED_SECONDS * rate),
         variability=variability,
+        first=handed,
     )
     if memory.at is None:
         # Perhaps the controller was started again and has lost its memory.

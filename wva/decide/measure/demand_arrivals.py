@@ -96,6 +96,9 @@ class VariantChange:
     batch: float = 0.0
     prefilled: float = 0.0
     prefills: list[PodPrefills] = field(default_factory=list)  # those of pods of which their time is known
+    # Of prompts whose time from their arrival at the pod to the first token is known: their number, and these times
+    firsts: float = 0.0
+    first_seconds: float = 0.0
     kv_tokens: float = 0.0  # the size of a replica's KV cache, 0 if not known
     pods: tuple[PodMemory, ...] = ()
     loads: list[float] = field(default_factory=list)  # the requests in each pod that has been Ready for a while
@@ -154,6 +157,9 @@ class VariantChange:
         if old is not None and told and prompts > 0.0 and prefill_seconds > 0.0:
             waited = min(old.waiting, new.waiting)
             self.prefills.append(PodPrefills(seconds, prompts, prompt_tokens, prefill_seconds, waited))
+        if old is not None and base.first_seconds > 0.0 and after.first_seconds > base.first_seconds:
+            self.firsts += prompts
+            self.first_seconds += after.first_seconds - base.first_seconds
         return replace(new, rate=max(0.0, came) / seconds), came
 
     def shown(self, new: PodMemory, came: float, part: PodPart, between: float, elapsed: float) -> PodMemory:

@@ -76,6 +76,10 @@ class EngineModel(Struct, frozen=True, gc=False):
         """Return a replica that is faster by this factor."""
         return replace(self, base=self.base / factor, slope=self.slope / factor, prefill=self.prefill / factor)
 
+    def within(self) -> float:
+        """Return the time for the first token at this replica, in seconds."""
+        return self.objectives.ttft_seconds
+
     def least_ttft(self, variability: float) -> float:
         """Return the time in which a long prompt can be expected to have its first token on a replica of its own."""
         long = 1.0 + sqrt(variability)
@@ -114,7 +118,7 @@ class EngineModel(Struct, frozen=True, gc=False):
         For prompts the replica is a queue with one server. ``variability`` is the squared variation of their lengths.
         """
         low, high = 0.0, self.rate(self.allowed)
-        target = max(self.objectives.ttft_seconds, self.least_ttft(variability))
+        target = max(self.within(), self.least_ttft(variability))
         late = log(round(1.0 - self.objectives.in_time, _LATE_DIGITS))
         varied = max(_LEAST_VARIED, _ARRIVALS + variability)
         found, rate = 0.0, high
@@ -134,13 +138,25 @@ class EngineModel(Struct, frozen=True, gc=False):
 
 
 class PromptEngine(EngineModel, frozen=True, gc=False):
-    """One replica that computes prompts only: ``base`` and ``prefill`` are both the time of a prompt."""
+    """One replica that computes prompts only: ``base`` and ``prefill`` are both the time of a prompt.
+
+    Its first token is that of the user after the ``handover``, of which at most half of the objective counts.
+    """
+
+    handover: float = 0.0
+
+    def within(self) -> float:
+        """Return the time for the first token at this replica."""
+        return self.objectives.ttft_seconds - self._after()
 
     def reached(self, variability: float) -> Objectives:
         """Return the objectives that are planned for. The time between tokens is that of other replicas."""
-        ttft = self.least_ttft(variability)
+        ttft = self.least_ttft(variability) + self._after()
         asked = self.objectives
         return asked if ttft <= asked.ttft_seconds else replace(asked, ttft_seconds=ttft)
+
+    def _after(self) -> float:
+        return min(self.handover, 0.5 * self.objectives.ttft_seconds)
 
 
 def learned(fit: Fit, found: VariantChange, *, held: float, now: float) -> Fit:
@@ -208,17 +224,25 @@ def _alone(told: PodPrefills, budget: float, variability: float) -> float:
 
 
 def prompt_engine_of(
-    fit: Fit, parameters: VllmParameters | None, prompt: float, variability: float, objectives: Objectives
+    fit: Fit,
+    parameters: VllmParameters | None,
+    prompt: float,
+    variability: float,
+    objectives: Objectives,
+    handover: float = 0.0,
 ) -> PromptEngine | None:
     """Return a replica that computes prompts of so many tokens only, None while nothing has been learned.
 
-    It is a queue with one server: ``batch / (1 + batch)`` is the share of time in which it is busy.
+    ``handover``: how long a first token takes after its prompt has left these pods, in seconds. The replica is a queue
+    with one server: ``batch / (1 + batch)`` is the share of time in which it is busy.
     """
     if not fit.prompt_tokens > 0.0:
         return None
     sequences = _USUAL_SEQUENCES if parameters is None else min(_MOST, max(1.0, float(parameters.max_num_seqs)))
     service = fit.prompt_seconds / fit.prompt_tokens * max(prompt, 1.0)
-    engine = PromptEngine(service, 0.0, service, 1.0, 0.0, sequences, sequences, "sequences", objectives)
+    engine = PromptEngine(
+        service, 0.0, service, 1.0, 0.0, sequences, sequences, "sequences", objectives, handover=handover
+    )
     return replace(engine, allowed=engine.batch_by_prompts(variability), limit="time to first token")
 
 

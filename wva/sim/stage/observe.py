@@ -264,7 +264,7 @@ def _gauges(view: VariantView, last: Scrape | None, judge: _Judge) -> EngineSign
 def _counters(engine: EngineSignals | None, last: Scrape | None, role: str) -> EngineCounters | None:
     """Return the counters of the last scrape; None when it failed or is too old.
 
-    The time of prompts is asked for where some pods of the model compute nothing else.
+    The times of prompts and of first tokens are asked for where some pods of the model compute nothing else.
     """
     if last is None or engine is None or engine.running.value is None:
         return None
@@ -282,6 +282,7 @@ def _counters(engine: EngineSignals | None, last: Scrape | None, role: str) -> E
         gap_seconds=values[ScrapedSignal.ITL_SUM],
         gaps=values[ScrapedSignal.ITL_COUNT],
         prefill_seconds=values[ScrapedSignal.PREFILL_SECONDS] if role else 0.0,
+        first_seconds=values[ScrapedSignal.TTFT_SUM] if role else 0.0,
     )
 
 
