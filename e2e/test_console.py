@@ -23,13 +23,13 @@ from tests.serve.console_site import GPUS, ConsoleSite
 from tests.serve.doubles import serving
 from wva.api.meta import Condition
 from wva.decide.failed import Load
+from wva.hindsight.shadow import Late, RealAndShadow, ShadowFigures
 from wva.model.decision import Decision, Limit
 from wva.model.in_time import InTime, ServedShare
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.objectives import DEFAULT_OBJECTIVES
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish.meanings import MEANINGS_OF_REASONS
-from wva.publish.shadow import REAL, SHADOW, Account
 from wva.serve.gate import Loopback
 
 _CYCLES = 24
@@ -81,8 +81,8 @@ class ConsoleFleet(ConsoleSite):
         shadow = VariantKey("one", "calm")
         self.shadows.update({shadow, VariantKey("one", "hostile")})
         for key in self.shadows:
-            self.accounts[key] = Account(
-                {REAL: 41.5, SHADOW: 33.25}, {REAL: 830, SHADOW: 665}, {REAL: 12, SHADOW: 340}, 95
+            self.accounts[key] = ShadowFigures(
+                0.0, RealAndShadow(41.5, 33.25), RealAndShadow(830, 665), Late(RealAndShadow(12, 340), 95)
             )
         for name in models.values():
             self.conditions[VariantKey("one", name)] = (

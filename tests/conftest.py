@@ -41,13 +41,13 @@ settings.register_profile(NIGHTLY, ANY_SPEED, derandomize=False, max_examples=10
 settings.load_profile(PROFILE)
 
 _NIGHTLY_SECONDS = 7200
-_TESTS_OF_DECISIONS = (Path(__file__).parent / "decide", Path(__file__).parent / "golden")
+_TESTS_OF_DECISIONS = tuple(Path(__file__).parent / name for name in ("decide", "golden", "hindsight/test_flips.py"))
 _LONG_STORIES = ("closed_loops", "jumps", "lone_variant", "scrape_phases", "surges", "tick")
 """Modules that decide some hundred times in a test, and on no branch that others do not."""
 
 
 def covers_decisions(item: pytest.Item) -> bool:
-    """Tell whether a test counts for the coverage of ``wva/decide``.
+    """Tell whether a test counts for the coverage of ``wva/decide`` and of the flips.
 
     Only the tests of decisions without drawn examples count, so that the figure is the same in every run; and long
     stories do not, which it would make twice as long.
@@ -55,7 +55,7 @@ def covers_decisions(item: pytest.Item) -> bool:
     if item.path.stem.removeprefix("test_") in _LONG_STORIES:
         return False
     drawn = is_hypothesis_test(getattr(item, "function", None))
-    return not drawn and any(item.path.is_relative_to(folder) for folder in _TESTS_OF_DECISIONS)
+    return not drawn and any(item.path.is_relative_to(place) for place in _TESTS_OF_DECISIONS)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,6 +9,7 @@ The way of the data, which is also the package map:
 - ``prometheus``   the connection to Prometheus: authentication, queries, answers
 - ``config``       flags, environment, ConfigMaps -> settings and ``model.Policy``; ``config.keys`` declares every key
 - ``decide``       pure: Snapshot + Memory + Policy + now -> Decisions + Memory
+- ``hindsight``    cycles that have been: recorded, repeated, explained, compared, summed up
 - ``publish``      the ledger of decisions, the status patch, the ``wva_*`` series, the events
 - ``optimizer``    the cycle of decisions, at each interval
 - ``scale_from_zero``  what rests, which requests wait for it at the gateways, and its start

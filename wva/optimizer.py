@@ -18,8 +18,8 @@ from typing import Final
 from wva import log
 from wva.clock import Clock
 from wva.config.live import LiveConfiguration
-from wva.decide.failed import Outcome
 from wva.decide.pipeline import conclude
+from wva.hindsight.cycle import Cycle, Recording
 from wva.instruments import Instruments
 from wva.model.decision import HOLD_REASONS, Decision, Reason, Source
 from wva.model.memory import Memory, VariantMemory
@@ -30,7 +30,6 @@ from wva.model.variant import ModelKey, VariantKey
 from wva.publish.announce import announcements, log_decision
 from wva.publish.cycle_log import log_models
 from wva.publish.ledger import Ledger, fallbacks
-from wva.publish.recordings import Recording
 from wva.slices import Slices, beside, forget
 
 FAILED_CYCLES: Final = 3
@@ -52,19 +51,17 @@ class OptimizerLoop:
     """Runs the cycles. The loop starts with an empty memory, and takes numbers and times from the status of each VA.
 
     ``known`` tells whether a variant is still there when its decision is published: it may have been deleted while
-    Prometheus was being asked. ``announce`` records an event, ``record`` keeps a recording of the cycle. ``refuse``
-    puts the configuration of a namespace out of force, for a cause. ``shadow`` tells whether the number of a variant is
-    not for its target. ``account`` counts what such numbers would cost, after a cycle has published them. Each cycle
-    runs within ``around``.
+    Prometheus was being asked. ``announce`` records an event. ``refuse`` puts the configuration of a namespace out of
+    force, for a cause. ``shadow`` tells whether the number of a variant is not for its target. ``keep`` keeps a cycle
+    once its decisions are published. Each cycle runs within ``around``.
     """
 
     collect: Callable[[float], Awaitable[Snapshot]]
     known: Callable[[VariantKey], bool]
     announce: Callable[[VariantKey, str, str, str], None]
-    record: Callable[[Recording], Awaitable[None]] | None = None
     refuse: Callable[[str, str], None] = lambda _namespace, _cause: None
     shadow: Callable[[VariantKey], bool] = lambda _key: False
-    account: Callable[[Snapshot, Outcome, float], None] = lambda _snapshot, _outcome, _now: None
+    keep: Callable[[Cycle], Awaitable[None]] | None = None
     around: Callable[[], AbstractContextManager[None]] = nullcontext
     configuration: LiveConfiguration
     ledger: Ledger
@@ -212,17 +209,17 @@ class OptimizerLoop:
                         self.refuse(namespace, cause)
                     except Exception:  # noqa: BLE001 - each cycle decides without it anyway
                         _log.exception("configuration_not_refused", namespace=namespace)
-        log_models(_log, snapshot, policy, outcome, now)
+        cycle = Cycle(Recording(now, policy, memory, snapshot, outcome.decisions), outcome)
+        log_models(_log, cycle)
         with duration.labels("publish").time():
             published = await self._publish(outcome.decisions)
-        self.account(snapshot, outcome, now)
-        if self.record is not None:
+        if self.keep is not None:
             try:
-                await self.record(Recording(now, policy, memory, snapshot, outcome.decisions))
+                await self.keep(cycle)
             except Exception:  # noqa: BLE001 - the decisions do not depend on it
                 _log.exception("recording_failed")
         over = [*snapshot.replicas, *memory.demand, *memory.foreseen, *memory.models]
-        del snapshot, memory
+        del snapshot, memory, cycle
         await forget(over)
         return published
 

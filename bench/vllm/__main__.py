@@ -28,11 +28,11 @@ from e2e.controlplane.layout import LOOPBACK, Layout
 from e2e.controlplane.ports import free_port
 from e2e.controlplane.processes import ServerProcess, stop_all
 from e2e.controlplane.prometheus import PrometheusProcess
-from wva.cli.decide import read_all
 from wva.clock import SystemClock
 from wva.command_error import CommandError
 from wva.decide.pipeline import conclude
-from wva.publish.recordings import Recording
+from wva.hindsight.cycle import Recording
+from wva.hindsight.recordings import read_all
 from wva.sim.loadgen.client import ChatClient, open_session
 from wva.sim.loadgen.report import ResultTally
 from wva.sim.loadgen.run import RunLimits, generate

@@ -25,8 +25,9 @@ from e2e.packaging import chart, everything
 from e2e.packaging.chart import nested
 from e2e.packaging.chart_matrix import merged
 from wva.collect.queries import TargetLabels
+from wva.hindsight.report.history import growth, served
+from wva.hindsight.shadow import COST
 from wva.model.variant import VariantKey
-from wva.report.history import growth, served
 from wva.scale_from_zero.starts import published_query
 
 ROOT = DEPLOY.parent
@@ -202,9 +203,7 @@ def test_the_controller_asks_for_its_own_series_only():
     assert loose(published_query(VariantKey("ns", "va"), TargetLabels("wva")), {"namespace"}) == []
 
 
-@pytest.mark.parametrize(
-    "expression", [growth("wva_shadow_cost_total", 60.0, OWN.matchers), served(60.0, OWN.matchers)]
-)
+@pytest.mark.parametrize("expression", [growth(COST, 60.0, OWN.matchers), served(60.0, OWN.matchers)])
 def test_the_report_asks_for_the_series_of_the_controller_only(expression: str):
     """The report on shadow mode shows money: a tenant's page must not change it."""
     assert loose(expression) == []

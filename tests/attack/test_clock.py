@@ -84,7 +84,7 @@ def clock(world):
     """Return the clock of the controller, which the test sets."""
     shifted = Shifted()
     world.set("wva.clock.SystemClock.now", shifted.now)
-    world.set("wva.publish.recordings.KEPT", KEPT)
+    world.set("wva.hindsight.recordings.KEPT", KEPT)
     return shifted
 
 

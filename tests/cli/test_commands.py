@@ -17,11 +17,11 @@ from tests.cli.conftest import ROOT
 from tests.decide.queueing.samples import KNOWN, pod, steady
 from wva import __version__
 from wva.api.crd import definition
+from wva.hindsight.cycle import Recording
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.memory import Memory
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
-from wva.publish.recordings import Recording
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import json
 import pytest
 
 from tests.builders import INVALID, NOW, policy, replica, variant
-from wva.cli.explain import _SHOWN, lines
 from wva.decide.pipeline import conclude
+from wva.hindsight.cycle import Recording
+from wva.hindsight.explanation import SHOWN, explanation, lines
+from wva.hindsight.recordings import RecordingWriter
 from wva.model.memory import Memory
 from wva.model.records import replace
 from wva.model.snapshot import CollectionFailure, Snapshot
-from wva.publish.explanation import explanation
-from wva.publish.recordings import Recording, RecordingWriter
 
 pytestmark = pytest.mark.usefixtures("log_as_before")
 
@@ -78,10 +78,10 @@ def test_json_has_all(wva, folder):
 
 def test_many_samples_are_cut_for_people(wva, tmp_path):
     """The text says how many more there are."""
-    pods = [replica(f"a-{number:02}", kv=0.1) for number in range(_SHOWN)]
-    keep(tmp_path, 0, Snapshot.of([variant(replicas=_SHOWN)], pods), Memory())
+    pods = [replica(f"a-{number:02}", kv=0.1) for number in range(SHOWN)]
+    keep(tmp_path, 0, Snapshot.of([variant(replicas=SHOWN)], pods), Memory())
     out = wva("explain", "ns/a", "--from", str(tmp_path), "--no-changes").out
-    assert f"  and {_SHOWN} more (--output json has all)\n" in out
+    assert f"  and {SHOWN} more (--output json has all)\n" in out
 
 
 def test_without_any_sample_the_text_says_so(wva, tmp_path):

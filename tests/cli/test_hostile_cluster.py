@@ -234,7 +234,7 @@ async def test_the_doctor_ends_whatever_the_api_server_answers(wva, tmp_path, mo
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_report_ends_whatever_prometheus_answers(wva, monkeypatch, kind, output):
     """In time, and with one sentence."""
-    monkeypatch.setattr("wva.report.history.TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr("wva.hindsight.report.history.TIMEOUT_SECONDS", 0.5)
     monkeypatch.setenv("PROMETHEUS_ALLOW_HTTP", "true")
     async with server(kind) as port:
         began = time.monotonic()

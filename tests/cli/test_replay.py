@@ -10,12 +10,13 @@ import msgspec
 import pytest
 
 from tests.builders import NOW, policy, replica, variant
-from tests.publish import samples
+from tests.hindsight import samples
 from wva.decide.pipeline import conclude
+from wva.hindsight.cycle import Recording
+from wva.hindsight.recordings import RecordingWriter, read_recording
 from wva.model.memory import Memory
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
-from wva.publish.recordings import Recording, RecordingWriter, read_recording
 
 pytestmark = pytest.mark.usefixtures("log_as_before")
 
@@ -289,7 +290,7 @@ def test_what_is_no_recording_is_refused(wva, tmp_path):
 
 def test_input_without_end_is_refused(wva, tmp_path, monkeypatch):
     """The command stops at the maximum size of a recording, and ignores pipes in a folder."""
-    monkeypatch.setattr("wva.cli.decide.MAXIMUM_BYTES", 1000)
+    monkeypatch.setattr("wva.hindsight.recordings.MAXIMUM_BYTES", 1000)
     large = tmp_path / "cycle-1.json"
     large.write_bytes(b" " * 1001)
     outcome = wva("replay", str(large))
@@ -350,7 +351,7 @@ def test_strange_files_in_a_folder_are_left_out(wva, folder, words):
 
 def test_a_folder_of_too_many_bytes_is_not_read(wva, folder, monkeypatch):
     """All recordings of a folder are in memory at a time."""
-    monkeypatch.setattr("wva.cli.decide._MOST_BYTES_OF_A_FOLDER", 1000)
+    monkeypatch.setattr("wva.hindsight.recordings._MOST_BYTES_OF_A_FOLDER", 1000)
     (line,) = wva("replay", str(folder)).lines
     assert "bytes: expected at most 1000: move the older ones elsewhere" in line
 

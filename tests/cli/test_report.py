@@ -14,9 +14,10 @@ from tests.builders import policy, replica, variant
 from tests.cli.conftest import closed_port
 from wva.cli import report as command
 from wva.decide.pipeline import conclude
+from wva.hindsight.cycle import Recording
+from wva.hindsight.recordings import RecordingWriter
 from wva.model.memory import Memory
 from wva.model.snapshot import Snapshot
-from wva.publish.recordings import Recording, RecordingWriter
 from wva.sim.prometheus import EmbeddedPrometheus
 
 pytestmark = pytest.mark.usefixtures("log_as_before")

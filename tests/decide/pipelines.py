@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.builders import NOW, sample, stale
 from tests.decide.strategies import counted, cycles, namespaces
 from wva.decide.amounts import LARGEST
+from wva.hindsight.cycle import Recording
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory, UnknownInventory
 from wva.model.memory import (
     CapacityMemory,
@@ -43,7 +44,6 @@ from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
 from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
 from wva.model.vllm_parameters import VllmParameters
 from wva.numbers import MAX_REPLICAS
-from wva.publish.recordings import Recording
 
 CACHE_TOKENS = 16_000
 LOADS = (0.0, 0.05, 0.3, 0.6, 0.9, 1.5)

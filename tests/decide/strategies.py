@@ -10,13 +10,13 @@ from collections import Counter
 from hypothesis import strategies as st
 
 from tests.builders import NOW
+from wva.hindsight.cycle import Recording
 from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import ReplicaMetrics, Sample, SampleState
 from wva.model.policy import Compatibility, Policy, SaturationOverride, SaturationPolicy
 from wva.model.records import replace
 from wva.model.snapshot import CollectionFailure, Snapshot
 from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
-from wva.publish.recordings import Recording
 
 MAX_REPLICAS = 5
 GENERATED: Counter[str] = Counter()

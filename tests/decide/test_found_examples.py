@@ -22,6 +22,7 @@ from tests.decide.pipelines import (
 )
 from tests.decide.queueing.samples import steady
 from wva.decide.pipeline import decide
+from wva.hindsight.cycle import Recording
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import ReplicaMetrics
@@ -30,7 +31,6 @@ from wva.model.policy import Policy, QueueingPolicy, QueueingRules, ScaleToZeroE
 from wva.model.records import replace
 from wva.model.snapshot import RequestCounts, Snapshot
 from wva.model.variant import ModelKey, Variant
-from wva.publish.recordings import Recording
 
 MODEL = ModelKey("ns", "m")
 

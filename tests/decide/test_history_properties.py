@@ -9,6 +9,7 @@ from tests import builders
 from tests.builders import NOW
 from tests.decide.strategies import MAX_REPLICAS, cycles, fuller, kv_usages, queue_lengths
 from wva.decide.pipeline import decide
+from wva.hindsight.cycle import Recording
 from wva.model.decision import Decision, Reason
 from wva.model.memory import Memory, ModelMemory, PodPeak, Shrink
 from wva.model.metrics import ReplicaMetrics
@@ -16,7 +17,6 @@ from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey
-from wva.publish.recordings import Recording
 
 CYCLE = 15.0
 ages = st.none() | st.sampled_from([0.0, 5.0, 19.0, 20.0, 25.0, 59.0, 60.0, 900.0])

@@ -12,13 +12,13 @@ from tests.decide import pipelines
 from wva.decide import pipeline, wants
 from wva.decide.failed import separate
 from wva.decide.pipeline import conclude
+from wva.hindsight.cycle import Recording
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
 from wva.model.memory import Memory, ModelMemory, VariantMemory
 from wva.model.policy import NamespacePolicy, SaturationPolicy, SaturationRules
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot, UnreadModel
 from wva.model.variant import ModelKey, VariantKey
-from wva.publish.recordings import Recording
 
 HOSTILE = ModelKey("ns", "hostile")
 STAGES = ((pipeline, "terms"), (wants, "want"), (pipeline, "settle"), (pipeline, "explain"))

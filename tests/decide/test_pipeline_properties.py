@@ -23,6 +23,7 @@ from tests.builders import NOW
 from tests.decide.pipelines import KINDS, PipelineKind, cycles_of, equals, history, more_and_more, worlds
 from tests.decide.strategies import GENERATED, counted
 from wva.decide.pipeline import conclude, decide
+from wva.hindsight.cycle import Recording
 from wva.model.decision import Decision
 from wva.model.inventory import Inventory
 from wva.model.memory import Memory
@@ -31,7 +32,6 @@ from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import Variant
 from wva.numbers import MAX_REPLICAS
-from wva.publish.recordings import Recording
 
 CI_CYCLES, NIGHTLY_CYCLES = 900, 90_000
 CI_HISTORY_CYCLES, NIGHTLY_HISTORY_CYCLES = 2_500, 1_000_000

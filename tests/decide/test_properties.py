@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from tests.decide.strategies import cycles
 from wva.decide.pipeline import decide
+from wva.hindsight.cycle import Recording
 from wva.model.decision import Decision, Reason
 from wva.model.memory import Memory
 from wva.model.metrics import ReplicaMetrics
 from wva.model.policy import Compatibility, SaturationPolicy
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, Variant
-from wva.publish.recordings import Recording
 
 any_cycles = cycles() | cycles(compatibility=Compatibility.V0_5)
 shuffles = st.randoms(use_true_random=False)

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from tests.builders import NOW, replica, variant
 from tests.decide.strategies import cycles
 from wva.decide.pipeline import decide
+from wva.hindsight.cycle import FORMAT, Recording
 from wva.model.decision import Decision
 from wva.model.memory import Memory
 from wva.model.optimizers import Analyzer
 from wva.model.policy import Compatibility, Policy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
-from wva.publish.recordings import FORMAT, Recording
 
 any_cycles = cycles() | cycles(compatibility=Compatibility.V0_5)
 

@@ -11,10 +11,11 @@ from tests.decide.measure.pods import NONE as NOTHING
 from tests.decide.roles_loop import DECODE, PER_TOKEN, PREFILL, RolesLoop, SteppingEngine
 from tests.decide.story import BUSY, IDLE, Story, numbers
 from wva.decide.failed import Load
-from wva.decide.flips import Change, Input, Situation, changed
 from wva.decide.measure.demand_arrivals import PodPrefills, VariantChange
 from wva.decide.measure.demand_engine import learned_prompts
 from wva.decide.pipeline import conclude
+from wva.hindsight.cycle import Recording
+from wva.hindsight.flips import Change, Input, changed
 from wva.model.memory import Fit, Memory
 from wva.model.objectives import AskedObjectives
 from wva.model.optimizers import Analyzer
@@ -269,10 +270,10 @@ def test_a_handover_beyond_the_objective_asks_for_no_endless_prefill() -> None:
 def test_what_if_is_answered_for_a_model_in_roles() -> None:
     """A load that is a little higher changes nothing: what came since counts more, and not all since the begin."""
     loop = RolesLoop(15.0, lambda _: 5.0).run(600.0)
-    situation = Situation(Snapshot.of(*loop.state()), loop.memory, loop.policy, NOW + 615.0, 15.0)
+    recording = Recording(NOW + 615.0, loop.policy, loop.memory, Snapshot.of(*loop.state()))
     own = VariantKey("ns", PREFILL)
-    higher = changed(situation, own, Change(Input.LOAD, "m", 0.05, "load +5%"))
-    assert higher.decide(own).desired == situation.decide(own).desired
+    higher = changed(recording, own, Change(Input.LOAD, "m", 0.05, "load +5%"))
+    assert higher.again().decision(own).desired == recording.again().decision(own).desired
 
 
 def test_the_queueing_analyzer_leaves_roles_to_the_demand_analyzer() -> None:

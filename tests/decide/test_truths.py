@@ -15,13 +15,13 @@ from tests.decide.test_replacements import MEASURED, A, B, SteadyAnalyzer
 from wva.decide.measure import ANALYZERS
 from wva.decide.measure.need import Capacity
 from wva.decide.pipeline import decide
+from wva.hindsight.cycle import Recording
 from wva.model.decision import Reason
 from wva.model.memory import Memory
 from wva.model.optimizers import Analyzer
 from wva.model.policy import Policy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.variant import ModelKey
-from wva.publish.recordings import Recording
 
 SHARE = 0.3
 

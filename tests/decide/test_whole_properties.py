@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.builders import NOW
 from tests.decide.strategies import cycles, fuller, namespaces
 from wva.decide.pipeline import decide
+from wva.hindsight.cycle import Recording
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
 from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import ReplicaMetrics, Sample, SampleState
@@ -21,7 +22,6 @@ from wva.model.policy import ScaleToZeroEntry, ScaleToZeroRules
 from wva.model.records import replace
 from wva.model.snapshot import RequestCounts, Snapshot
 from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
-from wva.publish.recordings import Recording
 
 shuffles = st.randoms(use_true_random=False)
 counts = st.none() | st.sampled_from([0.0, 0.0, 0.0, 3.0])

@@ -9,11 +9,12 @@ import sys
 from collections import Counter
 from functools import cache
 
-from tests.publish import samples
-from wva.cli.decide import read_all
+from tests.hindsight import samples
+from wva.hindsight.differences import WHY, Kind
+from wva.hindsight.recordings import read_all
+from wva.hindsight.replay import repeat, under
 from wva.model.optimizers import Analyzer
 from wva.model.records import replace
-from wva.publish.replay import WHY, Kind, repeat, under
 
 
 def table(header, rows):

@@ -9,10 +9,10 @@ import pytest
 from tests.docs.rendering import DOCS
 from wva.actuation import DEFAULT_WINDOW_SECONDS, LEAST_UP, UP_TIMES
 from wva.config import Settings
-from wva.decide.flips import Change, Flip, Search
+from wva.hindsight import recent
+from wva.hindsight.explanation import Explanation, ShownSample, Sibling
+from wva.hindsight.flips import Change, Flip, Search
 from wva.model.decision import Decision, Step
-from wva.publish import recent
-from wva.publish.explanation import Explanation, ShownSample, Sibling
 
 PAGE = (DOCS / "day-two.md").read_text(encoding="utf-8")
 MOST_WORDS = 2700

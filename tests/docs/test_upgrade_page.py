@@ -7,7 +7,7 @@ import pytest
 
 from tests.docs.rendering import DOCS
 from wva.api.crd import definition
-from wva.publish import recordings
+from wva.hindsight import recordings
 
 PAGE = (DOCS / "upgrade.md").read_text(encoding="utf-8")
 ROOT = DOCS.parent

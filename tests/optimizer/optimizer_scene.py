@@ -50,16 +50,16 @@ class OptimizerScene:
             collect=self.collect,
             known=lambda key: key not in self.gone,
             announce=lambda *event: self.events.append(event),
-            record=self.record,
+            keep=self.keep,
             configuration=self.configuration,
             ledger=self.ledger,
             clock=self.clock,
             instruments=self.instruments,
         )
 
-    async def record(self, recording):
-        """Append the recording to ``recordings``."""
-        self.recordings.append(recording)
+    async def keep(self, cycle):
+        """Append the recording of a cycle to ``recordings``."""
+        self.recordings.append(cycle.recording)
 
     async def collect(self, now):
         """Record the start, wait for ``duration``, and return the snapshot or raise ``error``."""

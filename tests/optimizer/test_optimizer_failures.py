@@ -104,7 +104,7 @@ async def test_a_failing_recording_does_not_stop_what_was_decided(scene):
     async def fail(_):
         raise OSError("disk on fire")
 
-    scene.optimizer.record = fail
+    scene.optimizer.keep = fail
     async with scene.running():
         await scene.advance(60)
         assert scene.starts == [0, 60]
@@ -118,7 +118,7 @@ async def test_a_disk_that_hangs_does_not_keep_the_numbers_of_a_cycle_back(scene
     async def hangs(_):
         await asyncio.Event().wait()
 
-    scene.optimizer.record = hangs
+    scene.optimizer.keep = hangs
     async with scene.running():
         assert scene.ledger.get(KEY).desired > 1
 

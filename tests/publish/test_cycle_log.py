@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from tests.builders import NOW, policy, replica, variant
-from wva.decide.pipeline import conclude
+from wva.hindsight.cycle import Recording
 from wva.model.memory import Memory
 from wva.model.snapshot import Snapshot
 from wva.publish.cycle_log import MOST_MODELS, MOST_OF_A_MODEL, log_models
@@ -15,9 +15,8 @@ DEBUG, INFO = (structlog.make_filtering_bound_logger(level) for level in (10, 20
 
 def lines_of(snapshot, *, level=DEBUG):
     """Return the lines about a cycle, as a logger of this level writes them."""
-    outcome = conclude(snapshot, Memory(), policy(), NOW)
     logger = structlog.wrap_logger(None, wrapper_class=level, processors=[capture := structlog.testing.LogCapture()])
-    log_models(logger, snapshot, policy(), outcome, NOW)
+    log_models(logger, Recording(NOW, policy(), Memory(), snapshot).again())
     return capture.entries
 
 

@@ -11,13 +11,13 @@ from tests.publish.collectors import collector
 from tests.publish.decisions import KEY, decision, held
 from wva.api.meta import Condition
 from wva.config import Settings
+from wva.hindsight.shadow import Late, ShadowFigures
 from wva.model.decision import Aim, Step
 from wva.model.in_time import InTime, ServedShare
 from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
 from wva.model.variant import Bounds, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import EXPLANATION
-from wva.publish.shadow import REAL, SHADOW, Account
 
 EXPLAINING = {family.name for family in EXPLANATION}
 
@@ -90,7 +90,7 @@ def test_every_series_has_the_labels_that_its_family_declares():
         bounds=lambda _: Bounds(maximum=3),
         conditions=lambda _: (condition,),
         shadow=shadows.__contains__,
-        accounts=lambda _: Account(late={REAL: 0.0, SHADOW: 0.0}),
+        accounts=lambda _: ShadowFigures(late=Late()),
         role=lambda _: "prefill",
         in_time=lambda _: InTime(DEFAULT_OBJECTIVES, KEY, ServedShare(10.0, 0.9)),
     )

@@ -9,7 +9,7 @@ import structlog
 
 from tests.builders import NOW, variant
 from tests.decide.queueing.samples import KNOWN, UNTUNED, pod, steady
-from wva.decide.pipeline import conclude
+from wva.hindsight.cycle import Recording
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.memory import Memory
 from wva.model.policy import Analyzer, SaturationPolicy
@@ -36,8 +36,8 @@ def fleet(*names, replicas=2, rate=1 / 3):
 
 
 def concluded(snapshot, policy=POLICY):
-    """Return the outcome of a cycle under a steady load."""
-    return conclude(snapshot, steady(snapshot, policy), policy, NOW)
+    """Return a cycle under a steady load."""
+    return Recording(NOW, policy, steady(snapshot, policy), snapshot).again()
 
 
 def figures(line):
@@ -48,7 +48,7 @@ def figures(line):
 def test_the_data_the_solution_and_the_total_are_told():
     """Prices, service class and parameters as given; then the variant; then the accelerators by type."""
     snapshot = fleet("a")
-    prices, classes, first, second, server, heading, used, total = solution(concluded(snapshot), snapshot, POLICY)
+    prices, classes, first, second, server, heading, used, total = solution(concluded(snapshot))
     assert prices == "accelerator: name=A100, type=NVIDIA-A100-PCIE-80GB, cost=40"
     assert classes.startswith("serviceClass: name=Premium, model=m, priority=1, slo-itl=24, slo-ttft=500")
     assert [each.split("acc=")[1].split(",")[0] for each in (first, second)] == ["A100", "H100"]
@@ -71,7 +71,7 @@ def test_a_model_that_gets_more_than_its_replicas_take_is_saturated():
     snapshot = fleet("a", rate=0.9)
     bounds = replace(snapshot.variants[0].bounds, maximum=2)
     snapshot = replace(snapshot, variants=(replace(snapshot.variants[0], bounds=bounds),))
-    (server,) = [line for line in solution(concluded(snapshot), snapshot, POLICY) if line.startswith("s=")]
+    (server,) = [line for line in solution(concluded(snapshot)) if line.startswith("s=")]
     assert "sat=true" in server
     assert figures(server)["rho"] > 0.5
 
@@ -81,7 +81,7 @@ def test_a_variant_that_could_not_be_sized_has_no_allocation():
     snapshot = fleet("a", "b")
     other = replace(snapshot.variants[1], accelerator="T4")
     snapshot = replace(snapshot, variants=(snapshot.variants[0], other))
-    lines = solution(concluded(snapshot), snapshot, POLICY)
+    lines = solution(concluded(snapshot))
     (unknown,) = [line for line in lines if line.startswith("s=b:")]
     assert unknown.endswith("no allocation (what one of its replicas takes is not known)")
     assert "name=T4, count=2, limit=-, cost=80" in lines
@@ -91,19 +91,20 @@ def test_without_the_formulas_there_is_no_solution():
     """The other analyzers have no such figures."""
     snapshot = fleet("a")
     policy = replace(POLICY, saturation=SaturationPolicy())
-    assert solution(conclude(snapshot, Memory(), policy, NOW), snapshot, policy) == ()
+    assert solution(Recording(NOW, policy, Memory(), snapshot).again()) == ()
 
 
 def test_beside_another_analyzer_the_formulas_are_told_too():
     """In hybrid mode they measure every model."""
     snapshot = fleet("a")
     policy = replace(POLICY, saturation=SaturationPolicy(), proactive_model=True)
-    assert any(line.startswith("s=a:") for line in solution(concluded(snapshot, policy), snapshot, policy))
+    assert any(line.startswith("s=a:") for line in solution(concluded(snapshot, policy)))
 
 
 def test_many_models_have_few_lines():
     """The rest is counted."""
-    outcome, snapshot = concluded(fleet("a")), fleet("a")
+    cycle = concluded(fleet("a"))
+    outcome = cycle.outcome
     (key,), (decision,) = outcome.solved, outcome.decisions
     models = [replace(key, model_id=f"m{number:03d}") for number in range(MOST + 3)]
     outcome = replace(
@@ -111,7 +112,7 @@ def test_many_models_have_few_lines():
         solved=dict.fromkeys(models, outcome.solved[key]),
         decisions=tuple(replace(decision, model=model) for model in models),
     )
-    lines = solution(outcome, snapshot, POLICY)
+    lines = solution(replace(cycle, outcome=outcome))
     assert sum(line.startswith("s=") for line in lines) == MOST
     assert "3 more models" in lines
     assert lines[-1] == f"totalCost={80 * (MOST + 3)}"
@@ -125,6 +126,6 @@ def test_the_log_has_one_line_of_it_at_debug():
         wrapper_class=structlog.make_filtering_bound_logger(10),
         processors=[capture := structlog.testing.LogCapture()],
     )
-    log_models(logger, snapshot, POLICY, concluded(snapshot), NOW)
+    log_models(logger, concluded(snapshot))
     (line,) = [entry for entry in capture.entries if entry["event"] == "optimization_solution"]
     assert "AllocationByType:" in line["solution"]

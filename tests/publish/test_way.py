@@ -13,12 +13,12 @@ from tests.publish.statuses import condition, patched
 from wva import log
 from wva.cli import main
 from wva.decide.pipeline import decide
+from wva.hindsight.cycle import Recording
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.variant import Bounds
 from wva.publish.announce import announcements, log_decision
-from wva.publish.recordings import Recording
 
 BOUNDS = Bounds(None, 2, maximum_origin="HPA ns/a")
 LIMITED = (

@@ -9,13 +9,13 @@ import aiohttp
 from tests.builders import NOW, policy, replica, variant
 from tests.serve.doubles import Guarded
 from wva.decide.pipeline import conclude
+from wva.hindsight.cycle import Cycle, Recording
+from wva.hindsight.recent import RecentCycles
+from wva.hindsight.timeline import Timeline
 from wva.model.inventory import NVIDIA_GPU, AcceleratorPool, GpuQuota, Inventory
 from wva.model.memory import Memory
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
-from wva.publish.recent import RecentCycles
-from wva.publish.recordings import Recording
-from wva.publish.timeline import Timeline
 from wva.serve.console import ConsolePages
 from wva.serve.decisions import DecisionPages
 from wva.serve.gate import Guard
@@ -75,8 +75,9 @@ class ConsoleSite:
         outcome = conclude(snapshot, Memory(), policy(), now)
         if change is not None:
             outcome = replace(outcome, decisions=tuple(map(change, outcome.decisions)))
-        self.timeline.add(snapshot, replace(outcome, loads=loads or {}), now)
-        await self.recent.keep(Recording(now, policy(), Memory(), snapshot, outcome.decisions))
+        recording = Recording(now, policy(), Memory(), snapshot, outcome.decisions)
+        self.timeline.add(Cycle(recording, replace(outcome, loads=loads or {})))
+        await self.recent.keep(recording)
 
     async def get(self, path, *, user="good", method="GET", headers=None):
         """Return status, headers and the answer, as JSON if it is."""

@@ -21,6 +21,7 @@ from wva.actuation import MODE_ANNOTATION
 from wva.api.crd import render
 from wva.api.meta import Condition
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, VariantAutoscaling
+from wva.hindsight.shadow import Late, RealAndShadow, ShadowFigures
 from wva.model.decision import Limit, Reason
 from wva.model.in_time import InTime, ServedShare
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
@@ -28,7 +29,6 @@ from wva.model.objectives import DEFAULT_OBJECTIVES
 from wva.model.records import replace
 from wva.model.variant import VariantKey
 from wva.publish.obstacles import OBSTACLES
-from wva.publish.shadow import REAL, SHADOW, Account
 from wva.serve.console import MOST_STREAMS, SCRIPTS
 from wva.serve.gate import Loopback
 from wva.sim.apiserver import ObjectStore, StoreOptions
@@ -151,7 +151,8 @@ async def test_who_may_list_everywhere_sees_the_gpus_of_the_nodes(site):
 async def test_a_variant_has_its_conditions_and_in_shadow_mode_its_sums(site):
     """The sums go by the names of their series, so that the page and a dashboard say the same."""
     site.conditions[A] = (Condition("Limited", "True", "GpuLimited", "no GPUs", "2026-01-01T00:00:00Z"),)
-    site.accounts[A] = Account({REAL: 4.0, SHADOW: 3.0}, {REAL: 40.0, SHADOW: 30.0}, {REAL: 0.0, SHADOW: 7.0}, 2.0)
+    late = Late(RealAndShadow(0.0, 7.0), 2.0)
+    site.accounts[A] = ShadowFigures(0.0, RealAndShadow(4.0, 3.0), RealAndShadow(40.0, 30.0), late)
     await site.cycle()
     site.allowed.add(("scraper", "list", "one/"))
     _, _, page = await site.get("/v1/overview?namespace=one")

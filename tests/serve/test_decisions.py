@@ -11,11 +11,11 @@ import pytest
 from tests.builders import NOW, policy, replica, variant
 from tests.serve.doubles import Guarded, serving, until
 from wva.decide.pipeline import conclude
+from wva.hindsight.cycle import Recording
+from wva.hindsight.recent import RecentCycles
 from wva.model.memory import Memory
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
-from wva.publish.recent import RecentCycles
-from wva.publish.recordings import Recording
 from wva.serve import decisions
 from wva.serve.decisions import DecisionPages
 from wva.serve.http import Limits

@@ -47,10 +47,14 @@ from wva.config import Given, Settings
 from wva.config.live import LiveConfiguration
 from wva.config.watch import ConfigMapController
 from wva.controllers import NamespaceController, VariantAutoscalingController
-from wva.decide.failed import Outcome
 from wva.decide.prices import priced
 from wva.decide.start import Budget
 from wva.fast_lane import FastLane
+from wva.hindsight.cycle import Cycle
+from wva.hindsight.recent import RecentCycles
+from wva.hindsight.recordings import RecordingWriter
+from wva.hindsight.shadow import ShadowAccounts
+from wva.hindsight.timeline import Timeline
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.controller import Controller
@@ -58,7 +62,6 @@ from wva.kube.leader import LeadershipLost
 from wva.kube.supervision import Supervisor
 from wva.model.decision import Reason
 from wva.model.inventory import UnknownInventory
-from wva.model.snapshot import Snapshot
 from wva.model.trouble import UNTROUBLED, Trouble
 from wva.model.variant import ModelKey, VariantKey
 from wva.optimizer import OptimizerLoop
@@ -67,10 +70,6 @@ from wva.prometheus.client import CLOCK_TOLERANCE_SECONDS, PrometheusClient
 from wva.prometheus.settings import PrometheusSettings
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import SeriesText, VariantCollector
-from wva.publish.recent import RecentCycles
-from wva.publish.recordings import Recording, RecordingWriter
-from wva.publish.shadow import ShadowAccounts
-from wva.publish.timeline import Timeline
 from wva.scale_from_zero.gateway import GatewayQueues
 from wva.scale_from_zero.loop import AtRest, ScaleFromZero
 from wva.scale_from_zero.starts import Activations, Starter
@@ -281,10 +280,9 @@ class Application:
             collect=self._collector.collect,
             known=self.variants.known,
             announce=self.announce,
-            record=self._record,
             refuse=self._refuse,
             shadow=self.shadow,
-            account=self._account,
+            keep=self._keep,
             around=cycle,
             configuration=configuration,
             ledger=self.ledger,
@@ -522,20 +520,19 @@ class Application:
         )
         self.leadership.recorder.event(reference, "Warning" if type_ == "Warning" else "Normal", reason, message)
 
-    def _account(self, snapshot: Snapshot, outcome: Outcome, now: float) -> None:
+    async def _keep(self, cycle: Cycle) -> None:
+        """Keep a cycle whose decisions are published, for all that looks back."""
         before = set(self._shadow_accounts.keys)
-        self._shadow_accounts.add(snapshot, outcome, now)
+        self._shadow_accounts.add(cycle)
         self._series.mark(self._shadow_accounts.keys)  # they grow without any change of a decision
         for key in before.difference(self._shadow_accounts.keys):
             self.ledger.tell_again(key)  # from now on the number is for the target
-        self._timeline.add(snapshot, outcome, now)
-        unseen = {each.key for each in outcome.decisions if each.reason is Reason.MODEL_FAILED}
-        self._troubles.delay(outcome.late, unseen=unseen)
-
-    async def _record(self, recording: Recording) -> None:
-        await self.recent.keep(recording)
+        self._timeline.add(cycle)
+        unseen = {decision.key for decision in cycle.outcome.decisions if decision.reason is Reason.MODEL_FAILED}
+        self._troubles.delay(cycle.outcome.late, unseen=unseen)
+        await self.recent.keep(cycle.recording)
         if self._writer is not None:
-            await self._writer.keep(recording)
+            await self._writer.keep(cycle.recording)
 
     def _unknown_inventory(self) -> UnknownInventory | None:
         policy = self.configuration.policy

@@ -16,23 +16,23 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from wva import log
-from wva.cli.decide import read_all
 from wva.cli.remote import add_controller_namespace
 from wva.clock import SystemClock
 from wva.collect.queries import TargetLabels, validate_namespace
 from wva.command_error import CommandError
 from wva.command_line import add_output, print_json
+from wva.hindsight.recordings import read_all
+from wva.hindsight.report import text
+from wva.hindsight.report.days import MOST_DAYS, ShadowReport
+from wva.hindsight.report.history import from_prometheus
+from wva.hindsight.report.page import html
+from wva.hindsight.report.recorded import from_recordings
 from wva.instruments import Instruments
 from wva.model.variant import VariantKey
 from wva.numbers import Whole, shown
 from wva.prometheus.answers import PrometheusError
 from wva.prometheus.authentication import connection_of
 from wva.prometheus.client import PrometheusClient
-from wva.report import text
-from wva.report.days import MOST_DAYS, ShadowReport
-from wva.report.history import from_prometheus
-from wva.report.page import html
-from wva.report.recorded import from_recordings
 
 _DAYS: Final = Whole(1, MOST_DAYS)
 _DEFAULT_DAYS: Final = 7

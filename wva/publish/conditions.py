@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from wva import log
 from wva.api.meta import Condition
 from wva.api.variantautoscaling import CLAIM_REASON, ConditionType, TargetReason, VariantAutoscaling
+from wva.decide.amounts import replicas
 from wva.model.decision import ENGINES_READABLE, Decision, MetricsVerdict, Reason
 from wva.model.trouble import UNTROUBLED, Trouble
 from wva.publish.obstacles import limitation
-from wva.publish.shadow import would_have
 from wva.targets import DEFAULT
 
 _MAX_MESSAGE_CHARACTERS: Final = 4096
@@ -108,7 +108,8 @@ def conditions_of(
     yield ready
 
     if configuration.shadow and decision is not None:
-        yield _condition(ConditionType.SHADOW, True, "ShadowMode", would_have(decision))
+        message = f"would have {replicas(decision.desired)}; {decision.current} exist"
+        yield _condition(ConditionType.SHADOW, True, "ShadowMode", message)
     elif va.status.condition(ConditionType.SHADOW) is not None:
         yield _condition(ConditionType.SHADOW, False, "Acting", "the number is for the target")
 

@@ -12,11 +12,10 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from wva.decide.failed import Outcome
+from wva.hindsight.cycle import Cycle
 from wva.model.decision import Decision
 from wva.model.memory import Foresight
 from wva.model.metrics import ReplicaMetrics, Sample
-from wva.model.policy import Policy
-from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish.solution import solution
 
@@ -25,13 +24,14 @@ MOST_OF_A_MODEL: Final = 8
 """Pods that are read, and variants."""
 
 
-def log_models(logger: FilteringBoundLogger, snapshot: Snapshot, policy: Policy, outcome: Outcome, now: float) -> None:
-    """Write a line for each model that the cycle decided on, at debug; ``now`` is in seconds since the epoch.
+def log_models(logger: FilteringBoundLogger, cycle: Cycle) -> None:
+    """Write a line for each model that the cycle decided on, at debug.
 
     One more line has the solution of the queueing formulas, where a model was sized by them.
     """
     if not logger.is_enabled_for(logging.DEBUG):
         return
+    snapshot, outcome, now = cycle.recording.snapshot, cycle.outcome, cycle.recording.now
     decided: dict[ModelKey, list[Decision]] = {}
     for decision in outcome.decisions:
         decided.setdefault(decision.model, []).append(decision)
@@ -54,8 +54,8 @@ def log_models(logger: FilteringBoundLogger, snapshot: Snapshot, policy: Policy,
             allocated=_few([f"{each.key.name}: {each.way or each.message}" for each in own]),
             settled=_few([_settled(each, outcome) for each in own]),
         )
-    if found := solution(outcome, snapshot, policy):
-        logger.debug("optimization_solution", solution=found)
+    if lines := solution(cycle):
+        logger.debug("optimization_solution", solution=lines)
     if order[MOST_MODELS:]:
         logger.debug("models_left_out", count=len(order) - MOST_MODELS)
 

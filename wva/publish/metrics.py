@@ -28,13 +28,13 @@ from prometheus_client.utils import floatToGoString
 
 from wva import log
 from wva.api.meta import Condition
+from wva.hindsight.shadow import COST, GPU_HOURS, HOURS, LATE, LATE_ERROR, ShadowFigures
 from wva.model.decision import Decision, Reason
 from wva.model.in_time import WINDOWS, InTime
 from wva.model.trouble import cause_of
 from wva.model.variant import Bounds, ModelKey, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.obstacles import standing
-from wva.publish.shadow import Account, rows
 from wva.slices import Slices
 
 CURRENT_REPLICAS: Final = "wva_current_replicas"
@@ -77,32 +77,32 @@ SHADOW_REPLICAS: Final = "wva_shadow_desired_replicas"
 SHADOW: Final = (
     Family(SHADOW_REPLICAS, "Replicas that a variant in shadow mode would have; nothing scales by it."),
     Family(
-        "wva_shadow_hours",
+        HOURS,
         "Hours in shadow mode that the sums of a variant are about; five minutes at most of a time without cycles.",
         VARIANT_LABELS,
         "counter",
     ),
     Family(
-        "wva_shadow_gpu_hours",
+        GPU_HOURS,
         "GPU hours of a variant in shadow mode: of the real replicas, and of those that it would have (fleet).",
         (*VARIANT_LABELS, "fleet"),
         "counter",
     ),
     Family(
-        "wva_shadow_cost",
+        COST,
         "Cost of a variant in shadow mode, in its unit times hours: real, and as it would have been (fleet).",
         (*VARIANT_LABELS, "fleet"),
         "counter",
     ),
     Family(
-        "wva_shadow_late_requests",
+        LATE,
         "Estimate of the requests beyond what the replicas of the model carry within its targets (fleet); with the "
         "first variant of the model, and absent until the demand is known.",
         (*VARIANT_LABELS, "fleet"),
         "counter",
     ),
     Family(
-        "wva_shadow_late_requests_error",
+        LATE_ERROR,
         "Late requests that one standard error more demand would have added.",
         VARIANT_LABELS,
         "counter",
@@ -270,7 +270,7 @@ class VariantCollector(Collector):
         conditions: Callable[[VariantKey], tuple[Condition, ...]],
         leading: Callable[[], bool],
         shadow: Callable[[VariantKey], bool] = lambda _key: False,
-        accounts: Callable[[VariantKey], Account | None] = lambda _key: None,
+        accounts: Callable[[VariantKey], ShadowFigures | None] = lambda _key: None,
         role: Callable[[VariantKey], str] = lambda _key: "",
         in_time: Callable[[ModelKey], InTime | None] = lambda _model: None,
         instance: str = "",
@@ -357,7 +357,7 @@ class VariantCollector(Collector):
                     accelerator = {"accelerator_type": decision.accelerator}
                     add([(CURRENT_REPLICAS, existing, accelerator), (SHADOW_REPLICAS, decision.desired, accelerator)])
                     account = self._accounts(key)
-                    add(() if account is None else rows(account))
+                    add(() if account is None else account.series())
                 else:
                     add(output(decision, current=existing, changes=self._changes.get(key, {})))
             with self._apart(key):

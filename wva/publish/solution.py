@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from wva.decide.failed import Outcome
 from wva.decide.measure.queues import Assured, QueueModel
+from wva.hindsight.cycle import Cycle
 from wva.model.decision import Decision
 from wva.model.policy import Policy
 from wva.model.snapshot import Snapshot
@@ -23,8 +23,9 @@ MOST: Final = 50
 """Models, and lines of a kind about the system."""
 
 
-def solution(outcome: Outcome, snapshot: Snapshot, policy: Policy) -> tuple[str, ...]:
+def solution(cycle: Cycle) -> tuple[str, ...]:
     """Return the lines about the models that the queueing formulas sized; none without such a model."""
+    outcome, snapshot, policy = cycle.outcome, cycle.recording.snapshot, cycle.recording.policy
     if not outcome.solved:
         return ()
     own: dict[ModelKey, list[Decision]] = {}

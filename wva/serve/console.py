@@ -22,12 +22,12 @@ import msgspec
 from aiohttp import web
 
 from wva.api.meta import Condition
+from wva.hindsight.recent import RecentCycles
+from wva.hindsight.shadow import ShadowFigures
+from wva.hindsight.timeline import Timeline
 from wva.model.in_time import InTime
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish.meanings import MEANINGS_OF_REASONS
-from wva.publish.recent import RecentCycles
-from wva.publish.shadow import Account, rows
-from wva.publish.timeline import Timeline
 from wva.serve.gate import plain
 from wva.serve.http import EventStream
 from wva.serve.pages import OPEN, Page, json_answer
@@ -72,7 +72,7 @@ class ConsolePages:
         *,
         elsewhere: Callable[[], str],
         shadow: Callable[[VariantKey], bool],
-        accounts: Callable[[VariantKey], Account | None],
+        accounts: Callable[[VariantKey], ShadowFigures | None],
         conditions: Callable[[VariantKey], Sequence[Condition]],
         in_time: Callable[[ModelKey], InTime | None] = lambda _model: None,
     ) -> None:
@@ -131,7 +131,7 @@ class ConsolePages:
             regret: dict[str, dict[str, float]] | None = None
             if shadow and (account := self._accounts(decision.key)) is not None:
                 regret = {}  # by the name of a series, then by fleet (empty where a series has none)
-                for name, value, labels in rows(account):
+                for name, value, labels in account.series():
                     regret.setdefault(name, {})[labels.get("fleet", "")] = value
             variants.setdefault(decision.model, []).append(
                 {

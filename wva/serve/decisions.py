@@ -12,6 +12,7 @@ turn. There what would change the number is not told where models share GPUs: th
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -21,13 +22,12 @@ from urllib.parse import quote
 import msgspec
 from aiohttp import web
 
+from wva.hindsight.explanation import Explanation, explanation
+from wva.hindsight.recent import KeptCycle, RecentCycles
 from wva.model.in_time import InTime
 from wva.model.records import replace
 from wva.model.variant import ModelKey, VariantKey
 from wva.numbers import Real
-from wva.publish.explanation import Explanation, explanation
-from wva.publish.recent import KeptCycle, RecentCycles
-from wva.publish.recordings import Recording
 from wva.serve.gate import Latest, Throttled, client_of, plain
 from wva.serve.pages import Page, json_answer
 from wva.serve.reviews import PageRight
@@ -85,46 +85,37 @@ class DecisionPages:
         )
 
     async def _decisions(self, request: web.BaseRequest) -> web.Response:
-        found, namespace = self._cycle(request), _namespace(request)
-        if isinstance(found, web.Response):
-            return found
-        chosen: list[msgspec.Raw] = []
-
-        def choose(recording: Recording) -> None:
-            chosen.extend(
-                msgspec.Raw(msgspec.json.encode(each))
-                for each in recording.decisions
-                if namespace in ("", each.key.namespace)
-            )
-
-        if isinstance(found, Recording):
-            choose(found)
-        else:
-            if (refused := await self._turn(request)) is not None:
-                return refused
-            try:
-                async for part in found.of_namespace(namespace):
-                    choose(part)
-            finally:
+        kept, namespace = self._cycle(request), _namespace(request)
+        if isinstance(kept, web.Response):
+            return kept
+        if kept.whole is None and (refused := await self._turn(request)) is not None:
+            return refused
+        try:
+            chosen = [
+                msgspec.Raw(msgspec.json.encode(decision))
+                async for recording in kept.of_namespace(namespace)
+                for decision in recording.decisions
+                if namespace in ("", decision.key.namespace)
+            ]
+        finally:
+            if kept.whole is None:
                 self._turns.done()
-        return json_answer({"at": found.now, "decisions": chosen, "cycles": self._recent.times})
+        return json_answer({"at": kept.now, "decisions": chosen, "cycles": self._recent.times})
 
     async def _explain(self, key: VariantKey, request: web.BaseRequest) -> web.Response:
-        found = self._cycle(request)
-        if isinstance(found, web.Response):
-            return found
+        kept = self._cycle(request)
+        if isinstance(kept, web.Response):
+            return kept
         with_changes = request.query.get("changes") != "false"
         if (refused := await self._turn(request)) is not None:
             return refused
         # Who asked may leave before the thread ends. The thread goes on, and only its end lets the next one begin.
-        document = await asyncio.shield(self._explanation(found, key, with_changes=with_changes))
+        document = await asyncio.shield(self._explanation(kept, key, with_changes=with_changes))
         if document is None:
             return plain(HTTPStatus.NOT_FOUND, f"the cycle has no decision on {key}")
-        if isinstance(found, Recording):  # the last cycle
-            model = next(each.model for each in found.decisions if each.key == key)
-            served = self._in_time(model)
-            document = replace(document, served="" if served is None else served.words)
-        return json_answer(document)
+        model = None if kept.whole is None else kept.whole.model_of(key)
+        served = None if model is None else self._in_time(model)
+        return json_answer(document if served is None else replace(document, served=served.words))
 
     async def _turn(self, request: web.BaseRequest) -> web.Response | None:
         """Wait for the turn of a client, and return None; otherwise the answer to one who has asked for too much."""
@@ -134,23 +125,21 @@ class DecisionPages:
             return throttled.answer("too many questions about decisions wait already")
         return None
 
-    async def _explanation(
-        self, found: Recording | KeptCycle, key: VariantKey, *, with_changes: bool
-    ) -> Explanation | None:
+    async def _explanation(self, kept: KeptCycle, key: VariantKey, *, with_changes: bool) -> Explanation | None:
         """Return an explanation, made in a thread unless it is remembered; then let the next one begin."""
-        asked = (found.now, key, with_changes)
+        asked = (kept.now, key, with_changes)
         try:
             if asked not in self._explained:
-                self._explained[asked] = await self._made(found, key, with_changes=with_changes)
+                self._explained[asked] = await self._made(kept, key, with_changes=with_changes)
             return self._explained[asked]
         finally:
             self._turns.done()
 
-    async def _made(self, found: Recording | KeptCycle, key: VariantKey, *, with_changes: bool) -> Explanation | None:
-        recording = found if isinstance(found, Recording) else await found.about(key)
+    async def _made(self, kept: KeptCycle, key: VariantKey, *, with_changes: bool) -> Explanation | None:
+        recording = await kept.about(key)
         if recording is None:
             return None
-        left_out = with_changes and recording is not found and recording.policy.counts_gpus
+        left_out = with_changes and kept.whole is None and recording.policy.counts_gpus
         made = await asyncio.to_thread(
             explanation,
             recording,
@@ -160,20 +149,15 @@ class DecisionPages:
         )
         return replace(made, notes=(*made.notes, _LAST_CYCLE_ONLY)) if made is not None and left_out else made
 
-    def _cycle(self, request: web.BaseRequest) -> Recording | KeptCycle | web.Response:
+    def _cycle(self, request: web.BaseRequest) -> KeptCycle | web.Response:
         """Return the cycle that is asked for, or why there is none."""
         if elsewhere := self._elsewhere():
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, f"no decisions here: {elsewhere}")
         text = request.query.get("at")
-        found: Recording | KeptCycle | None
-        if text is None:
-            found = self._recent.newest
-        else:
-            when = _TIME.find(text)
-            if when is None:
-                return plain(HTTPStatus.BAD_REQUEST, "at: expected seconds since the epoch")
-            found = self._recent.at(when)
-        return found or plain(HTTPStatus.NOT_FOUND, "no cycle of that time is kept")
+        when = math.inf if text is None else _TIME.find(text)
+        if when is None:
+            return plain(HTTPStatus.BAD_REQUEST, "at: expected seconds since the epoch")
+        return self._recent.at(when) or plain(HTTPStatus.NOT_FOUND, "no cycle of that time is kept")
 
 
 def _namespace(request: web.BaseRequest) -> str:

@@ -6,9 +6,10 @@ import msgspec
 
 from tests.fuzz.harness import short
 from wva.decide.pipeline import conclude
+from wva.hindsight.cycle import FORMAT, Recording
+from wva.hindsight.recordings import read_recording
 from wva.model.records import replace
 from wva.numbers import MAX_REPLICAS, NumberError
-from wva.publish.recordings import FORMAT, Recording, read_recording
 
 
 def words():

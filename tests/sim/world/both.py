@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from wva.config import Given
-from wva.publish.recordings import read_recording
+from wva.hindsight.recordings import read_recording
 from wva.sim.commands.demo import play
 from wva.sim.rivals.wva import SETUPS, controllers
 from wva.sim.stage.run import figures

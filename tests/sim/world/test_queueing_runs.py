@@ -15,7 +15,7 @@ from wva import log
 from wva.cli import main
 from wva.config import Given
 from wva.decide.pipeline import decide
-from wva.publish.recordings import Recording
+from wva.hindsight.cycle import Recording
 from wva.sim.commands.demo import play
 from wva.sim.stage.scenario import Scenario, StartUp
 from wva.sim.world.scenarios import between, demo_scenario, demo_variant

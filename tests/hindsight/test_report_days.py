@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from wva.hindsight.report.days import DAY_SECONDS, ShadowReport, days_until, number, signed
+from wva.hindsight.report.page import html
+from wva.hindsight.report.text import lines
+from wva.hindsight.shadow import Late, RealAndShadow, ShadowFigures
 from wva.model.variant import VariantKey
-from wva.report.days import DAY_SECONDS, Late, RealAndShadow, ShadowFigures, ShadowReport, days_until, number, signed
-from wva.report.page import html
-from wva.report.text import lines
 
 MIDNIGHT = 20_000 * DAY_SECONDS
 DAYS = days_until(MIDNIGHT + 2 * DAY_SECONDS, 2)

@@ -12,24 +12,30 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from wva.hindsight.report.days import Day, ShadowReport, days_until
+from wva.hindsight.shadow import (
+    COST,
+    GPU_HOURS,
+    HOURS,
+    LATE,
+    LATE_ERROR,
+    REAL,
+    SHADOW,
+    Late,
+    RealAndShadow,
+    ShadowFigures,
+)
 from wva.model.objectives import percent
 from wva.model.variant import ModelKey, VariantKey
 from wva.numbers import Real
 from wva.prometheus.answers import RangeQuerier, RangeSeries
-from wva.publish.shadow import REAL, SHADOW
-from wva.report.days import Day, Late, RealAndShadow, ShadowFigures, ShadowReport, days_until
 
 TIMEOUT_SECONDS: Final = 60.0
 """Of one query."""
 _SHORTEST_SECONDS: Final = 1.0
 """A window has at least this length: PromQL knows none of nothing."""
 
-_HOURS: Final = "wva_shadow_hours_total"
-_GPU_HOURS: Final = "wva_shadow_gpu_hours_total"
-_COST: Final = "wva_shadow_cost_total"
-_LATE: Final = "wva_shadow_late_requests_total"
-_LATE_ERROR: Final = "wva_shadow_late_requests_error_total"
-_COUNTERS: Final = (_HOURS, _GPU_HOURS, _COST, _LATE, _LATE_ERROR)
+_COUNTERS: Final = (HOURS, GPU_HOURS, COST, LATE, LATE_ERROR)
 _VARIANT: Final = "namespace, exported_namespace, variant_name"
 """The namespace of a variant is in ``exported_namespace`` where the target has a ``namespace`` of its own."""
 _AMOUNT: Final = Real(0.0, 1e15)
@@ -39,7 +45,7 @@ _HOUR: Final = 'window="1h"'
 
 def growth(counter: str, seconds: float, matchers: str) -> str:
     """Return the PromQL of the growth of a counter within so many seconds, by variant and fleet."""
-    one = f"increase({counter}{{{matchers}}}[{seconds:.0f}s])"
+    one = f"increase({counter}_total{{{matchers}}}[{seconds:.0f}s])"
     return f"sum by ({_VARIANT}, fleet) (max by ({_VARIANT}, fleet, pod, instance) ({one}))"
 
 
@@ -92,14 +98,14 @@ async def from_prometheus(
                     of_key[fleet] = of_key.get(fleet, 0.0) + amount
 
         # A variant has no numbers if one that must be there is not, or no time was counted.
-        for key in filter(takes, grown[_HOURS]):
-            hours = grown[_HOURS][key].get("", 0.0)
-            fleets = [grown[counter].get(key, {}) for counter in (_GPU_HOURS, _COST, _LATE)]
+        for key in filter(takes, grown[HOURS]):
+            hours = grown[HOURS][key].get("", 0.0)
+            fleets = [grown[counter].get(key, {}) for counter in (GPU_HOURS, COST, LATE)]
             gpu_hours, cost, late = (
                 RealAndShadow(each[REAL], each[SHADOW]) if REAL in each and SHADOW in each else None for each in fleets
             )
             if hours > 0.0 and gpu_hours is not None and cost is not None:
-                error = grown[_LATE_ERROR].get(key, {}).get("")
+                error = grown[LATE_ERROR].get(key, {}).get("")
                 estimate = None if late is None or error is None else Late(late, error)
                 figures.setdefault(key, {})[day] = ShadowFigures(hours, gpu_hours, cost, estimate)
 

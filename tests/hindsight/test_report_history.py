@@ -9,15 +9,15 @@ from prometheus_client import CollectorRegistry
 
 from tests.collect.doubles import RecordingClock
 from wva.collect.queries import TargetLabels
+from wva.hindsight.report import history
+from wva.hindsight.report.days import DAY_SECONDS
+from wva.hindsight.report.history import from_prometheus
+from wva.hindsight.shadow import Late, RealAndShadow, ShadowFigures
 from wva.instruments import Instruments
 from wva.model.variant import VariantKey
 from wva.prometheus.answers import ErrorKind, PrometheusError, RangeSeries
 from wva.prometheus.client import PrometheusClient
 from wva.prometheus.settings import PrometheusSettings
-from wva.publish.shadow import REAL, SHADOW, Account, rows
-from wva.report import history
-from wva.report.days import DAY_SECONDS, Late, RealAndShadow
-from wva.report.history import from_prometheus
 from wva.sim.prometheus import EmbeddedPrometheus
 
 MIDNIGHT = 20_000 * DAY_SECONDS
@@ -236,5 +236,4 @@ async def test_an_error_is_that_of_prometheus(prometheus, asked):
 
 def test_the_counters_are_those_that_are_published():
     """A name that nobody publishes would be a report without numbers."""
-    account = Account(late={REAL: 0.0, SHADOW: 0.0})
-    assert {f"{name}_total" for name, _, _ in rows(account)} == set(history._COUNTERS)
+    assert {name for name, _, _ in ShadowFigures(late=Late()).series()} == set(history._COUNTERS)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from tests.builders import NOW, policy, replica, variant
 from wva.decide.pipeline import conclude
 from wva.decide.rules import Rule
+from wva.hindsight.differences import WHY, Kind, kind_of
 from wva.model.decision import Reason
 from wva.model.memory import Memory
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
-from wva.publish.replay import WHY, Kind, kind_of
 
 A, B = VariantKey("ns", "a"), VariantKey("ns", "b")
 (DECISION,) = conclude(Snapshot.of([variant("a")], [replica("a-0")]), Memory(), policy(), NOW).decisions

@@ -9,11 +9,11 @@ import pytest
 
 from tests.builders import NOW, policy, replica, variant
 from wva.decide.pipeline import conclude
+from wva.hindsight.cycle import Recording
+from wva.hindsight.recent import RecentCycles
 from wva.model.memory import Memory
 from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
-from wva.publish.recent import RecentCycles
-from wva.publish.recordings import Recording
 
 OWN = variant().key
 
@@ -31,7 +31,7 @@ async def test_a_cycle_comes_back_as_it_was():
     for recording in kept:
         await recent.keep(recording)
     assert recent.newest is kept[2]
-    assert recent.at(NOW + 30) is kept[2]
+    assert recent.at(NOW + 30).whole is recent.at().whole is kept[2]
     assert await recent.at(NOW + 29).about(OWN) == kept[1]
     assert await recent.at(NOW + 29).about(VariantKey(OWN.namespace, "gone")) is None
     assert recent.at(NOW - 1) is None

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from html import escape
 from typing import Final
 
-from wva.report.days import RealAndShadow, ShadowFigures, ShadowReport, Table, TableLine, number
-from wva.report.text import NO_SAMPLES, cells_of
+from wva.hindsight.report.days import ShadowReport, Table, TableLine, number
+from wva.hindsight.report.text import NO_SAMPLES, cells_of
+from wva.hindsight.shadow import RealAndShadow, ShadowFigures
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _HEIGHT: Final = 120.0

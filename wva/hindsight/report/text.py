@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from wva.report.days import RealAndShadow, ShadowFigures, ShadowReport, TableLine, number, signed
+from wva.hindsight.report.days import ShadowReport, TableLine, number, signed
+from wva.hindsight.shadow import RealAndShadow, ShadowFigures
 
 NO_SAMPLES: Final = "no samples on this day"
 _COLUMNS: Final = (

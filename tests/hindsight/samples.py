@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from wva.publish.recordings import read_recording
+from wva.hindsight.recordings import read_recording
 
 FOLDER = Path(__file__).parent / "recordings"
 NAMES = tuple(sorted(path.name.removesuffix(".json.gz") for path in FOLDER.glob("*.json.gz")))

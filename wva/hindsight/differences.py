@@ -1,109 +1,28 @@
-"""Decides on recorded cycles again, with the same inputs or under another policy.
+"""How two decisions on the same cycle differ: of two engines, or under two policies.
 
-With the same inputs, this engine repeats its own decisions and memories bit for bit. Where an older engine decided, the
-replay compares the two engines: each cycle gets the recorded snapshot, the published numbers, and the memory of demand
-that this engine built in the cycles before.
-
-Under another policy, each cycle gets the recorded snapshot and the memory that this policy left. A recording cannot
-tell how the load would have reacted to other numbers.
+The kind of a difference between two engines follows from both numbers, the recorded reason and the rule of this engine.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from statistics import median
 from typing import Final
 
-import msgspec
-
-from wva.decide.failed import Outcome
-from wva.decide.pipeline import conclude
 from wva.decide.rules import Rule
 from wva.model.decision import Decision, Reason
-from wva.model.memory import Memory
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.variant import VariantKey
-from wva.publish.recordings import Recording
 
 _LONG_GAP: Final = 10
 """A gap between two recordings counts as downtime, not as replica hours, if it is longer than this many median gaps."""
 
 _SECONDS_PER_HOUR: Final = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryLink:
-    """How a recorded memory differs from the memory that the replayed cycle before left.
-
-    ``started``: the memory was empty, so a controller had just started. ``overtaken`` are the variants whose memory
-    changed between the cycles: they were deleted, new, started from zero, or not published. ``torn`` names the other
-    parts that differ: a recording between the two is missing, or the decisions cannot be repeated.
-    """
-
-    started: bool = False
-    overtaken: tuple[VariantKey, ...] = ()
-    torn: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Cycle:
-    """A recorded cycle, decided again. ``differing`` are the variants whose decision is not that of the recording.
-
-    If an older engine decided, ``differing`` is empty and ``link`` only says whether a controller started.
-    """
-
-    recording: Recording
-    outcome: Outcome
-    differing: tuple[VariantKey, ...]
-    link: MemoryLink
-
-
-def repeat(recordings: Iterable[Recording]) -> Iterator[Cycle]:
-    """Yield each cycle decided again with its own inputs; the recordings are in the order of their times."""
-    last: Cycle | None = None
-    for recording in recordings:
-        found = recording.memory
-        outcome = conclude(recording.snapshot, found, recording.policy, recording.now)
-        differing: tuple[VariantKey, ...] = ()
-        if not recording.of_before:
-            then, again = (
-                {decision.key: decision for decision in each} for each in (recording.decisions, outcome.decisions)
-            )
-            differing = _differing(then, again)
-        if last is not None and last.recording.of_before:
-            # The memories of two engines cannot be compared.
-            follows = MemoryLink(started=link(None, found).started)
-        else:
-            follows = link(None if last is None else last.outcome.memory, found)
-        last = Cycle(recording, outcome, differing, follows)
-        yield last
-
-
-def link(left: Memory | None, found: Memory) -> MemoryLink:
-    """Compare the memory that a cycle left (None before the first one) with the one that the next cycle found."""
-    empty = replace(found, variants=()) == Memory()
-    if left is None:
-        return MemoryLink(started=empty and not any(entry.decided for entry in found.variants))
-    parts = [field.name for field in fields(Memory) if field.name != "variants"]
-    torn = tuple(name for name in parts if not _same(getattr(left, name), getattr(found, name)))
-    if torn and empty:
-        return MemoryLink(started=True)
-    return MemoryLink(overtaken=_differing(left.by_key(), found.by_key()), torn=torn)
-
-
-def _differing(before: Mapping[VariantKey, object], after: Mapping[VariantKey, object]) -> tuple[VariantKey, ...]:
-    """Return the variants that differ, sorted."""
-    return tuple(sorted(key for key in before.keys() | after.keys() if not _same(before.get(key), after.get(key))))
-
-
-def _same(one: object, other: object) -> bool:
-    """Tell whether two values are the same to the last bit; ``==`` does not tell 0.0 from -0.0."""
-    return one is other or msgspec.json.encode(one) == msgspec.json.encode(other)
 
 
 class Kind(StrEnum):
@@ -231,35 +150,6 @@ class Pair:
         return ((then[decision.key], decision) for decision in self.other if decision.key in then)
 
 
-def under(cycles: Iterable[Cycle], other: Callable[[Policy], Policy]) -> Iterator[Pair]:
-    """Yield each cycle decided under the policy that ``other`` makes of the recorded one.
-
-    Each cycle passes its memory to the next. The recorded memory replaces it at the first cycle, where a controller
-    started, and where a recording is missing. It also replaces the entries of overtaken variants (see ``MemoryLink``).
-
-    Where an older engine decided, the memory of all variants is the recorded one, so that both engines decide on the
-    numbers that were published.
-    """
-    memory: Memory | None = None
-    for cycle in cycles:
-        recording, found = cycle.recording, cycle.recording.memory
-        if memory is None or cycle.link.started or cycle.link.torn:
-            memory = found
-        elif recording.of_before:
-            memory = replace(memory, variants=found.variants)
-        else:
-            overtaken = set(cycle.link.overtaken)
-            entries = [entry for entry in memory.variants if entry.key not in overtaken]
-            entries += [entry for entry in found.variants if entry.key in overtaken]
-            memory = replace(memory, variants=tuple(sorted(entries, key=lambda entry: entry.key)))
-        policy = other(recording.policy)
-        outcome = conclude(recording.snapshot, memory, policy, recording.now)
-        memory = outcome.memory
-        older = recording.of_before and recording.has_decisions
-        then = recording.decisions if older else cycle.outcome.decisions
-        yield Pair(recording.now, then, outcome.decisions, policy, outcome.rules, engines=older)
-
-
 @dataclass(frozen=True, slots=True)
 class Span:
     """Consecutive cycles in which the number of a variant differs; the reasons are those of the first cycle.
@@ -304,12 +194,12 @@ def differences(pairs: Sequence[Pair]) -> tuple[Difference, ...]:
     usual = median(gaps) if gaps else 0.0
     hours = [*(gap / _SECONDS_PER_HOUR if gap <= _LONG_GAP * usual else 0.0 for gap in gaps), 0.0]
 
-    found: dict[VariantKey, list[tuple[int, Decision, Decision]]] = {}
+    rows_of: dict[VariantKey, list[tuple[int, Decision, Decision]]] = {}
     for index, pair in enumerate(pairs):
         for then, now in pair.both():
-            found.setdefault(now.key, []).append((index, then, now))
-    told: list[Difference] = []
-    for key, rows in sorted(found.items()):
+            rows_of.setdefault(now.key, []).append((index, then, now))
+    different: list[Difference] = []
+    for key, rows in sorted(rows_of.items()):
         # Consecutive cycles with the same two numbers and the same kind of difference are one span.
         spans: list[Span] = []
         last = -1
@@ -337,7 +227,7 @@ def differences(pairs: Sequence[Pair]) -> tuple[Difference, ...]:
             else:
                 spans.append(span)
             last = index
-        told.append(
+        different.append(
             Difference(
                 key,
                 cycles=len(rows),
@@ -349,7 +239,7 @@ def differences(pairs: Sequence[Pair]) -> tuple[Difference, ...]:
                 spans=tuple(spans),
             )
         )
-    return tuple(told)
+    return tuple(different)
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,14 +260,14 @@ def kinds(pairs: Iterable[Pair]) -> tuple[KindCount, ...]:
 
     Cycles on which this engine decided twice do not count.
     """
-    found: dict[Kind, list[str]] = {}
+    reasons: dict[Kind, list[str]] = {}
     for pair in pairs:
         for then, now in pair.both() if pair.engines else ():
             rule = pair.rules.get(now.key)
             words = f"{then.reason.value} -> {now.reason.value}{'' if rule is None else f' ({rule.value})'}"
-            found.setdefault(pair.kind(then, now), []).append(words)
+            reasons.setdefault(pair.kind(then, now), []).append(words)
     return tuple(
-        KindCount(kind.value, WHY[kind], len(found[kind]), tuple(Counter(sorted(found[kind])).most_common()))
+        KindCount(kind.value, WHY[kind], len(reasons[kind]), tuple(Counter(sorted(reasons[kind])).most_common()))
         for kind in Kind
-        if kind in found
+        if kind in reasons
     )

@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from msgspec import Struct
 
-from wva.decide.pipeline import conclude
 from wva.decide.prices import priced, stated
-from wva.model.decision import Decision
+from wva.hindsight.cycle import Recording
 from wva.model.inventory import NVIDIA_GPU, GpuQuota, Inventory
-from wva.model.memory import DemandMemory, Memory
+from wva.model.memory import DemandMemory
 from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sample, SampleState
 from wva.model.optimizers import Analyzer
 from wva.model.policy import (
@@ -36,7 +34,6 @@ from wva.model.policy import (
     SaturationOverride,
 )
 from wva.model.records import replace
-from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, Variant, VariantKey
 
 INTERVAL_SECONDS: Final = 15.0
@@ -148,129 +145,106 @@ class Search(Struct, frozen=True):
     in_vain: tuple[Change, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """The inputs of a cycle. ``interval_seconds`` is the time from one cycle to the next."""
-
-    snapshot: Snapshot
-    memory: Memory
-    policy: Policy
-    now: float
-    interval_seconds: float = INTERVAL_SECONDS
-
-    def decisions(self) -> tuple[Decision, ...]:
-        """Return the decisions on all variants."""
-        return conclude(self.snapshot, self.memory, self.policy, self.now).decisions
-
-    def decide(self, key: VariantKey) -> Decision | None:
-        """Return the decision on a variant; None when the snapshot does not have it."""
-        return next((decision for decision in self.decisions() if decision.key == key), None)
-
-    def variant(self, key: VariantKey) -> Variant | None:
-        """Return a variant of the snapshot, None when it is not there."""
-        return next((variant for variant in self.snapshot.variants if variant.key == key), None)
-
-
-def search(situation: Situation, key: VariantKey) -> Search:
+def search(recording: Recording, key: VariantKey, *, interval_seconds: float = INTERVAL_SECONDS) -> Search:
     """Find the smallest step of each input and direction that gives a variant another number.
 
-    Nothing is found for a variant that the snapshot does not have.
+    Nothing is found for a variant that the cycle did not see. ``interval_seconds`` is the time from one cycle to the
+    next.
     """
-    decision = situation.decide(key)
+    decision = recording.again().decision(key)
     if decision is None:
         return Search()
     # Where models do not share GPUs, this model is tried alone, unless the engine then decides otherwise.
-    alone = situation if situation.policy.counts_gpus else _restricted(situation, decision.model)
-    if alone is not situation and alone.decide(key) != decision:
-        alone = situation
-    found, in_vain = [], []
-    for ladder in ladders(situation, key):
+    alone = recording if recording.policy.counts_gpus else recording.grouped({decision.model: 0}, 1)[0]
+    if alone is not recording and alone.again().decision(key) != decision:
+        alone = recording
+    flips, in_vain = [], []
+    for ladder in ladders(recording, key, interval_seconds=interval_seconds):
         later, passed = alone, 0.0
         for change in ladder:
             if change.input is Input.TIME:
                 # Times follow from each other, so that no cycle is decided on twice.
-                tried = later = changed(later, key, replace(change, amount=change.amount - passed))
+                step = replace(change, amount=change.amount - passed)
+                tried = later = changed(later, key, step, interval_seconds=interval_seconds)
                 passed = change.amount
             else:
                 tried = changed(alone, key, change)
-            again = tried.decide(key)
+            again = tried.again().decision(key)
             if again is not None and again.desired != decision.desired:
-                found.append(Flip(change, again.desired, again.reason.value, again.message))
+                flips.append(Flip(change, again.desired, again.reason.value, again.message))
                 break
         else:
             in_vain.append(ladder[-1])
-    return Search(tuple(found), tuple(in_vain))
+    return Search(tuple(flips), tuple(in_vain))
 
 
-def ladders(situation: Situation, key: VariantKey) -> list[tuple[Change, ...]]:
+def ladders(
+    recording: Recording, key: VariantKey, *, interval_seconds: float = INTERVAL_SECONDS
+) -> list[tuple[Change, ...]]:
     """Return what is tried for a variant: for each input and direction its steps, the smallest first."""
-    own = situation.variant(key)
+    own = recording.variant(key)
     if own is None:
         return []
-    snapshot, policy = situation.snapshot, situation.policy
+    snapshot, policy = recording.snapshot, recording.policy
     coarse = policy.counts_gpus and len(snapshot.variants) >= _MANY_VARIANTS
     up, down = (_COARSE_UP, _COARSE_DOWN) if coarse else (_UP, _DOWN)
     model = own.model
     variants = [variant for variant in priced(snapshot.variants, policy) if variant.model == model]
-    found = [_relative(Input.LOAD, model.model_id, steps) for steps in (up, down)]
+    steps = [_relative(Input.LOAD, model.model_id, shares) for shares in (up, down)]
     for variant in variants:
         name = variant.key.name
         ready = sum(replica.variant == variant.key for replica in snapshot.replicas)
-        found.append((Change(Input.READY, name, 1, f"1 more Ready replica of {name}"),))
+        steps.append((Change(Input.READY, name, 1, f"1 more Ready replica of {name}"),))
         if ready:
-            found.append((Change(Input.READY, name, -1, f"1 fewer Ready replica of {name}"),))
+            steps.append((Change(Input.READY, name, -1, f"1 fewer Ready replica of {name}"),))
     if policy.counts_gpus and snapshot.inventory is not None:
-        accelerators = {each.accelerator or each.status_accelerator for each in variants}
-        pools = {pool.accelerator: pool for each in accelerators if (pool := snapshot.inventory.pool_of(each))}
+        accelerators = {variant.accelerator or variant.status_accelerator for variant in variants}
+        pools = {pool.accelerator: pool for name in accelerators if (pool := snapshot.inventory.pool_of(name))}
         for name, pool in sorted(pools.items()):
-            found.append(_counted(Input.GPUS, name, range(1, _MOST_GPUS + 1), f"{name} GPU"))
-            found.append(_counted(Input.GPUS, name, range(-1, -min(pool.capacity, _MOST_GPUS) - 1, -1), f"{name} GPU"))
+            steps.append(_counted(Input.GPUS, name, range(1, _MOST_GPUS + 1), f"{name} GPU"))
+            steps.append(_counted(Input.GPUS, name, range(-1, -min(pool.capacity, _MOST_GPUS) - 1, -1), f"{name} GPU"))
         for resource in sorted({pool.resource for pool in pools.values()}):
             for quota in snapshot.inventory.quotas_for(model.namespace, resource):
                 name, fewest = _name_of(quota), -min(quota.hard, _MOST_GPUS) - 1
                 counts = (range(1, _MOST_GPUS + 1), range(-1, fewest, -1))
-                found += [_counted(Input.QUOTA, name, each, f"GPU in the quota {name}") for each in counts]
+                steps += [_counted(Input.QUOTA, name, numbers, f"GPU in the quota {name}") for numbers in counts]
     for field in _SETTINGS[policy.analyzer_for(model)]:
         value = _setting(policy, model, field)
         if value > 0.0:
             allowed = _SMALLEST.get(field, 0.0), _LARGEST.get(field, math.inf)
-            found += [_relative(Input.SETTING, field, shares, value, *allowed) for shares in (_FEW_UP, _FEW_DOWN)]
+            steps += [_relative(Input.SETTING, field, shares, value, *allowed) for shares in (_FEW_UP, _FEW_DOWN)]
     for limit, bound in ((Input.MINIMUM, own.bounds.minimum), (Input.MAXIMUM, own.bounds.maximum)):
         if bound is not None:
             for numbers in (range(bound + 1, bound + _MOST_REPLICAS + 1), range(bound - 1, -1, -1)[:_MOST_REPLICAS]):
                 changes = [
                     Change(limit, key.name, number - bound, f"{limit} {bound} -> {number}") for number in numbers
                 ]
-                found.append(tuple(changes))
+                steps.append(tuple(changes))
     if len(variants) > 1:
         for variant in variants:
             if variant.cost > 0.0:
                 name, cost = variant.key.name, variant.cost
-                found += [_relative(Input.COST, name, shares, cost) for shares in (_FEW_UP, _FEW_DOWN)]
+                steps += [_relative(Input.COST, name, shares, cost) for shares in (_FEW_UP, _FEW_DOWN)]
     cycles: Sequence[int] = _COARSE_CYCLES if coarse else range(1, _MOST_CYCLES + 1)
-    seconds = [number * situation.interval_seconds for number in cycles]
-    found.append(tuple([Change(Input.TIME, "", each, f"{each:g} s later, if all stays as it is") for each in seconds]))
-    return [ladder for ladder in found if ladder]
+    times = [number * interval_seconds for number in cycles]
+    steps.append(
+        tuple([Change(Input.TIME, "", seconds, f"{seconds:g} s later, if all stays as it is") for seconds in times])
+    )
+    return [ladder for ladder in steps if ladder]
 
 
-def changed(situation: Situation, key: VariantKey, change: Change) -> Situation:
-    """Return the situation with a change, as it concerns the variant ``key``."""
-    own = situation.variant(key)
+def changed(
+    recording: Recording, key: VariantKey, change: Change, *, interval_seconds: float = INTERVAL_SECONDS
+) -> Recording:
+    """Return the inputs of a cycle with a change, as it concerns the variant ``key``."""
+    own = recording.variant(key)
     if own is None:
-        return situation
+        return recording
     if change.input is Input.TIME:
-        for _ in range(round(change.amount / situation.interval_seconds)):
-            situation = _a_cycle_later(situation)
-        return situation
-    return _CHANGES[change.input](situation, own, change)
-
-
-def _restricted(situation: Situation, model: ModelKey) -> Situation:
-    """Return the situation with one model alone."""
-    places = {variant.key: 0 for variant in situation.snapshot.variants if variant.model == model}
-    (snapshot,) = situation.snapshot.grouped({model: 0}, 1)
-    (memory,) = situation.memory.grouped({model: 0}, places, 1)
-    return replace(situation, snapshot=snapshot, memory=memory)
+        for _ in range(round(change.amount / interval_seconds)):
+            recording = _a_cycle_later(recording, interval_seconds)
+        return recording
+    return _CHANGES[change.input](recording, own, change)
 
 
 def _relative(
@@ -302,14 +276,14 @@ def _counted(input_: Input, of: str, numbers: Sequence[int], what: str) -> tuple
     return tuple(steps)
 
 
-def _with_load(situation: Situation, own: Variant, change: Change) -> Situation:
-    """Return the situation with so much more of what the model has in progress and of what came since the last cycle.
+def _with_load(recording: Recording, own: Variant, change: Change) -> Recording:
+    """Return the recording with so much more of what the model has in progress and of what came since the last cycle.
 
     Means per request stay: their length, their latencies.
     """
-    factor, snapshot = 1.0 + change.amount, situation.snapshot
+    factor, snapshot = 1.0 + change.amount, recording.snapshot
     keys = {variant.key for variant in snapshot.variants if variant.model == own.model}
-    counted = _last_counters(entry for entry in situation.memory.demand if entry.key.whole == own.model)
+    counted = _last_counters(entry for entry in recording.memory.demand if entry.key.whole == own.model)
     replicas = []
     for replica in snapshot.replicas:
         more = replica
@@ -348,7 +322,7 @@ def _with_load(situation: Situation, own: Variant, change: Change) -> Situation:
         for counts in snapshot.request_counts
     ]
     return replace(
-        situation,
+        recording,
         snapshot=replace(snapshot, replicas=tuple(replicas), queues=tuple(queues), request_counts=tuple(counts)),
     )
 
@@ -380,14 +354,14 @@ def _advanced(counters: EngineCounters | None, before: EngineCounters | None, fa
     return replace(counters, **grown)
 
 
-def _with_ready(situation: Situation, own: Variant, change: Change) -> Situation:
-    """Return the situation with one replica of a variant more or fewer that is Ready.
+def _with_ready(recording: Recording, own: Variant, change: Change) -> Recording:
+    """Return the recording with one replica of a variant more or fewer that is Ready.
 
     One more is one of those that are starting, or one beyond those that exist. It has no request yet. One fewer is the
     last by name, which exists but is not Ready.
     """
     key = VariantKey(own.key.namespace, change.of)
-    snapshot, now = situation.snapshot, situation.now
+    snapshot, now = recording.snapshot, recording.now
     pods = [replica for replica in snapshot.replicas if replica.variant == key]
     if change.amount < 0:
         gone = pods[-1]
@@ -423,27 +397,27 @@ def _with_ready(situation: Situation, own: Variant, change: Change) -> Situation
                 oldest_unready_since=unready_since,
             )
         variants.append(other)
-    return replace(situation, snapshot=replace(snapshot, variants=tuple(variants), replicas=tuple(replicas)))
+    return replace(recording, snapshot=replace(snapshot, variants=tuple(variants), replicas=tuple(replicas)))
 
 
-def _with_gpus(situation: Situation, _own: Variant, change: Change) -> Situation:
-    """Return the situation with more or fewer GPUs in a pool."""
+def _with_gpus(recording: Recording, _own: Variant, change: Change) -> Recording:
+    """Return the recording with more or fewer GPUs in a pool."""
     number = round(change.amount)
     pools = [
         replace(pool, capacity=pool.capacity + number) if pool.accelerator == change.of else pool
-        for pool in _inventory(situation).pools
+        for pool in _inventory(recording).pools
     ]
-    return _with_inventory(situation, pools=tuple(pools))
+    return _with_inventory(recording, pools=tuple(pools))
 
 
-def _with_quota(situation: Situation, own: Variant, change: Change) -> Situation:
-    """Return the situation with more or fewer GPUs in a quota of the variant's namespace."""
+def _with_quota(recording: Recording, own: Variant, change: Change) -> Recording:
+    """Return the recording with more or fewer GPUs in a quota of the variant's namespace."""
     number, place = round(change.amount), (own.key.namespace, change.of)
     quotas = [
         replace(quota, hard=quota.hard + number) if (quota.namespace, _name_of(quota)) == place else quota
-        for quota in _inventory(situation).quotas
+        for quota in _inventory(recording).quotas
     ]
-    return _with_inventory(situation, quotas=tuple(quotas))
+    return _with_inventory(recording, quotas=tuple(quotas))
 
 
 def _name_of(quota: GpuQuota) -> str:
@@ -451,13 +425,13 @@ def _name_of(quota: GpuQuota) -> str:
     return quota.name if quota.resource == NVIDIA_GPU else f"{quota.name} {quota.resource}"
 
 
-def _inventory(situation: Situation) -> Inventory:
-    return situation.snapshot.inventory or Inventory()
+def _inventory(recording: Recording) -> Inventory:
+    return recording.snapshot.inventory or Inventory()
 
 
-def _with_inventory(situation: Situation, **changes: Any) -> Situation:
-    inventory = replace(_inventory(situation), **changes)
-    return replace(situation, snapshot=replace(situation.snapshot, inventory=inventory))
+def _with_inventory(recording: Recording, **changes: Any) -> Recording:
+    inventory = replace(_inventory(recording), **changes)
+    return replace(recording, snapshot=replace(recording.snapshot, inventory=inventory))
 
 
 def _setting(policy: Policy, model: ModelKey, field: str) -> float:
@@ -467,12 +441,12 @@ def _setting(policy: Policy, model: ModelKey, field: str) -> float:
     return float(getattr(policy.saturation_for(model), field))
 
 
-def _with_setting(situation: Situation, own: Variant, change: Change) -> Situation:
-    """Return the situation with another number in the entries of this model alone.
+def _with_setting(recording: Recording, own: Variant, change: Change) -> Recording:
+    """Return the recording with another number in the entries of this model alone.
 
     A change that contradicts another field of the entry changes nothing: no ConfigMap with it would be accepted.
     """
-    policy, model, field = situation.policy, own.model, change.of
+    policy, model, field = recording.policy, own.model, change.of
     value = _setting(policy, model, field) * (1.0 + change.amount)
     local = next((each for each in policy.namespaces if each.namespace == model.namespace), None)
     local = local or NamespacePolicy(model.namespace)
@@ -491,45 +465,44 @@ def _with_setting(situation: Situation, own: Variant, change: Change) -> Situati
         named = policy.analyzer_for(model) is new.analyzer_name
         entry = SaturationOverride("", model.model_id, model.namespace, new, names_analyzer=named)
     if new.contradiction():
-        return situation
+        return recording
     local = replace(local, **{kind: replace(rules, overrides=(entry, *rules.overrides))})
     others = [each for each in policy.namespaces if each.namespace != model.namespace]
     namespaces = tuple(sorted([*others, local], key=lambda each: each.namespace))
-    return replace(situation, policy=replace(policy, namespaces=namespaces))
+    return replace(recording, policy=replace(policy, namespaces=namespaces))
 
 
-def _with_bound(situation: Situation, own: Variant, change: Change) -> Situation:
-    """Return the situation with another minimum or maximum of the variant."""
+def _with_bound(recording: Recording, own: Variant, change: Change) -> Recording:
+    """Return the recording with another minimum or maximum of the variant."""
     field = change.input.value
     bounds = replace(own.bounds, **{field: getattr(own.bounds, field) + round(change.amount)})
-    return _with_variant(situation, own.key, bounds=bounds)
+    return _with_variant(recording, own.key, bounds=bounds)
 
 
-def _with_cost(situation: Situation, own: Variant, change: Change) -> Situation:
-    """Return the situation with another cost of a variant of the same model."""
+def _with_cost(recording: Recording, own: Variant, change: Change) -> Recording:
+    """Return the recording with another cost of a variant of the same model."""
     key = VariantKey(own.key.namespace, change.of)
-    snapshot, policy = stated(situation.snapshot, situation.policy)  # the other costs stay those that count
-    situation = replace(situation, snapshot=snapshot, policy=policy)
+    snapshot, policy = stated(recording.snapshot, recording.policy)  # the other costs stay those that count
+    recording = replace(recording, snapshot=snapshot, policy=policy)
     cost = next(variant.cost for variant in snapshot.variants if variant.key == key)
-    return _with_variant(situation, key, cost=cost * (1.0 + change.amount))
+    return _with_variant(recording, key, cost=cost * (1.0 + change.amount))
 
 
-def _with_variant(situation: Situation, key: VariantKey, **changes: Any) -> Situation:
+def _with_variant(recording: Recording, key: VariantKey, **changes: Any) -> Recording:
     variants = [
-        replace(variant, **changes) if variant.key == key else variant for variant in situation.snapshot.variants
+        replace(variant, **changes) if variant.key == key else variant for variant in recording.snapshot.variants
     ]
-    return replace(situation, snapshot=replace(situation.snapshot, variants=tuple(variants)))
+    return replace(recording, snapshot=replace(recording.snapshot, variants=tuple(variants)))
 
 
-def _a_cycle_later(situation: Situation) -> Situation:
+def _a_cycle_later(recording: Recording, seconds: float) -> Recording:
     """Return the next cycle if nothing changes but the time: the same pods, the same load, samples as old as now.
 
     It begins in time, whatever has begun this one. Requests of the retention period are those of now, because a
     recording does not say when each of them came.
     """
-    snapshot, seconds = situation.snapshot, situation.interval_seconds
-    memory = conclude(snapshot, situation.memory, situation.policy, situation.now).memory
-    counted = _last_counters(situation.memory.demand)
+    snapshot, memory = recording.snapshot, recording.again().outcome.memory
+    counted = _last_counters(recording.memory.demand)
     replicas = []
     for replica in snapshot.replicas:
         engine, counters = replica.engine, replica.counters
@@ -559,7 +532,7 @@ def _a_cycle_later(situation: Situation) -> Situation:
         for each in snapshot.request_counts
     ]
     return replace(
-        situation,
+        recording,
         snapshot=replace(
             snapshot,
             replicas=tuple(replicas),
@@ -569,7 +542,7 @@ def _a_cycle_later(situation: Situation) -> Situation:
             urgent=(),
         ),
         memory=memory,
-        now=situation.now + seconds,
+        now=recording.now + seconds,
     )
 
 
@@ -577,7 +550,7 @@ def _later(sample: Sample, seconds: float) -> Sample:
     return sample if sample.timestamp is None else replace(sample, timestamp=sample.timestamp + seconds)
 
 
-_CHANGES: Final[Mapping[Input, Callable[[Situation, Variant, Change], Situation]]] = {
+_CHANGES: Final[Mapping[Input, Callable[[Recording, Variant, Change], Recording]]] = {
     Input.LOAD: _with_load,
     Input.READY: _with_ready,
     Input.GPUS: _with_gpus,

@@ -19,10 +19,10 @@ from typing import Final
 
 import msgspec
 
+from wva.hindsight.cycle import Recording, at_or_before
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.variant import ModelKey, VariantKey
-from wva.publish.recordings import Recording
 
 MOST_CYCLES: Final = 240
 """An hour with a cycle each 15 s."""
@@ -44,18 +44,20 @@ class _PackedModels:
 
 @dataclass(frozen=True, slots=True)
 class KeptCycle:
-    """A cycle in compressed form. ``now`` is when it began, in seconds since the epoch.
+    """A cycle that is kept: the newest one as it is (``whole``), an older one in compressed ``parts``.
 
-    ``rest`` is what belongs to no model, such as the policy and the GPUs.
+    ``now`` is when it began, in seconds since the epoch. ``rest`` is what belongs to no model, such as the policy and
+    the GPUs.
     """
 
     now: float
-    rest: bytes
-    parts: tuple[_PackedModels, ...]
+    whole: Recording | None = None
+    rest: bytes = b""
+    parts: tuple[_PackedModels, ...] = ()
 
     @property
     def bytes(self) -> int:
-        """How many bytes it takes."""
+        """How many bytes the compressed parts take."""
         return len(self.rest) + sum([len(part.data) for part in self.parts])
 
     async def of_namespace(self, namespace: str) -> AsyncGenerator[Recording]:
@@ -63,18 +65,21 @@ class KeptCycle:
 
         They have other models of the same cycle, too.
         """
+        if self.whole is not None:
+            yield self.whole
         for part in self.parts:
             if not namespace or part.first <= namespace <= part.last:
                 yield await asyncio.to_thread(self._unpacked, part)
 
     async def about(self, key: VariantKey) -> Recording | None:
-        """Return the recording of the model of a variant alone; None if the cycle did not decide on it."""
+        """Return the recording of the model of a variant; None if the cycle did not decide on it.
+
+        That of the newest cycle has all models, that of an older one has this model alone.
+        """
         async for recording in self.of_namespace(key.namespace):
-            model = next((each.model for each in recording.decisions if each.key == key), None)
-            if model is None:
-                model = next((each.model for each in recording.snapshot.variants if each.key == key), None)
+            model = recording.model_of(key)
             if model is not None:
-                return recording.grouped({model: 0}, 1)[0]
+                return recording if recording is self.whole else recording.grouped({model: 0}, 1)[0]
         return None
 
     def _unpacked(self, part: _PackedModels) -> Recording:
@@ -118,14 +123,11 @@ class RecentCycles:
         """When each kept cycle began, in seconds since the epoch, the oldest first."""
         return tuple([kept.now for kept in self._kept])
 
-    def at(self, when: float) -> Recording | KeptCycle | None:
-        """Return the last cycle that began at ``when`` or before, in seconds since the epoch; None if none is kept.
-
-        The newest one is a Recording.
-        """
+    def at(self, when: float = math.inf) -> KeptCycle | None:
+        """Return the last cycle that began at ``when`` or before, in seconds since the epoch; None if none is kept."""
         if self.newest is not None and self.newest.now <= when:
-            return self.newest
-        return next((kept for kept in reversed(self._kept) if kept.now <= when), None)
+            return KeptCycle(self.newest.now, self.newest)
+        return at_or_before(self._kept, when)
 
 
 def _packed(recording: Recording) -> KeptCycle:
@@ -145,7 +147,7 @@ def _packed(recording: Recording) -> KeptCycle:
         _PackedModels(models[0].namespace, models[-1].namespace, _compressed(replace(own, policy=Policy())))
         for models, own in zip(groups, recording.grouped(placed, len(groups)), strict=True)
     ]
-    return KeptCycle(recording.now, _compressed(rest), tuple(parts))
+    return KeptCycle(recording.now, rest=_compressed(rest), parts=tuple(parts))
 
 
 def _compressed(recording: Recording) -> bytes:

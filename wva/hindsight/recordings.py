@@ -1,8 +1,4 @@
-"""Recordings of cycles: the input of ``wva decide`` and ``wva replay``, and how they are written and read.
-
-A recording holds the inputs and the decisions of a cycle, and nothing else: no token, no URL, no label of a pod. So
-users can give it to other people. ``decide(recording.snapshot, recording.memory, recording.policy, recording.now)``
-repeats the decisions bit for bit if an engine of this format made them.
+"""Recordings in files: how a controller writes one for each cycle, and how commands read them.
 
 A full disk or a value that JSON cannot hold must not stop the decisions: WVA logs the failed write and goes on. A
 recording may come from an untrusted source, so the reader refuses numbers that the collector would not let in.
@@ -11,11 +7,13 @@ recording may come from an untrusted source, so the reader refuses numbers that 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,25 +21,16 @@ import msgspec
 
 from wva import log
 from wva.api import wire
-from wva.model.decision import Decision
-from wva.model.memory import DemandMemory, Memory
-from wva.model.policy import Policy
-from wva.model.records import replace, split
-from wva.model.snapshot import Snapshot
-from wva.model.variant import ModelKey
+from wva.command_error import CommandError
+from wva.files import read_bounded
+from wva.hindsight.cycle import FORMAT, Recording
+from wva.model.memory import DemandMemory
+from wva.model.records import replace
 from wva.model.vllm_parameters import COUNT_ARGUMENT, VllmParameters
 from wva.numbers import REPLICAS, Real, Whole, shown
 
-FORMAT: Final = 5
-"""Grows whenever older recordings cannot be read any more, lead to other decisions, or lack something.
-
-Format 4 has what the engines counted, and the memory of demand. In format 5 the demand analyzer has the objectives of
-each model, for an engine of format 4 read no service class with it; a snapshot says whether the fast lane has woken
-its cycle, and for which models; and peaks have the times of their scrapes.
-"""
-
-WITHOUT_DECISIONS: Final = 2
-"""The last format without decisions."""
+READ: Final = (2, 3, 4, FORMAT)
+"""The formats that WVA reads. It treats data that an older format lacks as unknown."""
 
 WITHOUT_WOKEN: Final = 4
 """The last format that does not say whether the fast lane has woken a cycle."""
@@ -49,54 +38,18 @@ WITHOUT_WOKEN: Final = 4
 _WOKEN_SECONDS: Final = 14.0
 """An engine of such a format took a cycle of a model that began so soon after its last one for one that was woken."""
 
-READ: Final = (2, 3, 4, FORMAT)
-"""The formats that WVA reads. It treats data that an older format lacks as unknown."""
+STANDARD_INPUT: Final = "-"
+MAXIMUM_BYTES: Final = 256 * 1024**2
+"""Limit for one recording; a thousand variants with ten replicas each need a small part of it."""
+_MOST_BYTES_OF_A_FOLDER: Final = 4 * MAXIMUM_BYTES
+"""All recordings of a folder are in memory at a time."""
 
 KEPT: Final = 100
 """The most recordings in a folder; the writer removes the oldest."""
+_FILES: Final = "cycle-*.json"
 
 _LEFT_SECONDS: Final = 600.0
 """A file that nobody has finished for so long is left over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """Inputs and decisions of one cycle.
-
-    ``now`` is in seconds since the epoch. ``memory`` comes from the cycle before. ``decisions`` include those for
-    variants that were deleted before WVA could publish them; formats before 3 have none.
-    """
-
-    now: float
-    policy: Policy
-    memory: Memory
-    snapshot: Snapshot
-    decisions: tuple[Decision, ...] = ()
-    version: int = FORMAT
-
-    @property
-    def has_decisions(self) -> bool:
-        """Whether the format holds decisions."""
-        return self.version > WITHOUT_DECISIONS
-
-    def grouped(self, groups: Mapping[ModelKey, int], count: int) -> list[Recording]:
-        """Return so many recordings of the cycle, each with the models that ``groups`` gives its place.
-
-        What is of no model, such as the policy and the GPUs, is in each of them.
-        """
-        places = {variant.key: groups.get(variant.model) for variant in self.snapshot.variants}
-        places |= {decision.key: groups.get(decision.model) for decision in self.decisions}
-        memories = self.memory.grouped(groups, places, count)
-        decisions = split(self.decisions, lambda each: groups.get(each.model), count)
-        return [
-            replace(self, snapshot=snapshot, memory=memory, decisions=own)
-            for snapshot, memory, own in zip(self.snapshot.grouped(groups, count), memories, decisions, strict=True)
-        ]
-
-    @property
-    def of_before(self) -> bool:
-        """Whether an older engine decided. This one may decide differently on the same inputs."""
-        return self.version < FORMAT
 
 
 _TOKENS: Final = Whole(0, 10**15)
@@ -180,6 +133,42 @@ def _numbers(name: str, value: object) -> Iterator[tuple[str, int | float]]:
     elif is_dataclass(value):
         for field in fields(value):
             yield from _numbers(f"{name}.{field.name}", getattr(value, field.name))
+
+
+def read_one(name: str) -> Recording:
+    """Return the recording in a file or on standard input. Raises CommandError."""
+    try:
+        if name != STANDARD_INPUT:
+            return read_recording(read_bounded(Path(name), MAXIMUM_BYTES))
+        data = sys.stdin.buffer.read(MAXIMUM_BYTES + 1)
+        if len(data) > MAXIMUM_BYTES:
+            raise CommandError(f"{name} has more than {MAXIMUM_BYTES} bytes: expected a recording")
+        return read_recording(data)
+    except OSError as error:
+        pipe = " (- reads a pipe)" if error.errno == errno.EINVAL else ""
+        raise CommandError(f"cannot read {name}: {error.strerror}{pipe}") from error
+    except (msgspec.DecodeError, ValueError) as error:
+        reason = log.printable(str(error))
+        raise CommandError(f"{name} is not a recording made with --record-dir: {reason}") from error
+
+
+def read_all(name: str) -> list[Recording]:
+    """Return the recordings of a folder in the order of their times, or that of a file. Raises CommandError."""
+    folder = Path(name)
+    try:
+        if name == STANDARD_INPUT or not folder.is_dir():
+            return [read_one(name)]
+        paths = [path for path in sorted(folder.glob(_FILES)) if path.is_file()]
+        size = sum(path.stat().st_size for path in paths)
+    except OSError as error:
+        raise CommandError(f"cannot read {name}: {error.strerror}") from error
+    if size > _MOST_BYTES_OF_A_FOLDER:
+        expected = f"expected at most {_MOST_BYTES_OF_A_FOLDER}: move the older ones elsewhere"
+        raise CommandError(f"the recordings in {name} have {size} bytes: {expected}")
+    recordings = [read_one(str(path)) for path in paths]
+    if not recordings:
+        raise CommandError(f"{name}: expected recordings made with --record-dir ({_FILES}), found none")
+    return sorted(recordings, key=lambda recording: recording.now)
 
 
 class RecordingWriter:

@@ -7,22 +7,26 @@ controller serves it as JSON. Everything in it comes from the recording, so it c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
 
-from wva.decide.flips import INTERVAL_SECONDS, Search, Situation, search
+from wva.api.meta import format_time
+from wva.decide.amounts import replicas
+from wva.hindsight.cycle import Recording, decision_on
+from wva.hindsight.flips import INTERVAL_SECONDS, Search, search
 from wva.model.decision import Step
 from wva.model.metrics import Sample, SampleState
 from wva.model.optimizers import Analyzer
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, VariantKey
-from wva.publish.recordings import Recording
 
 _SIGNALS: Final = ("kv_usage", "queue_length")
 """The samples of every replica; those of ``engine`` follow."""
 _DEFAULT_ANALYZER_NAME: Final = "percentage"
+SHOWN: Final = 40
+"""Samples that are shown to people; JSON has all."""
 
 
 class ShownSample(Struct, frozen=True):
@@ -99,14 +103,12 @@ def explanation(
     ``with_changes`` decides again many times, which can take seconds. ``interval_seconds`` is the time between two
     cycles. A recording without decisions is decided on anew.
     """
-    snapshot = recording.snapshot
-    situation = Situation(snapshot, recording.memory, recording.policy, recording.now, interval_seconds)
-    decisions = recording.decisions or situation.decisions()
-    decision = next((each for each in decisions if each.key == key), None)
+    decisions = recording.decisions or recording.again().outcome.decisions
+    decision = decision_on(decisions, key)
     if decision is None:
         return None
-    model = decision.model
-    shown = list(_samples(snapshot, model, recording.now))
+    snapshot, model = recording.snapshot, decision.model
+    samples = list(_samples(snapshot, model, recording.now))
     roles = {variant.key: variant.role for variant in snapshot.variants}
 
     policy = recording.policy
@@ -137,25 +139,25 @@ def explanation(
         source=decision.source.value,
         analyzer=analyzer,
         steps=decision.steps,
-        samples=tuple([each for each in shown if each.state is SampleState.FRESH]),
-        ignored=tuple([each for each in shown if each.state is not SampleState.FRESH]),
+        samples=tuple([sample for sample in samples if sample.state is SampleState.FRESH]),
+        ignored=tuple([sample for sample in samples if sample.state is not SampleState.FRESH]),
         notes=tuple(notes),
         siblings=tuple(
             [
                 Sibling(
-                    str(each.key),
-                    each.accelerator,
-                    each.cost,
-                    each.current,
-                    each.desired,
-                    each.reason.value,
-                    roles.get(each.key, ""),
+                    str(other.key),
+                    other.accelerator,
+                    other.cost,
+                    other.current,
+                    other.desired,
+                    other.reason.value,
+                    roles.get(other.key, ""),
                 )
-                for each in decisions
-                if each.model == model and each.key != key
+                for other in decisions
+                if other.model == model and other.key != key
             ]
         ),
-        changes=search(situation, key) if with_changes else None,
+        changes=search(recording, key, interval_seconds=interval_seconds) if with_changes else None,
         objectives=""
         if decision.aim is None
         else decision.aim.told or f"{decision.aim.objectives.in_words()} (built in)",
@@ -190,3 +192,74 @@ def _samples(snapshot: Snapshot, model: ModelKey, now: float) -> Iterator[ShownS
 def _shown(of: str, signal: str, sample: Sample, now: float) -> ShownSample:
     age = None if sample.timestamp is None else now - sample.timestamp
     return ShownSample(of, signal, sample.state, sample.value, age, sample.detail)
+
+
+def lines(document: Explanation) -> Iterator[str]:
+    """Yield an explanation as lines for people."""
+    before = "nothing published before" if document.previous is None else f"{document.previous} before"
+    yield f"{document.variant}: {replicas(document.desired)} ({document.reason}) at {format_time(document.at)}"
+    yield f"  {document.message}"
+    yield f"  {before}; {document.current} exist, {document.ready} Ready; the number is {document.source}"
+    yield f"  model {document.model}{_role(document.role)}, analyzer {document.analyzer}"
+    if document.objectives:
+        yield f"  objectives: {document.objectives}"
+    if document.served:
+        yield f"  {document.served}"
+    yield f"  accelerator {document.accelerator}, cost {document.cost:g} per replica"
+    yield ""
+    yield "steps"
+    yield from step_lines(document.steps)
+    yield ""
+    yield "samples"
+    yield from _sample_lines(document.samples)
+    if document.ignored:
+        yield ""
+        yield "ignored samples"
+        yield from _sample_lines(document.ignored)
+    if document.notes:
+        yield ""
+        yield "not read"
+        yield from (f"  {note}" for note in document.notes)
+    if document.siblings:
+        yield ""
+        yield "other variants of the model"
+        for sibling in document.siblings:
+            number = f"{replicas(sibling.desired)}, {sibling.current} exist ({sibling.reason})"
+            yield f"  {sibling.variant}: {number}, {sibling.accelerator}, cost {sibling.cost:g}{_role(sibling.role)}"
+    if document.changes is not None:
+        yield ""
+        yield "smallest changes that give another number"
+        for flip in document.changes.flips:
+            yield f"  {flip.change.words:40} {document.desired} -> {flip.number} ({flip.reason})"
+        if not document.changes.flips:
+            yield "  none"
+        if document.changes.in_vain:
+            yield "tried up to here, with the same number"
+            yield from (f"  {change.words}" for change in document.changes.in_vain)
+
+
+def step_lines(steps: Iterable[Step], *, repeats: bool = False) -> Iterator[str]:
+    """Yield steps as lines for people; with ``repeats`` also a reason that is that of the step before."""
+    before = ""
+    for step in steps:
+        limit = f" [{step.limit}]" if step.limit else ""
+        reason = "the same reason" if step.reason == before and not repeats else step.reason
+        yield f"  {step.stage:10}{step.change:10}{reason}{limit}"
+        before = step.reason
+
+
+def _role(role: str) -> str:
+    return f", role {role}" if role else ""
+
+
+def _sample_lines(samples: Sequence[ShownSample]) -> Iterator[str]:
+    if not samples:
+        yield "  none"
+    width = max([len(sample.of) for sample in samples[:SHOWN]], default=0)
+    for sample in samples[:SHOWN]:
+        value = "-" if sample.value is None else f"{sample.value:.6g}"
+        age = "no time" if sample.age_seconds is None else f"{sample.age_seconds:.0f} s old"
+        detail = f" {sample.detail}" if sample.detail else ""
+        yield f"  {sample.of:{width}}  {sample.signal:20} {value:>12}  {age:10} {sample.state.value}{detail}"
+    if len(samples) > SHOWN:
+        yield f"  and {len(samples) - SHOWN} more (--output json has all)"

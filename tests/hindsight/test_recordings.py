@@ -16,6 +16,8 @@ from tests.builders import NOW, policy, replica, variant
 from wva.decide.measure.demand_arrivals import VariantChange
 from wva.decide.measure.demand_engine import learned
 from wva.decide.pipeline import decide
+from wva.hindsight.cycle import FORMAT, Recording
+from wva.hindsight.recordings import KEPT, RecordingWriter, read_recording
 from wva.model.decision import Reason
 from wva.model.memory import DemandMemory, Fit, Foresight, Level, Memory, ModelMemory, PodPeak, VariantDemand
 from wva.model.metrics import EngineCounters
@@ -24,7 +26,6 @@ from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey
 from wva.model.vllm_parameters import VllmParameters
 from wva.numbers import NumberError
-from wva.publish.recordings import FORMAT, KEPT, Recording, RecordingWriter, read_recording
 
 
 def recording(now=NOW):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tests.builders import INVALID, NAMESPACE, NOW, policy, replica, sample, stale, variant
-from wva.decide.flips import Input
 from wva.decide.pipeline import conclude
+from wva.hindsight.cycle import Recording
+from wva.hindsight.explanation import explanation
+from wva.hindsight.flips import Input
 from wva.model.inventory import Inventory
 from wva.model.memory import Memory
 from wva.model.metrics import EngineCounters, EngineSignals
@@ -13,8 +15,6 @@ from wva.model.policy import Compatibility, Policy
 from wva.model.records import replace
 from wva.model.snapshot import CollectionFailure, RequestCounts, SchedulerQueue, Snapshot, UnreadModel
 from wva.model.variant import ModelKey, VariantKey
-from wva.publish.explanation import explanation
-from wva.publish.recordings import Recording
 
 MODEL = ModelKey(NAMESPACE, "m")
 A = VariantKey(NAMESPACE, "a")

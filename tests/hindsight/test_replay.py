@@ -8,17 +8,18 @@ from hypothesis import strategies as st
 
 from tests.builders import NOW, policy, replica, variant
 from tests.decide.strategies import cycles as any_cycle
-from tests.publish import samples
+from tests.hindsight import samples
 from wva.decide.pipeline import conclude
 from wva.decide.rules import Rule
+from wva.hindsight.cycle import Recording
+from wva.hindsight.differences import Kind, differences, kinds
+from wva.hindsight.replay import MemoryLink, link, repeat, under
 from wva.model.decision import Reason
 from wva.model.memory import Memory, VariantMemory
 from wva.model.policy import SaturationPolicy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
-from wva.publish.recordings import Recording
-from wva.publish.replay import Kind, MemoryLink, differences, kinds, link, repeat, under
 
 A = VariantKey("ns", "a")
 USAGES = (0.3, 0.62, 0.62, 0.75, 0.75)

@@ -6,14 +6,14 @@ A day of a variant without samples has no numbers: it is never a zero, and sums 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
 from operator import add, or_
 from typing import Any, Final
 
+from wva.hindsight.shadow import RealAndShadow, ShadowFigures
 from wva.model.variant import VariantKey
-from wva.publish.shadow import REAL, SHADOW
 
 DAY_SECONDS: Final = 86400
 MOST_DAYS: Final = 92
@@ -30,62 +30,6 @@ LATE: Final = (
     "Late requests came while the load was above what the replicas carry within the targets. Fitted engines estimate "
     "them. The error is how many more one standard error more load would have made."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RealAndShadow:
-    """A number of the fleet that really ran, and of the one that WVA would have run."""
-
-    real: float
-    shadow: float
-
-    @property
-    def difference(self) -> float:
-        """What WVA would have added."""
-        return self.shadow - self.real
-
-    def __add__(self, other: RealAndShadow) -> RealAndShadow:
-        """Add both numbers."""
-        return RealAndShadow(self.real + other.real, self.shadow + other.shadow)
-
-    def __sub__(self, other: RealAndShadow) -> RealAndShadow:
-        """Subtract both numbers."""
-        return RealAndShadow(self.real - other.real, self.shadow - other.shadow)
-
-
-@dataclass(frozen=True, slots=True)
-class Late:
-    """Estimated late requests, and how many more there would be with one standard error more load."""
-
-    requests: RealAndShadow
-    error: float
-
-    def __add__(self, other: Late) -> Late:
-        """Add the requests and the errors: the errors of two hours have the same causes."""
-        return Late(self.requests + other.requests, self.error + other.error)
-
-
-@dataclass(frozen=True, slots=True)
-class ShadowFigures:
-    """The numbers of some time: the hours that were seen, GPU-hours, cost (unit of ``variantCost`` times hours).
-
-    ``late`` is None if nobody knows whether requests were late.
-    """
-
-    hours: float
-    gpu_hours: RealAndShadow
-    cost: RealAndShadow
-    late: Late | None
-
-    def __add__(self, other: ShadowFigures) -> ShadowFigures:
-        """Add all numbers; late requests that are not known add nothing."""
-        known = [each for each in (self.late, other.late) if each is not None]
-        late = None if not known else known[0] if len(known) == 1 else known[0] + known[1]
-        return ShadowFigures(self.hours + other.hours, self.gpu_hours + other.gpu_hours, self.cost + other.cost, late)
-
-    def __or__(self, other: ShadowFigures) -> ShadowFigures:
-        """Add the numbers of another variant in the same time, so that the hours are those of the longer one."""
-        return replace(self + other, hours=max(self.hours, other.hours))
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,4 +255,4 @@ def _document(figures: ShadowFigures | None) -> dict[str, Any] | None:
 
 
 def _both(pair: RealAndShadow) -> dict[str, float]:
-    return {REAL: pair.real, SHADOW: pair.shadow, "difference": pair.difference}
+    return {**pair.by_fleet(), "difference": pair.difference}

@@ -6,13 +6,13 @@ import pytest
 
 from tests.builders import NOW, policy, replica, variant
 from wva.decide.failed import Load
-from wva.decide.pipeline import conclude
+from wva.hindsight import timeline as module
+from wva.hindsight.cycle import Recording
+from wva.hindsight.timeline import ALL_NAMESPACES, CostPoint, ModelPoint, Timeline
 from wva.model.memory import Memory
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, VariantKey
-from wva.publish import timeline as module
-from wva.publish.timeline import ALL_NAMESPACES, CostPoint, ModelPoint, Timeline
 
 A, MODEL = VariantKey("ns", "a"), ModelKey("ns", "m")
 
@@ -21,9 +21,9 @@ def cycle(lines, second, kv=0.2, demand=None, names=("a",)):
     """Add a cycle."""
     variants = [variant(name) for name in names]
     snapshot = Snapshot.of(variants, [replica(f"{name}-0", variant=name, kv=kv) for name in names])
-    outcome = conclude(snapshot, Memory(), policy(), NOW + second)
+    decided = Recording(NOW + second, policy(), Memory(), snapshot).again()
     loads = {} if demand is None else {MODEL: Load(demand, 0.1, 5.0, 6.0)}
-    lines.add(snapshot, replace(outcome, loads=loads), NOW + second)
+    lines.add(replace(decided, outcome=replace(decided.outcome, loads=loads)))
 
 
 def test_a_point_that_repeats_the_last_one_is_left_out():
@@ -64,7 +64,7 @@ def test_the_load_is_that_of_fresh_samples():
     pods += [replica("b-1", variant="b", kv=None, queue=None)]
     for second, found in ((0, pods), (15, pods[2:])):
         snapshot = Snapshot.of(variants, found)
-        lines.add(snapshot, conclude(snapshot, Memory(), policy(), NOW + second), NOW + second)
+        lines.add(Recording(NOW + second, policy(), Memory(), snapshot).again())
     assert lines.model(MODEL) == (
         ModelPoint(NOW, pytest.approx(0.4), 7.0, cost=20.0),
         ModelPoint(NOW + 15, None, None, cost=20.0),
@@ -77,11 +77,11 @@ def test_a_namespace_and_all_of_them_have_lines_of_their_cost_until_nothing_is_t
     for second, price in ((0, 10.0), (15, 10.0), (30, 2.5)):
         found = [variant("a", replicas=3, cost=price), variant("b", namespace="two", cost=7.0)]
         snapshot = Snapshot.of(found, [])
-        lines.add(snapshot, conclude(snapshot, Memory(), policy(), NOW + second), NOW + second)
+        lines.add(Recording(NOW + second, policy(), Memory(), snapshot).again())
     assert lines.costs(A.namespace) == (CostPoint(NOW, 30.0), CostPoint(NOW + 30, 7.5))
     assert lines.costs(ALL_NAMESPACES) == (CostPoint(NOW, 37.0), CostPoint(NOW + 30, 14.5))
     snapshot = Snapshot.of([], [])
-    lines.add(snapshot, conclude(snapshot, Memory(), policy(), NOW + 45), NOW + 45)
+    lines.add(Recording(NOW + 45, policy(), Memory(), snapshot).again())
     assert lines.costs(A.namespace) == ()
     assert lines.costs(ALL_NAMESPACES)[-1] == CostPoint(NOW + 45, 0.0)
 

@@ -11,8 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from wva.decide.failed import Outcome
-from wva.model.snapshot import Snapshot
+from wva.hindsight.cycle import Cycle
 from wva.model.variant import ModelKey, VariantKey
 
 POINTS_OF_A_LINE: Final = 720
@@ -106,8 +105,9 @@ class Timeline:
         self._models: _Lines[ModelKey, ModelPoint] = _Lines()
         self._costs: _Lines[str, CostPoint] = _Lines()
 
-    def add(self, snapshot: Snapshot, outcome: Outcome, now: float) -> None:
+    def add(self, cycle: Cycle) -> None:
         """Add a cycle; variants and models that it does not have are forgotten."""
+        snapshot, outcome, now = cycle.recording.snapshot, cycle.outcome, cycle.recording.now
         model_of = {variant.key: variant.model for variant in snapshot.variants}
         ready: dict[VariantKey, int] = {}
         usages: dict[ModelKey, list[float]] = {}
@@ -115,10 +115,10 @@ class Timeline:
         for replica in snapshot.replicas:
             ready[replica.variant] = ready.get(replica.variant, 0) + 1
             served = model_of.get(replica.variant)
-            for found, sample in ((usages, replica.kv_usage), (queues, replica.queue_length)):
+            for values, sample in ((usages, replica.kv_usage), (queues, replica.queue_length)):
                 value = sample.fresh_value
                 if served is not None and value is not None:
-                    found.setdefault(served, []).append(value)
+                    values.setdefault(served, []).append(value)
         for decision in outcome.decisions:
             limits = decision.limits
             point = VariantPoint(

@@ -6,14 +6,14 @@ import pytest
 
 from tests.builders import policy, replica, variant
 from wva.decide.pipeline import conclude
+from wva.hindsight.cycle import Recording
+from wva.hindsight.report.days import DAY_SECONDS
+from wva.hindsight.report.recorded import from_recordings
+from wva.hindsight.shadow import RealAndShadow, ShadowAccounts
 from wva.model.memory import Memory
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
-from wva.publish.recordings import Recording
-from wva.publish.shadow import REAL, SHADOW, ShadowAccounts
-from wva.report.days import DAY_SECONDS, RealAndShadow
-from wva.report.recorded import from_recordings
 
 MIDNIGHT = 20_000 * DAY_SECONDS
 A, B = VariantKey("ns", "a"), VariantKey("ns", "b")
@@ -42,14 +42,14 @@ def test_the_numbers_are_those_of_the_accounts():
     found = report(*map(recording, times)).sum
     accounts = ShadowAccounts(lambda _: True)
     for now in times:
-        accounts.add(BUSY, conclude(BUSY, Memory(), policy(), now), now)
+        accounts.add(recording(now).again())
     account = accounts[A]
-    assert account.gpu_hours[SHADOW] > account.gpu_hours[REAL] > 0
+    assert account.gpu_hours.shadow > account.gpu_hours.real > 0
     assert found.hours == pytest.approx(account.hours)
     assert found.gpu_hours == RealAndShadow(
-        pytest.approx(account.gpu_hours[REAL]), pytest.approx(account.gpu_hours[SHADOW])
+        pytest.approx(account.gpu_hours.real), pytest.approx(account.gpu_hours.shadow)
     )
-    assert found.cost == RealAndShadow(pytest.approx(account.cost[REAL]), pytest.approx(account.cost[SHADOW]))
+    assert found.cost == RealAndShadow(pytest.approx(account.cost.real), pytest.approx(account.cost.shadow))
 
 
 def test_time_belongs_to_the_day_in_which_it_ends():
