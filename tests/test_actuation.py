@@ -81,14 +81,14 @@ class ActuationScene:
 
     def __init__(self):
         """Follow the caches."""
-        self.cluster, self.client, self.ledger = CachedCluster(), FakeScaleClient(), Ledger()
+        self.cluster, self.client = CachedCluster(), FakeScaleClient()
         self.clock, self.revisited, self.shadows = ManualClock(), [], set()
+        self.ledger = Ledger(asked_for_shadow=self.shadows.__contains__)
         self.actuator = DirectActuator(
             client=self.client,
             stores=self.cluster.stores,
             ledger=self.ledger,
             revisit=self.revisited.append,
-            shadow=self.shadows.__contains__,
             clock=self.clock,
             instruments=Instruments(CollectorRegistry()),
         )

@@ -27,14 +27,14 @@ class WritersScene:
 
     def __init__(self):
         """Follow the caches."""
-        self.cluster, self.client, self.ledger = CachedCluster(), FakeLiveTarget(), Ledger()
+        self.cluster, self.client = CachedCluster(), FakeLiveTarget()
         self.clock, self.revisited, self.shadows = ManualClock(), [], set()
+        self.ledger = Ledger(asked_for_shadow=self.shadows.__contains__)
         self.writers = OtherWriters(
             client=self.client,
             stores=self.cluster.stores,
             ledger=self.ledger,
             revisit=self.revisited.append,
-            shadow=self.shadows.__contains__,
             clock=self.clock,
             instruments=Instruments(CollectorRegistry()),
         )

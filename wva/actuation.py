@@ -338,7 +338,6 @@ class DirectActuator:
         stores: CollectStores,
         ledger: Ledger,
         revisit: Callable[[Key], None],
-        shadow: Callable[[VariantKey], bool] = lambda _key: False,
         clock: Clock,
         instruments: Instruments,
     ) -> None:
@@ -350,7 +349,6 @@ class DirectActuator:
         self._stores = stores
         self._ledger = ledger
         self._revisit = revisit
-        self._shadow = shadow
         self._clock = clock
         self._histories: dict[Key, ScaleHistory] = {}
         self._troubles: dict[Key, Trouble] = {}
@@ -383,7 +381,7 @@ class DirectActuator:
 
     def _wanted(self, key: Key) -> bool:
         va = self._stores.variant_autoscalings.get(key)
-        if self._shadow(VariantKey(key.namespace, key.name)):
+        if self._ledger.shadow(VariantKey(key.namespace, key.name)):
             return False
         return va is not None and not va.metadata.deleting and actuation_of(va) is Actuation.DIRECT
 

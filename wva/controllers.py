@@ -87,7 +87,6 @@ class VariantAutoscalingController:
         served: Callable[[ModelKey], Trouble | None] = lambda _model: None,
         direct: bool = False,
         push: bool = False,
-        shadow: Callable[[VariantKey], bool] = lambda _key: False,
         announce: Callable[[VariantKey, str, str, str], None],
         clock: Clock,
         instruments: Instruments,
@@ -104,7 +103,6 @@ class VariantAutoscalingController:
         self._served = served
         self._direct = direct
         self._push = push
-        self._shadow = shadow
         self._client = client
         self._stores = stores
         self._ledger = ledger
@@ -282,7 +280,7 @@ class VariantAutoscalingController:
                 told += [*check()]
             except Exception as error:  # noqa: BLE001 - the rest of the status is written all the same
                 told.append(f"a check failed: {self._tell_failure(va, error)}")
-        shadow = self._shadow(VariantKey(*va.metadata.key))
+        shadow = self._ledger.shadow(VariantKey(*va.metadata.key))
         served = self._served(ModelKey(va.metadata.namespace, va.spec.model_id))
         view = ConfigurationView("; ".join(filter(None, told)), self._claims.me.text, served=served, shadow=shadow)
         if target is None:

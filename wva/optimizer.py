@@ -52,15 +52,13 @@ class OptimizerLoop:
 
     ``known`` tells whether a variant is still there when its decision is published: it may have been deleted while
     Prometheus was being asked. ``announce`` records an event. ``refuse`` puts the configuration of a namespace out of
-    force, for a cause. ``shadow`` tells whether the number of a variant is not for its target. ``keep`` keeps a cycle
-    once its decisions are published. Each cycle runs within ``around``.
+    force, for a cause. ``keep`` keeps a cycle once its decisions are published. Each cycle runs within ``around``.
     """
 
     collect: Callable[[float], Awaitable[Snapshot]]
     known: Callable[[VariantKey], bool]
     announce: Callable[[VariantKey, str, str, str], None]
     refuse: Callable[[str, str], None] = lambda _namespace, _cause: None
-    shadow: Callable[[VariantKey], bool] = lambda _key: False
     keep: Callable[[Cycle], Awaitable[None]] | None = None
     around: Callable[[], AbstractContextManager[None]] = nullcontext
     configuration: LiveConfiguration
@@ -184,7 +182,9 @@ class OptimizerLoop:
             self._changed.clear()
         policy = self.configuration.policy
         # Variants in shadow mode start from what exists: nothing follows their numbers.
-        entries = (replace(each, decided=False) if self.shadow(each.key) else each for each in self._memory.variants)
+        entries = (
+            replace(each, decided=False) if self.ledger.shadow(each.key) else each for each in self._memory.variants
+        )
         memory = replace(self._memory, variants=tuple(entries))
         with duration.labels("decide").time():
             size = len(snapshot.variants) + len(snapshot.replicas) // _REPLICAS_PER_VARIANT
@@ -239,7 +239,7 @@ class OptimizerLoop:
             try:
                 if decision.key in self._overtaken or not self.known(decision.key):
                     continue
-                for announcement in () if self.shadow(decision.key) else announcements(before, decision):
+                for announcement in () if self.ledger.shadow(decision.key) else announcements(before, decision):
                     self.announce(decision.key, *announcement)
                 if decision.held:
                     self.instruments.holds.labels(decision.reason.value).inc()

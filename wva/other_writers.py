@@ -61,7 +61,6 @@ class OtherWriters:
         stores: CollectStores,
         ledger: Ledger,
         revisit: Callable[[Key], None],
-        shadow: Callable[[VariantKey], bool] = lambda _key: False,
         clock: Clock,
         instruments: Instruments,
     ) -> None:
@@ -70,7 +69,6 @@ class OtherWriters:
         self._stores = stores
         self._ledger = ledger
         self._revisit = revisit
-        self._shadow = shadow
         self._clock = clock
         self._watched: dict[VariantKey, _Watched] = {}
         self.queue: WorkQueue[Key] = WorkQueue("other-writers", clock=clock, instruments=instruments)
@@ -144,6 +142,6 @@ class OtherWriters:
             key = VariantKey(*va.metadata.key)
             watched = self._watched.get(key)
             asked = () if watched is None else [number for _, number in watched.numbers]
-            if watched is not None and asked and new.spec_replicas < min(asked) and not self._shadow(key):
+            if watched is not None and asked and new.spec_replicas < min(asked) and not self._ledger.shadow(key):
                 watched.writes.append((self._clock.monotonic(), new.spec_replicas))
                 self.queue.add(va.metadata.key)

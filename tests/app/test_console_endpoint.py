@@ -44,7 +44,7 @@ async def test_the_api_server_says_who_may_see_what(stage, session, viewer):
     stage.deployment()
     stage.va()
     async with stage.controller(**SECURE):
-        await until(lambda: stage.app.console_port and stage.app.recent.newest)
+        await until(lambda: stage.app.console_port and stage.app.views.recent.newest)
         assert (await get(stage, session, "/"))[0] == 200
         assert (await get(stage, session, "/v1/overview?namespace=ns"))[0] == 401
         stranger, _ = stage.api.access.issue(User("stranger"), audiences=(), lifetime_seconds=3600)
@@ -69,7 +69,7 @@ async def test_without_reviews_it_is_for_this_machine_alone(stage, session):
     stage.deployment()
     stage.va()
     async with stage.controller(**CONSOLE):
-        await until(lambda: stage.app.console_port and stage.app.recent.newest)
+        await until(lambda: stage.app.console_port and stage.app.views.recent.newest)
         assert (await get(stage, session, "/v1/overview", scheme="http"))[0] == 200
         headers = {"Host": "evil.example"}
         url = f"http://127.0.0.1:{stage.app.console_port}/v1/overview"

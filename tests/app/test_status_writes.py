@@ -107,7 +107,7 @@ async def test_a_lost_connection_is_tried_again(stage):
 def _at_rest(stage):
     """Return whether the cache has the last write, nothing is running, and no retry is waiting."""
     seen = int(stage.app.cache_versions()[VARIANTS]) >= stage.api.store.last_version(VARIANTS)
-    return seen and stage.app.idle and stage.app.variants.queue.retries(Key("ns", "va")) == 0
+    return seen and stage.app.idle and stage.app.reconciling.variants.queue.retries(Key("ns", "va")) == 0
 
 
 async def test_a_variant_deleted_before_its_patch_is_no_error(stage):

@@ -109,7 +109,7 @@ async def goes_on(world, clock):
     kept = sorted((world.folder / "records").glob("cycle-*.json"), key=lambda path: path.stat().st_mtime)
     assert len(kept) == KEPT
     assert all(abs(float(path.stem.removeprefix("cycle-")) - clock.now()) < 5 for path in kept)
-    assert abs(world.app.recent.at(clock.now()).now - clock.now()) < 5
+    assert abs(world.app.views.recent.at(clock.now()).now - clock.now()) < 5
 
 
 @pytest.mark.parametrize("usage", [0.99, 0.0], ids=["busy", "idle"])

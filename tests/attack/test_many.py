@@ -51,7 +51,7 @@ def annotated(resource, name):
 
 def little_is_kept(world):
     """Tell whether the caches keep less than 100,000 characters of annotations."""
-    stores = world.app._informers.stores
+    stores = world.app.informers.stores
     objects = [
         *stores.targets.pods.list(),
         *(value for resource in DEFAULT.read for value in stores.targets.store(resource).list()),

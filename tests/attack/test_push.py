@@ -38,7 +38,7 @@ def asks_for_push(world):
 async def peer(world, attack, *, connections, seconds, more=()):
     """Let a peer attack for some seconds; it has ended after the body."""
     words = [sys.executable, "-m", "tests.attack.push_peer"]
-    words += [str(world.app._push.port), attack, str(connections), str(seconds), *more]
+    words += [str(world.app.reconciling.push.port), attack, str(connections), str(seconds), *more]
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     try:
         yield
@@ -64,7 +64,7 @@ class PushAsker:
         """Ask over a new connection until there is a number."""
         began = time.monotonic()
         while True:
-            channel = Channel("127.0.0.1", self._world.app._push.port, ssl=self._tls, codec=ProtoCodec())
+            channel = Channel("127.0.0.1", self._world.app.reconciling.push.port, ssl=self._tls, codec=ProtoCodec())
             try:
                 async with asyncio.timeout(10):
                     self.numbers.add(await Client(channel, None).number(ref("bad", "tenant")))
@@ -89,7 +89,7 @@ def row(attack, *, connections=4, seconds=SECONDS, answer_seconds=ANSWER_SECONDS
     """Return an attack on some connections at once, during which KEDA asks."""
 
     async def during(world):
-        await until(lambda: world.decision_of() is not None and world.app._push.port)
+        await until(lambda: world.decision_of() is not None and world.app.reconciling.push.port)
         world.keda = keda = PushAsker(world)
         await keda.ask()
         async with peer(world, attack, connections=connections, seconds=seconds):
@@ -165,7 +165,7 @@ async def decided_on_time(world, attack, *, connections=4, environment=PUSH, mor
         await one.scrape()
         settings = {"PROMETHEUS_BASE_URL": one.url, **environment}
         async with one.controller(interval=f"{INTERVAL_SECONDS:g}s", **settings) as running:
-            await until(lambda: one.decision_of() is not None and one.app._push.port)
+            await until(lambda: one.decision_of() is not None and one.app.reconciling.push.port)
             async with peer(one, attack, connections=connections, seconds=LONG_SECONDS, more=more):
                 cycles, latest = await cycles_for(one, LONG_SECONDS)
             assert not running.done()

@@ -53,7 +53,7 @@ def row(attack, tls, *, environment=SECURE, connections=4, seconds=SECONDS, answ
     """Return an attack on some connections at once, during which KEDA asks over TLS."""
 
     async def during(world):
-        await until(lambda: world.decision_of() is not None and world.app._push.port)
+        await until(lambda: world.decision_of() is not None and world.app.reconciling.push.port)
         world.keda = keda = PushAsker(world, tls)
         await keda.ask()
         async with peer(world, attack, connections=connections, seconds=seconds, more=["tls"]):

@@ -37,7 +37,8 @@ class OptimizerScene:
         """Start with one busy replica of one known variant."""
         self.clock = VirtualClock()
         self.configuration = FakePolicySource()
-        self.ledger = Ledger()
+        self.shadows = set()
+        self.ledger = Ledger(asked_for_shadow=lambda key: key in self.shadows)
         self.instruments = Instruments(CollectorRegistry())
         self.starts = []
         self.recordings = []

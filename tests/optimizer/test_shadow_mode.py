@@ -18,7 +18,6 @@ class ShadowScene(OptimizerScene):
         """Begin in shadow mode or not."""
         super().__init__()
         self.shadows = {KEY} if shadow else set()
-        self.optimizer.shadow = self.shadows.__contains__
         self.kept = []
 
     async def keep(self, cycle):

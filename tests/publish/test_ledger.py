@@ -117,3 +117,28 @@ def test_hold_is_never_zero_for_a_running_workload(replicas, status, minimum, ma
     made = Ledger().hold(variant("a", replicas=replicas, desired=status, bounds=Bounds(minimum, maximum)))
     assert made.desired >= 1
     assert made.held
+
+
+def test_a_variant_enters_shadow_mode_at_once_and_leaves_it_with_the_next_cycle(heard):
+    """Its last number as a shadow must not act, and whoever follows the number hears that the next one does."""
+    asked = {KEY}
+    ledger = Ledger(asked_for_shadow=asked.__contains__)
+    ledger.record([decision(3)])
+    assert ledger.shadow(KEY)
+    ledger.settle_shadows(asked)
+    ledger.subscribe(lambda *call: heard.append(call))
+    asked.clear()
+    assert ledger.shadow(KEY)
+    assert heard == []
+    ledger.settle_shadows(asked)
+    assert not ledger.shadow(KEY)
+    assert heard == [(KEY, decision(3), decision(3))]
+
+
+def test_a_variant_that_is_gone_is_no_shadow():
+    """One of the same name that comes later acts at once."""
+    ledger = Ledger()
+    ledger.record([decision(3)])
+    ledger.settle_shadows({KEY})
+    ledger.drop(KEY)
+    assert not ledger.shadow(KEY)

@@ -82,14 +82,13 @@ def test_the_page_of_one_variant_is_exactly_this(scene):
 def test_every_series_has_the_labels_that_its_family_declares():
     """The table in docs/metrics.md lists the declared labels."""
     everything = decision(steps=(Step("allocate", "grow", 2, 3, "HPA va", 1),), settling_since=1.0, aim=Aim())
-    ledger = Ledger()
     condition = Condition("Ready", "False", "TargetConflict", "words")
     shadows = set()
+    ledger = Ledger(asked_for_shadow=shadows.__contains__)
     made = collector(
         ledger,
         bounds=lambda _: Bounds(maximum=3),
         conditions=lambda _: (condition,),
-        shadow=shadows.__contains__,
         accounts=lambda _: ShadowFigures(late=Late()),
         role=lambda _: "prefill",
         in_time=lambda _: InTime(DEFAULT_OBJECTIVES, KEY, ServedShare(10.0, 0.9)),

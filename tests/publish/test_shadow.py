@@ -12,8 +12,9 @@ from wva.publish.ledger import Ledger
 
 def test_nothing_is_published_under_the_acting_name():
     """The number has a name of its own, and no HPA asks for that."""
-    ledger, shadows = Ledger(), {KEY}
-    made = collector(ledger, shadow=shadows.__contains__)
+    shadows = {KEY}
+    ledger = Ledger(asked_for_shadow=shadows.__contains__)
+    made = collector(ledger)
     ledger.record([decision(3)])
     names = {sample.name: sample.value for samples in made.samples_of(KEY) for sample in samples}
     assert names["wva_shadow_desired_replicas"] == 3

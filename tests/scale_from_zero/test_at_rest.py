@@ -17,6 +17,7 @@ from wva.kube.cache import Store
 from wva.model.policy import Policy
 from wva.model.service import AcceleratorCost
 from wva.model.variant import ModelKey, VariantKey
+from wva.publish.ledger import Ledger
 from wva.scale_from_zero.loop import AtRest
 from wva.scale_from_zero.starts import Activations
 
@@ -36,7 +37,7 @@ class AtRestScene:
             self.pools,
             claims=Claims(),
             activations=Activations(),
-            shadow=self.shadows.__contains__,
+            ledger=Ledger(asked_for_shadow=self.shadows.__contains__),
             **reads,
         )
 

@@ -16,6 +16,7 @@ from wva.model.inventory import NVIDIA_GPU, AcceleratorPool, GpuQuota, Inventory
 from wva.model.memory import Memory
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
+from wva.publish.ledger import Ledger
 from wva.serve.console import ConsolePages
 from wva.serve.decisions import DecisionPages
 from wva.serve.gate import Guard
@@ -43,7 +44,7 @@ class ConsoleSite:
             self.recent,
             self.timeline,
             elsewhere=lambda: self.elsewhere,
-            shadow=self.shadows.__contains__,
+            ledger=Ledger(asked_for_shadow=self.shadows.__contains__),
             accounts=self.accounts.get,
             conditions=lambda key: self.conditions.get(key, ()),
             in_time=self.served.get,

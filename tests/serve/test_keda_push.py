@@ -52,15 +52,15 @@ class PushScene:
 
     def __init__(self):
         """Ask for KEDA push."""
-        self.cluster, self.ledger, self.clock = CachedCluster(), Ledger(), ManualClock()
         self.revisited, self.shadows, self.leads = [], set(), True
+        self.cluster, self.clock = CachedCluster(), ManualClock()
+        self.ledger = Ledger(asked_for_shadow=self.shadows.__contains__)
         self.instruments, self.limits = Instruments(CollectorRegistry()), Http2Limits()
         self.declare(PUSH)
         self.scaler = PushScaler(
             ledger=self.ledger,
             variants=self.cluster.stores.variant_autoscalings,
             leading=lambda: self.leads,
-            shadow=self.shadows.__contains__,
             revisit=self.revisited.append,
             clock=self.clock,
         )

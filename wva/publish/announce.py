@@ -11,7 +11,14 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from wva.api.core import ObjectReference
+from wva.api.kinds import VARIANT_AUTOSCALINGS
+from wva.api.meta import Key
+from wva.api.variantautoscaling import VariantAutoscaling
+from wva.kube.cache import Store
+from wva.kube.events import EventRecorder
 from wva.model.decision import Decision, Reason, Source
+from wva.model.variant import VariantKey
 from wva.publish.obstacles import HOLD_EVENT, LIMITED_EVENT, Announcement, limitation
 
 SCALE_UP_EVENT: Final = "ScaleUpRecommended"
@@ -27,28 +34,53 @@ _EVENT_CHARACTERS: Final = 1000
 """The API server accepts so long a message, with room for characters beyond ASCII."""
 
 
+class Announcer:
+    """Records events on VariantAutoscalings that are still there."""
+
+    def __init__(self, variants: Store[VariantAutoscaling], recorder: EventRecorder) -> None:
+        """Find the objects in ``variants``."""
+        self._variants = variants
+        self._recorder = recorder
+
+    def __call__(self, key: VariantKey, type_: str, reason: str, message: str) -> None:
+        """Record an event on a variant; every type but ``Warning`` is ``Normal``."""
+        va = self._variants.get(Key(key.namespace, key.name))
+        if va is None:
+            return
+        metadata = va.metadata
+        reference = ObjectReference(
+            VARIANT_AUTOSCALINGS.api_version,
+            VARIANT_AUTOSCALINGS.kind,
+            metadata.name,
+            metadata.namespace,
+            metadata.uid,
+            metadata.resource_version,
+        )
+        self._recorder.event(reference, "Warning" if type_ == "Warning" else "Normal", reason, message)
+
+
 def announcements(old: Decision | None, new: Decision) -> list[Announcement]:
     """Return the events for the step from one decision of a variant to the next."""
-    said: list[Announcement] = []
+    events: list[Announcement] = []
     before = old.desired if old is not None else new.previous
     if before is not None and before != new.desired:
         reason = SCALE_UP_EVENT if new.desired > before else SCALE_DOWN_EVENT
-        said.append(Announcement("Normal", reason, _told(f"desired replicas {before} -> {new.desired}", new)))
+        events.append(Announcement("Normal", reason, _with_steps(f"desired replicas {before} -> {new.desired}", new)))
     limited = limitation(new)
     if limited and (old is None or limitation(old) != limited):
-        said.append(Announcement("Warning", LIMITED_EVENT, _told(limited, new)))
+        events.append(Announcement("Warning", LIMITED_EVENT, _with_steps(limited, new)))
     beyond, known = ("" if each is None or each.aim is None else each.aim.beyond for each in (new, old))
     if beyond and not known:
-        said.append(Announcement("Warning", UNREACHABLE_EVENT, beyond))
+        events.append(Announcement("Warning", UNREACHABLE_EVENT, beyond))
     was_held = old is not None and old.held and old.reason is not Reason.NOT_DECIDED
     if new.held and (old is None or not was_held or (on_safety_net(new) and not on_safety_net(old))):
-        said.append(Announcement("Warning", HOLD_EVENT, _told(new.reason.value, new)))
+        events.append(Announcement("Warning", HOLD_EVENT, _with_steps(new.reason.value, new)))
     elif was_held and not new.held:
-        said.append(Announcement("Normal", RESUME_EVENT, new.message))
-    return said
+        events.append(Announcement("Normal", RESUME_EVENT, new.message))
+    return events
 
 
-def _told(what: str, decision: Decision) -> str:
+def _with_steps(what: str, decision: Decision) -> str:
     """Return what happened, why (cut if too long), and the steps from the analyzer to the number."""
     steps = f" (steps: {decision.way})" if decision.way else ""
     room = max(0, _EVENT_CHARACTERS - len(steps))

@@ -8,11 +8,14 @@ not block.
 
 ``fallbacks`` is the safety net: the numbers that WVA keeps when a whole cycle fails or when it cannot publish a
 decision. docs/metrics.md#the-safety-net says what operators see of it.
+
+``shadow`` says of a decision that nothing may act on it. A variant enters shadow mode at once, and leaves it with the
+next cycle: the last number of the shadow is the answer to replicas that may not exist any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
 from wva.model.metrics import Coverage
@@ -25,8 +28,10 @@ Listener = Callable[[VariantKey, Decision | None, Decision | None], None]
 class Ledger:
     """Last decision per variant, in memory."""
 
-    def __init__(self) -> None:
-        """Start empty."""
+    def __init__(self, *, asked_for_shadow: Callable[[VariantKey], bool] = lambda _key: False) -> None:
+        """Start empty. ``asked_for_shadow`` tells whether a variant shall be in shadow mode from now on."""
+        self._asked_for_shadow = asked_for_shadow
+        self._shadows: frozenset[VariantKey] = frozenset()
         self._decisions: dict[VariantKey, Decision] = {}
         self._listeners: list[Listener] = []
 
@@ -47,11 +52,17 @@ class Ledger:
         for decision in decisions:
             self._store(decision.key, decision)
 
-    def tell_again(self, key: VariantKey) -> None:
-        """Call the listeners of a decision that has not changed, but whose meaning has."""
-        decision = self._decisions.get(key)
-        if decision is not None:
-            self._tell(key, decision, decision)
+    def shadow(self, key: VariantKey) -> bool:
+        """Tell whether the decision on a variant is not for its target: then nothing may act on it."""
+        return key in self._shadows or self._asked_for_shadow(key)
+
+    def settle_shadows(self, shadows: Collection[VariantKey]) -> None:
+        """Take note which decisions of a cycle are shadows. All others are for their targets from now on."""
+        acting, self._shadows = self._shadows.difference(shadows), frozenset(shadows)
+        for key in sorted(acting):
+            decision = self._decisions.get(key)
+            if decision is not None:
+                self._tell(key, decision, decision)  # it has not changed, but what it is for has
 
     def hold(self, variant: Variant) -> Decision:
         """Store and return the number of a variant that no cycle has decided on yet.
@@ -87,6 +98,7 @@ class Ledger:
 
     def drop(self, key: VariantKey) -> None:
         """Forget a variant; nothing happens when it is not known."""
+        self._shadows -= {key}
         old = self._decisions.pop(key, None)
         if old is not None:
             self._tell(key, old, None)

@@ -269,7 +269,6 @@ class VariantCollector(Collector):
         statuses: Callable[[], Iterable[VariantKey]],
         conditions: Callable[[VariantKey], tuple[Condition, ...]],
         leading: Callable[[], bool],
-        shadow: Callable[[VariantKey], bool] = lambda _key: False,
         accounts: Callable[[VariantKey], ShadowFigures | None] = lambda _key: None,
         role: Callable[[VariantKey], str] = lambda _key: "",
         in_time: Callable[[ModelKey], InTime | None] = lambda _model: None,
@@ -288,7 +287,6 @@ class VariantCollector(Collector):
         self._statuses = statuses
         self._conditions = conditions
         self._leading = leading
-        self._shadow = shadow
         self._accounts = accounts
         self._role = role
         self._in_time = in_time
@@ -353,7 +351,7 @@ class VariantCollector(Collector):
                 bounds = self._bounds(key)
             with self._apart(key):
                 existing = decision.current if current is None else current
-                if self._shadow(key):
+                if self._ledger.shadow(key):
                     accelerator = {"accelerator_type": decision.accelerator}
                     add([(CURRENT_REPLICAS, existing, accelerator), (SHADOW_REPLICAS, decision.desired, accelerator)])
                     account = self._accounts(key)

@@ -87,17 +87,16 @@ class AtRest:
         *,
         claims: Claims,
         activations: Activations,
-        shadow: Callable[[VariantKey], bool] = lambda _key: False,
+        ledger: Ledger,
         priced: Callable[[list[Variant]], Sequence[Variant]] = lambda variants: variants,
     ) -> None:
         """Index the caches, and follow them. Nothing is marked yet.
 
-        ``claims`` tells which variants are this controller's, ``activations`` which starts the caches do not show yet.
-        ``shadow`` tells whether the number of a variant is not for its target. ``priced`` returns variants with the
-        cost that counts.
+        ``claims`` tells which variants are this controller's, ``activations`` which starts the caches do not show yet,
+        ``ledger`` which numbers are not for their targets. ``priced`` returns variants with the cost that counts.
         """
         self._priced = priced
-        self._shadow = shadow
+        self._ledger = ledger
         self._stores = stores
         self._pools = pools
         self._claims = claims
@@ -148,7 +147,7 @@ class AtRest:
         found: dict[ModelKey, list[Variant]] = {}
         for variant in self._priced([entry.variant for entry in accepted]):
             at_zero = not variant.active
-            if variant.model not in faults and not (at_zero and self._shadow(variant.key)):
+            if variant.model not in faults and not (at_zero and self._ledger.shadow(variant.key)):
                 found.setdefault(variant.model, []).append(variant)
         return by_role(found)
 

@@ -27,6 +27,7 @@ from wva.hindsight.shadow import ShadowFigures
 from wva.hindsight.timeline import Timeline
 from wva.model.in_time import InTime
 from wva.model.variant import ModelKey, VariantKey
+from wva.publish.ledger import Ledger
 from wva.publish.meanings import MEANINGS_OF_REASONS
 from wva.serve.gate import plain
 from wva.serve.http import EventStream
@@ -71,7 +72,7 @@ class ConsolePages:
         timeline: Timeline,
         *,
         elsewhere: Callable[[], str],
-        shadow: Callable[[VariantKey], bool],
+        ledger: Ledger,
         accounts: Callable[[VariantKey], ShadowFigures | None],
         conditions: Callable[[VariantKey], Sequence[Condition]],
         in_time: Callable[[ModelKey], InTime | None] = lambda _model: None,
@@ -84,7 +85,7 @@ class ConsolePages:
         self._recent = recent
         self._timeline = timeline
         self._elsewhere = elsewhere
-        self._shadow = shadow
+        self._ledger = ledger
         self._accounts = accounts
         self._conditions = conditions
         self._in_time = in_time
@@ -127,7 +128,7 @@ class ConsolePages:
         for decision in newest.decisions:
             if namespace not in ("", decision.model.namespace):
                 continue
-            shadow = self._shadow(decision.key)
+            shadow = self._ledger.shadow(decision.key)
             regret: dict[str, dict[str, float]] | None = None
             if shadow and (account := self._accounts(decision.key)) is not None:
                 regret = {}  # by the name of a series, then by fleet (empty where a series has none)

@@ -98,7 +98,6 @@ class PushScaler:
         ledger: Ledger,
         variants: Store[VariantAutoscaling],
         leading: Callable[[], bool],
-        shadow: Callable[[VariantKey], bool] = lambda _key: False,
         revisit: Callable[[Key], None],
         clock: Clock,
     ) -> None:
@@ -106,7 +105,6 @@ class PushScaler:
         self._ledger = ledger
         self._variants = variants
         self._leading = leading
-        self._shadow = shadow
         self._revisit = revisit
         self._clock = clock
         self._began = clock.monotonic()
@@ -132,7 +130,7 @@ class PushScaler:
     def trouble(self, key: Key) -> Trouble:
         """Return whether KEDA has not asked for a variant that it should apply; falsy if it has, lately."""
         va = self._variants.get(key)
-        if va is None or actuation_of(va) is not Actuation.KEDA_PUSH or self._shadow(VariantKey(*key)):
+        if va is None or actuation_of(va) is not Actuation.KEDA_PUSH or self._ledger.shadow(VariantKey(*key)):
             return UNTROUBLED
         last = self._asked.get(key, self._began)
         if self._followers.follows(VariantKey(*key)) or self._clock.monotonic() - last < _PATIENCE_SECONDS:
@@ -172,7 +170,7 @@ class PushScaler:
                 f"VariantAutoscaling {key.namespace}/{key.name}: expected annotation "
                 f"{ACTUATION_ANNOTATION}={Actuation.KEDA_PUSH}",
             )
-        if self._shadow(key):
+        if self._ledger.shadow(key):
             raise GRPCError(Status.FAILED_PRECONDITION, f"{key.namespace}/{key.name} is in shadow mode")
         decision = self._ledger.get(key)
         if decision is None:
