@@ -98,6 +98,21 @@ KEYS: Final = {
 """How people write these numbers in a ConfigMap: the key, and the unit of the value."""
 
 
+OF_LOAD: Final = {"kv_usage": 1.0, "waiting": None, "running": None, "success_rate": None}
+"""The signals of engines that grow with the load, each with its largest value, None without one."""
+OF_A_REQUEST: Final = frozenset(
+    {
+        "kv_capacity_tokens",
+        "input_tokens",
+        "output_tokens",
+        "prefix_hit_rate",
+        "time_to_first_token",
+        "inter_token_latency",
+    }
+)
+"""The signals of engines that more requests of the same kind leave as they are."""
+
+
 class Input(StrEnum):
     """An input of a decision that is tried."""
 
@@ -290,13 +305,8 @@ def _with_load(recording: Recording, own: Variant, change: Change) -> Recording:
         if replica.variant in keys:
             engine = replica.engine
             if engine is not None:
-                engine = replace(
-                    engine,
-                    kv_usage=_times(engine.kv_usage, factor, most=1.0),
-                    waiting=_times(engine.waiting, factor),
-                    running=_times(engine.running, factor),
-                    success_rate=_times(engine.success_rate, factor),
-                )
+                more_of = {name: _times(getattr(engine, name), factor, most) for name, most in OF_LOAD.items()}
+                engine = replace(engine, **more_of)
             more = replace(
                 replica,
                 kv_usage=_times(replica.kv_usage, factor, most=1.0),
