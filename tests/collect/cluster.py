@@ -12,10 +12,11 @@ from wva import log
 from wva.api.core import Pod
 from wva.api.kinds import PODS
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, VariantAutoscaling
+from wva.collect.faults import Faults
 from wva.collect.queries import SCHEDULER_QUEUE
 from wva.collect.replicas import ReplicaJoin
 from wva.collect.resolution import CollectStores
-from wva.collect.variants import AcceptedVariant, Claims, Faults, accepted_in_slices
+from wva.collect.variants import AcceptedVariant, Claims, accepted_in_slices
 from wva.instruments import Instruments
 from wva.kube.cache import Store
 from wva.model.metrics import Freshness

@@ -66,7 +66,10 @@ class SampleSignal(StrEnum):
 
 
 class EngineSignal(StrEnum):
-    """The signals of a pod in ``engine_signals``: the values of the label ``signal``."""
+    """The signals of a pod in ``engine_signals``: the values of the label ``signal``.
+
+    A further one begins here; ``tests/test_engine_signals.py`` names the other places that have it.
+    """
 
     CACHE_CONFIG = "cache_config"
     KV_USAGE = "kv_usage"

@@ -1,9 +1,17 @@
 """Which queries fail, by namespace: one place for all whose failure no decision tells.
 
-A failed essential query holds the number, and the condition OptimizationReady says why. What is missing when another
-query fails is easily overlooked, since decisions go on without it. So whoever sends such a query notes here what came
-of it, and the condition QueriesAnswered names the query, the error and what is in force meanwhile. A query that fails
-once is no news: it is told from the second time in a row on, until it is answered, or is not sent for ten minutes.
+The way of an essential query that fails, as all of them do while Prometheus is away:
+
+- ``prometheus.client`` tries again, for ten seconds in all, and raises PrometheusError;
+- ``shared_queries`` asks about the namespaces apart, ``snapshot`` notes a CollectionFailure with those left over;
+- ``decide.trust`` finds nothing to believe, with the reason PrometheusError, and the number is held;
+- ``publish.conditions`` says so in OptimizationReady and MetricsAvailable, ``publish.obstacles`` in an event and a
+  series.
+
+What is missing when another query fails is easily overlooked, since decisions go on without it. So whoever sends such a
+query notes here what came of it, and the condition QueriesAnswered names the query, the error and what is in force
+meanwhile. A query that fails once is no news: it is told from the second time in a row on, until it is answered, or is
+not sent for ten minutes.
 """
 
 from __future__ import annotations

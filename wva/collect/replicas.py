@@ -23,9 +23,10 @@ from typing import Final
 from wva.api.core import Pod
 from wva.api.meta import parse_time
 from wva.collect import queries, samples
+from wva.collect.faults import Faults
 from wva.collect.namesakes import Namesakes
 from wva.collect.scrape_intervals import ScrapeIntervals
-from wva.collect.variants import AcceptedVariant, Faults
+from wva.collect.variants import AcceptedVariant
 from wva.instruments import Instruments
 from wva.model.metrics import MISSING, Freshness, ReplicaMetrics, Sample, SampleState
 from wva.model.records import replace

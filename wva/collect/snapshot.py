@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 from wva import log
 from wva.collect import queries
 from wva.collect.answer_cache import AnswerCache, Answers, Pods
+from wva.collect.faults import Faults
 from wva.collect.namesakes import Namesakes
 from wva.collect.pools import Pool
 from wva.collect.replicas import ReplicaJoin
@@ -27,7 +28,7 @@ from wva.collect.resolution import CollectStores
 from wva.collect.scrape_intervals import ScrapeIntervals
 from wva.collect.shared_queries import Make, Round, Settled, SharedQueries
 from wva.collect.stray_series import StraySeries
-from wva.collect.variants import AcceptedVariant, Claims, Faults, accepted_in_slices
+from wva.collect.variants import AcceptedVariant, Claims, accepted_in_slices
 from wva.config import Settings
 from wva.instruments import Instruments
 from wva.model.in_time import ServedLately

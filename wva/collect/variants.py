@@ -12,8 +12,7 @@ label goes before one without an instance. Between two of equal rank (the same i
 controller keeps the variant that has it: the one that the ``Claimed`` condition names. A controller renews
 ``lastRunTime`` in the status of its variants at least every ten minutes, so that an old claim has ended.
 
-If reading a model raises an exception, WVA holds this model and reads all others. Such an exception is an error of this
-program, since wrong input has its own messages. So WVA logs the traceback, and the same one only from time to time.
+If reading a model raises an exception, WVA holds this model and reads all others (``faults``).
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Final
 
-from wva import log
 from wva.api.core import Container, Pod
 from wva.api.meta import Key, parse_time
 from wva.api.variantautoscaling import (
@@ -34,21 +32,18 @@ from wva.api.variantautoscaling import (
     VariantAutoscaling,
     claimant_of,
 )
+from wva.collect.faults import Faults
 from wva.collect.inventory import gpus_per_replica
 from wva.collect.objectives import asked_objectives
 from wva.collect.resolution import CollectStores, bounds_of, resolve
 from wva.collect.surplus import ENGINE_SWITCH, model_id_fits
 from wva.model.records import replace
 from wva.model.roles import RoleLabels
-from wva.model.snapshot import UnreadModel
-from wva.model.trouble import cause_of
 from wva.model.variant import DEFAULT_COST, UNSCHEDULABLE_SECONDS, Bounds, ModelKey, Variant, VariantKey
 from wva.model.vllm_parameters import EngineCommand, VllmParameters, argument_problems, read_parameters
 from wva.numbers import REPLICAS, NumberError, Real
 from wva.slices import Slices
 from wva.targets import ScaleTarget, pods_of
-
-T = TypeVar("T")
 
 ALIVE_SECONDS: Final = 900.0
 """A claim that is older than this has ended. This is longer than the time between two renewals of the status, by a
@@ -68,8 +63,6 @@ _STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 _RESTARTS: Final = 2
 _ENDED_SECONDS: Final = 600.0
 """The kubelet waits for up to five minutes before it starts such a container again, and an engine loads for minutes."""
-
-_log = log.get("collect")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,39 +112,6 @@ def _silent_seconds(va: VariantAutoscaling, now: float) -> float:
     if renewed is None or renewed - now > ALIVE_SECONDS:
         return float("inf")
     return now - renewed
-
-
-class Faults:
-    """The models that have to be held in one cycle, each with the first cause."""
-
-    def __init__(self, now: float, throttle: log.Throttle) -> None:
-        """Begin without faults; ``throttle`` decides at ``now`` (in seconds) which log lines are written."""
-        self._found: dict[ModelKey, str] = {}
-        self._now = now
-        self._throttle = throttle
-
-    def __contains__(self, model: ModelKey) -> bool:
-        """Tell whether a model has to be held."""
-        return model in self._found
-
-    def note(self, model: ModelKey, what: str, error: Exception) -> None:
-        """Hold a model because ``what`` (``reading variant a``) raised an exception."""
-        cause = f"{what} failed: {cause_of(error)}"
-        self._found.setdefault(model, cause)
-        if self._throttle.permits(model, cause, self._now):
-            _log.error("model_failed", model=str(model), cause=cause, exc_info=error)
-
-    def attempt(self, model: ModelKey, what: str, read: Callable[[], T], default: T) -> T:
-        """Return the result of ``read``. If it raises, hold the model and return ``default``."""
-        try:
-            return read()
-        except Exception as error:  # noqa: BLE001 - a model that raises must not end the others
-            self.note(model, what, error)
-            return default
-
-    def unread(self) -> tuple[UnreadModel, ...]:
-        """Return the models to hold, sorted."""
-        return tuple(UnreadModel(model, self._found[model]) for model in sorted(self._found))
 
 
 @dataclass(frozen=True, slots=True)

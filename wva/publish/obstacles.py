@@ -5,6 +5,10 @@ has a series with it. When the obstacle begins, the writer of the status records
 the reasons of a decision or of a start from zero are recorded with the decision instead, since they contain its steps.
 
 The metric is read from the cached statuses, so it cannot differ from the conditions.
+
+A further reason is a member of ``Reason`` (of a decision), ``TroubleReason`` (of everything else) or ``TargetReason``,
+and a row here with its condition and its meaning. ``tests/publish/test_obstacles.py`` fails until it has both, and
+until a situation in which it arises is in ``tests/publish/situations.py``.
 """
 
 from __future__ import annotations

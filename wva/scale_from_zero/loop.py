@@ -28,10 +28,11 @@ from wva.api.core import InferencePool, InferencePoolAlpha
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ConditionType, VariantAutoscaling
 from wva.clock import Clock
+from wva.collect.faults import Faults
 from wva.collect.pools import Pool, PoolStores, selects
 from wva.collect.resolution import RIVALS_LOOKED_AT, TARGET_INDEX, CollectStores
 from wva.collect.troubles import Troubles
-from wva.collect.variants import Claims, Faults, accepted_in_slices
+from wva.collect.variants import Claims, accepted_in_slices
 from wva.config.declare import printable
 from wva.decide.start import Budget, Refusal, activate, roles_to_start
 from wva.instruments import Instruments
