@@ -183,7 +183,7 @@ class OptimizerLoop:
         policy = self.configuration.policy
         # Variants in shadow mode start from what exists: nothing follows their numbers.
         entries = (
-            replace(each, decided=False) if self.ledger.shadow(each.key) else each for each in self._memory.variants
+            replace(entry, decided=False) if self.ledger.shadow(entry.key) else entry for entry in self._memory.variants
         )
         memory = replace(self._memory, variants=tuple(entries))
         with duration.labels("decide").time():
@@ -200,8 +200,8 @@ class OptimizerLoop:
         # A namespace's configuration that made deciding fail goes out of force. If it has changed since, the next cycle
         # judges it.
         if outcome.refused:
-            judged = {each.namespace: each for each in policy.namespaces}
-            in_force = {each.namespace: each for each in self.configuration.policy.namespaces}
+            judged = {local.namespace: local for local in policy.namespaces}
+            in_force = {local.namespace: local for local in self.configuration.policy.namespaces}
             for namespace, cause in outcome.refused:
                 _log.error("namespace_configuration_failed", namespace=namespace, cause=cause)
                 if in_force.get(namespace) == judged[namespace]:

@@ -79,7 +79,7 @@ class Recording:
         places = {variant.key: groups.get(variant.model) for variant in self.snapshot.variants}
         places |= {decision.key: groups.get(decision.model) for decision in self.decisions}
         memories = self.memory.grouped(groups, places, count)
-        decisions = split(self.decisions, lambda each: groups.get(each.model), count)
+        decisions = split(self.decisions, lambda decision: groups.get(decision.model), count)
         return [
             replace(self, snapshot=snapshot, memory=memory, decisions=own)
             for snapshot, memory, own in zip(self.snapshot.grouped(groups, count), memories, decisions, strict=True)

@@ -458,7 +458,7 @@ def _with_setting(recording: Recording, own: Variant, change: Change) -> Recordi
     """
     policy, model, field = recording.policy, own.model, change.of
     value = _setting(policy, model, field) * (1.0 + change.amount)
-    local = next((each for each in policy.namespaces if each.namespace == model.namespace), None)
+    local = next((place for place in policy.namespaces if place.namespace == model.namespace), None)
     local = local or NamespacePolicy(model.namespace)
     kind: str
     rules: Any
@@ -477,8 +477,8 @@ def _with_setting(recording: Recording, own: Variant, change: Change) -> Recordi
     if new.contradiction():
         return recording
     local = replace(local, **{kind: replace(rules, overrides=(entry, *rules.overrides))})
-    others = [each for each in policy.namespaces if each.namespace != model.namespace]
-    namespaces = tuple(sorted([*others, local], key=lambda each: each.namespace))
+    others = [place for place in policy.namespaces if place.namespace != model.namespace]
+    namespaces = tuple(sorted([*others, local], key=lambda place: place.namespace))
     return replace(recording, policy=replace(policy, namespaces=namespaces))
 
 
@@ -538,8 +538,8 @@ def _a_cycle_later(recording: Recording, seconds: float) -> Recording:
         for queue in snapshot.queues
     ]
     counts = [
-        replace(each, covered_seconds=min(each.retention_seconds, each.covered_seconds + seconds))
-        for each in snapshot.request_counts
+        replace(requests, covered_seconds=min(requests.retention_seconds, requests.covered_seconds + seconds))
+        for requests in snapshot.request_counts
     ]
     return replace(
         recording,

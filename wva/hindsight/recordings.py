@@ -90,7 +90,7 @@ def read_recording(data: bytes) -> Recording:
     version = wire.decode(_version, data).version
     if version not in READ:
         newer = ", which a newer version of WVA has written" if version > FORMAT else ""
-        expected = f"{', '.join(str(each) for each in READ[:-1])} or {FORMAT}"
+        expected = f"{', '.join(str(version) for version in READ[:-1])} or {FORMAT}"
         raise msgspec.ValidationError(f"it has format {shown(version)}{newer}: expected {expected}")
     recording = wire.decode(_decoder, data)
     # In older recordings the queueing analyzer has a memory of its own.
@@ -103,7 +103,7 @@ def read_recording(data: bytes) -> Recording:
         memory = replace(recording.memory, demand=tuple(entries[key] for key in sorted(entries)))
         recording = replace(recording, memory=memory)
     if version <= WITHOUT_WOKEN:
-        known = [(each.key, each.at) for each in recording.memory.foreseen if each.at is not None]
+        known = [(entry.key, entry.at) for entry in recording.memory.foreseen if entry.at is not None]
         urgent = tuple(sorted([key for key, at in known if recording.now - at < _WOKEN_SECONDS]))
         snapshot = replace(recording.snapshot, woken=bool(urgent), urgent=urgent)
         recording = replace(recording, snapshot=snapshot)
@@ -217,6 +217,6 @@ class RecordingWriter:
             names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
         recordings = [name for name in names if name.startswith("cycle-") and name.endswith(".json")]
         # A recording of later than the newest one was written before the clock was set back, so it is an old one.
-        for name in sorted(recordings, key=lambda each: (each <= newest, each))[:-KEPT]:
+        for name in sorted(recordings, key=lambda name: (name <= newest, name))[:-KEPT]:
             with suppress(OSError):
                 (self._folder / name).unlink(missing_ok=True)

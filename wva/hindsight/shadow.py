@@ -137,10 +137,10 @@ class ShadowAccounts:
             if load is not None and decision.model not in counted:
                 counted.add(decision.model)
                 carried = (load.serving, load.desired)
-                beyond = [max(0.0, load.demand - each) for each in carried]
-                more = [max(0.0, load.demand + load.error - each) for each in carried]
+                beyond = [max(0.0, load.demand - rate) for rate in carried]
+                more = [max(0.0, load.demand + load.error - rate) for rate in carried]
                 error = max(high - low for high, low in zip(more, beyond, strict=True))
-                late = Late(RealAndShadow(*[each * seconds for each in beyond]), error * seconds)
+                late = Late(RealAndShadow(*[rate * seconds for rate in beyond]), error * seconds)
             added[decision.key] = ShadowFigures(
                 hours,
                 RealAndShadow(real * of_replica, shadow * of_replica),

@@ -69,7 +69,7 @@ def announcements(old: Decision | None, new: Decision) -> list[Announcement]:
     limited = limitation(new)
     if limited and (old is None or limitation(old) != limited):
         events.append(Announcement("Warning", LIMITED_EVENT, _with_steps(limited, new)))
-    beyond, known = ("" if each is None or each.aim is None else each.aim.beyond for each in (new, old))
+    beyond, known = ("" if decision is None or decision.aim is None else decision.aim.beyond for decision in (new, old))
     if beyond and not known:
         events.append(Announcement("Warning", UNREACHABLE_EVENT, beyond))
     was_held = old is not None and old.held and old.reason is not Reason.NOT_DECIDED

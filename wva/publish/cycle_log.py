@@ -48,11 +48,11 @@ def log_models(logger: FilteringBoundLogger, cycle: Cycle) -> None:
             "model_decided",
             model=model.model_id,
             namespace=model.namespace,
-            read=_few([_read(pod, now) for each in own for pod in pods.get(each.key, ())]),
-            believed=_few([f"{each.key.name}: {each.metrics.message}" for each in own]),
+            read=_few([_read(pod, now) for decision in own for pod in pods.get(decision.key, ())]),
+            believed=_few([f"{decision.key.name}: {decision.metrics.message}" for decision in own]),
             foresaw=[*_foresaw(model, outcome, foreseen.get(model, ()), now)],
-            allocated=_few([f"{each.key.name}: {each.way or each.message}" for each in own]),
-            settled=_few([_settled(each, outcome) for each in own]),
+            allocated=_few([f"{decision.key.name}: {decision.way or decision.message}" for decision in own]),
+            settled=_few([_settled(decision, outcome) for decision in own]),
         )
     if lines := solution(cycle):
         logger.debug("optimization_solution", solution=lines)
@@ -61,7 +61,7 @@ def log_models(logger: FilteringBoundLogger, cycle: Cycle) -> None:
 
 
 def _changes(decisions: Sequence[Decision]) -> bool:
-    return any(each.previous is not None and each.desired != each.previous for each in decisions)
+    return any(decision.previous is not None and decision.desired != decision.previous for decision in decisions)
 
 
 def _few(lines: list[str]) -> list[str]:
@@ -70,12 +70,12 @@ def _few(lines: list[str]) -> list[str]:
 
 
 def _read(pod: ReplicaMetrics, now: float) -> str:
-    told = [f"KV {_shown(pod.kv_usage, now)}", f"queue {_shown(pod.queue_length, now)}"]
+    signals = [f"KV {_shown(pod.kv_usage, now)}", f"queue {_shown(pod.queue_length, now)}"]
     if pod.counters is not None:
-        told.append(f"{pod.counters.finished:g} requests finished ({now - pod.counters.at:.0f} s old)")
+        signals.append(f"{pod.counters.finished:g} requests finished ({now - pod.counters.at:.0f} s old)")
     elif pod.counters_detail:
-        told.append(pod.counters_detail)
-    return f"{pod.pod}: {', '.join([*told, *(['asleep'] if pod.dormant else [])])}"
+        signals.append(pod.counters_detail)
+    return f"{pod.pod}: {', '.join([*signals, *(['asleep'] if pod.dormant else [])])}"
 
 
 def _shown(sample: Sample, now: float) -> str:
@@ -94,9 +94,9 @@ def _foresaw(model: ModelKey, outcome: Outcome, foreseen: Sequence[Foresight], n
         )
     if ceiling is not None:
         yield f"more than {ceiling:.4g} requests in progress begin the next cycle at once"
-    for each in foreseen:
-        for at, demand in each.reserved[-1:]:
-            yield each.key.said(f"{demand:.4g} requests/s to be ready for, of {now - at:.0f} s ago")
+    for entry in foreseen:
+        for at, demand in entry.reserved[-1:]:
+            yield entry.key.said(f"{demand:.4g} requests/s to be ready for, of {now - at:.0f} s ago")
 
 
 def _settled(decision: Decision, outcome: Outcome) -> str:

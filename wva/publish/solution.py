@@ -36,7 +36,7 @@ def solution(cycle: Cycle) -> tuple[str, ...]:
     lines = [*_system(policy, {model.model_id for model in shown})]
     lines += [line for model in shown for line in _servers(outcome.solved[model], own[model], policy)]
     lines += [f"{len(own) - MOST} more models"] if len(own) > MOST else []
-    return (*lines, *_by_type([each for model in sorted(own) for each in own[model]], snapshot, policy))
+    return (*lines, *_by_type([decision for model in sorted(own) for decision in own[model]], snapshot, policy))
 
 
 def _system(policy: Policy, models: set[str]) -> Iterator[str]:
@@ -61,21 +61,25 @@ def _system(policy: Policy, models: set[str]) -> Iterator[str]:
 
 def _servers(model: QueueModel, decisions: Sequence[Decision], policy: Policy) -> Iterator[str]:
     """Yield a line for each variant of a model. Each gets the share of the load that its replicas could take."""
-    takes = {each.key: each.desired * sized.rate for each in decisions if (sized := model.variants.get(each.key))}
+    takes = {
+        decision.key: decision.desired * sized.rate
+        for decision in decisions
+        if (sized := model.variants.get(decision.key))
+    }
     together = math.fsum(takes.values())
-    for each in decisions:
-        service = policy.service_target_for(each.model)
-        rate = model.demand * takes.get(each.key, 0.0) / together if together > 0 else 0.0
+    for decision in decisions:
+        service = policy.service_target_for(decision.model)
+        rate = model.demand * takes.get(decision.key, 0.0) / together if together > 0 else 0.0
         head = (
-            f"s={each.key.name}:{each.key.namespace}; c={'-' if service is None else service.class_name}; "
-            f"m={each.model.model_id}; rate={60 * rate:.9g}; tk={model.answer:.9g}; sol={len(model.variants)}, "
+            f"s={decision.key.name}:{decision.key.namespace}; c={'-' if service is None else service.class_name}; "
+            f"m={decision.model.model_id}; rate={60 * rate:.9g}; tk={model.answer:.9g}; sol={len(model.variants)}, "
         )
-        sized = model.variants.get(each.key)
+        sized = model.variants.get(decision.key)
         if sized is None:
             yield f"{head}no allocation (what one of its replicas takes is not known)"
             continue
         yield (
-            f"{head}sat={str(model.demand > together).lower()}, alloc={{{_allocation(each, sized, rate)}}}; "
+            f"{head}sat={str(model.demand > together).lower()}, alloc={{{_allocation(decision, sized, rate)}}}; "
             f"slo-itl={model.target.itl:.9g}, slo-ttft={model.target.ttft:.9g}, slo-tps={model.target.tps:.9g}"
         )
 
@@ -84,11 +88,11 @@ def _allocation(decision: Decision, sized: Assured, rate: float) -> str:
     from wva.decide.measure.queueing import under_load  # noqa: PLC0415 - imports numpy, which takes 20 MB
 
     count = max(1, decision.desired)
-    found = under_load(sized.service, rate / count, math.sqrt(count))
+    load = under_load(sized.service, rate / count, math.sqrt(count))
     return (
         f"acc={decision.accelerator}; num={decision.desired}; maxBatch={sized.service.size:.9g}; "
-        f"cost={decision.cost * decision.desired:.9g}, servTime={found.itl:.9g}, waitTime={found.wait:.9g}, "
-        f"rho={found.used:.9g}, maxRPM={60 * sized.rate:.9g}"
+        f"cost={decision.cost * decision.desired:.9g}, servTime={load.itl:.9g}, waitTime={load.wait:.9g}, "
+        f"rho={load.used:.9g}, maxRPM={60 * sized.rate:.9g}"
     )
 
 
@@ -98,15 +102,15 @@ def _by_type(decisions: Sequence[Decision], snapshot: Snapshot, policy: Policy) 
     each_takes = {variant.key: variant.gpus_per_replica for variant in snapshot.variants}
     counts: dict[str, int] = {}
     costs: dict[str, list[float]] = {}
-    for each in decisions:
-        if each.desired > 0:
-            more = each.desired * each_takes.get(each.key, 1)
-            counts[each.accelerator] = counts.get(each.accelerator, 0) + more
-            costs.setdefault(each.accelerator, []).append(each.cost * each.desired)
+    for decision in decisions:
+        if decision.desired > 0:
+            more = decision.desired * each_takes.get(decision.key, 1)
+            counts[decision.accelerator] = counts.get(decision.accelerator, 0) + more
+            costs.setdefault(decision.accelerator, []).append(decision.cost * decision.desired)
     yield "AllocationByType:"
     for name in sorted(counts)[:MOST]:
         pool = None if snapshot.inventory is None else snapshot.inventory.pool_of(name)
         limit = "-" if pool is None else str(pool.capacity)
         cost = math.fsum(costs[name])
         yield f"name={devices.get(name, name)}, count={counts[name]}, limit={limit}, cost={cost:.9g}"
-    yield f"totalCost={math.fsum([cost for each in costs.values() for cost in each]):.9g}"
+    yield f"totalCost={math.fsum([cost for of_name in costs.values() for cost in of_name]):.9g}"

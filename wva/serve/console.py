@@ -152,13 +152,13 @@ class ConsolePages:
                     "regret": regret,
                     "conditions": [
                         {
-                            "type": each.type,
-                            "status": each.status,
-                            "reason": each.reason,
-                            "message": each.message,
-                            "since": each.last_transition_time,
+                            "type": condition.type,
+                            "status": condition.status,
+                            "reason": condition.reason,
+                            "message": condition.message,
+                            "since": condition.last_transition_time,
                         }
-                        for each in self._conditions(decision.key)
+                        for condition in self._conditions(decision.key)
                     ],
                 }
             )
@@ -242,14 +242,14 @@ class ConsolePages:
             self._streams -= 1
 
 
-def _served(found: InTime | None) -> dict[str, Any] | None:
+def _served(served: InTime | None) -> dict[str, Any] | None:
     """Return what the users of a model got and shall get; None where that is not known."""
-    if found is None or (found.five_minutes is None and found.hour is None):
+    if served is None or (served.five_minutes is None and served.hour is None):
         return None
-    windows = {"five_minutes": found.five_minutes, "hour": found.hour}
-    shares = {name: each and {"share": each.share, "requests": each.requests} for name, each in windows.items()}
-    objectives = found.objectives.in_words()
-    return {**shares, "wanted": found.objectives.in_time, "objectives": objectives, "missed": found.missed}
+    windows = {"five_minutes": served.five_minutes, "hour": served.hour}
+    shares = {name: share and {"share": share.share, "requests": share.requests} for name, share in windows.items()}
+    objectives = served.objectives.in_words()
+    return {**shares, "wanted": served.objectives.in_time, "objectives": objectives, "missed": served.missed}
 
 
 def _namespace(request: web.BaseRequest) -> str:

@@ -43,7 +43,7 @@ class Day:
     def name(self) -> str:
         """The date, and the end of a day that is not over."""
         try:
-            date, until = (datetime.fromtimestamp(each, UTC) for each in (self.start, self.end))
+            date, until = (datetime.fromtimestamp(seconds, UTC) for seconds in (self.start, self.end))
         except (OverflowError, OSError, ValueError):  # a recording from elsewhere may be of any year
             return f"{self.start:.0f} s"
         return f"{date:%Y-%m-%d}" + (f" until {until:%H:%M}" if self.end - self.start < DAY_SECONDS else "")
@@ -115,7 +115,9 @@ class ShadowReport:
     @property
     def overall(self) -> Table:
         """All variants by day."""
-        lines = [TableLine(day.name, together(each.get(day) for each in self.figures.values())) for day in self.days]
+        lines = [
+            TableLine(day.name, together(by_day.get(day) for by_day in self.figures.values())) for day in self.days
+        ]
         return Table("all variants", tuple(lines))
 
     def tables(self) -> Iterator[Table]:
@@ -136,18 +138,18 @@ class ShadowReport:
         for key in sorted(self.figures):
             name = f"{self.models.get(key) or 'unknown model'} in {key.namespace}"
             groups.setdefault(name, []).append(key)
-        found = {}
+        sums = {}
         for name, keys in groups.items():
             figures = together(total(self.figures[key].values()) for key in keys)
             if figures is not None:
-                found[name] = figures
-        return found
+                sums[name] = figures
+        return sums
 
     def remarks(self) -> Iterator[str]:
         """Yield what a reader has to know: what the numbers are not, and what is missing."""
         yield CAVEAT
         yield LATE
-        cells = [(day, each.get(day)) for each in self.figures.values() for day in self.days]
+        cells = [(day, by_day.get(day)) for by_day in self.figures.values() for day in self.days]
         missing = sum(figures is None for _, figures in cells)
         if missing:
             yield f"{missing} of {len(cells)} days of variants have no samples, and the sums do not have these days."
@@ -169,17 +171,17 @@ class ShadowReport:
 
     def headline(self) -> str:
         """Return the sum in one sentence."""
-        found = self.sum
-        if found is None:
+        everything = self.sum
+        if everything is None:
             return "There are no samples of any variant in shadow mode."
-        gpus, cost = found.gpu_hours, found.cost
+        gpus, cost = everything.gpu_hours, everything.cost
         text = (
             f"WVA would have run {number(gpus.shadow)} GPU-hours; {number(gpus.real)} really ran{_share(gpus)}. "
             f"It would have cost {number(cost.shadow)}; the real cost was {number(cost.real)}{_share(cost)}."
         )
-        if found.late is not None:
-            late = found.late.requests
-            error = number(found.late.error)
+        if everything.late is not None:
+            late = everything.late.requests
+            error = number(everything.late.error)
             text += (
                 f" {number(late.shadow)} ± {error} requests would have been late; really it was {number(late.real)} ± "
                 f"{error}."
@@ -212,15 +214,15 @@ class ShadowReport:
         }
 
 
-def total(found: Iterable[ShadowFigures | None]) -> ShadowFigures | None:
+def total(several: Iterable[ShadowFigures | None]) -> ShadowFigures | None:
     """Return the sum of the figures of several times that are known; None if none is."""
-    known = [each for each in found if each is not None]
+    known = [figures for figures in several if figures is not None]
     return reduce(add, known) if known else None
 
 
-def together(found: Iterable[ShadowFigures | None]) -> ShadowFigures | None:
+def together(several: Iterable[ShadowFigures | None]) -> ShadowFigures | None:
     """Return the sum of the figures of several variants that are known; None if none is."""
-    known = [each for each in found if each is not None]
+    known = [figures for figures in several if figures is not None]
     return reduce(or_, known) if known else None
 
 

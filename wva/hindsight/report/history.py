@@ -102,7 +102,7 @@ async def from_prometheus(
             hours = grown[HOURS][key].get("", 0.0)
             fleets = [grown[counter].get(key, {}) for counter in (GPU_HOURS, COST, LATE)]
             gpu_hours, cost, late = (
-                RealAndShadow(each[REAL], each[SHADOW]) if REAL in each and SHADOW in each else None for each in fleets
+                RealAndShadow(sums[REAL], sums[SHADOW]) if REAL in sums and SHADOW in sums else None for sums in fleets
             )
             if hours > 0.0 and gpu_hours is not None and cost is not None:
                 error = grown[LATE_ERROR].get(key, {}).get("")
@@ -123,7 +123,7 @@ async def from_prometheus(
         counted,
         figures,
         {key: models[key] for key in figures if key in models},
-        tuple(_in_words(*each) for each in sorted(shares, key=_by_model) if each[1] in shown),
+        tuple(_in_words(*share) for share in sorted(shares, key=_by_model) if share[1] in shown),
         {key: roles[key] for key in figures if key in roles},
     )
 

@@ -96,8 +96,8 @@ def _bars(name: str, table: Table, pick: Callable[[ShadowFigures], RealAndShadow
     pairs = [(line.name, None if line.figures is None else pick(line.figures)) for line in table.lines]
     most = max((max(pair.real, pair.shadow) for _, pair in pairs if pair is not None), default=0.0)
     width = _STEP * len(pairs)
-    told = f"{name} by day; the table below has the numbers"
-    yield f'<figure><svg viewBox="0 0 {width:g} {_HEIGHT:g}" preserveAspectRatio="none" role="img" aria-label="{told}">'
+    text = f"{name} by day; the table below has the numbers"
+    yield f'<figure><svg viewBox="0 0 {width:g} {_HEIGHT:g}" preserveAspectRatio="none" role="img" aria-label="{text}">'
     for place, (day, pair) in enumerate(pairs):
         left = place * _STEP + (_STEP - 2 * _BAR) / 2
         words = f"not known, {day}" if pair is None else f"{day}: {number(pair.real)} real, {number(pair.shadow)} WVA"

@@ -42,7 +42,7 @@ def lines(report: ShadowReport) -> Iterator[str]:
         for line in rows:
             cells = f"  {NO_SAMPLES}"
             if line.figures is not None:
-                cells = "".join(each.rjust(_CELL) for each in cells_of(line.figures))
+                cells = "".join(cell.rjust(_CELL) for cell in cells_of(line.figures))
             yield f"  {line.name:{width}}{cells}".rstrip()
     yield ""
     yield from (f"note: {remark}" for remark in report.remarks())
