@@ -12,12 +12,12 @@ from tests.decide.roles_loop import DECODE, PER_TOKEN, PREFILL, RolesLoop, Stepp
 from tests.decide.story import BUSY, IDLE, Story, numbers
 from wva.decide.failed import Load
 from wva.decide.measure.demand_arrivals import PodPrefills, VariantChange
-from wva.decide.measure.demand_engine import learned_prompts
+from wva.decide.measure.demand_engine import learned_prompts, prompt_engine_of
 from wva.decide.pipeline import conclude
 from wva.hindsight.cycle import Recording
 from wva.hindsight.flips import Change, Input, changed
 from wva.model.memory import Fit, Memory
-from wva.model.objectives import AskedObjectives
+from wva.model.objectives import AskedObjectives, Objectives
 from wva.model.optimizers import Analyzer
 from wva.model.policy import (
     Compatibility,
@@ -210,6 +210,16 @@ def test_the_time_of_a_prompt_is_learned_at_every_load(load: float, prompt: floa
     assert fit.prompt_seconds / fit.prompt_tokens == pytest.approx(PER_TOKEN, rel=0.07)
 
 
+def test_replicas_that_share_a_queue_of_prompts_carry_more_each() -> None:
+    """A picker sends a prompt where it waits least, so one of ten may be busier than one that is alone."""
+    fit = Fit(prompt_seconds=0.5, prompt_tokens=4000.0)
+    engine = prompt_engine_of(fit, VllmParameters(), 4000.0, 0.0, Objectives(2.0, 0.1), 0.3)
+    assert engine is not None
+    alone, shared, never = (engine.rate(engine.batch(share)) for share in (1.0, 0.4, 0.0))
+    assert 0.35 < 0.5 * alone < 0.42 < 0.5 * shared < 0.5 < 0.5 * never < 0.6  # shares of the time
+    assert alone == engine.rate(engine.batch_by_prompts(0.0))
+
+
 @pytest.mark.parametrize("interval", [15.0, 30.0])
 def test_decode_grows_with_prefill_when_the_load_jumps(interval: float) -> None:
     """What prefill does not get through comes to no decode pod before prefill has grown, and needs decode then."""
@@ -249,13 +259,13 @@ def test_an_objective_of_one_role_is_that_of_the_model() -> None:
 
 def test_what_the_handover_takes_is_no_time_for_prompts() -> None:
     """The objective is the user's: if the handover takes 0.4 s of 1 s, a prefill pod carries less."""
-    loop = RolesLoop(15.0, lambda _: 6.0)
+    loop = RolesLoop(15.0, lambda _: 8.0)
     loop.asked = {DECODE: AskedObjectives(ttft_seconds=1.0, origin="annotation")}
     loop.run(900.0)
-    assert loop.pairs(600.0) == [(2, 3)]
+    assert loop.pairs(600.0) == [(2, 4)]
     loop.handover = 0.4
     loop.run(1800.0)
-    assert loop.numbers[-1][1:] == (3, 3)
+    assert loop.numbers[-1][1:] == (3, 4)
     assert all(decision.aim.objectives.ttft_seconds == 1.0 for decision in loop.decisions[-2:])
     assert not any(decision.aim.beyond for decision in loop.decisions[-2:])
 

@@ -39,6 +39,9 @@ _HALVINGS: Final = 14
 _ARRIVALS: Final = 0.5
 """Squared variation of the times between prompts at a replica; that of their lengths is measured. A gateway that evens
 out loads does not make arrivals regular: if two answers of a replica have just ended, it gets the next two prompts."""
+_PROMPTS_ALONE: Final = 0.7
+"""Of the variation of a queue of prompts a replica has so much for itself, however many share it. With less a replica
+is planned to be busier: in simulated queues 3 to 9 replicas could be, but a jump of the load finds no room then."""
 _NEWTON_STEPS: Final = 4  # they begin on the steep side, so each comes nearer
 _LATE_DIGITS: Final = 9
 """The share of late prompts is rounded to so many digits: 1 - 0.99 is 0.01 then, as it is meant."""
@@ -112,10 +115,11 @@ class EngineModel(Struct, frozen=True, gc=False):
                 high = batch
         return max(0.1, low)
 
-    def batch_by_prompts(self, variability: float) -> float:
+    def batch_by_prompts(self, variability: float, alone: float = 1.0) -> float:
         """Return the batch at which as many prompts wait too long as may be late, at most the allowed one.
 
         For prompts the replica is a queue with one server. ``variability`` is the squared variation of their lengths.
+        A queue that replicas share is shorter: ``alone`` is as for ``batch``.
         """
         low, high = 0.0, self.rate(self.allowed)
         target = max(self.within(), self.least_ttft(variability))
@@ -127,7 +131,7 @@ class EngineModel(Struct, frozen=True, gc=False):
             batch = self.allowed if left <= 0.0 else min(self.allowed, rate * self.answer * self.base / left)
             service = self.prefill + self.prompt_steps * (self.base + self.slope * batch)
             busy, room = rate * service, target - service
-            if busy < 1.0 and room > 0.0 and log(busy) - 2.0 * (1.0 - busy) * room / (service * varied) <= late:
+            if busy < 1.0 and room > 0.0 and log(busy) - 2.0 * (1.0 - busy) * room / (service * varied * alone) <= late:
                 low, found = rate, batch
             else:
                 high = rate
@@ -144,6 +148,11 @@ class PromptEngine(EngineModel, frozen=True, gc=False):
     """
 
     handover: float = 0.0
+    variability: float = 0.0  # the squared variation of the lengths of prompts
+
+    def batch(self, alone: float) -> float:
+        """Return the mean batch that a replica may have, if it has such a share of the variation for itself."""
+        return self.batch_by_prompts(self.variability, _PROMPTS_ALONE + (1.0 - _PROMPTS_ALONE) * alone)
 
     def within(self) -> float:
         """Return the time for the first token at this replica."""
@@ -240,10 +249,9 @@ def prompt_engine_of(
         return None
     sequences = _USUAL_SEQUENCES if parameters is None else min(_MOST, max(1.0, float(parameters.max_num_seqs)))
     service = fit.prompt_seconds / fit.prompt_tokens * max(prompt, 1.0)
-    engine = PromptEngine(
-        service, 0.0, service, 1.0, 0.0, sequences, sequences, "sequences", objectives, handover=handover
-    )
-    return replace(engine, allowed=engine.batch_by_prompts(variability), limit="time to first token")
+    limit = "time to first token"
+    engine = PromptEngine(service, 0.0, service, 1.0, 0.0, sequences, sequences, limit, objectives)
+    return replace(engine, handover=handover, variability=variability)
 
 
 def _step_tokens(parameters: VllmParameters | None) -> float:
