@@ -23,7 +23,7 @@ from wva.decide.wants import planned, stock_of, terms
 from wva.model.decision import Decision
 from wva.model.memory import Memory, ModelMemory
 from wva.model.policy import Compatibility, Policy
-from wva.model.records import replace
+from wva.model.records import let_go, replace
 from wva.model.snapshot import Snapshot
 from wva.model.trouble import Trouble
 from wva.model.variant import ModelKey, Variant, VariantKey
@@ -65,7 +65,9 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
         for model, need, found, verdicts in zip(models, needs, allowed, settled, strict=True)
     ]
     cases = list(zip(models, needs, allowed, settled, told, strict=True))
-    return _outcome(cases, sleeping, measured, after, now)
+    outcome = _outcome(cases, sleeping, measured, after, now)
+    let_go(cases, models, measured, needs, allowed, settled, told)
+    return outcome
 
 
 def _outcome(

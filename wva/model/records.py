@@ -24,6 +24,18 @@ def replace(record: R, /, **changes: Any) -> R:
     return cast("R", dataclasses.replace(cast("Any", record), **changes))
 
 
+def let_go(*many: list[Any] | dict[Any, Any]) -> None:
+    """Empty lists and mappings, one item after the other.
+
+    To free all that thousands of models needed in one piece, as the end of a function does, holds the interpreter for
+    longer than the event loop should wait. Between two items it may be given away.
+    """
+    for items in many:
+        take = items.popitem if isinstance(items, dict) else items.pop
+        while items:
+            take()
+
+
 def split(items: Iterable[T], place: Callable[[T], int | None], count: int) -> list[tuple[T, ...]]:
     """Return so many tuples, each with the items that ``place`` gives its place, in order. None is no place."""
     found: list[list[T]] = [[] for _ in range(count)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from wva.model.in_time import ServedLately
 from wva.model.inventory import Inventory
 from wva.model.metrics import MISSING, ReplicaMetrics, Sample
 from wva.model.records import replace, split
-from wva.model.variant import ModelKey, Variant
+from wva.model.variant import ModelKey, Variant, VariantKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +94,14 @@ class Snapshot:
         variants: list[Variant], replicas: list[ReplicaMetrics], failures: list[CollectionFailure] | None = None
     ) -> Snapshot:
         """Return a Snapshot in canonical order, for any order of the arguments."""
+        # To sort a hundred thousand replicas in one piece would hold the interpreter for longer than the loop should
+        # wait.
+        own: dict[VariantKey, list[ReplicaMetrics]] = {}
+        for replica in replicas:
+            own.setdefault(replica.variant, []).append(replica)
         return Snapshot(
-            tuple(sorted(variants, key=lambda variant: variant.key)),
-            tuple(sorted(replicas, key=lambda replica: (replica.variant, replica.pod))),
+            tuple(sorted(variants, key=attrgetter("key"))),
+            tuple([replica for key in sorted(own) for replica in sorted(own[key], key=attrgetter("pod"))]),
             tuple(sorted(failures or [], key=lambda failure: (failure.namespaces, failure.message))),
         )
 

@@ -18,7 +18,7 @@ from wva.decide.trust import ModelReadings
 from wva.model.memory import DemandMemory, Memory
 from wva.model.optimizers import Analyzer
 from wva.model.policy import Policy
-from wva.model.records import replace
+from wva.model.records import let_go, replace
 from wva.model.variant import ModelKey
 
 __all__ = ["ANALYZERS", "ceilings", "larger", "measure", "present_capacity", "solutions"]
@@ -69,6 +69,7 @@ def measure(models: Sequence[ModelReadings], memory: Memory, policy: Policy, now
         found, memory = _queueing(asked, memory, policy, now, seen)
         for model, second in zip(asked, found, strict=True):
             needs[model.key] = replace(needs[model.key], second=second)
+    let_go(seen)
     return [needs[model.key] for model in models], memory
 
 
