@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
 
 from tests.collect.doubles import NOW
+from tests.docs.rendering import DOCS
 from tests.golden.pages import vllm_page, vllm_pages
 from tests.publish.decisions import decision
-from wva.collect.in_time import ServedUsers, in_time_query
+from wva.collect.in_time import TTFT_BOUNDS, ServedUsers, in_time_query, served
 from wva.collect.queries import (
     ENGINE_COUNTERS,
     ENGINE_SIGNALS,
@@ -31,6 +33,7 @@ from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.variant import ModelKey
+from wva.prometheus.answers import InstantSeries, Labels
 from wva.prometheus.client import PrometheusClient
 from wva.prometheus.settings import PrometheusSettings
 from wva.sim.prometheus import InProcess, ScrapeTarget
@@ -352,3 +355,42 @@ async def test_the_share_in_time_is_that_of_the_page(clock, instruments, page, f
         else:
             assert found.five_minutes.share == pytest.approx(share)
             assert found.hour.share == pytest.approx(share)
+
+
+FIRST_TOKENS = (0.3, 1.0, 3.0, 10.0)
+
+
+def first_tokens(page, seconds):
+    """Return the shares of first tokens within an objective: as judged, and the most that the page leaves possible."""
+    buckets = re.compile(r'^vllm:time_to_first_token_seconds_bucket\{.*le="([^"]+)".*\} (\S+)$', re.MULTILINE)
+    found = buckets.findall(vllm_page(page))
+    counts = {float(bound): float(count) for bound, count in found}
+    assert sorted(counts) == [*TTFT_BOUNDS, math.inf]
+    above = next(bound for bound in sorted(counts) if bound >= seconds)
+    shares = []
+    for bound in (seconds, above):
+        series = [
+            InstantSeries(Labels(signal=f"{signal}_1h", le=f"{le:g}".replace("inf", "+Inf")), (AT, str(count)))
+            for signal in ("first", "between")
+            for le, count in counts.items()
+        ]
+        shares.append(served(series, Objectives(bound, math.inf))["1h"].first)
+    return shares
+
+
+def span(page, seconds):
+    """Return both shares as a cell of the table, or one where they are the same."""
+    lowest, highest = (f"{100 * share:.1f}" for share in first_tokens(page, seconds))
+    return f"{lowest} %" if lowest == highest else f"{lowest} to {highest} %"
+
+
+@pytest.mark.parametrize("page", ["pod1-at-15rps", "pod2-at-15rps", "under-load"])
+def test_the_table_has_what_real_pages_leave_open(page):
+    """At a bound nothing is left open; between two bounds the share is never too high."""
+    lines = (DOCS / "objectives.md").read_text(encoding="utf-8").splitlines()
+    (line,) = [line for line in lines if line.startswith(f"| `{page}` |")]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[2:] == [span(page, seconds) for seconds in FIRST_TOKENS]
+    for seconds in TTFT_BOUNDS:
+        judged, highest = first_tokens(page, seconds)
+        assert judged == highest
