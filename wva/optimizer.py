@@ -217,7 +217,7 @@ class OptimizerLoop:
             try:
                 await self.keep(cycle)
             except Exception:  # noqa: BLE001 - the decisions do not depend on it
-                _log.exception("recording_failed")
+                _log.exception("cycle_not_kept")
         over = [*snapshot.replicas, *memory.demand, *memory.foreseen, *memory.models]
         del snapshot, memory, cycle
         await forget(over)
