@@ -6,6 +6,7 @@ decode pod. Both count it. Prometheus scrapes each pod at a phase of its own. Ti
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -16,13 +17,14 @@ from tests.decide.measure.pods import NONE
 from wva.collect.scrape_intervals import ScrapeIntervals
 from wva.decide.pipeline import decide
 from wva.model.decision import Decision
+from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.memory import Memory
 from wva.model.metrics import EngineCounters, EngineSignals, Freshness, ReplicaMetrics, Sample, SampleState
 from wva.model.objectives import AskedObjectives
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
-from wva.model.variant import Variant, VariantKey
+from wva.model.variant import Bounds, Variant, VariantKey
 from wva.model.vllm_parameters import VllmParameters
 
 CYCLE_SECONDS: Final = 15.0
@@ -156,7 +158,8 @@ class RolesLoop:
     ``untold``: the query about the time of prompts has no answer. ``asked`` is what variants say of objectives.
     ``named``: the variants say their roles. ``prompt`` is the length of prompts from now on, ``handover`` how
     long first tokens take at decode pods. ``numbers`` has the numbers of prefill and decode of each cycle with its
-    time.
+    time. ``maxima`` are those of the scalers, and ``gpus`` has the GPUs that there are for each role by role, or for
+    both together under the name of prefill; a pod takes one.
     """
 
     interval: float
@@ -168,6 +171,8 @@ class RolesLoop:
     untold: bool = False
     asked: Mapping[str, AskedObjectives] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
+    maxima: Mapping[str, int] = field(default_factory=dict)
+    gpus: Mapping[str, int] = field(default_factory=dict)
     replicas: tuple[int, int] = (1, 1)
     pods: list[RolePod] = field(default_factory=list)
     numbers: list[tuple[float, int, int]] = field(default_factory=list)
@@ -220,7 +225,8 @@ class RolesLoop:
         self._made += 1
 
     def _cycle(self, now: float) -> None:
-        found, self.memory = decide(Snapshot.of(*self.state()), self.memory, self.policy, NOW + now)
+        seen = replace(Snapshot.of(*self.state()), inventory=self._inventory())
+        found, self.memory = decide(seen, self.memory, self.policy, NOW + now)
         numbers = {decision.key.name: decision.desired for decision in found}
         self.numbers.append((now, numbers[PREFILL], numbers[DECODE]))
         self.decisions += found
@@ -230,6 +236,12 @@ class RolesLoop:
                 self._create(role, now, now + START_SECONDS)
             for pod in own[number:]:
                 self.pods.remove(pod)
+
+    def _inventory(self) -> Inventory | None:
+        """Return the GPUs, None if they are not counted. Pods without a GPU do not run, and there are none."""
+        pods = Counter(role if role in self.gpus else PREFILL for role in [pod.role for pod in self.pods])
+        pools = [AcceleratorPool(role.upper(), count, pods[role]) for role, count in self.gpus.items()]
+        return Inventory.of(pools, []) if pools else None
 
     def _variant(self, role: str, now: float) -> Variant:
         own = [pod for pod in self.pods if pod.role == role]
@@ -241,6 +253,8 @@ class RolesLoop:
             ready_replicas=len(own) - len(unready),
             oldest_unready_since=min(unready, default=None),
             role=role if self.named else "",
+            accelerator=(role if role in self.gpus or not self.gpus else PREFILL).upper(),
+            bounds=Bounds(None, self.maxima.get(role), maximum_origin=f"HPA {role}"),
             asked=self.asked.get(role),
         )
 

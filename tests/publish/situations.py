@@ -47,6 +47,9 @@ DECISIONS = {
     Reason.GPU_LIMITED: decision(
         reason=Reason.GPU_LIMITED, steps=(Step("allocate", "no more GPUs", 9, 3, "gpu-limiter H100", 6),)
     ),
+    Reason.ROLE_LIMITED: decision(
+        reason=Reason.ROLE_LIMITED, steps=(Step("allocate", "decode can use no more", 3, 3, "role decode", 2),)
+    ),
     Reason.NO_CANDIDATE: decision(reason=Reason.NO_CANDIDATE),
     Reason.BOUNDED: decision(reason=Reason.BOUNDED, steps=LIMIT),
     PARTLY_LIMITED: decision(reason=Reason.SCALE_UP, steps=LIMIT),

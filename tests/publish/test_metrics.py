@@ -17,7 +17,7 @@ from wva.model.in_time import InTime, ServedShare
 from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
 from wva.model.variant import Bounds, VariantKey
 from wva.publish.ledger import Ledger
-from wva.publish.metrics import EXPLANATION
+from wva.publish.metrics import EXPLANATION, explanation
 
 EXPLAINING = {family.name for family in EXPLANATION}
 
@@ -110,6 +110,17 @@ def test_the_objectives_that_are_planned_for_have_a_series_each(scene):
     scene.ledger.record([decision(2, aim=Aim(Objectives(3.0, 0.05)))])
     assert scene.value("wva_objective_seconds", objective="first_token") == 3.0
     assert scene.value("wva_objective_seconds", objective="between_tokens") == 0.05
+
+
+@pytest.mark.parametrize(
+    ("by", "limit"), [("HPA va", "maximum"), ("role decode", "role"), ("gpu-limiter H100", "gpus")]
+)
+def test_a_limit_is_of_one_of_three_kinds(by, limit):
+    """The maximum of a scaler, another role of the model, or GPUs."""
+    steps = (Step("allocate", "", 2, 3, by, 4),)
+    rows = list(explanation(decision(3, steps=steps), Bounds(maximum=5, maximum_origin="HPA va")))
+    labels = {"stage": "allocate", "limit": limit, "limited_by": by}
+    assert ("wva_desired_limited_replicas", 4, labels) in rows
 
 
 def test_the_role_has_a_series_of_its_own():

@@ -104,7 +104,7 @@ STATES = (
         Reason.MODEL_FAILED,
     ),
     _state("it is at its maximum while requests wait", Reason.NO_CANDIDATE, Reason.BOUNDED),
-    _state("GPUs or another limit keep it small", Reason.GPU_LIMITED, PARTLY_LIMITED),
+    _state("GPUs or another limit keep it small", Reason.GPU_LIMITED, Reason.ROLE_LIMITED, PARTLY_LIMITED),
     _state("its objectives are not met", TroubleReason.OBJECTIVE_MISSED),
     _state("requests wait, and it cannot start from zero", TroubleReason.START_REFUSED, TroubleReason.START_FAILED),
     _state(
@@ -138,6 +138,7 @@ UNSHOWN: Mapping[tuple[str, Place], str] = {
     (REFUSED, Place.OBSTACLE): "the variant is scaled all the same; `wva_config_invalid_entries` counts the entries",
     (TroubleReason.QUEUE_MISSING, Place.ALERT): f"{_BY_DESIGN}: a picker without flow control holds no requests",
     (TroubleReason.ENGINES_DORMANT, Place.ALERT): f"{_BY_DESIGN}: somebody has put the engines to sleep",
+    (Reason.ROLE_LIMITED, Place.ALERT): "there is one for the role that it names",
     (
         TroubleReason.ENGINE_SERIES_UNUSABLE,
         Place.ALERT,

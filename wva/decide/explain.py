@@ -15,6 +15,7 @@ from wva.model.decision import (
     ENGINES_READABLE,
     HOLD_REASONS,
     NO_LIMIT,
+    ROLE_LIMIT,
     Decision,
     Limit,
     MetricsVerdict,
@@ -25,15 +26,25 @@ from wva.model.decision import (
 from wva.model.memory import VariantMemory
 from wva.model.records import replace
 from wva.model.trouble import TroubleReason
+from wva.model.variant import ModelKey
 
 _SHOWN_PODS: Final = 3
 _CHEAPEST: Final = "the cheapest numbers have {} of"  # the dearest variant need not be among those that shrink
 
 
 def explain(
-    model: ModelReadings, need: Need, found: Terms, verdicts: Sequence[Verdict], *, gpus: str = ""
+    model: ModelReadings,
+    need: Need,
+    found: Terms,
+    verdicts: Sequence[Verdict],
+    *,
+    gpus: str = "",
+    binding: ModelKey | None = None,
 ) -> list[Decision]:
-    """Return the decisions on the variants of a model, in their order; ``gpus`` says why the GPUs are not known."""
+    """Return the decisions on the variants of a model, in their order.
+
+    ``gpus`` says why the GPUs are not known. ``binding`` is the role that keeps the model from serving more.
+    """
     shared, decisions = _shared(model, need, found, verdicts), []
     for each, verdict in zip(model.variants, verdicts, strict=True):
         progress, variant, held = each.progress, each.progress.variant, need.hold
@@ -53,7 +64,8 @@ def explain(
         if limit.fewer and limit.by != variant.bounds.ceiling_origin:
             cause = f"{limit.by}: {gpus}" if gpus else limit.by
             message = f"limited to {number}: {replicas(limit.fewer)} fewer than wanted ({cause}); {message}"
-            reason = reason if reason in HOLD_REASONS else Reason.GPU_LIMITED
+            kind = Reason.ROLE_LIMITED if limit.by.startswith(ROLE_LIMIT) else Reason.GPU_LIMITED
+            reason = reason if reason in HOLD_REASONS else kind
         elif limit.fewer:
             message = f"limited by {limit.by}: {replicas(limit.fewer)} fewer than wanted; {message}"
         moved = found.course in {Course.GROW, Course.SHRINK} or verdict.rule in {Rule.REPLACES, Rule.REPLACED}
@@ -67,6 +79,8 @@ def explain(
                 over = Limit(origin, number - allowed)
             message = f"{number} is {side} the {bound} {allowed} of {origin}; {message}"
             reason = reason if reason in HOLD_REASONS else Reason.BOUNDED
+        if binding is not None:
+            message = f"{message}; {binding.role} keeps the model from serving more"
         steps.append(Step("settle", message, steps[-1].after, allowed, over.by, over.fewer))
         if verdict.not_zero:
             words = f"not to zero: {verdict.not_zero}"
@@ -169,6 +183,9 @@ def _shared(model: ModelReadings, need: Need, found: Terms, verdicts: Sequence[V
         if any(verdict.rule is Rule.NO_CANDIDATE for verdict in verdicts):
             obstacles = "; ".join(f"{each.key.name}: {_obstacle(each.progress, need)}" for each, _ in pairs)
             return f"{wish}, but no variant can grow ({obstacles})"
+        held_by = next((verdict.limit.by for verdict in verdicts if verdict.rule is Rule.ROLE_LIMITED), "")
+        if held_by:
+            return f"{wish}, but {held_by.removeprefix(ROLE_LIMIT)} can use no more"
         if any(verdict.rule is Rule.NO_GPUS for verdict in verdicts):
             return f"{wish}, but there are no GPUs for it"
         return f"{wish}, {need.deferred}" if need.deferred else wish

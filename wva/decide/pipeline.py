@@ -61,7 +61,7 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
     # 6 explain: the decisions in words, and what the next cycle must know
     gpus = (snapshot.inventory_detail or "not read") if stock.frozen else ""
     told = [
-        explain(model, need, found, verdicts, gpus=gpus)
+        explain(model, need, found, verdicts, gpus=gpus, binding=plan.binding.get(model.key.whole))
         for model, need, found, verdicts in zip(models, needs, allowed, settled, strict=True)
     ]
     cases = list(zip(models, needs, allowed, settled, told, strict=True))

@@ -13,7 +13,7 @@ from typing import Final, Self
 from msgspec import Struct
 
 from wva.decide.progress import Progress
-from wva.model.decision import NO_LIMIT, Limit, Reason
+from wva.model.decision import NO_LIMIT, ROLE_LIMIT, Limit, Reason
 from wva.model.variant import VariantKey
 
 
@@ -53,6 +53,7 @@ class Rule(StrEnum):
     HELD = "no fresh evidence: hold", Reason.NOT_DECIDED
     GROWS = "the cheapest way to cover the need has more of it: grow", Reason.SCALE_UP
     SHRINK_WITHDRAWN = "more is needed than an unfinished shrink would leave: withdraw it", Reason.SHRINK_WITHDRAWN
+    ROLE_LIMITED = "another role of the model is limited and can use no more: wait", Reason.ROLE_LIMITED
     NO_GPUS = "there are no GPUs for it: wait", Reason.GPU_LIMITED
     GROWTH_WITHDRAWN = "an unfinished growth is not needed any more: withdraw it", Reason.GROWTH_WITHDRAWN
     DEFERRED = "what is measured has been answered: wait", Reason.GROWTH_SETTLING
@@ -156,6 +157,10 @@ def _no_gpus(case: VariantCase) -> bool:
     return case.limit.fewer != 0 and case.limit.by != case.progress.variant.bounds.ceiling_origin
 
 
+def _held_by_role(case: VariantCase) -> bool:
+    return case.limit.by.startswith(ROLE_LIMIT)
+
+
 def _needless(case: VariantCase) -> bool:
     """Tell whether an unfinished growth goes.
 
@@ -211,6 +216,7 @@ RULES: Final = (
     Row(Rule.HELD, _HOLD, _always, _unchanged),
     Row(Rule.GROWS, _GROW, lambda case: case.planned > case.progress.level, _planned),
     Row(Rule.SHRINK_WITHDRAWN, _GROW, lambda case: case.progress.outstanding > 0, _back),
+    Row(Rule.ROLE_LIMITED, _GROW, _held_by_role, _unchanged),
     Row(Rule.NO_GPUS, _GROW, _no_gpus, _unchanged),
     Row(Rule.GROWTH_WITHDRAWN, _GROW | _CALM, _needless, _without_growth),
     Row(Rule.DEFERRED, _GROW | _WAIT, _deferred, _unchanged),

@@ -22,6 +22,7 @@ from wva.model.memory import CapacityBasis
 from wva.model.optimizers import Analyzer, BestEffort, Optimizer
 from wva.model.policy import Policy
 from wva.model.records import replace
+from wva.model.roles import needs_others, place_of
 from wva.model.service import LOWEST_PRIORITY
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, VariantKey
@@ -35,6 +36,7 @@ _ROUNDING: Final = 1e-9
 _RISEN: Final = 1.1  # demand has risen if it is so many times that of the last growth; an HPA ignores less, too
 _CERTAIN: Final = 2.0  # while replicas are under way, more are ordered for what is missing beyond so many errors
 _SUPPOSED: Final = {CapacityBasis.BORROWED, CapacityBasis.UNKNOWN}  # the capacity was neither measured nor configured
+_LEAST_PART: Final = 0.01  # of the requests that come to a role; by chance it may seem to be less
 _ROUNDS: Final = 3
 _ENOUGH: Final = 1.0 - 1e-9
 
@@ -234,13 +236,43 @@ def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: P
                 each.rank if len(model.variants) > 1 else (),
             )
         )
+    beside = need.required - goal if grows else 0.0
     most = 1 if policy.optimizer_for(model.key) is Optimizer.ONE_STEP else need.most_added
     smallest = min([offer.capacity for offer in offers if offer.capacity > 0], default=math.inf)
     if grows and most is not None and math.isfinite(smallest):
         kept = [min(each.present, math.inf if each.ceiling is None else each.ceiling) for each in offers]
         there = sum([count * each.capacity for count, each in zip(kept, offers, strict=True)])
         goal = min(goal, there + most * smallest)
-    return Want(model.key, max(0.0, goal), tuple(offers), keeps_one=course in {Course.SHRINK, Course.REPLACE})
+    return Want(
+        model.key,
+        max(0.0, goal),
+        tuple(offers),
+        keeps_one=course in {Course.SHRINK, Course.REPLACE},
+        beside=beside,
+    )
+
+
+def parts_of(models: Sequence[ModelReadings], needs: Sequence[Need]) -> dict[ModelKey, float]:
+    """Return the part of the requests of its model that comes to each role, if requests need others, too.
+
+    It is what comes to the role beside what comes to the last one. What has passed a role may be less than comes to it,
+    because it is short itself, so a part is at most the whole. A role that counts replicas is left out, because it is
+    not known how many requests they carry.
+    """
+    joined = [
+        (need.key, need.demand)
+        for model, need in zip(models, needs, strict=True)
+        if model.others and need.unit != REPLICAS and need.hold is None and needs_others(need.key.role, model.others)
+    ]
+    last: dict[ModelKey, tuple[tuple[int, str], float]] = {}
+    for key, demand in joined:
+        own = place_of(key.role), demand
+        last[key.whole] = max(last.get(key.whole, own), own)
+    wholes = {key: demand for key, (_, demand) in last.items()}
+    return {
+        key: 1.0 if demand >= wholes[key.whole] else max(_LEAST_PART, demand / wholes[key.whole])
+        for key, demand in joined
+    }
 
 
 def stock_of(snapshot: Snapshot, policy: Policy) -> Stock:
@@ -254,7 +286,7 @@ def planned(
     models: Sequence[ModelReadings], needs: Sequence[Need], allowed: Sequence[Terms], stock: Stock, policy: Policy
 ) -> Plan:
     """Return the cheapest numbers of all models; those of a model that wants nothing are not in it."""
-    rule = _sharing(models, allowed, policy)
+    rule, parts = _sharing(models, allowed, policy), parts_of(models, needs)
     wants = []
     for model, need, found in zip(models, needs, allowed, strict=True):
         # Replicas that exist have their GPUs already. The limiter can deny only replicas that are asked for beyond
@@ -263,6 +295,8 @@ def planned(
         if found.course in MOVES or asks:
             wanted, target = want(model, need, found, stock, policy), policy.service_target_for(model.key)
             priority = LOWEST_PRIORITY if target is None else target.priority
+            if found.course is Course.GROW:
+                wanted = replace(wanted, part=parts.get(need.key, 0.0))
             # Within a priority the model comes first whose demand is the most beside its capacity. By score, the lack
             # counts in replicas, times the importance.
             weight = need.demand / found.present if found.present > 0 else 1.0
@@ -310,7 +344,10 @@ def fitted(wants: Sequence[Want], needs: Mapping[ModelKey, Need], stock: Stock, 
             # The first plan may also have been too large. After that needs only grow, so that this ends.
             if carried > 0.0 and (short or turn == 0):
                 total = sum([offer.capacity * counts[offer.key] for offer in each.offers])
-                asked[each.key] = replace(each, need=each.need * total / carried)
+                scale = total / carried
+                asked[each.key] = replace(
+                    each, need=each.need * scale, part=each.part * scale, beside=each.beside * scale
+                )
                 changed = True
         if not changed:
             break

@@ -199,6 +199,7 @@ def condition_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
         "NoReadyReplicas": target.kubectl("describe"),
         "NoCandidate": "raise the maximum of a scaler, or mend the pods that the message names",
         "GpuLimited": "add GPUs, raise the quota, or free what others hold",
+        "RoleLimited": "see the variants of the role that the message names",
         "Bounded": "raise the maximum of its scaler, or of the annotation wva.llmd.ai/max-replicas",
         "PartlyLimited": "raise the limit that the message names",
         "ObjectiveMissed": "see docs/runbooks/WVAObjectiveMissed.md: mend what keeps the model from growing, or choose "

@@ -108,7 +108,7 @@ def kind_of(then: Decision, now: Decision, rules: Mapping[VariantKey, Rule], sib
         return Kind.SAME if then.reason is now.reason else Kind.REASON
     if then.held or now.held:
         return Kind.EVIDENCE
-    if {Reason.GPU_LIMITED, Reason.BOUNDED} & {then.reason, now.reason}:
+    if {Reason.GPU_LIMITED, Reason.ROLE_LIMITED, Reason.BOUNDED} & {then.reason, now.reason}:
         return Kind.LIMITED
     rule, reason = rules.get(now.key), then.reason
     if rule in _LESS and now.desired == 0:

@@ -49,6 +49,7 @@ class Reason(StrEnum):
     NO_CANDIDATE = "NoCandidate"
     BOUNDED = "Bounded"
     GPU_LIMITED = "GpuLimited"
+    ROLE_LIMITED = "RoleLimited"
     IDLE = "ScaledToZero"
     MODEL_MINIMUM = "ModelMinimum"
     SCALE_FROM_ZERO = "ScaleFromZero"
@@ -95,6 +96,9 @@ NO_LIMIT: Final = Limit("", 0)
 
 LIMITER: Final = "gpu-limiter"
 """The name of a limit of GPUs in a decision; the accelerator follows it."""
+
+ROLE_LIMIT: Final = "role "
+"""The begin of the name of a limit if another role of the model can use no more; this role follows it."""
 
 
 class Step(Struct, frozen=True, gc=False):

@@ -6,7 +6,7 @@ The values are those of llm-d: https://github.com/llm-d/llm-d-router. A variant 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -87,6 +87,17 @@ class RoleLabels:
 def words(text: str) -> list[str]:
     """Return the parts of a text between commas, without spaces around them."""
     return [part.strip() for part in text.split(",")]
+
+
+def place_of(role: str) -> tuple[int, str]:
+    """Return the place of a role among those of a model, in the order in which requests pass them."""
+    stages = STAGES.get(role, frozenset())
+    return max([(ENCODE, PREFILL, DECODE).index(stage) for stage in stages], default=0), role
+
+
+def needs_others(role: str, others: Iterable[str]) -> bool:
+    """Tell whether requests at pods of a role need pods of the other roles of the model, too."""
+    return role in STAGES and any(not STAGES[other] <= STAGES[role] for other in others)
 
 
 def computes(role: str, stage: str) -> bool:

@@ -29,7 +29,7 @@ from prometheus_client.utils import floatToGoString
 from wva import log
 from wva.api.meta import Condition
 from wva.hindsight.shadow import COST, GPU_HOURS, HOURS, LATE, LATE_ERROR, ShadowFigures
-from wva.model.decision import Decision, Reason
+from wva.model.decision import ROLE_LIMIT, Decision, Reason
 from wva.model.in_time import WINDOWS, InTime
 from wva.model.trouble import cause_of
 from wva.model.variant import Bounds, ModelKey, VariantKey
@@ -140,8 +140,9 @@ EXPLANATION: Final = (
     ),
     Family(
         "wva_desired_limited_replicas",
-        "Replicas that a limit withholds, by stage, kind of limit (maximum: of the scaler or an annotation; gpus) and "
-        "name of the limit; 0 is an unknown amount, and there is no series without a limit.",
+        "Replicas that a limit withholds, by stage, kind of limit (maximum: of the scaler or an annotation; role: "
+        "another role of the model, which can use no more; gpus) and name of the limit; 0 is an unknown amount, and "
+        "there is no series without a limit.",
         (*VARIANT_LABELS, "stage", "limit", "limited_by"),
     ),
     Family(
@@ -218,7 +219,7 @@ def explanation(decision: Decision, bounds: Bounds) -> Iterator[Row]:
         yield "wva_desired_step_replicas", after, {"stage": stage}
     maxima = {bounds.maximum_origin, bounds.ceiling_origin}
     for (stage, by), fewer in {(step.stage, step.limited_by): step.fewer for step in decision.limits}.items():
-        limit = "maximum" if by in maxima else "gpus"
+        limit = "role" if by.startswith(ROLE_LIMIT) else "maximum" if by in maxima else "gpus"
         yield "wva_desired_limited_replicas", fewer, {"stage": stage, "limit": limit, "limited_by": by}
     if decision.coverage.expected and decision.reason is not Reason.NOT_DECIDED:
         yield "wva_coverage_ratio", decision.coverage.fresh / decision.coverage.expected, {}

@@ -88,6 +88,8 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
         LIMITED_EVENT,
         {
             Reason.GPU_LIMITED: "There are not enough GPUs, or a quota is used up. The message says whose limit it is.",
+            Reason.ROLE_LIMITED: "Another role of the model is limited, and could use no more of this one. The message "
+            "names that role.",
             Reason.NO_CANDIDATE: "The model is saturated, and none of its variants can grow. The message gives the "
             "reason of each variant.",
             Reason.BOUNDED: "The maximum of the scaler or of an annotation is reached.",
@@ -202,7 +204,7 @@ _TOLD_WITH_THE_DECISION: Final = frozenset({ConditionType.OPTIMIZATION_READY, Co
 
 def limitation(decision: Decision) -> str:
     """Return the reason why the number is smaller than wanted; empty when it is not."""
-    if decision.reason in {Reason.GPU_LIMITED, Reason.NO_CANDIDATE}:
+    if decision.reason in {Reason.GPU_LIMITED, Reason.ROLE_LIMITED, Reason.NO_CANDIDATE}:
         return decision.reason.value
     if not decision.limits:
         return ""

@@ -47,6 +47,24 @@ def random_fleet(seed: int, sizes: FleetSizes = FleetSizes()) -> tuple[list[Want
     return wants, stock_of({name: draw.randint(0, int(scale) + 1) for name in names})
 
 
+def random_roles(seed: int, sizes: FleetSizes = FleetSizes()) -> tuple[list[Want], Stock]:
+    """Return a random fleet in which some models are in two or three roles; the weight of each role is its own."""
+    draw = random.Random(f"{seed}/roles")
+    wants, stock = random_fleet(seed, sizes)
+    found: list[Want] = []
+    while wants:
+        count = draw.choice([1, 2, 2, 2, 3])
+        roles, wants = wants[:count], wants[count:]
+        for role, want in zip(("decode", "prefill", "encode"), roles if count > 1 else (), strict=False):
+            key = replace(roles[0].key, role=role)
+            # Variants that keep their number carry something, too.
+            beside = draw.choice([0.0, 0.0, draw.randint(0, 50) / 10])
+            part = draw.choice([1.0, 1.0, draw.randint(1, 20) / 10])
+            found.append(replace(want, key=key, part=part, beside=beside, priority=roles[0].priority))
+        found += roles if count == 1 else []
+    return found, stock
+
+
 def _random_want(draw: random.Random, place: int, names: Sequence[str], sizes: FleetSizes) -> Want:
     pools = [name for name in names if name != "quota"]
     in_quota = "quota" in names and draw.random() < 0.5
@@ -77,10 +95,28 @@ def _random_want(draw: random.Random, place: int, names: Sequence[str], sizes: F
 
 @dataclass(frozen=True)
 class SolverAnswer:
-    """What the solver found: the capacity of each need that is covered, and the price with the moves."""
+    """What the solver found: what is covered of each need, and the price with the moves.
 
-    covered: dict[ModelKey, float]
+    Of a model in roles that is the requests that all of them carry, then those that all but the first carry, and so on.
+    """
+
+    covered: dict[ModelKey, list[float]]
     price: float
+
+
+def of_models(wants: Sequence[Want]) -> dict[ModelKey, list[Want]]:
+    """Return the wants that need something, those of one model together whose requests need several roles, in order."""
+    found: dict[ModelKey, list[Want]] = {}
+    for want in sorted(wants, key=lambda want: (want.priority, -want.weight, want.key)):
+        if want.need > 0:
+            found.setdefault(want.key.whole if want.part else want.key, []).append(want)
+    order = ["", "encode", "prefill", "decode"]
+    return {key: sorted(roles, key=lambda want: order.index(want.key.role)) for key, roles in found.items()}
+
+
+def requests(want: Want, capacity: float) -> float:
+    """Return the requests of the model that a role carries with so much capacity."""
+    return (capacity + want.beside) / (want.part or 1.0)
 
 
 def ceiling_of(offer: Offer) -> int:
@@ -175,37 +211,68 @@ def exact(
     """
     program = Program(presolve=presolve)
     prices: dict[int, float] = {}
-    covered: dict[ModelKey, int] = {}
-    promised: dict[ModelKey, int] = {}
     taken: dict[str, dict[int, float]] = {}
-    for want in wants:
-        entries = {_column(program, offer, prices, taken, policy): offer.capacity for offer in want.offers}
-        covered[want.key] = share = program.add(0, 0, 1)
-        if want.need > 0:
-            there = sum(min(max(each.present, each.floor), ceiling_of(each)) * each.capacity for each in want.offers)
-            promised[want.key] = kept = program.add(0, 0, min(1.0, there / want.need))
-            program.row({kept: 1.0, share: -1.0}, -INFINITY, 0.0)
-            program.row(
-                {share: 1.0, **{column: -value / want.need for column, value in entries.items()}}, -INFINITY, 0.0
-            )
+    carried = {
+        want.key: {_column(program, offer, prices, taken, policy): offer.capacity for offer in want.offers}
+        for want in wants
+    }
+    models = of_models(wants)
     for name, gpus in free_after_floors(wants, stock).items():
         program.row(taken.get(name, {}), -INFINITY, gpus)
-    found: dict[ModelKey, float] = {}
-    ordered = sorted(wants, key=lambda want: (want.priority, -want.weight, want.key))
-    for _, level in groupby(ordered, key=lambda want: want.priority):
+    promised = {key: _goal(program, roles, carried, promised=True) for key, roles in models.items()}
+    covering = {
+        key: [_goal(program, roles[place:], carried) for place in range(len(roles))] for key, roles in models.items()
+    }
+    found: dict[ModelKey, list[float]] = {key: [] for key in models}
+    for _, level in groupby(models, key=lambda key: models[key][0].priority):
         equals = list(level)
-        for goals in (promised, covered):
-            for want in equals:
-                goal = goals.get(want.key)
-                values = program.solve({goal: -1.0}) if goal is not None and want.need > 0 else None
-                share = 0.0 if values is None or goal is None else values[goal]
-                if goals is covered:
-                    found[want.key] = share * want.need
-                if goal is not None:
-                    program.row({goal: 1.0}, share - 1e-8, INFINITY)
+        for key in equals:
+            _most(program, promised[key])
+        for key in equals:
+            found[key] = [_most(program, goal) for goal in covering[key]]
     values = program.solve(prices)
     assert values is not None
     return SolverAnswer(found, sum(price * values[column] for column, price in prices.items()))
+
+
+def _most(program: Program, goal: tuple[int, float]) -> float:
+    """Find the most of a goal, keep it, and return it."""
+    column, scale = goal
+    values = program.solve({column: -1.0})
+    share = 0.0 if values is None else values[column]
+    program.row({column: 1.0}, share - 1e-8, INFINITY)
+    return share * scale
+
+
+def _goal(
+    program: Program,
+    roles: Sequence[Want],
+    carried: Mapping[ModelKey, Mapping[int, float]],
+    *,
+    promised: bool = False,
+) -> tuple[int, float]:
+    """Add the column of what all roles carry, as a share of the most, and return it and the most.
+
+    ``promised``: no more than their present numbers carry.
+    """
+    most = max(requests(want, want.need) for want in roles)
+    high = most
+    for want in roles if promised else ():
+        there = sum(min(max(each.present, each.floor), ceiling_of(each)) * each.capacity for each in want.offers)
+        high = min(high, requests(want, there) if there < want.need else most)
+    share = program.add(0, 0, high / most)
+    for want in roles:
+        # A role that has all that it needs limits nothing.
+        enough = program.add(0, 0, 1, whole=True)
+        entries = {column: value / most for column, value in carried[want.key].items()}
+        part = want.part or 1.0
+        program.row(
+            {share: part, **{column: -value for column, value in entries.items()}, enough: -2.0 * part},
+            -INFINITY,
+            want.beside / most,
+        )
+        program.row({enough: -want.need / most, **entries}, 0.0, INFINITY)
+    return share, most
 
 
 def _column(

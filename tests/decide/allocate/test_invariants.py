@@ -8,7 +8,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.decide.allocate.fleets import base_of, ceiling_of, free_after_floors, random_fleet
+from tests.decide.allocate.fleets import base_of, ceiling_of, free_after_floors, random_fleet, random_roles
 from wva.decide.allocate import UNLIMITED, AllocationPolicy, Offer, SharingRule, Stock, Want, allocate
 from wva.model.inventory import Inventory
 from wva.model.records import replace
@@ -16,6 +16,8 @@ from wva.model.variant import ModelKey, VariantKey
 from wva.numbers import MAX_REPLICAS
 
 SEEDS = st.integers(0, 10**9)
+ROLES = ("encode", "prefill", "decode", "prefill-decode")
+FLEETS = st.one_of(SEEDS.map(random_fleet), SEEDS.map(random_roles))
 POLICIES = st.builds(
     AllocationPolicy, st.sampled_from(SharingRule), st.booleans(), st.just(0.1), st.sampled_from([0, 10**5])
 )
@@ -50,9 +52,9 @@ def hostile_fleets(draw):
             for variant in range(draw(st.integers(0, 4)))
         ]
         priority, weight = draw(st.integers(1, 100)), draw(st.floats(0, 1e9))
-        wants.append(
-            Want(ModelKey("ns", f"{place}"), draw(HOSTILE), tuple(offers), priority, weight, draw(st.booleans()))
-        )
+        key = draw(st.sampled_from([ModelKey("ns", f"{place}"), ModelKey("ns", "roles", ROLES[place - 1])]))
+        part, beside = (draw(HOSTILE), draw(HOSTILE)) if key.role else (0.0, 0.0)
+        wants.append(Want(key, draw(HOSTILE), tuple(offers), priority, weight, draw(st.booleans()), part, beside))
     free = {name: draw(COUNTS) for name in ("a", "b", "quota")}
     return wants, draw(st.sampled_from([Stock(free, Inventory()), Stock(), UNLIMITED]))
 
@@ -75,10 +77,10 @@ def check_bounds(wants, stock, plan):
     assert not stock.frozen or not any(taken.values())
 
 
-@given(SEEDS, POLICIES)
-def test_bounds_and_limits_are_kept(seed, policy):
+@given(FLEETS, POLICIES)
+def test_bounds_and_limits_are_kept(fleet, policy):
     """Every policy keeps bounds and limits, with effort and without."""
-    wants, stock = random_fleet(seed)
+    wants, stock = fleet
     check_bounds(wants, stock, allocate(wants, stock, policy))
 
 
@@ -94,10 +96,10 @@ def test_hostile_numbers_finish_quickly(fleet, policy):
     assert all(limit.fewer > 0 for limit in plan.limits.values())
 
 
-@given(SEEDS, st.randoms(use_true_random=False), POLICIES)
-def test_the_order_of_models_and_variants_does_not_matter(seed, shuffle, policy):
+@given(FLEETS, st.randoms(use_true_random=False), POLICIES)
+def test_the_order_of_models_and_variants_does_not_matter(fleet, shuffle, policy):
     """The names of models and variants decide, not their order."""
-    wants, stock = random_fleet(seed)
+    wants, stock = fleet
     mixed = [replace(want, offers=tuple(shuffle.sample(want.offers, len(want.offers)))) for want in wants]
     shuffle.shuffle(mixed)
     assert allocate(mixed, stock, policy) == allocate(wants, stock, policy)

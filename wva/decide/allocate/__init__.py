@@ -14,6 +14,9 @@ that exist are never removed because GPUs are missing.
 Each model is first solved alone. If the result exceeds a limit, all models that draw from this limit are solved
 together. If that exceeds another limit, its models are added, and so on. Both searches are exact, unless one uses up
 the ``effort`` of the policy, or ends within half a per cent for over a hundred models. Then the plan has a ``gap``.
+
+A model whose requests need several roles has a want for each. They pass the roles in order, so a role gets no more
+than the roles after it can use. What has passed a role has to be served, so the roles after it may get more.
 """
 
 from __future__ import annotations
@@ -23,10 +26,11 @@ from collections.abc import Mapping, Sequence
 
 from wva.decide.allocate.records import UNLIMITED, AllocationPolicy, Offer, Plan, SharingRule, Stock, Want
 from wva.decide.allocate.search import ROUNDING, Joint, Line, Numbers, Part, Scarce, direct, lines_of, spread
-from wva.decide.allocate.sharing import Claim, Room
+from wva.decide.allocate.sharing import Claim, Leg, Room
 from wva.decide.amounts import rounded_up
-from wva.model.decision import Limit
-from wva.model.variant import VariantKey
+from wva.model.decision import ROLE_LIMIT, Limit
+from wva.model.roles import place_of
+from wva.model.variant import ModelKey, VariantKey
 
 __all__ = ["UNLIMITED", "AllocationPolicy", "Offer", "Plan", "SharingRule", "Stock", "Want", "allocate"]
 
@@ -41,16 +45,25 @@ def allocate(wants: Sequence[Want], stock: Stock = UNLIMITED, policy: Allocation
     wanted: dict[VariantKey, int] = {}
     for model in models:
         model.put(wanted)
-    lacks = {model.want.key: lack for model in models if (lack := model.lack(wanted))}
+    short = {model.want.key: lack for model in models if (lack := model.lack(wanted))}
     limits: dict[VariantKey, Limit] = {}
-    for model in models if lacks else ():
-        limits |= model.ceiling(lacks.get(model.want.key, 0.0), wanted)
-    fleet = _Fleet(models, stock, policy)
-    numbers = fleet.granted(wanted) if stock.counted else wanted
+    for model in models if short else ():
+        limits |= model.ceiling(short.get(model.want.key, 0.0), wanted)
+    joined = _joined(models)
+    fitting = _fitting(joined, short, wanted, alone)
+    fleet = _Fleet(models, joined, stock, policy)
+    numbers = fleet.granted(fitting) if stock.counted else fitting
+    lacks, binding = short, {}
     if numbers is not wanted:
-        limits |= fleet.denials(wanted, numbers)
         lacks = {model.want.key: lack for model in models if (lack := model.lack(numbers))}
-    return Plan(numbers, lacks, limits, max((model.gap for model in models), default=0.0))
+        limits |= fleet.denials(wanted, numbers)
+    for roles in joined if lacks else ():
+        at = _binder(roles, short, lacks, limits)
+        if at is not None:
+            binder = binding[roles[at].want.key.whole] = roles[at].want.key
+            held = [offer.key for role in roles[:at] for offer in role.offers if wanted[offer.key] > numbers[offer.key]]
+            limits |= {key: Limit(f"{ROLE_LIMIT}{binder.role}", wanted[key] - numbers[key]) for key in held}
+    return Plan(numbers, lacks, limits, max((model.gap for model in models), default=0.0), binding)
 
 
 class _Model:
@@ -58,7 +71,7 @@ class _Model:
 
     def __init__(self, want: Want, move_share: float, alone: Scarce, *, frozen: bool) -> None:
         """Find the numbers that the model gets if GPUs are no limit."""
-        self.want, self.gap = want, 0.0
+        self.want = want
         self.offers = sorted(want.offers, key=lambda offer: offer.key) if len(want.offers) > 1 else want.offers
         self.lines = lines_of(self.offers, move_share, frozen=frozen)
         need = want.believed
@@ -67,12 +80,25 @@ class _Model:
         if want.keeps_one and self.lines and not any(offer.pinned and offer.present > 0 for offer in self.offers):
             need = max(need, min(line.capacity for line in self.lines))
         # A little less counts as enough: the difference is rounding.
-        self.goal = min(max(0.0, need * (1 - ROUNDING)), sum([line.high * line.capacity for line in self.lines]))
-        numbers = direct(self.lines, self.goal)
+        goal = min(max(0.0, need * (1 - ROUNDING)), sum([line.high * line.capacity for line in self.lines]))
+        self._solve(goal, alone)
+
+    def lower(self, requests: float, alone: Scarce) -> bool:
+        """Take a goal that is enough for so many requests of the model; tell whether that is a lower one."""
+        goal = self.want.needed(requests) * (1 - ROUNDING)
+        if goal >= self.goal:
+            return False
+        self._solve(goal, alone)
+        return True
+
+    def _solve(self, goal: float, alone: Scarce) -> None:
+        """Find the cheapest numbers for a goal."""
+        self.goal, self.gap = goal, 0.0
+        numbers = direct(self.lines, goal)
         if numbers is not None:
             self.numbers: Numbers = numbers
             return
-        part = Part(self.lines, self.goal, alone)
+        part = Part(self.lines, goal, alone)
         self.lines = part.lines
         found, lowest = part.cheapest()
         # If no numbers suffice because of rounding, the model gets the largest ones.
@@ -94,6 +120,10 @@ class _Model:
         lack = need - sum([numbers[offer.key] * offer.capacity for offer in self.offers if not offer.pinned])
         return lack if lack > 2 * ROUNDING * need else 0.0
 
+    def carried(self, lacks: Mapping[ModelKey, float]) -> float:
+        """Return how many requests of the model it carries if it lacks so much."""
+        return self.want.requests(self.want.believed - lacks[self.want.key])
+
     def ceiling(self, lack: float, numbers: Mapping[VariantKey, int]) -> dict[VariantKey, Limit]:
         """Return the limit of the cheapest variant that is at its ceiling, if the model lacks capacity."""
         full = [offer for offer in self.offers if not offer.pinned and numbers[offer.key] >= offer.bounds[1]]
@@ -103,12 +133,65 @@ class _Model:
         return {cheapest.key: Limit(cheapest.ceiling_origin, rounded_up(lack / cheapest.capacity * (1 - ROUNDING)))}
 
 
+def _joined(models: Sequence[_Model]) -> list[list[_Model]]:
+    """Return the models in their order, the roles together whose requests need each other, as requests pass them."""
+    found: list[list[_Model]] = []
+    places: dict[ModelKey, int] = {}
+    for model in models:
+        place = places.setdefault(model.want.key.whole, len(found)) if model.want.joined else len(found)
+        if place == len(found):
+            found.append([])
+        found[place].append(model)
+    return [
+        sorted(roles, key=lambda role: place_of(role.want.key.role)) if len(roles) > 1 else roles for roles in found
+    ]
+
+
+def _fitting(
+    joined: Sequence[Sequence[_Model]], lacks: Mapping[ModelKey, float], wanted: dict[VariantKey, int], alone: Scarce
+) -> dict[VariantKey, int]:
+    """Return the numbers with which no role carries more than one after it that lacks some; else the same object."""
+    fitting = wanted
+    for roles in joined if lacks else ():
+        most = math.inf
+        for role in reversed(roles):
+            if role.lower(most, alone):
+                fitting = dict(fitting)
+                role.put(fitting)
+            if role.want.key in lacks:
+                most = min(most, role.carried(lacks))
+    return fitting
+
+
+def _binder(
+    roles: Sequence[_Model],
+    short: Mapping[ModelKey, float],
+    lacks: Mapping[ModelKey, float],
+    limits: Mapping[VariantKey, Limit],
+) -> int | None:
+    """Return the place of the role that keeps a model from serving more, None if none does.
+
+    Of the roles that something limits it is the one that carries least. ``short`` has what roles lack by their bounds
+    alone, and ``lacks`` what they lack in the end.
+    """
+    lacking = [at for at, role in enumerate(roles) if role.want.joined and role.want.key in lacks]
+    limited = [
+        at for at in lacking if roles[at].want.key in short or any(each.key in limits for each in roles[at].offers)
+    ]
+    return min(limited or lacking, key=lambda at: (roles[at].carried(lacks), -at), default=None)
+
+
 class _Fleet:
     """All models, the most important first, and the free GPUs that they draw from."""
 
-    def __init__(self, models: Sequence[_Model], stock: Stock, policy: AllocationPolicy) -> None:
-        """Take the GPUs of replicas that come in any case: up to the floor, and of variants of unknown capacity."""
-        self._models, self._policy = models, policy
+    def __init__(
+        self, models: Sequence[_Model], joined: Sequence[list[_Model]], stock: Stock, policy: AllocationPolicy
+    ) -> None:
+        """Take the GPUs of replicas that come in any case: up to the floor, and of variants of unknown capacity.
+
+        ``joined`` has the roles together whose requests need each other.
+        """
+        self._models, self._joined, self._policy = models, joined, policy
         self._free = dict(stock.free)
         self._active: set[str] = set()
         self._kept: dict[VariantKey, int] = {}
@@ -134,25 +217,28 @@ class _Fleet:
         while exceeded := {name for name, gpus in self._left().items() if gpus < 0} - self._active:
             self._active, effort = self._active | exceeded, self._policy.effort
             granted = dict(granted)
-            for names, models in self._groups():
+            for names, groups in self._groups():
                 # Two thirds of the effort go to sharing the GPUs, the rest to finding the lowest price.
                 shared = effort * 2 // 3
                 places = {name: at for at, name in enumerate(sorted(names))}
                 scarce = Scarce(shared, places, tuple(self._free.get(name, 0) for name in places))
-                capped = [(model, [self._capped(line) for line in model.lines]) for model in models]
-                claims = [Claim(model.want, lines, model.goal, scarce) for model, lines in capped]
+                claims = [
+                    Claim([Leg(role.want, list(map(self._capped, role.lines)), role.goal, scarce) for role in roles])
+                    for roles in groups
+                ]
                 Room(claims, scarce).share(self._policy.sharing, delayed=self._policy.delayed)
                 scarce.effort += effort - shared
                 # Begin with the cheapest numbers that take no more GPUs than those that ``Room`` found.
                 parts, start = [], []
-                for claim, (_, lines) in zip(claims, capped, strict=True):
-                    part = Part(lines, min(claim.most, claim.given), scarce)
+                for leg, goal in [pair for claim in claims for pair in claim.goals()]:
+                    part = Part(leg.every, goal, scarce)
                     parts.append(part)
-                    start.append(part.cheapest(left=claim.choice[1])[0] or part.choice(claim.numbers(part.lines)))
+                    start.append(part.cheapest(left=leg.choice[1])[0] or part.choice(leg.numbers(part.lines)))
                 joint = Joint(parts, start, scarce)
                 joint.solve()
                 effort = scarce.effort
                 gap = 0.0 if joint.closed else 1 - joint.bound / joint.cost
+                models = [role for roles in groups for role in roles]
                 for model, part, choice in zip(models, parts, joint.choices, strict=True):
                     model.lines, model.numbers, model.gap = part.lines, choice[2], gap
                     model.put(granted)
@@ -180,18 +266,19 @@ class _Fleet:
                         left[name] = left.get(name, 0) - (number - line.base) * line.gpus
         return left
 
-    def _groups(self) -> list[tuple[set[str], list[_Model]]]:
+    def _groups(self) -> list[tuple[set[str], list[list[_Model]]]]:
         """Return groups of active limits, each with the models that share them directly or through other models."""
         groups: list[tuple[set[str], list[int]]] = []
-        for at, model in enumerate(self._models):
-            lines = [line for line in model.lines if line.high > line.base and self._active & set(line.limits)]
+        for at, roles in enumerate(self._joined):
+            lines = [line for role in roles for line in role.lines if self._active & set(line.limits)]
+            lines = [line for line in lines if line.high > line.base]
             if lines:
                 names = {name for line in map(self._capped, lines) if line.high > line.base for name in line.limits}
                 joined = [group for group in groups if not names.isdisjoint(group[0])]
                 groups = [group for group in groups if names.isdisjoint(group[0])]
                 names = (names & self._active).union(*(group[0] for group in joined))
                 groups.append((names, sorted([at, *(place for group in joined for place in group[1])])))
-        return [(names, [self._models[at] for at in places]) for names, places in groups]
+        return [(names, [self._joined[at] for at in places]) for names, places in groups]
 
     def _capped(self, line: Line) -> Line:
         """Return a line whose numbers take at most the GPUs that are free."""

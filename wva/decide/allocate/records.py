@@ -64,7 +64,7 @@ class Offer(Struct, frozen=True, gc=False):
 
 
 class Want(Struct, frozen=True, gc=False):
-    """One model: the capacity it needs, and the variants that offer it."""
+    """One model, or one of its roles: the capacity it needs, and the variants that offer it."""
 
     key: ModelKey
     need: float  # in the model's own unit; NaN asks for the present capacity, to neither grow nor shrink
@@ -72,6 +72,23 @@ class Want(Struct, frozen=True, gc=False):
     priority: int = LOWEST_PRIORITY  # of its service class, 1 the highest
     weight: float = 1.0  # within a priority the largest is first; with ``SharingRule.SCORE`` it multiplies the lack
     keeps_one: bool = False  # a replica stays even without a need
+    # Of a role, if requests need other roles of the model, too: the part of the requests that come to it, and what of
+    # them the variants carry that keep their number. 0: no other role is needed.
+    part: float = 0.0
+    beside: float = 0.0
+
+    @property
+    def joined(self) -> bool:
+        """Whether other roles of the model can use no more of this one than they carry themselves."""
+        return _SMALLEST <= self.part <= LARGEST and abs(self.beside) <= LARGEST and self.believed > 0.0
+
+    def requests(self, covered: float) -> float:
+        """Return how many requests of the model a role carries if so much of its need is covered."""
+        return (covered + self.beside) / self.part if self.joined else covered
+
+    def needed(self, requests: float) -> float:
+        """Return how much of the need of a role has to be covered for so many requests of the model."""
+        return requests * self.part - self.beside if self.joined else requests
 
     @property
     def believed(self) -> float:
@@ -113,6 +130,8 @@ class Plan:
     missing: Mapping[ModelKey, float] = field(default_factory=dict)  # capacity not covered, of models that lack some
     limits: Mapping[VariantKey, Limit] = field(default_factory=dict)  # of variants that would have more replicas
     gap: float = 0.0  # the largest share by which the price of models that are solved together may exceed the lowest
+    # Of models in roles that lack some: the role that keeps the model from serving more.
+    binding: Mapping[ModelKey, ModelKey] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

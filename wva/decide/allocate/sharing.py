@@ -3,6 +3,10 @@
 The result is the capacity of each model, and numbers that show that this capacity is possible. Prices do not count
 here. Each ``SharingRule`` is a series of raises. A raise gives one model more capacity, up to a goal. All other models
 keep the capacity that they were given, but they may have to change to another kind of GPU to make room.
+
+A model whose requests need several roles is raised in all of them together, by the requests that all of them carry.
+The most are found by trying: a goal that the roles cannot reach together says by how much it was too high. Then the
+roles after the first are raised without it, and so on: what has passed a role needs only those after it.
 """
 
 from __future__ import annotations
@@ -12,25 +16,29 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import groupby
 from operator import add, sub
-from typing import Final
+from typing import Final, NamedTuple
 
 from wva.decide.allocate.records import SharingRule, Want
-from wva.decide.allocate.search import ROUNDING, Joint, Line, Numbers, Part, Scarce
+from wva.decide.allocate.search import ROUNDING, Choice, Joint, Line, Numbers, Part, Scarce
 from wva.model.records import replace
 
 _LEAN: Final = 1e-9  # the price of all GPUs if a whole need costs 1: of equal coverages the one with few GPUs wins
 _PER_MODEL, _PER_RAISE = 400, 3  # making room needs so much effort per model, and takes one third of the effort left
+_TRIES, _NEAR = 60, 1e-8  # goals that are tried for several roles, and the share of the most that is near enough
+_SLIGHT: Final = 1e-12  # share of the most that counts for nothing
 
 
-class Claim:
-    """One model that needs scarce GPUs: the most that it can use, the capacity that it is given, and its choice.
+class Leg:
+    """One model, or one of its roles: the most that it can use, its choice, and what it begins with.
 
-    ``promised`` is the capacity of the present numbers, also of replicas that have not been created yet.
+    ``lines`` are those that can take scarce GPUs, with the places of these, and ``every`` is all of them. ``given`` is
+    the capacity that it is given, at first that without more GPUs. ``promised`` is that of the present numbers, also of
+    replicas that have not been created yet.
     """
 
     def __init__(self, want: Want, lines: Sequence[Line], most: float, scarce: Scarce) -> None:
         """Begin with the replicas that exist. ``lines`` are all of the model, also those without scarce GPUs."""
-        self.want, self.most, self._scarce = want, most, scarce
+        self.want, self.every, self.most, self._scarce = want, lines, most, scarce
         self.lines: list[tuple[Line, list[int]]] = []
         self._beside = 0.0
         for line in lines:
@@ -46,12 +54,6 @@ class Claim:
         self.held = self.part(self.given)
         self.choice = self.held.choice(tuple(line.low for line in self.held.lines))
 
-    @property
-    def missing(self) -> float:
-        """The capacity that the model could still use."""
-        missing = self.most - self.given
-        return missing if missing > ROUNDING * self.most and self.lines else 0.0
-
     def part(self, goal: float, price_of_lack: float = math.inf) -> Part:
         """Return the model as a part of the search whose goal is this capacity."""
         return Part([line for line, _ in self.lines], goal - self._beside, self._scarce, price_of_lack)
@@ -60,6 +62,68 @@ class Claim:
         """Return numbers of all lines that together have the capacity that the model was given."""
         numbers = {line.offers: number for line, number in zip(self.held.lines, self.choice[2], strict=True)}
         return tuple(numbers.get(line.offers, line.high) for line in lines)
+
+    def usable(self, spare: Sequence[int]) -> float:
+        """Return the most capacity that one variant could add with these GPUs."""
+        left = [min(spare[place] for place in places) // line.gpus for line, places in self.lines]
+        return max(number * line.capacity for number, (line, _) in zip(left, self.lines, strict=True))
+
+
+class Claim:
+    """One model that needs scarce GPUs: the most that it can use, and the capacity that it is given.
+
+    Its ``legs`` are its roles as requests pass them, or the model itself. Amounts are requests of the model that all
+    legs carry, as far as each needs to carry them, or the capacity of a model without roles.
+    """
+
+    def __init__(self, legs: Sequence[Leg]) -> None:
+        """Begin with what all legs have."""
+        self.legs, self.want = legs, legs[0].want
+        self.growing = [leg for leg in legs if leg.lines]
+        self.most = max([leg.want.requests(leg.most) for leg in legs])
+        units = [leg.want.requests(leg.given + leg.unit) - leg.want.requests(leg.given) for leg in self.growing]
+        self.unit = legs[0].unit if len(legs) == 1 else max(min(units, default=0.0), 1e-6 * self.most)
+        self.promised = self._together([leg.promised for leg in legs])
+
+    @property
+    def given(self) -> float:
+        """The amount that all legs have."""
+        return self._together([leg.given for leg in self.legs])
+
+    @property
+    def missing(self) -> float:
+        """What the model could still use."""
+        missing = self.most - self.given
+        return missing if missing > ROUNDING * self.most and self.growing else 0.0
+
+    def goals(self) -> list[tuple[Leg, float]]:
+        """Return each leg with the capacity that it is given, as far as the legs after it can use that."""
+        found, most = [], math.inf
+        for leg in reversed(self.legs):
+            found.append((leg, min(leg.given, leg.want.needed(most))))
+            if leg.given < leg.most:
+                most = min(most, leg.want.requests(leg.given))
+        return found[::-1]
+
+    def usable(self, spare: Sequence[int]) -> float:
+        """Return the most that could be added with these GPUs."""
+        return min(leg.usable(spare) / (leg.want.part if leg.want.joined else 1.0) for leg in self.growing)
+
+    def _together(self, parts: Sequence[float]) -> float:
+        """Return the amount that all legs have with their parts. A leg that has all that it needs limits nothing."""
+        pairs = zip(self.legs, parts, strict=True)
+        return min([leg.want.requests(part) for leg, part in pairs if part < leg.most], default=self.most)
+
+
+class _Trial(NamedTuple):
+    """What a model can have of a goal."""
+
+    goal: float
+    choices: list[Choice]  # of its legs
+    beside: list[tuple[Leg, Choice]]  # of other legs that make room; they keep what they were given
+    lacks: bool  # whether a leg does not reach the goal
+    covered: float  # the amount that all legs have
+    highest: float  # the amount that no choices exceed, as far as that was found out
 
 
 class Room:
@@ -91,40 +155,85 @@ class Room:
             waiting = sorted((turn_of(claim, 0), at, 0, claim) for at, claim in enumerate(claims) if claim.missing)
             while waiting:
                 _, at, turns, claim = heappop(waiting)
-                amount = claim.most
+                amount = math.inf
                 if rule not in {SharingRule.PRIORITY, SharingRule.PRIORITY_EXHAUSTIVE}:
                     # One replica, or half of an equal share of what is left if that is more.
-                    left = [min(self._spare[place] for place in places) // line.gpus for line, places in claim.lines]
-                    most = max(number * line.capacity for number, (line, _) in zip(left, claim.lines, strict=True))
+                    most = claim.usable(self._spare)
                     amount = claim.unit * max(1, most // (2 * (1 + len(waiting)) * claim.unit))
                 if self._raise(claim, min(claim.most, claim.given + amount)) and claim.missing:
                     heappush(waiting, (turn_of(claim, turns + 1), at, turns + 1, claim))
+                elif len(claim.legs) > 1:
+                    # What has passed the first role needs the others only.
+                    later = Claim(claim.legs[1:])
+                    heappush(waiting, (turn_of(later, turns), at, turns, later))
 
     def _raise(self, claim: Claim, goal: float, *, whole: bool = False) -> bool:
         """Give a model as much capacity as possible up to ``goal``; tell whether it has all. ``whole``: all or none."""
         if not claim.missing:
             return True
-        part = claim.part(goal, 1.0 / claim.most)
-        choice = part.cheapest(left=tuple(map(add, self._spare, claim.choice[1])))[0] or part.choice(claim.choice[2])
-        if part.lack(choice[2]):
+        found = self._tried(claim, goal)
+        enough = not found.lacks
+        if len(claim.legs) > 1 and not enough and not whole:
+            found = self._largest(claim, found)
+        # Slightly less than is covered, because rounding must not make these numbers too few.
+        covered = found.covered - _SLIGHT * claim.most
+        if len(claim.legs) > 1 and covered <= claim.given:
+            return enough
+        for leg, choice in found.beside:
+            leg.choice = choice
+        if found.beside:
+            self._spare = self._scarce.left_by(leg.choice for each in self._claims for leg in each.legs)
+        for leg, choice in zip(claim.legs, found.choices, strict=True) if enough or not whole else ():
+            part = min(leg.most, leg.want.needed(covered))
+            if part > leg.given:
+                leg.given, leg.held = part, leg.part(part)
+            left = tuple(map(add, self._spare, leg.choice[1]))
+            leg.choice = leg.held.choice(choice[2])
+            self._spare = tuple(map(sub, left, leg.choice[1]))
+        return enough
+
+    def _tried(self, claim: Claim, goal: float, floor: int = 0) -> _Trial:
+        """Return the best choices for a goal, made with the effort down to ``floor``."""
+        goals = [min(leg.most, leg.want.needed(goal)) for leg in claim.legs]
+        prices = [1.0 / (claim.most * (leg.want.part if leg.want.joined else 1.0)) for leg in claim.legs]
+        parts = [leg.part(part, price) for leg, part, price in zip(claim.legs, goals, prices, strict=True)]
+        spare, choices, beside, highest = self._spare, [], [], goal
+        for leg, part in zip(claim.legs, parts, strict=True):
+            left = tuple(map(add, spare, leg.choice[1]))
+            choices.append(part.cheapest(left=left)[0] or part.choice(leg.choice[2]))
+            spare = tuple(map(sub, left, choices[-1][1]))
+        if any(map(_lack, parts, choices)):
             # To make room, other models change to other kinds of GPUs.
             effort = self._scarce.effort
-            others = [each for each in self._claims if each is not claim and any(each.choice[1])]
-            if effort > _PER_MODEL * len(others):
-                parts, choices = [each.held for each in others], [each.choice for each in others]
-                joint = Joint([*parts, part], [*choices, choice], self._scarce, 2 * _LEAN)
-                joint.solve(effort - effort // _PER_RAISE)
-                for each, found in zip(others, joint.choices, strict=False):
-                    each.choice = found
-                self._spare = self._scarce.left_by(each.choice for each in self._claims)
-                choice = joint.choices[-1]
-        enough = not part.lack(choice[2])
-        if enough or not whole:
-            left = tuple(map(add, self._spare, claim.choice[1]))
-            # Slightly less than is covered, because rounding must not make these numbers too few.
-            covered = goal - part.lack(choice[2]) - 1e-12 * claim.most
-            if covered > claim.given:
-                claim.given, claim.held = covered, claim.part(covered)
-            claim.choice = claim.held.choice(choice[2])
-            self._spare = tuple(map(sub, left, claim.choice[1]))
-        return enough
+            legs = [leg for each in self._claims for leg in each.legs if any(leg.choice[1])]
+            others = [leg for leg in legs if leg not in claim.legs]
+            if effort > max(floor, _PER_MODEL * len(others)):
+                start = [*(leg.choice for leg in others), *choices]
+                joint = Joint([*(leg.held for leg in others), *parts], start, self._scarce, 2 * _LEAN)
+                joint.solve(max(floor, effort - effort // _PER_RAISE))
+                beside, choices = list(zip(others, joint.choices, strict=False)), joint.choices[len(others) :]
+                # The least lack of all legs together says how much one of them lacks at least.
+                highest -= max(0.0, joint.bound - _LEAN) * claim.most / len(parts)
+        lacks = list(map(_lack, parts, choices))
+        covered = [
+            leg.want.requests(part - lack) for leg, part, lack in zip(claim.legs, goals, lacks, strict=True) if lack
+        ]
+        return _Trial(goal, choices, beside, any(lacks), min(covered, default=goal), highest)
+
+    def _largest(self, claim: Claim, tried: _Trial) -> _Trial:
+        """Return the choices with the largest amount that all legs have, after a goal that they cannot reach."""
+        best, high, floor = tried, tried.highest, self._scarce.effort - self._scarce.effort // _PER_RAISE
+        for _ in range(_TRIES):
+            if high - best.covered <= _NEAR * claim.most:
+                break
+            # The bound may be the most itself. But where a leg has all that it needs, it falls in small steps only.
+            near = tried.goal - high >= high - best.covered
+            goal = high if near else (best.covered + high) / 2
+            tried = self._tried(claim, goal, floor)
+            best = max(best, tried, key=lambda each: each.covered)
+            high = min(high, tried.highest) if tried.lacks else high
+        return best
+
+
+def _lack(part: Part, choice: Choice) -> float:
+    return part.lack(choice[2])
