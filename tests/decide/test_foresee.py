@@ -79,6 +79,24 @@ def test_a_jump_is_believed_in_the_cycle_that_shows_it() -> None:
     assert after.required > 12.0 + 0.5 * 9.0
 
 
+def test_where_capacities_leave_room_for_chance_a_jump_orders_what_is_sure() -> None:
+    """While replicas get through it. The next cycle tells whether it is more; a shrink leaves as much as otherwise."""
+    plain, roomy = (seen([2.0] * 40 + [needed(11.0, roomy=room)], replicas=4)[-1] for room in (False, True))
+    assert (roomy.demand, roomy.rate.error) == (plain.demand, plain.rate.error)
+    assert plain.required > 11.0 + 0.5 * 9.0
+    assert roomy.required == pytest.approx(11.0 - roomy.rate.error)
+    again = [seen([2.0] * 40 + [needed(11.0, roomy=room)] * 3, replicas=4)[-1].required for room in (False, True)]
+    assert again[0] == again[1] > 11.0
+    steady = [seen([needed(6.0, roomy=room)] * 60)[-1] for room in (False, True)]
+    assert (steady[0].required, steady[0].sufficient) == (steady[1].required, steady[1].sufficient)
+
+
+def test_a_jump_beyond_what_replicas_get_through_orders_all_at_once() -> None:
+    """What piles up is no chance."""
+    first, second = (seen([2.0] * 40 + [needed(14.0, roomy=room)], replicas=4)[-1].required for room in (False, True))
+    assert first == second > 14.0 + 0.5 * 12.0
+
+
 def test_a_rise_is_followed_to_the_end_of_the_lead_time() -> None:
     """A replica that is ordered now serves at the end of the lead time."""
     found = seen([5.0 + 0.1 * turn for turn in range(60)])[-1]
@@ -568,6 +586,7 @@ def any_needs(draw: st.DrawFn) -> Need:
         unsettled=draw(st.booleans()),
         in_progress=draw(rates),
         ceiling=draw(rates | st.just(inf)),
+        roomy=draw(st.booleans()),
         capacities={A: Capacity(draw(rates), CapacityBasis.OBSERVED)},
     )
 

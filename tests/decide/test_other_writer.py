@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 import pytest
 
@@ -20,6 +21,8 @@ from wva.model.vllm_parameters import VllmParameters
 POLICY = Policy(saturation=SaturationPolicy(analyzer_name=Analyzer.DEMAND))
 PROMPT, ANSWER, KV_TOKENS, SEQUENCES = 100.0, 200.0, 20_000.0, 100.0
 FIRST, EVERY, END = 900, 180, 2400
+QUEUE, PAUSE = 40.0, 5
+"""With ``retries``: how many wait in a pod at most, and after how many seconds a client tries again."""
 RATE = 22.0
 """Requests per second: three pods carry them, two do not."""
 
@@ -36,6 +39,13 @@ class FluidPod:
     finished: float = 0.0
     begun: float = 0.0
     seconds: float = 0.0
+    refused: float = 0.0
+
+    def arrive(self, requests: float, most: float) -> float:
+        """Let requests in until so many wait; return how many are refused."""
+        taken = min(requests, max(0.0, most - self.waiting))
+        self.waiting, self.refused = self.waiting + taken, self.refused + requests - taken
+        return requests - taken
 
     def serve(self) -> None:
         """Serve for a second."""
@@ -56,6 +66,7 @@ class FluidPod:
         counters = EngineCounters(
             now, self.finished, 0.0, self.begun * PROMPT, self.begun, answers, self.finished, self.seconds, answers
         )
+        counters = replace(counters, refused=self.refused)
         signals = EngineSignals(
             kv_capacity_tokens=fresh(KV_TOKENS),
             kv_usage=usage,
@@ -74,18 +85,35 @@ class FluidPod:
         )
 
 
-def numbers(*, start: int, writes: int | None, told: bool = True, rate: float = RATE) -> list[int]:
+def numbers(
+    *,
+    start: int,
+    writes: int | None,
+    told: bool = True,
+    rate: float = RATE,
+    later: float | None = None,
+    retries: int | None = None,
+) -> list[int]:
     """Return the number of each cycle from the first write on.
 
     Pods are Ready ``start`` seconds after they were made. Each three minutes another writer sets ``writes`` replicas,
-    and a scaler sets the number again within 15 s. ``told``: whether WVA knows of the writer.
+    and a scaler sets the number again within 15 s. ``told``: whether WVA knows of the writer. ``later``: the rate in
+    the second half of the time. ``retries``: a pod refuses requests while many wait, and a client tries so many times
+    more; None: all may wait.
     """
+    attempts: list[list[tuple[int, float]]] = [[] for _ in range((retries or 0) + 1)]  # when which amounts come again
     pods = [FluidPod(f"a-{number}", -3600 - start, -3600) for number in range(3)]
     made, spec, desired, taken, memory, found = 3, 3, None, None, Memory(), []
     for second in range(1, END):
         ready = [pod for pod in pods if pod.ready <= second]
+        coming = [rate if later is None or second < (FIRST + END) / 2 else later]
+        coming += [sum([amount for at, amount in each if at == second]) for each in attempts[1:]]
+        for number, requests in enumerate(coming):
+            most = inf if retries is None else QUEUE
+            refused = sum([pod.arrive(requests / len(ready), most) for pod in ready])
+            if number + 1 < len(attempts):
+                attempts[number + 1].append((second + PAUSE, refused))
         for pod in ready:
-            pod.waiting += rate / len(ready)
             pod.serve()
         if writes is not None and second >= FIRST and second % EVERY == 0:
             taken = NOW + second if writes < spec and told else taken
@@ -135,3 +163,17 @@ def test_without_word_of_the_writer_the_number_runs_away():
 def test_a_load_that_rises_still_gets_its_replicas():
     """What arrives counts as always, whoever else writes the target."""
     assert max(numbers(start=60, writes=2, rate=2 * RATE)) >= 5
+
+
+@pytest.mark.parametrize("start", [60, 120])
+@pytest.mark.parametrize("writes", [1, 2])
+@pytest.mark.parametrize("retries", [0, 2])
+def test_clients_that_try_again_are_not_more_load(retries, writes, start):
+    """While the replicas that were taken away are missing, nobody can tell a retry from a request."""
+    assert set(numbers(start=start, writes=writes, retries=retries)) <= {2, 3, 4}
+
+
+@pytest.mark.parametrize("retries", [None, 2])
+def test_a_load_that_rises_while_another_writes_still_gets_its_replicas(retries):
+    """It shows whenever the replicas are back."""
+    assert numbers(start=60, writes=2, later=2 * RATE, retries=retries)[-1] >= 5

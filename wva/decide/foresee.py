@@ -8,7 +8,8 @@ is one that the fast lane has woken for this model less than 10 s after the cycl
 other models only, these seconds are no surge and wait until they make a slot. Each part is a function, in this order:
 
 3.1. Series (``_series``): the demand of each cycle. While requests wait long, users give up uncounted, so demand counts
-     as no less than before.
+     as no less than before. While replicas are missing that another writer took away, users try again, so it counts as
+     no more than before.
 3.2. Level and rise (``_outlook``, ``pace``): the demand after the lead time, which a replica takes to be ordered and to
      start. The level is the mean over the longest time before now that differs from the newest cycles by no more than
      chance. So a jump counts in the first cycle that shows it, and steady demand is averaged over many minutes. A short
@@ -20,7 +21,8 @@ other models only, these seconds are no surge and wait until they make a slot. E
 3.4. Backlog (``_required``): the requests that wait now and those that will wait by then, drained within a share of the
      lead time, but not within less than 30 s. In a cycle that was woken for the model these are also the requests in
      progress beyond what replicas carry, if these are nearly full. What drains a backlog is idle soon after, so for it
-     no more is ordered than ``surge_factor`` times the demand that is sure.
+     no more is ordered than ``surge_factor`` times the demand that is sure. Where capacities leave room for
+     chance, and nothing piles up, the first cycle of a jump orders what is sure to be there, and the next one the rest.
 3.5. Hold (``_hold``): no replica goes before demand has been lower for the longest of a start, a reaction, and twice
      the last cycle that was woken for no model; ``keep_warm`` may be shorter than that, and wins. Of what a short
      cycle has shown, one standard error less is held.
@@ -453,9 +455,12 @@ def _series(cycle: _Cycle) -> _Series:
     early = not rate.unsettled and (rest.early or (cycle.short and not rest.seconds))
     told = slot = Slot(now, rest.seconds + cycle.seconds, rest.amount + cycle.demand * cycle.seconds, early)
     uneven, long_wait = False, rate.backlog > _LONG_WAIT_SECONDS * cycle.serving
-    if slots and (rate.unsettled or long_wait):
+    if slots and (rate.unsettled or long_wait or cycle.taken):
         amount, length, _ = alike(slots, memory.dispersion)
         usual = amount / length * slot.seconds
+        if cycle.taken and cycle.serving * slot.seconds < usual:
+            # Those who are turned away or give up try again, and no counter tells a second try from a new request.
+            slot = replace(slot, amount=min(slot.amount, usual))
         if long_wait:
             # Some users give up, and no counter shows that. So demand counts as no less than before.
             slot = replace(slot, amount=max(slot.amount, usual))
@@ -522,11 +527,15 @@ def _required(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_fac
     """3.4 Backlog: return the capacity that is needed, so that what waits is drained, too.
 
     What engines refuse does not wait. It counts in full, perhaps several times, so no more is added for a jump in it.
+    Where capacities leave room for chance, and replicas get through what comes, a jump that one cycle has shown counts
+    as one standard error less than that, not as more.
     """
     rate, level, foreseen = cycle.rate, outlook.level, readiness.foreseen
     drain = max(_DRAIN_SHARE * cycle.lead, _SHORTEST_DRAIN_SECONDS)
     waiting, later = _backlogs(cycle, level.rate - rate.refused)
-    with_backlog = foreseen + _JUMP_SHARE * max(0.0, level.jump - rate.refused) + later / drain
+    unhurried = rate.roomy and not later
+    hidden = 0.0 if unhurried else _JUMP_SHARE * max(0.0, level.jump - rate.refused)
+    with_backlog = foreseen + hidden + later / drain
     if outlook.shown:
         with_backlog = max(with_backlog, outlook.shown + rate.backlog / drain)
     if cycle.taken:
@@ -537,8 +546,10 @@ def _required(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_fac
     if over > 0:
         with_backlog = max(with_backlog, cycle.carried + over / drain)
     sure = max(outlook.likely, foreseen - level.error)
-    required = min(max(readiness.reserved, min(with_backlog, surge_factor * sure)), cycle.most)
-    return _Required(required, with_backlog, foreseen + waiting / drain)
+    required = max(readiness.reserved, min(with_backlog, surge_factor * sure))
+    if unhurried and level.jump:
+        required = max(0.0, required - (1.0 + _CAUTION) * level.error)
+    return _Required(min(required, cycle.most), with_backlog, foreseen + waiting / drain)
 
 
 def _piled_up(cycle: _Cycle, level: Pace) -> float:

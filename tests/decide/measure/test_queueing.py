@@ -15,15 +15,16 @@ from tests.decide.queueing.samples import (
     ModelCycles,
     pod,
     rate,
+    steady,
     targets,
 )
 from wva.decide.amounts import LARGEST
 from wva.decide.measure.queueing import LEFT_OUT, known_service, measure, under_load
 from wva.model.decision import Reason
-from wva.model.memory import CapacityBasis, Memory
+from wva.model.memory import CapacityBasis, Memory, Slot
 from wva.model.policy import Policy, QueueingPolicy, QueueingRules
 from wva.model.records import replace
-from wva.model.snapshot import SchedulerQueue
+from wva.model.snapshot import SchedulerQueue, Snapshot
 from wva.model.variant import ModelKey, VariantKey
 from wva.model.vllm_parameters import VllmParameters
 
@@ -48,6 +49,23 @@ def test_demand_and_capacity_are_in_requests_per_second():
     assert need.capacities[A].basis is CapacityBasis.DERIVED
     assert need.carries is None
     assert "its service class" in need.summary
+
+
+def test_after_a_jump_a_replica_is_sized_for_the_load_that_there_is_now():
+    """Quiet minutes before the load say nothing of how many replicas share it; minutes that are alike all count."""
+    cycles = ModelCycles()
+    known = rate(cycles.alike_twice(1, success_rate=40 / 60))
+    (entry,) = steady(Snapshot.of([variant()], [pod(success_rate=0.0)]), KNOWN).foreseen
+    quiet = replace(
+        entry, at=cycles.now, slots=tuple([Slot(cycles.now - 60 * ago, 60.0, 0.0) for ago in range(14, -1, -1)])
+    )
+    cycles.memory = replace(cycles.memory, foreseen=(replace(quiet, dispersion=1.0),))
+    need = cycles.alike(1, success_rate=40 / 60)
+    assert need.rate.roomy
+    assert rate(need) == pytest.approx(known, rel=1e-2)
+    alike = tuple([replace(slot, amount=amount) for slot, amount in zip(quiet.slots, [20, 40] * 8, strict=False)])
+    cycles.memory = replace(cycles.memory, foreseen=(replace(quiet, dispersion=8.0, at=cycles.now, slots=alike),))
+    assert rate(cycles.alike(1, success_rate=40 / 60)) < rate(need)
 
 
 def test_what_waits_is_told_and_nothing_shrinks():

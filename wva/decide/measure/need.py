@@ -48,6 +48,8 @@ class DemandRate(Struct, frozen=True, gc=False):
     # capacity requests miss their targets; beyond this amount they are sure to pile up. None: what is beyond the
     # capacity counts as piling up.
     answers: Callable[[Mapping[VariantKey, int]], float] | None = None
+    # Whether capacities leave room for what comes by chance: hardly anybody is late while demand is a little more.
+    roomy: bool = False
     # The amounts that a shrink must leave, each with the reason in words. The first is what the present demand needs,
     # and has no words. Of the others, the first that keeps a replica is named. Empty if nothing is kept beyond that.
     stays: tuple[tuple[float, str], ...] = ()

@@ -30,9 +30,10 @@ from wva.decide.measure.demand import ModelObservation, Observed, kv_tokens
 from wva.decide.measure.demand_engine import EngineModel, engine_of
 from wva.decide.measure.need import UNKNOWN, Capacity, Need
 from wva.decide.measure.queues import LONGEST, Assured, QueueModel, ServiceTimes, Target
+from wva.decide.pace import alike
 from wva.decide.trust import ModelReadings, VariantReadings
 from wva.model.decision import Reason
-from wva.model.memory import CapacityBasis, DemandMemory, Fit, Memory, PodMemory, VariantDemand
+from wva.model.memory import CapacityBasis, DemandMemory, Fit, Foresight, Memory, PodMemory, Slot, VariantDemand
 from wva.model.metrics import SampleState
 from wva.model.policy import DEFAULT_SLO_MULTIPLIER, Policy, QueueingPolicy
 from wva.model.records import replace
@@ -266,7 +267,7 @@ class _Case(Struct, frozen=True, gc=False):
 
 
 def measure(
-    models: Sequence[ModelReadings], memory: Memory, policy: Policy, _now: float, seen: Observed
+    models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float, seen: Observed
 ) -> tuple[list[Need], Memory]:
     """Return the needs of models in requests per second within their latency targets, and the same memory."""
     cases = [_case(model, seen[model.key], policy) for model in models]
@@ -275,12 +276,9 @@ def measure(
     # the square root of their number counts.
     alone = _sized(cases, [case.target for case in cases], [{} for _ in cases])
     reached = [_reached(case, sized) for case, sized in zip(cases, alone, strict=True)]
-    # The capacity should not change with the chance of one cycle, so the mean demand of the last cycles counts.
-    past, loads = {entry.key: entry.slots[-_RECENT:] for entry in memory.foreseen}, []
-    for case in cases:
-        slots = past.get(case.model.key, ())
-        seconds = sum([slot.seconds for slot in slots])
-        loads.append(sum([slot.amount for slot in slots]) / seconds if slots else case.need.demand)
+    # The capacity should not change with the chance of one cycle, nor be that of the time before a jump.
+    past = {entry.key: entry for entry in memory.foreseen}
+    loads = [_load(case.need.demand, past.get(case.model.key), now) for case in cases]
     pooled = [
         {key: math.sqrt(load / max(each.rate, _LEAST_RATE)) for key, each in sized.items()}
         for load, sized in zip(loads, alone, strict=True)
@@ -288,6 +286,21 @@ def measure(
     beside = _sized(cases, [target for target, _ in reached], pooled)
     found = zip(cases, beside, loads, reached, strict=True)
     return [_need(case, sized, load, remarks) for case, sized, load, (_, remarks) in found], memory
+
+
+def _load(demand: float, before: Foresight | None, now: float) -> float:
+    """Return the demand that tells how many replicas share the load: of the last cycles, or now if that is more.
+
+    Now is the mean over the longest time that differs from this cycle by no more than chance.
+    """
+    if before is None or before.at is None or not before.at < now:
+        return demand
+    past = before.slots[-_RECENT:]
+    seconds = sum([slot.seconds for slot in past])
+    mean = sum([slot.amount for slot in past]) / seconds if past else 0.0
+    slot = Slot(now, now - before.at, demand * (now - before.at))
+    amount, seconds, _ = alike((*before.slots, slot), before.dispersion)
+    return max(mean, amount / seconds)
 
 
 def _case(model: ModelReadings, seen: ModelObservation, policy: Policy) -> _Case:
@@ -303,9 +316,9 @@ def _case(model: ModelReadings, seen: ModelObservation, policy: Policy) -> _Case
             variant = each.progress.variant
             name = variant.accelerator or f"unknown/{variant.key.name}"
             kinds.setdefault((name, max(1, variant.gpus_per_replica)), []).append((each, entry))
-    for alike in kinds.values():
+    for one_kind in kinds.values():
         # What was learned of several variants whose replicas are alike adds up.
-        fits = [entry.fit for _, entry in alike if settings.tuning_enabled and entry.fit.shortest]
+        fits = [entry.fit for _, entry in one_kind if settings.tuning_enabled and entry.fit.shortest]
         fit = fits[0] if fits else Fit()
         if len(fits) > 1:
             rows = [
@@ -313,10 +326,10 @@ def _case(model: ModelReadings, seen: ModelObservation, policy: Policy) -> _Case
                 for same in zip(*[one.rows for one in fits], strict=True)
             ]
             fit = Fit(tuple(rows), min([one.shortest for one in fits]), max([one.at for one in fits]))
-        cache = kv_tokens([pod for each, _ in alike for pod in each.replicas])
+        cache = kv_tokens([pod for each, _ in one_kind for pod in each.replicas])
         by_cache = KV_SHARE * cache / held if cache and held else math.inf
-        waits = _queued([pod for _, entry in alike for pod in entry.pods])
-        for each, _ in alike:
+        waits = _queued([pod for _, entry in one_kind for pod in entry.pods])
+        for each, _ in one_kind:
             variant = each.progress.variant
             profile = policy.profile_for(variant.model.model_id, variant.accelerator)
             most = 0 if variant.parameters is None else variant.parameters.max_num_seqs
@@ -453,7 +466,8 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
     queue, objection = model.queue, f"{replicas_in_words(unread)} unread" if unread else need.objection
     if not objection and queue is not None and queue.size.state not in {SampleState.FRESH, SampleState.MISSING}:
         objection = f"the scheduler's queue is {queue.size.state.value}"
-    if not objection and _queued([pod for own in pods.values() for pod in own]):
+    queued = _queued([pod for own in pods.values() for pod in own])
+    if not objection and queued:
         objection = f"{backlog:.4g} requests wait"
     if not objection and sized and any(each.progress.variant.active and each.key not in sized for each in variants):
         objection = "not every variant can be sized"
@@ -478,7 +492,7 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
             price = f"at a cost of {costs[key] * count:.4g}"
             words += [*remarks, f"that takes {replicas_in_words(count)} of {key.name} {price}"]
         summary = "; ".join(words)
-    told = None if need.rate is None else replace(need.rate, answers=answers)
+    told = None if need.rate is None else replace(need.rate, answers=answers, roomy=bool(sized))
     need = replace(need, demand=wanted, required=wanted, sufficient=wanted, capacities=capacities, rate=told)
     solved = QueueModel(need.demand, kept.answer.usual, target, sized)
     return replace(need, objection=objection, summary=summary, solved=solved if sized else None)
