@@ -16,6 +16,7 @@ from tests.builders import NOW, variant
 from tests.decide.measure.pods import NONE
 from wva.collect.scrape_intervals import ScrapeIntervals
 from wva.decide.pipeline import decide
+from wva.decide.start import activate, roles_to_start
 from wva.model.decision import Decision
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.memory import Memory
@@ -23,8 +24,8 @@ from wva.model.metrics import EngineCounters, EngineSignals, Freshness, ReplicaM
 from wva.model.objectives import AskedObjectives
 from wva.model.policy import Policy
 from wva.model.records import replace
-from wva.model.snapshot import Snapshot
-from wva.model.variant import Bounds, Variant, VariantKey
+from wva.model.snapshot import RequestCounts, Snapshot
+from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
 from wva.model.vllm_parameters import VllmParameters
 
 CYCLE_SECONDS: Final = 15.0
@@ -159,7 +160,8 @@ class RolesLoop:
     ``named``: the variants say their roles. ``prompt`` is the length of prompts from now on, ``handover`` how
     long first tokens take at decode pods. ``numbers`` has the numbers of prefill and decode of each cycle with its
     time. ``maxima`` are those of the scalers, and ``gpus`` has the GPUs that there are for each role by role, or for
-    both together under the name of prefill; a pod takes one.
+    both together under the name of prefill; a pod takes one. With a ``retention`` in seconds the model may go to zero,
+    and requests that wait at the gateway start it.
     """
 
     interval: float
@@ -174,6 +176,7 @@ class RolesLoop:
     maxima: Mapping[str, int] = field(default_factory=dict)
     gpus: Mapping[str, int] = field(default_factory=dict)
     replicas: tuple[int, int] = (1, 1)
+    retention: float | None = None
     pods: list[RolePod] = field(default_factory=list)
     numbers: list[tuple[float, int, int]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
@@ -184,6 +187,9 @@ class RolesLoop:
         """Begin with pods that serve."""
         self._random = Random(f"{self.seed}/roles")
         self._made, self._now = 0, 0.0
+        self._waiting = dict.fromkeys((PREFILL, DECODE), 0.0)
+        self._finished: list[float] = []
+        self._started: float | None = None
         self._next = self._random.random() * CYCLE_SECONDS
         for role, count in zip((PREFILL, DECODE), self.replicas, strict=True):
             for _ in range(count):
@@ -196,17 +202,38 @@ class RolesLoop:
             now = self._now
             come = self.rate(now) * _TICK_SECONDS
             for role in (PREFILL, DECODE):
-                ready = [pod for pod in self.pods if pod.role == role and pod.ready_since < now]
-                for pod in ready:
-                    pod.prompt, pod.handover = self.prompt, self.handover
-                come = sum([pod.serve(come / len(ready), _TICK_SECONDS) for pod in ready])
+                come = self._serve(role, come)
+            self._finished.append(come)
             for pod in self.pods:
                 if pod.ready_since < now and (now - pod.phase) % self.interval < _TICK_SECONDS:
                     pod.scraped(now)
+            if not self.pods and self._waiting[PREFILL] >= 1.0:
+                self._start(now)
             if now >= self._next:
                 self._next += CYCLE_SECONDS
                 self._cycle(now)
         return self
+
+    def _serve(self, role: str, come: float) -> float:
+        """Serve requests that come to a role, and return those that pass it. They wait in front of it without pods."""
+        ready = [pod for pod in self.pods if pod.role == role and pod.ready_since < self._now]
+        come += self._waiting[role]
+        self._waiting[role] = 0.0 if ready else come
+        for pod in ready:
+            pod.prompt, pod.handover = self.prompt, self.handover
+        return sum([pod.serve(come / len(ready), _TICK_SECONDS) for pod in ready])
+
+    def _start(self, now: float) -> None:
+        """Start the model from zero, as the loop does that looks at the gateway."""
+        roles = {role: [self._variant(role, now)] for role in (PREFILL, DECODE)}
+        for role in sorted(roles_to_start(roles)):
+            found = activate(roles[role], self._waiting[PREFILL])
+            assert isinstance(found, Decision)
+            for _ in range(found.desired):
+                self._create(role, now, now + START_SECONDS)
+        numbers = Counter(pod.role for pod in self.pods)
+        self.numbers.append((now, numbers[PREFILL], numbers[DECODE]))
+        self._started = NOW + now
 
     def pairs(self, begin: float = 0.0) -> list[tuple[int, int]]:
         """Return the pairs of numbers since a time, without repetition."""
@@ -225,7 +252,7 @@ class RolesLoop:
         self._made += 1
 
     def _cycle(self, now: float) -> None:
-        seen = replace(Snapshot.of(*self.state()), inventory=self._inventory())
+        seen = replace(Snapshot.of(*self.state()), inventory=self._inventory(), request_counts=self._counts())
         found, self.memory = decide(seen, self.memory, self.policy, NOW + now)
         numbers = {decision.key.name: decision.desired for decision in found}
         self.numbers.append((now, numbers[PREFILL], numbers[DECODE]))
@@ -236,6 +263,15 @@ class RolesLoop:
                 self._create(role, now, now + START_SECONDS)
             for pod in own[number:]:
                 self.pods.remove(pod)
+
+    def _counts(self) -> tuple[RequestCounts, ...]:
+        """Return the requests of the retention period; parts of a request are none."""
+        if self.retention is None:
+            return ()
+        finished = float(round(sum(self._finished[-int(self.retention) :])))
+        inside = float(round(sum([pod.inside for pod in self.pods]) + sum(self._waiting.values())))
+        covered = min(self._now, self.retention)
+        return (RequestCounts(ModelKey("ns", "m"), self.retention, finished, inside, covered_seconds=covered),)
 
     def _inventory(self) -> Inventory | None:
         """Return the GPUs, None if they are not counted. Pods without a GPU do not run, and there are none."""
@@ -254,7 +290,8 @@ class RolesLoop:
             oldest_unready_since=min(unready, default=None),
             role=role if self.named else "",
             accelerator=(role if role in self.gpus or not self.gpus else PREFILL).upper(),
-            bounds=Bounds(None, self.maxima.get(role), maximum_origin=f"HPA {role}"),
+            activated_at=self._started,
+            bounds=Bounds(None if self.retention is None else 0, self.maxima.get(role), maximum_origin=f"HPA {role}"),
             asked=self.asked.get(role),
         )
 

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import variant
+from tests.builders import NOW, replica, variant
 from tests.decide.roles_loop import DECODE, PREFILL, RolesLoop
 from tests.decide.story import FULL, Story
-from wva.decide.measure.need import REPLICAS, Need
+from wva.decide.measure.need import REPLICAS, Capacity, DemandRate, Need
 from wva.decide.trust import believe
-from wva.decide.wants import parts_of
+from wva.decide.wants import parts_of, with_roles
 from wva.model.decision import Decision, Reason
 from wva.model.inventory import AcceleratorPool, Inventory
-from wva.model.memory import Memory
+from wva.model.memory import CapacityBasis, Memory
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.trouble import Absence
-from wva.model.variant import ModelKey
+from wva.model.variant import ModelKey, VariantKey
 
 LIMITED = Policy(enable_limiter=True)
 RATE = 11.0
@@ -173,3 +173,69 @@ def test_several_models_have_parts_of_their_own() -> None:
     assert found[replace(ModelKey("ns", "m"), role=PREFILL)] == 0.5
     assert found[replace(ModelKey("ns", "n"), role=PREFILL)] == 1.0
     assert {key.model_id for key in found} == {"m", "n"}
+
+
+def with_needs(**needs: Need) -> dict[str, Need]:
+    """Return the needs with what the roles say about each other, by role; one replica of each serves."""
+    variants = [variant(name, role=role_of(name)) for name in needs]
+    pods = [replica(f"{name}-0", variant=name) for name in needs]
+    models, _ = believe(Snapshot.of(variants, pods), Memory(), Policy(), NOW)
+    asked = [replace(needs[model.variants[0].key.name], key=model.key) for model in models]
+    return {model.variants[0].key.name: need for model, need in zip(models, with_roles(models, asked), strict=True)}
+
+
+def role_of(name: str) -> str:
+    """Return the role of a variant that has its name, and none of one with another name."""
+    return name if name in {PREFILL, DECODE} else ""
+
+
+def rated(name: str, demand: float, required: float, carries: float, **fields: object) -> Need:
+    """Return a need in requests per second; a replica carries so much."""
+    sizes = {VariantKey("ns", name): Capacity(carries, CapacityBasis.OBSERVED)}
+    return replace(Need(ModelKey("ns", "m"), "requests/s", demand, required, required, sizes), **fields)
+
+
+class TestShrinksOfDecode:
+    """They leave what prefill will pass on."""
+
+    def test_what_piles_up_in_front_of_prefill_comes(self) -> None:
+        """Six arrive at prefill, and four pass it now. Its replicas carry eight, with those that start."""
+        found = with_needs(prefill=rated(PREFILL, 6.0, 7.0, 8.0), decode=rated(DECODE, 4.0, 4.0, 9.0))
+        assert (found[DECODE].sufficient, found[DECODE].required) == (7.0, 4.0)
+        assert found[PREFILL].sufficient == 7.0
+
+    def test_no_more_than_prefill_carries(self) -> None:
+        """It is at its maximum."""
+        found = with_needs(prefill=rated(PREFILL, 6.0, 7.0, 5.0), decode=rated(DECODE, 4.0, 4.0, 9.0))
+        assert found[DECODE].sufficient == 5.0
+
+    def test_what_decode_needs_for_itself_may_be_more(self) -> None:
+        """Then prefill changes nothing."""
+        own = rated(DECODE, 6.0, 7.5, 9.0)
+        assert with_needs(prefill=rated(PREFILL, 6.0, 7.0, 8.0), decode=own)[DECODE].sufficient == 7.5
+
+    def test_only_a_part_comes_to_prefill(self) -> None:
+        """Decode computes the other prompts itself. So of ten requests of decode, the four of prefill are a part."""
+        found = with_needs(prefill=rated(PREFILL, 4.0, 5.0, 8.0), decode=rated(DECODE, 10.0, 10.0, 20.0))
+        assert found[DECODE].sufficient == 12.5
+
+    def test_the_message_says_so(self) -> None:
+        """Beside the other reasons why replicas stay."""
+        rate = DemandRate(stays=((4.0, ""),))
+        found = with_needs(prefill=rated(PREFILL, 6.0, 7.0, 8.0), decode=rated(DECODE, 4.0, 4.0, 9.0, rate=rate))
+        assert found[DECODE].rate == DemandRate(stays=((4.0, ""), (7.0, "prefill will pass on 7 requests/s")))
+
+    def test_without_other_roles_nothing_changes(self) -> None:
+        """Also if the model counts replicas."""
+        own = replace(rated("a", 1.0, 1.0, 2.0), unit=REPLICAS)
+        assert with_needs(a=own)["a"].sufficient == 1.0
+        assert not with_needs(a=own)["a"].objection
+
+
+@pytest.mark.parametrize(("objection", "told"), [("", "it is not known yet what its pods carry"), ("so", "so")])
+def test_prefill_does_not_shrink_while_it_counts_replicas(objection: str, told: str) -> None:
+    """Its pods hold few requests, however busy they are. Those of decode hold many."""
+    counting = {"unit": REPLICAS, "objection": objection}
+    needs = {role: rated(role, 1.0, 1.0, 2.0, **counting) for role in (PREFILL, DECODE)}
+    found = with_needs(**needs)
+    assert (found[PREFILL].objection, found[DECODE].objection) == (told, objection)

@@ -22,7 +22,7 @@ from wva.model.memory import CapacityBasis
 from wva.model.optimizers import Analyzer, BestEffort, Optimizer
 from wva.model.policy import Policy
 from wva.model.records import replace
-from wva.model.roles import needs_others, place_of
+from wva.model.roles import DECODE, computes, needs_others, place_of
 from wva.model.service import LOWEST_PRIORITY
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, VariantKey
@@ -39,6 +39,47 @@ _SUPPOSED: Final = {CapacityBasis.BORROWED, CapacityBasis.UNKNOWN}  # the capaci
 _LEAST_PART: Final = 0.01  # of the requests that come to a role; by chance it may seem to be less
 _ROUNDS: Final = 3
 _ENOUGH: Final = 1.0 - 1e-9
+
+
+def with_roles(models: Sequence[ModelReadings], needs: Sequence[Need]) -> list[Need]:
+    """Return the needs with what the other roles of a model say about them.
+
+    A role that computes no answers does not shrink while it counts replicas: its pods hold few requests, however busy
+    they are.
+    """
+    parts = parts_of(models, needs)
+    # Of each model, in the order of its roles: the role, and how many requests it will pass on.
+    passing: dict[ModelKey, list[tuple[tuple[int, str], float]]] = {}
+    for model, need in zip(models, needs, strict=True):
+        if need.key in parts:
+            passed = min(present_capacity(model, need), need.required) / parts[need.key]
+            passing.setdefault(need.key.whole, []).append((place_of(need.key.role), passed))
+    found = []
+    for model, need in zip(models, needs, strict=True):
+        before = [each for each in passing.get(need.key.whole, ()) if each[0] < place_of(need.key.role)]
+        if need.key in parts and before:
+            (_, role), passed = max(before, key=lambda each: each[1])
+            found.append(_with_passed(need, role, passed * parts[need.key]))
+        elif need.unit == REPLICAS and model.others and not computes(model.key.role, DECODE):
+            found.append(replace(need, objection=need.objection or "it is not known yet what its pods carry"))
+        else:
+            found.append(need)
+    return found
+
+
+def _with_passed(need: Need, role: str, passed: float) -> Need:
+    """Return a need whose shrink leaves what a role before it will pass on.
+
+    That is more than what comes now, if the role before has been short. Then it has replicas under way, or works off
+    what has piled up in front of it.
+    """
+    if need.sufficient >= passed:
+        return need
+    rate = need.rate
+    if rate is not None and rate.stays:
+        told = f"{role} will pass on {passed:.3g} {need.unit}"
+        rate = replace(rate, stays=(*rate.stays, (passed, told)))
+    return replace(need, sufficient=passed, rate=rate)
 
 
 def terms(model: ModelReadings, need: Need) -> Terms:
