@@ -209,6 +209,14 @@ class TestShrinksOfDecode:
         found = with_needs(prefill=rated(PREFILL, 6.0, 7.0, 5.0), decode=rated(DECODE, 4.0, 4.0, 9.0))
         assert found[DECODE].sufficient == 5.0
 
+    def test_what_prefill_lets_through_late(self) -> None:
+        """With one prompt in progress a replica is busy half of the time. So it gets through twice as much."""
+        rate = DemandRate(ceiling=1.0)
+        short = rated(PREFILL, 20.0, 30.0, 5.0, rate=rate)
+        assert with_needs(prefill=short, decode=rated(DECODE, 4.0, 4.0, 9.0))[DECODE].sufficient == 10.0
+        nothing = rated(PREFILL, 20.0, 30.0, 5.0, rate=DemandRate(ceiling=0.0))
+        assert with_needs(prefill=nothing, decode=rated(DECODE, 4.0, 4.0, 9.0))[DECODE].sufficient == 5.0
+
     def test_what_decode_needs_for_itself_may_be_more(self) -> None:
         """Then prefill changes nothing."""
         own = rated(DECODE, 6.0, 7.5, 9.0)

@@ -52,11 +52,11 @@ def with_roles(models: Sequence[ModelReadings], needs: Sequence[Need]) -> list[N
     passing: dict[ModelKey, list[tuple[tuple[int, str], float]]] = {}
     for model, need in zip(models, needs, strict=True):
         if need.key in parts:
-            passed = min(present_capacity(model, need), need.required) / parts[need.key]
+            passed = min(_most_passed(model, need), need.required) / parts[need.key]
             passing.setdefault(need.key.whole, []).append((place_of(need.key.role), passed))
     found = []
     for model, need in zip(models, needs, strict=True):
-        before = [each for each in passing.get(need.key.whole, ()) if each[0] < place_of(need.key.role)]
+        before = [each for each in passing.get(need.key.whole, ()) if each[0][0] < place_of(need.key.role)[0]]
         if need.key in parts and before:
             (_, role), passed = max(before, key=lambda each: each[1])
             found.append(_with_passed(need, role, passed * parts[need.key]))
@@ -65,6 +65,17 @@ def with_roles(models: Sequence[ModelReadings], needs: Sequence[Need]) -> list[N
         else:
             found.append(need)
     return found
+
+
+def _most_passed(model: ModelReadings, need: Need) -> float:
+    """Return what replicas that compute no answers let through, those under way among them, also late.
+
+    Each is a queue with one server: with ``batch`` requests in progress it is busy for ``batch / (1 + batch)`` of the
+    time, and gets through as much more as is left of it.
+    """
+    present, serving = present_capacity(model, need), sum([each.progress.serving for each in model.variants])
+    batch = need.rate.ceiling / serving if need.rate is not None and serving else math.inf
+    return present * (1.0 + 1.0 / batch) if batch > 0.0 else present
 
 
 def _with_passed(need: Need, role: str, passed: float) -> Need:
