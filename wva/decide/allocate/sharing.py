@@ -165,7 +165,8 @@ class Room:
                 elif len(claim.legs) > 1:
                     # What has passed the first role needs the others only.
                     later = Claim(claim.legs[1:])
-                    heappush(waiting, (turn_of(later, turns), at, turns, later))
+                    if later.missing:
+                        heappush(waiting, (turn_of(later, turns), at, turns, later))
 
     def _raise(self, claim: Claim, goal: float, *, whole: bool = False) -> bool:
         """Give a model as much capacity as possible up to ``goal``; tell whether it has all. ``whole``: all or none."""
