@@ -53,6 +53,7 @@ from wva.model.policy import MAX_KEEP_WARM_SECONDS, MAX_SURGE_FACTOR, Policy
 from wva.model.records import replace
 from wva.model.roles import DECODE, PREFILL, computes
 from wva.model.variant import ModelKey, Variant, VariantKey
+from wva.numbers import MAX_REPLICAS
 
 _SLOT_SECONDS: Final = 10.0  # cycles shorter than this share a slot; the first slot counts as this long
 _LONGEST_REST_SECONDS: Final = 60.0  # demand that is held back while pods come and go counts after this time
@@ -135,13 +136,15 @@ def _of_all_stages(needs: Sequence[Need], models: Sequence[ModelReadings]) -> li
     """Return the needs, each with the requests that will come to its pods from pods of another role.
 
     If more requests come to prefill pods than these get through, the others come to decode pods when there are more
-    prefill pods. Decode pods that are ordered now are Ready by then.
+    prefill pods, as far as their maxima let them grow. Decode pods that are ordered now are Ready by then.
     """
     stuck: dict[ModelKey, float] = {}
     for need, model in zip(needs, models, strict=True):
         if model.key.role and need.rate is not None and need.hold is None and not computes(model.key.role, DECODE):
             through = _through(need, need.rate, {each.key: len(each.replicas) for each in model.variants})
-            stuck[model.key.whole] = stuck.get(model.key.whole, 0.0) + max(0.0, need.demand - through)
+            maxima = {each.key: each.progress.variant.bounds.clamp(MAX_REPLICAS) for each in model.variants}
+            most = min(need.demand, _through(need, need.rate, maxima))
+            stuck[model.key.whole] = stuck.get(model.key.whole, 0.0) + max(0.0, most - through)
     if not any(stuck.values()):
         return list(needs)
     return [
