@@ -1,26 +1,50 @@
-"""What the short scenarios see of the numbers by which the engine looks ahead: each halved, and doubled.
+"""What scenarios see of the numbers by which the engine looks ahead: each taken away, halved, and doubled.
 
-``python -m bench.constants`` prints a Markdown table for docs/design/engine.md; arguments are seeds (default: 61). On
-two cores a seed takes about ten minutes.
+``python -m bench.constants`` prints Markdown tables for docs/design/engine.md; arguments are seeds (default: 61). Most
+numbers are tried in the short scenarios: on two cores a seed takes about ten minutes. What is learned from the share in
+time takes long scenarios, in which the replicas of the model are too few (``LONG``): ``--module served``.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
+from math import inf
 from multiprocessing import get_context
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from wva.sim import rivals
 from wva.sim.scorecard.suites import SCENARIOS, SUITES
 
-MODULES: Final = ("foresee", "pace", "warm", "wants", "progress")
+MODULES: Final = ("foresee", "pace", "warm", "wants", "progress", "served")
 FACTORS: Final = (0.5, 2.0)
+LONG: Final[Mapping[str, Sequence[str]]] = {
+    "served": ("step", "random-routing-step", "stale-routing", "half-speed", "agents", "conversation-3s")
+}
+"""The scenarios of modules that do nothing in the short ones."""
+ABSENT: Final[Mapping[str, float]] = {
+    "_SETTLED_SECONDS": 0.0,
+    "_RISEN": inf,
+    "_RISE_SECONDS": 0.0,
+    "_LEAST_STEP": 0.0,
+    "_LARGEST_STEP": inf,
+    "_MOST": inf,
+    "_HOLD_SECONDS": 0.0,
+    "_LOWER_STEP": 0.0,
+    "_KEPT": 0.0,
+    "_JUDGED": inf,
+    "_WORTHWHILE": 0.0,
+    "_VAIN_SECONDS": 0.0,
+}
+"""The value with which a number of ``LONG`` has no say."""
+_BEYOND_ONE: Final = ("_RISEN", "_JUDGED")
 
 Runs = Mapping[tuple[str, int], tuple[float, float]]
 """The share in time and the cost of each scenario with each seed."""
@@ -32,30 +56,62 @@ class Trial:
 
     module: str = ""
     name: str = ""
-    factor: float = 1.0
+    value: Any = None
 
 
 def main(words: list[str]) -> None:
-    """Print the table."""
-    seeds = [int(word) for word in words] or [61]
-    trials = [Trial(module, name, factor) for module, name in constants() for factor in FACTORS]
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        results = list(pool.map(play, [Trial(), *trials], [seeds] * (len(trials) + 1)))
-    base, found = results[0], dict(zip(trials, results[1:], strict=True))
-    print("| Constant | Halved | Doubled |\n|---|---|---|")
+    """Print a table for each set of scenarios."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--module", nargs="+", choices=MODULES, default=[each for each in MODULES if each not in LONG])
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("seeds", nargs="*", type=int, default=[61])
+    asked = parser.parse_args(words)
+    short = [module for module in asked.module if module not in LONG]
+    for modules in [short, *([module] for module in asked.module if module in LONG)]:
+        if modules:
+            _tell(modules, LONG.get(modules[0], SUITES["quick"]), asked.seeds, asked.jobs)
+
+
+def _tell(modules: Sequence[str], scenarios: Sequence[str], seeds: Sequence[int], jobs: int) -> None:
+    """Print the table of some modules. Numbers that the runs do not see come below it."""
+    trials = {found: [Trial(*found, value) for value in values(*found)] for found in constants(modules)}
+    each = [Trial(), *(trial for row in trials.values() for trial in row)]
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        results = dict(zip(each, pool.map(play, each, repeat(scenarios), repeat(seeds)), strict=True))
+    base = results[Trial()]
+    heads = (["Taken away"] if modules[0] in LONG else []) + ["Halved", "Doubled"]
+    print(f"| Constant | {' | '.join(heads)} |\n|---|{'---|' * len(heads)}")
     unseen = []
-    for module, name in constants():
-        cells = [difference(base, found[Trial(module, name, factor)]) for factor in FACTORS]
+    for (module, name), row in trials.items():
+        cells = [difference(base, results[trial]) for trial in row]
         if any(cells):
-            print(f"| `{module}.{name}` | {' | '.join(cell or '-' for cell in cells)} |")
+            print(f"| `{module}.{name}` | {' | '.join(cell or '-' for cell in cells)} |", flush=True)
         else:
             unseen.append(f"`{module}.{name}`")
     print(f"\nOf {len(base)} runs none changes with {', '.join(unseen)}.")
 
 
-def constants() -> Iterator[tuple[str, str]]:
+def values(module: str, name: str) -> list[Any]:
+    """Return the values to try: taken away where that is known, halved and doubled.
+
+    Whole numbers stay whole, and at least 1. Where a number is how far something is from 1, that distance is meant; of
+    what is kept of the past, how long it is.
+    """
+    value = getattr(_module(module), name)
+    if module in LONG and name == "_KEPT":
+        others: list[Any] = [1.0 - (1.0 - value) / factor for factor in FACTORS]
+    elif module in LONG and name in _BEYOND_ONE:
+        others = [1.0 + (value - 1.0) * factor for factor in FACTORS]
+    elif isinstance(value, tuple):
+        others = [tuple(each * factor for each in value) for factor in FACTORS]
+    else:
+        others = [max(1, round(value * factor)) if isinstance(value, int) else value * factor for factor in FACTORS]
+    return [ABSENT[name], *others] if module in LONG else others
+
+
+def constants(modules: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield module and name of each constant that is a number, or some numbers."""
-    for module in MODULES:
+    for module in modules:
         for name, value in vars(_module(module)).items():
             numbers = value if isinstance(value, tuple) else (value,)
             owned = name.lstrip("_").isupper() and name in _module(module).__annotations__
@@ -63,21 +119,18 @@ def constants() -> Iterator[tuple[str, str]]:
                 yield module, name
 
 
-def play(trial: Trial, seeds: list[int]) -> Runs:
-    """Run all short scenarios with a constant multiplied; whole numbers stay whole, and at least 1."""
+def play(trial: Trial, scenarios: Sequence[str], seeds: Sequence[int]) -> Runs:
+    """Run the scenarios with another value of a constant."""
     places = []
     if trial.name:
         value = getattr(_module(trial.module), trial.name)
-        other = tuple(each * trial.factor for each in value) if isinstance(value, tuple) else value * trial.factor
-        if isinstance(value, int):
-            other = max(1, round(other))
         # Who has imported the constant has a name of his own for it.
         used = [each for name, each in sorted(sys.modules.items()) if name.startswith("wva.decide")]
         places = [(each, value) for each in used if vars(each).get(trial.name) is value]
         for place, _ in places:
-            setattr(place, trial.name, other)
+            setattr(place, trial.name, trial.value)
     try:
-        return {(name, seed): _outcome(name, seed) for name in SUITES["quick"] for seed in seeds}
+        return {(name, seed): _outcome(name, seed) for name in scenarios for seed in seeds}
     finally:
         for place, before in places:
             setattr(place, trial.name, before)
