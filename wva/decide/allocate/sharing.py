@@ -24,7 +24,7 @@ from wva.model.records import replace
 
 _LEAN: Final = 1e-9  # the price of all GPUs if a whole need costs 1: of equal coverages the one with few GPUs wins
 _PER_MODEL, _PER_RAISE = 400, 3  # making room needs so much effort per model, and takes one third of the effort left
-_TRIES, _NEAR = 60, 1e-8  # goals that are tried for several roles, and the share of the most that is near enough
+_NEAR: Final = 1e-8  # share of the most: goals for several roles are tried until they differ by no more
 _SLIGHT: Final = 1e-12  # share of the most that counts for nothing
 
 
@@ -224,9 +224,7 @@ class Room:
     def _largest(self, claim: Claim, tried: _Trial) -> _Trial:
         """Return the choices with the largest amount that all legs have, after a goal that they cannot reach."""
         best, high, floor = tried, tried.highest, self._scarce.effort - self._scarce.effort // _PER_RAISE
-        for _ in range(_TRIES):
-            if high - best.covered <= _NEAR * claim.most:
-                break
+        while high - best.covered > _NEAR * claim.most:
             # The bound may be the most itself. But where a leg has all that it needs, it falls in small steps only.
             near = tried.goal - high >= high - best.covered
             goal = high if near else (best.covered + high) / 2
