@@ -42,7 +42,7 @@ RETENTION_SECONDS: Final = 300.0
 
 
 @dataclass
-class Ledger:
+class RoleRecord:
     """What steady worlds cost, beside what they cost with the smallest numbers that carry their loads."""
 
     cost: float = 0.0
@@ -116,7 +116,7 @@ def most(role: str, prompt: float) -> float:
     return batch / (ANSWER * (BASE + SLOPE * batch))
 
 
-def check(seed: int, ledger: Ledger) -> None:
+def check(seed: int, ledger: RoleRecord) -> None:
     """Run a world, and look at each of its shrinks: what is left gets through what comes.
 
     To prefill comes what has come for a minute, and to decode as much of that as the pods of prefill let through, those
@@ -147,7 +147,7 @@ def check(seed: int, ledger: Ledger) -> None:
 @pytest.mark.parametrize("first", range(0, WORLDS, CHUNK))
 def test_many_worlds(first):
     """The first drawn worlds, the same in each run. Steady ones cost a tenth more than with known engines at most."""
-    ledger = Ledger()
+    ledger = RoleRecord()
     for seed in range(first, min(WORLDS, first + CHUNK)):
         check(seed, ledger)
     assert ledger.cost <= 1.1 * ledger.least
@@ -156,7 +156,7 @@ def test_many_worlds(first):
 @pytest.mark.nightly
 def test_other_worlds():
     """Other worlds each time."""
-    ledger = Ledger()
+    ledger = RoleRecord()
     for seed in Random().sample(range(WORLDS, 10**9), 25):
         check(seed, ledger)
     assert ledger.cost <= 1.1 * ledger.least
