@@ -115,7 +115,7 @@ class Claim:
         return min([leg.want.requests(part) for leg, part in pairs if part < leg.most], default=self.most)
 
 
-class _Raise(NamedTuple):
+class _Attempt(NamedTuple):
     """What a model can have of a goal."""
 
     goal: float
@@ -193,7 +193,7 @@ class Room:
             self._spare = tuple(map(sub, left, leg.choice[1]))
         return enough
 
-    def _tried(self, claim: Claim, goal: float, floor: int = 0) -> _Raise:
+    def _tried(self, claim: Claim, goal: float, floor: int = 0) -> _Attempt:
         """Return the best choices for a goal, made with the effort down to ``floor``."""
         goals = [min(leg.most, leg.want.needed(goal)) for leg in claim.legs]
         prices = [1.0 / (claim.most * (leg.want.part if leg.want.joined else 1.0)) for leg in claim.legs]
@@ -219,9 +219,9 @@ class Room:
         covered = [
             leg.want.requests(part - lack) for leg, part, lack in zip(claim.legs, goals, lacks, strict=True) if lack
         ]
-        return _Raise(goal, choices, beside, any(lacks), min(covered, default=goal), highest)
+        return _Attempt(goal, choices, beside, any(lacks), min(covered, default=goal), highest)
 
-    def _largest(self, claim: Claim, tried: _Raise) -> _Raise:
+    def _largest(self, claim: Claim, tried: _Attempt) -> _Attempt:
         """Return the choices with the largest amount that all legs have, after a goal that they cannot reach."""
         best, high, floor = tried, tried.highest, self._scarce.effort - self._scarce.effort // _PER_RAISE
         while high - best.covered > _NEAR * claim.most:
