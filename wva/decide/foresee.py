@@ -140,7 +140,7 @@ def _of_all_stages(needs: Sequence[Need], models: Sequence[ModelReadings]) -> li
     """
     stuck: dict[ModelKey, float] = {}
     for need, model in zip(needs, models, strict=True):
-        if model.key.role and need.rate is not None and need.hold is None and not computes(model.key.role, DECODE):
+        if need.rate is not None and need.hold is None and not computes(model.key.role, DECODE):
             through = _through(need, need.rate, {each.key: len(each.replicas) for each in model.variants})
             maxima = {each.key: each.progress.variant.bounds.clamp(MAX_REPLICAS) for each in model.variants}
             most = min(need.demand, _through(need, need.rate, maxima))
@@ -148,9 +148,7 @@ def _of_all_stages(needs: Sequence[Need], models: Sequence[ModelReadings]) -> li
     if not any(stuck.values()):
         return list(needs)
     return [
-        _with_more(need, stuck.get(model.key.whole, 0.0))
-        if model.key.role and not computes(model.key.role, PREFILL)
-        else need
+        need if computes(model.key.role, PREFILL) else _with_more(need, stuck.get(model.key.whole, 0.0))
         for need, model in zip(needs, models, strict=True)
     ]
 

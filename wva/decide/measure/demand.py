@@ -150,7 +150,7 @@ def _handovers(models: Sequence[ModelReadings], seen: Observed) -> dict[ModelKey
     """
     found: dict[ModelKey, float] = {}
     for model in models:
-        if model.key.role and not computes(model.key.role, PREFILL):
+        if not computes(model.key.role, PREFILL):
             key = model.key.whole
             found[key] = max(found.get(key, 0.0), seen[model.key].after.first.usual)
     return found
@@ -303,7 +303,7 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
     # While requests wait at decode pods, first tokens take longer there because of that.
     waits = backlog > _FEW_WAIT * sum([each.running for each in changes])
     handed = memory.first
-    if not waits and model.key.role and not computes(model.key.role, PREFILL):
+    if not waits and not computes(model.key.role, PREFILL):
         handed = handed.with_more(sum([each.first_seconds for each in changes]), sum([each.firsts for each in changes]))
     # What replicas of each variant have in progress, relative to those of other variants
     loads, means = [entry.load for entry in entries], [sum(each.loads) / max(1, len(each.loads)) for each in changes]
