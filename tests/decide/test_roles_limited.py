@@ -181,7 +181,10 @@ def with_needs(**needs: Need) -> dict[str, Need]:
     pods = [replica(f"{name}-0", variant=name) for name in needs]
     models, _ = believe(Snapshot.of(variants, pods), Memory(), Policy(), NOW)
     asked = [replace(needs[model.variants[0].key.name], key=model.key) for model in models]
-    return {model.variants[0].key.name: need for model, need in zip(models, with_roles(models, asked), strict=True)}
+    return {
+        model.variants[0].key.name: need
+        for model, need in zip(models, with_roles(models, asked, parts_of(models, asked)), strict=True)
+    }
 
 
 def role_of(name: str) -> str:

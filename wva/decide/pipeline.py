@@ -19,7 +19,7 @@ from wva.decide.progress import lateness
 from wva.decide.rules import Rule, Terms, Verdict
 from wva.decide.settle import remembered, settle, settled_or_zero
 from wva.decide.trust import ModelReadings, believe
-from wva.decide.wants import planned, stock_of, terms, with_roles
+from wva.decide.wants import parts_of, planned, stock_of, terms, with_roles
 from wva.model.decision import Decision
 from wva.model.memory import Memory, ModelMemory
 from wva.model.policy import Compatibility, Policy
@@ -52,10 +52,11 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
     urgent = frozenset(snapshot.urgent)
     needs, after = foresee(measured, models, after, policy, now, woken=snapshot.woken, urgent=urgent)
     # 4 allocate: the cheapest numbers of all models, within bounds, quotas and GPUs
-    needs = with_roles(models, needs)
+    parts = parts_of(models, needs)
+    needs = with_roles(models, needs, parts)
     stock = stock_of(snapshot, policy)
     allowed = [terms(model, need) for model, need in zip(models, needs, strict=True)]
-    plan = planned(models, needs, allowed, stock, policy)
+    plan = planned(models, needs, parts, allowed, stock, policy)
     # 5 settle: which rule holds for each variant
     settled = [settle(model, need, found, plan) for model, need, found in zip(models, needs, allowed, strict=True)]
     settled = settled_or_zero(models, needs, settled, policy, now)

@@ -41,13 +41,12 @@ _ROUNDS: Final = 3
 _ENOUGH: Final = 1.0 - 1e-9
 
 
-def with_roles(models: Sequence[ModelReadings], needs: Sequence[Need]) -> list[Need]:
-    """Return the needs with what the other roles of a model say about them.
+def with_roles(models: Sequence[ModelReadings], needs: Sequence[Need], parts: Mapping[ModelKey, float]) -> list[Need]:
+    """Return the needs with what the other roles of a model say about them; ``parts`` are those of ``parts_of``.
 
     A role that computes no answers does not shrink while it counts replicas: its pods hold few requests, however busy
     they are.
     """
-    parts = parts_of(models, needs)
     # Of each model, in the order of its roles: the role, and how many requests it will pass on.
     passing: dict[ModelKey, list[tuple[tuple[int, str], float]]] = {}
     for model, need in zip(models, needs, strict=True):
@@ -335,10 +334,15 @@ def stock_of(snapshot: Snapshot, policy: Policy) -> Stock:
 
 
 def planned(
-    models: Sequence[ModelReadings], needs: Sequence[Need], allowed: Sequence[Terms], stock: Stock, policy: Policy
+    models: Sequence[ModelReadings],
+    needs: Sequence[Need],
+    parts: Mapping[ModelKey, float],
+    allowed: Sequence[Terms],
+    stock: Stock,
+    policy: Policy,
 ) -> Plan:
     """Return the cheapest numbers of all models; those of a model that wants nothing are not in it."""
-    rule, parts = _sharing(models, allowed, policy), parts_of(models, needs)
+    rule = _sharing(models, allowed, policy)
     wants = []
     for model, need, found in zip(models, needs, allowed, strict=True):
         # Replicas that exist have their GPUs already. The limiter can deny only replicas that are asked for beyond
