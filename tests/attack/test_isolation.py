@@ -9,7 +9,6 @@ import pytest
 from tests.app.stage import DEPLOYMENTS, SATURATION
 from tests.attack.harness import Attack, ExpectedCondition, ExpectedEvent, ExpectedNumber, Says, survive
 from tests.attack.world import TENANT
-from wva.app.application import Application
 from wva.collect import inventory, replicas, variants
 from wva.collect.answer_cache import BackgroundFetch
 from wva.collect.pools import PoolStores
@@ -27,6 +26,7 @@ from wva.model.variant import ModelKey, VariantKey
 from wva.optimizer import OptimizerLoop
 from wva.prometheus import client
 from wva.publish import metrics
+from wva.publish.announce import Announcer
 from wva.publish.ledger import Ledger
 from wva.scale_from_zero.loop import ScaleFromZero
 
@@ -140,8 +140,8 @@ FAULTS += [
     fault("telling_whose_variant_it_is_raises", Claims, "mine", about=claims_of_tenant, shows=()),
     fault(
         "announcing_an_event_raises",
-        Application,
-        "announce",
+        Announcer,
+        "__call__",
         about=lambda _self, key, *_: of_tenant(key),
         shows=ExpectedNumber(1),
     ),
