@@ -6,17 +6,21 @@ from random import Random
 
 import pytest
 
-from tests.builders import NOW, variant
+from tests.builders import NOW, replica, variant
 from tests.decide.measure.pods import NONE as NOTHING
 from tests.decide.roles_loop import DECODE, PER_TOKEN, PREFILL, RolesLoop, SteppingEngine
 from tests.decide.story import BUSY, IDLE, Story, numbers
 from wva.decide.failed import Load
+from wva.decide.foresee import foresee
 from wva.decide.measure.demand_arrivals import PodPrefills, VariantChange
 from wva.decide.measure.demand_engine import learned_prompts, prompt_engine_of
+from wva.decide.measure.need import Capacity, DemandRate, Need
 from wva.decide.pipeline import conclude
+from wva.decide.trust import believe
 from wva.hindsight.cycle import Recording
 from wva.hindsight.flips import Change, Input, changed
-from wva.model.memory import Fit, Memory
+from wva.model.decision import Reason
+from wva.model.memory import CapacityBasis, Fit, Memory
 from wva.model.objectives import AskedObjectives, Objectives
 from wva.model.optimizers import Analyzer
 from wva.model.policy import (
@@ -30,6 +34,7 @@ from wva.model.policy import (
 from wva.model.records import replace
 from wva.model.roles import RoleLabels
 from wva.model.snapshot import RequestCounts, Snapshot
+from wva.model.trouble import Absence
 from wva.model.variant import ModelKey, VariantKey, by_role
 from wva.model.vllm_parameters import VllmParameters
 
@@ -228,6 +233,39 @@ def test_decode_grows_with_prefill_when_the_load_jumps(interval: float) -> None:
     decode = next(now for now, _, pods in loop.numbers if pods >= 14)
     assert prefill == decode <= 900.0 + 2.0 * interval
     assert max(pods for _, _, pods in loop.numbers) <= 18
+
+
+def test_what_prefill_does_not_get_through_is_demand_of_its_own_decode_only() -> None:
+    """Another model gets none of it, and a role of which nothing is known stays unknown."""
+    other = variant("other", role=DECODE, model="other")
+    models, _ = believe(
+        Snapshot.of([P, D, other], [replica(f"{each.key.name}-0", variant=each.key.name) for each in (P, D, other)]),
+        Memory(),
+        Policy(),
+        NOW,
+    )
+    rates = {"p": 30.0, "d": 6.0, "other": 6.0}
+
+    def found(**holds: Absence) -> dict[str, float]:
+        needs = [
+            Need(
+                model.key,
+                "requests/s",
+                rates[name],
+                rates[name],
+                rates[name],
+                {VariantKey("ns", name): Capacity(6.0, CapacityBasis.OBSERVED)},
+                DemandRate(),
+                hold=holds.get(name),
+            )
+            for model in models
+            for name in [model.variants[0].key.name]
+        ]
+        ahead, _ = foresee(needs, models, Memory(), Policy(), NOW)
+        return {model.variants[0].key.name: need.demand for model, need in zip(models, ahead, strict=True)}
+
+    assert found() == {"p": 30.0, "d": 30.0, "other": 6.0}
+    assert found(d=Absence(Reason.METRICS_INCOMPLETE, "nothing is known")) == rates
 
 
 def test_a_variant_without_a_role_keeps_the_roles_above_zero() -> None:
