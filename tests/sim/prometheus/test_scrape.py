@@ -254,6 +254,24 @@ async def test_a_target_may_have_an_interval_and_an_offset_of_its_own():
     assert found == {"pod": [3.0, 18.0, 33.0], "page": [0.0, 10.0, 20.0, 30.0, 40.0]}
 
 
+async def test_a_target_that_is_found_after_its_offset_waits_for_the_next():
+    """It is not scraped at once, as if it had been there at its offset."""
+    tsdb, schedule = Tsdb(), ScrapeSchedule(15.0, at_zero=False)
+    scraper, page = Scraper(tsdb), InProcess(lambda: "x 1\n")
+    scraper.add(ScrapeTarget(page, {"instance": "old"}, offset_seconds=1.0))
+    assert schedule.next(scraper.targets()) == 1.0
+    await scraper.scrape(16.0, due=schedule.take(16.0))
+    for name, offset in (("missed", 2.0), ("next", 3.0)):
+        target = ScrapeTarget(
+            InProcess(lambda: "x 1\n"), {"instance": name}, offset_seconds=offset, found_seconds=found
+        )
+        scraper.add(target)
+    while (at := schedule.next(scraper.targets())) <= 40.0:
+        await scraper.scrape(at, due=schedule.take(at))
+    times = {series.labels["instance"]: [time / 1000 for time in series.times] for series in tsdb.of_name("x")}
+    assert times == {"old": [16.0, 31.0], "missed": [32.0], "next": [18.0, 33.0]}
+
+
 async def test_a_target_that_is_not_due_keeps_its_series():
     """A target that is gone ends at any scrape; one that is not due does not."""
     tsdb = Tsdb()

@@ -33,7 +33,7 @@ class ScrapeTarget:
     """One endpoint; ``labels`` (``job``, ``instance``, ``namespace``, ``pod`` ...) are its identity.
 
     ``interval_seconds`` None is that of the schedule; ``offset_seconds``, at which second of an interval it is scraped,
-    follows from the labels if it is None.
+    follows from the labels if it is None. Before ``found_seconds`` the schedule does not know the target.
     """
 
     fetcher: Fetcher
@@ -42,6 +42,7 @@ class ScrapeTarget:
     honor_timestamps: bool = True
     interval_seconds: float | None = None
     offset_seconds: float | None = None
+    found_seconds: float = 0.0
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
@@ -79,7 +80,8 @@ class ScrapeSchedule:
         offset = target.offset_seconds
         if offset is None:
             offset = zlib.crc32(repr(target.key).encode()) % max(1, int(interval))
-        return offset + interval * (math.floor((last - offset) / interval) + 1)
+        slot = max(math.floor((last - offset) / interval) + 1, math.ceil((target.found_seconds - offset) / interval))
+        return offset + interval * slot
 
 
 def target_labels(exposed: Mapping[str, str], target: Mapping[str, str], *, honor_labels: bool) -> dict[str, str]:

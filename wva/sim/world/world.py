@@ -275,12 +275,12 @@ class EmbeddedWorld:
         """Return the targets of Prometheus: every Ready pod that it has found, and the controller once it serves."""
         targets = []
         observation, phases, now = self.scenario.observation, self._phases, self.clock.elapsed_seconds
-        pods = [name for setup in self.scenario.variants for name, at in self._found(setup).items() if at <= now]
-        for name in pods:
+        pods = [pod for setup in self.scenario.variants for pod in self._found(setup).items() if pod[1] <= now]
+        for name, at in pods:
             labels = {"job": "vllm", "namespace": NAMESPACE, "pod": name, "instance": f"{name}:8000"}
             fetcher = InProcess(partial(self._page, PodKey(NAMESPACE, name)))
             offset = None if phases is None else phases.scrapes(name, observation.scrape_seconds)
-            targets.append(ScrapeTarget(fetcher, labels, offset_seconds=offset))
+            targets.append(ScrapeTarget(fetcher, labels, offset_seconds=offset, found_seconds=at))
         port = None if self._controller is None else self._controller.metrics_port
         if port is not None:
             url = f"https://127.0.0.1:{port}/metrics"
