@@ -262,10 +262,7 @@ async def test_a_target_that_is_found_after_its_offset_waits_for_the_next():
     assert schedule.next(scraper.targets()) == 1.0
     await scraper.scrape(16.0, due=schedule.take(16.0))
     for name, offset in (("missed", 2.0), ("next", 3.0)):
-        target = ScrapeTarget(
-            InProcess(lambda: "x 1\n"), {"instance": name}, offset_seconds=offset, found_seconds=found
-        )
-        scraper.add(target)
+        scraper.add(ScrapeTarget(page, {"instance": name}, offset_seconds=offset, found_seconds=17.9))
     while (at := schedule.next(scraper.targets())) <= 40.0:
         await scraper.scrape(at, due=schedule.take(at))
     times = {series.labels["instance"]: [time / 1000 for time in series.times] for series in tsdb.of_name("x")}
