@@ -59,13 +59,21 @@ def test_growth_and_shrink_as_installed(scene: Scene):
 
 
 def test_a_new_controller_keeps_what_the_load_needs(scene: Scene):
-    """The new controller knows nothing of load and engines, so it removes no replica before it has measured them."""
+    """It has read from Prometheus what the former one had learned, and stays within one replica of its number."""
     _started(scene, STEADY, STEADY_RATE)
     time.sleep(LEARNING_SECONDS)
     (first,) = scene.controllers
+    before = first.metrics().value("wva_desired_replicas", variant_name="chat")
     first.process.stop()
-    scene.start_controller(name="second")
+    second = scene.start_controller(name="second")
+    began = time.monotonic()
     _assert_kept(scene)
+    seen = [each.desired["chat"] for each in scene.history.observations(since_seconds=began) if "chat" in each.desired]
+    assert before is not None
+    assert max(abs(number - before) for number in seen) <= 1, scene.report()
+    read = second.metrics().value("wva_prometheus_queries_total", query="past_pods", result="success")
+    assert read is not None
+    assert read >= 2, "the time before the process has been asked about"
 
 
 def test_an_engine_that_restarts_is_no_lull(scene: Scene):

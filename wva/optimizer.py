@@ -48,11 +48,12 @@ _log = log.get("optimizer")
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class OptimizerLoop:
-    """Runs the cycles. The loop starts with an empty memory, and takes numbers and times from the status of each VA.
+    """Runs the cycles. The loop takes numbers and times from the status of each VA.
 
     ``known`` tells whether a variant is still there when its decision is published: it may have been deleted while
     Prometheus was being asked. ``announce`` records an event. ``refuse`` puts the configuration of a namespace out of
     force, for a cause. ``keep`` keeps a cycle once its decisions are published. Each cycle runs within ``around``.
+    ``learned`` returns what there was to be learned before a time, once; None later, and as long as it is not known.
     """
 
     collect: Callable[[float], Awaitable[Snapshot]]
@@ -61,6 +62,7 @@ class OptimizerLoop:
     refuse: Callable[[str, str], None] = lambda _namespace, _cause: None
     keep: Callable[[Cycle], Awaitable[None]] | None = None
     around: Callable[[], AbstractContextManager[None]] = nullcontext
+    learned: Callable[[float], Awaitable[Memory | None]] | None = None
     configuration: LiveConfiguration
     ledger: Ledger
     clock: Clock
@@ -175,6 +177,9 @@ class OptimizerLoop:
         duration = self.instruments.cycle_duration
         now = self.clock.now()
         self._overtaken.clear()
+        if self.learned is not None and (learned := await self.learned(now)) is not None:
+            self._memory = replace(learned, variants=self._memory.variants)
+            now = self.clock.now()
         with duration.labels("collect").time():
             snapshot = replace(await self.collect(now), woken=bool(self._urgent), urgent=self._urgent)
         if self._changed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from structlog.testing import capture_logs
@@ -48,6 +49,7 @@ async def test_with_history_the_last_number_stands_until_measurements_are_back(s
     later = format_time(time.time() + 60)  # WVA ignores a number that is not newer than the Deployment
     decided = {"desiredOptimizedAlloc": {"accelerator": "H100", "numReplicas": 5, "lastRunTime": later}}
     stage.api.store.patch_status(VARIANTS, Key("ns", "va"), decided)
+    await asyncio.sleep(1.0)  # the first write of the status is younger than the Deployment, in whole seconds
     stage.prometheus.faults.status = 503
     with capture_logs() as lines:
         async with stage.controller(interval="20ms"):

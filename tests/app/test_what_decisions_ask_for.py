@@ -9,7 +9,7 @@ import pytest
 from tests.app.stage import SATURATION, until
 from tests.docs.rendering import DOCS
 
-BESIDE_CYCLES = {"in_progress", "in_time", "stray_series"}
+BESIDE_CYCLES = {"in_progress", "in_time", "past_pods", "stray_series"}
 """Queries of the fast lane and of others that ask at times of their own; on a busy machine such a time may come."""
 TO_ZERO = "wva-model-scale-to-zero-config"
 PAGE = (DOCS / "prometheus-integration.md").read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from wva import log
 from wva.api.core import Pod
 from wva.api.kinds import PODS
+from wva.api.meta import format_time
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, VariantAutoscaling
 from wva.collect.faults import Faults
 from wva.collect.queries import SCHEDULER_QUEUE
@@ -113,13 +114,14 @@ class CachedCluster:
         namespace="ns",
         deployment="d",
         ready=True,
+        ready_since=None,
         phase="Running",
         node="n",
         conditions=(),
         containers=None,
         **metadata,
     ):
-        """Put a pod of the ReplicaSet of a Deployment; None makes a bare pod.
+        """Put a pod of the ReplicaSet of a Deployment; None makes a bare pod. ``ready_since`` is in epoch seconds.
 
         ``conditions`` are beside Ready, ``containers`` are further fields of the status.
         """
@@ -132,6 +134,8 @@ class CachedCluster:
             )
         owned = {"ownerReferences": _owners("ReplicaSet", owner)}
         ready_condition = {"type": "Ready", "status": "True" if ready else "False"}
+        if ready_since is not None:
+            ready_condition["lastTransitionTime"] = format_time(ready_since)
         return self._put(
             self.stores.targets.pods,
             Pod,

@@ -22,6 +22,7 @@ from wva.decide.start import Budget
 from wva.fast_lane import FastLane
 from wva.hindsight.cycle import Cycle
 from wva.instruments import Instruments
+from wva.look_back import LookBack
 from wva.model.decision import Reason
 from wva.model.variant import ModelKey
 from wva.optimizer import OptimizerLoop
@@ -88,6 +89,13 @@ class Deciding:
             self.collector.refresh, settings=lambda: configuration.settings.current, clock=clock
         )
         configuration.subscribe(lambda _namespace: self._background.settings_changed())
+        self._look_back = LookBack(
+            collector=self.collector,
+            prometheus=asking.client,
+            policy=lambda: configuration.policy,
+            interval=lambda: configuration.interval_seconds,
+            clock=clock,
+        )
         self.optimizer = OptimizerLoop(
             collect=self.collector.collect,
             known=reconciling.variants.known,
@@ -95,6 +103,7 @@ class Deciding:
             refuse=reconciling.refuse,
             keep=self._keep,
             around=around,
+            learned=self._look_back.learned,
             configuration=configuration,
             ledger=ledger,
             clock=clock,

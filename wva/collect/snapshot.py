@@ -16,11 +16,14 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
+from prometheus_client import CollectorRegistry
+
 from wva import log
 from wva.collect import queries
 from wva.collect.answer_cache import AnswerCache, Answers, Pods
 from wva.collect.faults import Faults
 from wva.collect.namesakes import Namesakes
+from wva.collect.past import QUERY_SECONDS
 from wva.collect.pools import Pool
 from wva.collect.replicas import ReplicaJoin
 from wva.collect.request_counts import REQUEST_COUNTS, count_requests
@@ -63,7 +66,8 @@ class Collector:
     The collector reads ``freshness`` and ``cache`` in each cycle, since the settings may change while the process runs.
     ``deadline_seconds`` bounds all queries of a cycle together. ``as_started`` returns a variant with a start from zero
     that the caches do not show yet. ``engines_of`` tells whether the analyzer of a model wants to know more than the
-    two signals of its replicas, ``counters_of`` whether it wants what the engines have counted. ``retention_of``
+    two signals of its replicas, ``counters_of`` whether it wants what the engines have counted. ``as_of`` returns a
+    variant with its pods as they were at the time of the cycle. ``retention_of``
     returns the seconds without a request after which a model may go to zero, None for one that may not. ``served``
     returns what the users of models got lately (``ServedUsers.lately``). ``inventory``
     returns the GPUs of the cluster, or None and why they are not known; None instead of both when no model needs them.
@@ -80,6 +84,7 @@ class Collector:
     cache: Callable[[], Settings] = Settings.model_construct
     deadline_seconds: float = 20.0
     as_started: Callable[[Variant, float], Variant] = lambda variant, _: variant
+    as_of: Callable[[AcceptedVariant, float], AcceptedVariant] = lambda variant, _: variant
     engines_of: Callable[[ModelKey], bool] = lambda _: False
     counters_of: Callable[[ModelKey], bool] = lambda _: False
     retention_of: Callable[[ModelKey], float | None] = lambda _: None
@@ -98,6 +103,25 @@ class Collector:
         self._strays = StraySeries(self.prometheus, self.note)
         self._status: str | None = None
         self._throttle = log.Throttle()
+
+    def of_past(self, prometheus: Querier, as_of: Callable[[AcceptedVariant, float], AcceptedVariant]) -> Collector:
+        """Return a collector of earlier times, whose answers come from elsewhere; nothing that it meets is told."""
+        return replace(
+            self,
+            prometheus=prometheus,
+            instruments=Instruments(CollectorRegistry()),
+            deadline_seconds=QUERY_SECONDS,
+            as_started=lambda variant, _: variant,
+            as_of=as_of,
+            retention_of=lambda _: None,
+            served=tuple,
+            inventory=lambda: None,
+            note=lambda *_: None,
+        )
+
+    async def accepted(self, now: float) -> list[AcceptedVariant]:
+        """Return the variants of a cycle at ``now`` (seconds since the epoch) with their pods."""
+        return (await self._accepted(now))[0]
 
     def prometheus_status(self) -> str | None:
         """Return why the last round of queries had no answer about any namespace; None when it had, or asked none."""
@@ -180,7 +204,7 @@ class Collector:
         accepted = await accepted_in_slices(
             self.stores, claims=self.claims, now=now, as_started=self.as_started, faults=faults
         )
-        return accepted, faults
+        return [self.as_of(entry, now) for entry in accepted], faults
 
     def _wanted(self, accepted: list[AcceptedVariant], faults: Faults) -> Wanted:
         """Return the queries that only some analyzers want; each policy is read once."""

@@ -1,8 +1,7 @@
 """The memory that a cycle leaves to the next; times are in seconds since the epoch, rates per second, None is unknown.
 
 After a restart numbers and clocks are rebuilt from the VA status and the pods: no clock is reset and no number jumps
-when another process takes over. A restart loses what analyzers have learned; the token analyzer is careful until it has
-learned again.
+when another process takes over. What analyzers had learned is learned again from the past (``wva.look_back``).
 """
 
 from __future__ import annotations

@@ -278,13 +278,13 @@ async def play(
     async with world.open() as endpoints:
         if world.begins_seconds:
             await world.run(world.begins_seconds, tick=tick)
-        async with _controller(world, endpoints, given):
+        async with running(world, endpoints, given):
             await world.run(duration_seconds - world.begins_seconds, tick=tick)
             await after()
 
 
 @asynccontextmanager
-async def _controller(world: EmbeddedWorld, endpoints: Endpoints, more: Given) -> AsyncIterator[None]:
+async def running(world: EmbeddedWorld, endpoints: Endpoints, more: Given) -> AsyncIterator[None]:
     """Run the application in the world for the length of a block. An error in it ends the block."""
     given = Given(
         more.flags,
