@@ -641,3 +641,12 @@ def test_more_demand_never_needs_less(past: list[float], demand: float, more: fl
     assert required[0] <= required[1] * (1.0 + 1e-9)
     if demand + more > 3.0 * max([demand, *past]):
         assert foresee(needed(demand + more), [variant("a")], {A: pods(1)}, memory, now=now)[0].required >= required[0]
+
+
+def test_demand_that_usually_ends_soon_keeps_what_serves_it():
+    """It asks for no replica that would come too late. But users are there until it has ended."""
+    spells, pause = [20, 20, 20, 20, 26, 26], 20
+    found = seen([demand for length in spells for demand in [12.0] * length + [1.0] * pause])
+    last = found[-pause - spells[-1] : -pause]
+    assert min(need.required for need in last) < 3.0
+    assert min(need.sufficient for need in last) >= 11.0

@@ -153,6 +153,12 @@ def test_many_worlds(first):
     assert ledger.cost <= 1.1 * ledger.least
 
 
+@pytest.mark.parametrize("seed", [817, 972])
+def test_worlds_in_which_a_role_shrank_below_what_came(seed):
+    """In one decode counted what prefill lets through; in the other demand had usually ended by then."""
+    check(seed, RoleRecord())
+
+
 @pytest.mark.nightly
 def test_other_worlds():
     """Other worlds each time."""

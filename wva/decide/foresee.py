@@ -303,7 +303,7 @@ def forecast_of(
     outlook = _outlook(cycle, _series(cycle), surge_factor)
     readiness = _readiness(cycle, outlook, keep_warm)
     capacity = _required(cycle, outlook, readiness, surge_factor)
-    held = _hold(cycle, outlook.series, readiness, capacity, keep_warm)
+    held = _hold(cycle, outlook, readiness, capacity, keep_warm)
     correction = _correction(cycle, outlook, readiness, need, served)
     factor = correction.factor
     # That the load of a model has risen is known, as the short cycle began by that. So less may be chance.
@@ -583,23 +583,24 @@ def _begun(cycle: _Cycle) -> float:
     return cycle.now if cycle.memory.begun is None else cycle.memory.begun
 
 
-def _hold(cycle: _Cycle, series: _Series, readiness: _Readiness, capacity: _Required, keep_warm: float) -> _Held:
+def _hold(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, capacity: _Required, keep_warm: float) -> _Held:
     """3.5 Hold: return what a shrink must leave.
 
-    Of the past only what is higher than now is kept. So the first entry is the highest of the hold.
+    Of the past only what is higher than now is kept. So the first entry is the highest of the hold. Demand that usually
+    ends before a replica has started asks for no replica, but those that serve it stay until it has ended.
     """
-    now, memory, slack = cycle.now, cycle.memory, 1.0 + _SLACK
+    now, memory, slack, series = cycle.now, cycle.memory, 1.0 + _SLACK, outlook.series
     hold = min(keep_warm, max(cycle.start, _REACTION_SECONDS, _HOLD_CYCLES * cycle.regular))
     higher = [entry for entry in memory.reserved if entry[0] > now - hold and entry[1] > readiness.held]
     held_history = (*higher, (now, readiness.held))
     highest = held_history[0][1] * slack
     # A short cycle began because the load of a model had risen, so what it shows is no reason to shrink.
     told = series.told.amount / series.told.seconds if cycle.short else 0.0
-    present = max(capacity.with_backlog, readiness.foreseen * slack, told * slack, capacity.drained)
+    present = max(capacity.with_backlog, readiness.foreseen * slack, told * slack, capacity.drained, outlook.certain)
     if now - _begun(cycle) < hold * _COVERED:
         sufficient, stays = inf, [(inf, f"nothing shrinks before demand is known for {hold * _COVERED:.0f} s")]
     else:
-        sufficient = max(capacity.required, capacity.drained, told * slack, highest)
+        sufficient = max(capacity.required, capacity.drained, told * slack, highest, outlook.certain)
         often = "demand often rises to what they carry, so replicas stay while that is likely"
         stays = [
             (readiness.reserved * slack, often),
