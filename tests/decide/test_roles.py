@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 import pytest
@@ -330,3 +331,12 @@ def test_the_queueing_analyzer_leaves_roles_to_the_demand_analyzer() -> None:
     loop = RolesLoop(15.0, lambda _: 6.0, policy=policy).run(600.0)
     assert loop.policy.analyzer_for(MODEL) is Analyzer.QUEUEING
     assert loop.numbers[-1][1:] == (2, 3)
+
+
+def test_a_growth_for_what_waits_says_how_much_waits():
+    """A jump fills queues before replicas come; a growth without a queue does not speak of one."""
+    loop = RolesLoop(15.0, lambda at: 12.0 if at > 300.0 else 2.0).run(600.0)
+    grown = [each.message for each in loop.decisions if each.reason is Reason.SCALE_UP]
+    assert any(re.search(r" tokens, [0-9.e+]+ waiting\)", message) for message in grown)
+    calm = RolesLoop(15.0, lambda _: 2.0, replicas=(1, 2)).run(600.0)
+    assert not any("waiting" in each.message for each in calm.decisions)

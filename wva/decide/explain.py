@@ -170,7 +170,7 @@ def _shared(model: ModelReadings, need: Need, found: Terms, verdicts: Sequence[V
         return need.summary
     pairs = list(zip(model.variants, verdicts, strict=True))
     if found.course is Course.GROW:
-        wish = need.wish or f"{need.required:.4g} {need.unit} needed, {found.present:.4g} there ({need.summary})"
+        wish = need.wish or f"{need.required:.4g} {need.unit} needed, {found.present:.4g} there ({_figures(need)})"
         growing = [(each, verdict) for each, verdict in pairs if verdict.rule is Rule.GROWS]
         if growing:
             more = sum(verdict.number - each.progress.level for each, verdict in growing)
@@ -207,8 +207,14 @@ def _shared(model: ModelReadings, need: Need, found: Terms, verdicts: Sequence[V
         left = sum(each.progress.serving for each, _ in pairs)
         left -= sum(each.progress.base - verdict.number for each, verdict in going)
         which = "dearest variant that can shrink:" if need.unit == REPLICAS else _CHEAPEST.format("fewer")
-        return _joined(f"{replicas(left)} can carry the load", f"{which} {_names(going)}", need.summary)
+        return _joined(f"{replicas(left)} can carry the load", f"{which} {_names(going)}", _figures(need))
     return need.summary
+
+
+def _figures(need: Need) -> str:
+    """Return the figures of a need, with the requests that wait."""
+    waiting = 0.0 if need.rate is None else need.rate.backlog
+    return f"{need.summary}, {waiting:.4g} waiting" if waiting >= 1.0 else need.summary
 
 
 def _names(changing: Sequence[tuple[VariantReadings, Verdict]]) -> str:
