@@ -88,6 +88,8 @@ class OptimizerLoop:
     """The models for which the cycle that runs, or is about to, begins before its time; empty if it begins in time."""
     ceilings: Mapping[ModelKey, float] = field(default_factory=dict, init=False)
     """The requests in progress that the replicas of each model carry, as of the last cycle; only where it is known."""
+    retentions: Mapping[ModelKey, float] = field(default_factory=dict, init=False)
+    """The seconds without a request after which each model may go to zero, as of the last cycle."""
 
     def __post_init__(self) -> None:
         """Subscribe to the ledger, and create the series of holds for each reason."""
@@ -194,7 +196,7 @@ class OptimizerLoop:
         with duration.labels("decide").time():
             size = len(snapshot.variants) + len(snapshot.replicas) // _REPLICAS_PER_VARIANT
             outcome = await beside(size, partial(conclude, snapshot, memory, policy, now))
-        self._memory, self.ceilings = outcome.memory, outcome.ceilings
+        self._memory, self.ceilings, self.retentions = outcome.memory, outcome.ceilings, outcome.retentions
         self.grew = outcome.grew
         if self._overtaken:
             # Take the memory of the cycle, but keep the earlier memory of variants that changed meanwhile.

@@ -6,13 +6,20 @@ import pytest
 
 from tests.builders import NOW, variant
 from tests.decide.story import BUSY, IDLE, SILENT, Story, numbers, reasons
-from wva.model.decision import Reason, Source
+from wva.decide.measure.need import Need
+from wva.decide.pipeline import conclude
+from wva.decide.settle import zeros_of
+from wva.decide.trust import believe
+from wva.model.decision import Aim, Reason, Source
+from wva.model.memory import Memory
+from wva.model.metrics import ReplicaMetrics
+from wva.model.objectives import Objectives
 from wva.model.policy import Policy, ScaleToZeroEntry, ScaleToZeroRules
 from wva.model.records import replace
-from wva.model.snapshot import RequestCounts
-from wva.model.variant import ModelKey
+from wva.model.snapshot import RequestCounts, Snapshot
+from wva.model.variant import ModelKey, VariantKey
 
-MODEL = ModelKey("ns", "m")
+MODEL, A = ModelKey("ns", "m"), VariantKey("ns", "a")
 NONE = RequestCounts(MODEL, 600.0, finished=0.0, in_progress=0.0, covered_seconds=600.0)
 
 
@@ -127,3 +134,46 @@ def test_the_minimum_of_the_scaler_is_obeyed():
     """WVA does not ask for fewer replicas than the scaler's minimum."""
     decision = story().cycle(variant(replicas=2, minimum=1), a=[IDLE] * 2)["a"]
     assert (decision.desired, decision.reason) == (1, Reason.BOUNDED)
+
+
+def idle_seconds(
+    *, patience: float = 300.0, start: float | None = 100.0, scrapes: float = 15.0, role: str = "", given: bool = False
+) -> float:
+    """Return after how long without a request a model goes to zero whose users wait so long for the first token."""
+    ready = None if start is None else NOW
+    pod = ReplicaMetrics("a-0", A, ready_since=ready, created=NOW - (start or 0.0), scrape_seconds=scrapes)
+    model = ModelKey("ns", "m", role)
+    seen = Snapshot.of([replace(variant("a"), role=role)], [pod])
+    policy = Policy(scale_to_zero=ScaleToZeroRules(ScaleToZeroEntry("d", "", None, True, 600.0 if given else None)))
+    (readings,), _ = believe(seen, Memory(), policy, NOW)
+    aims = {A: Aim(Objectives(ttft_seconds=patience), "")}
+    need = Need(model, "requests/s", 0.0, 0.0, 0.0, {}, aims=aims)
+    (found,) = zeros_of([readings], [need], policy)
+    return found.retention_seconds
+
+
+@pytest.mark.parametrize(
+    ("case", "seconds"),
+    [
+        ({}, 60.0),
+        ({"scrapes": 30.0}, 120.0),
+        ({"scrapes": 300.0}, 600.0),
+        ({"given": True}, 600.0),
+        ({"patience": 1.0}, 600.0),
+        ({"start": 201.0}, 600.0),
+        ({"start": 200.0}, 60.0),
+        ({"start": None}, 600.0),
+        ({"role": "prefill"}, 600.0),
+    ],
+)
+def test_where_a_start_is_in_time_nothing_waits_for_requests(case, seconds):
+    """Without a given time; otherwise the given time counts, or ten minutes."""
+    assert idle_seconds(**case) == seconds
+
+
+def test_the_outcome_says_over_how_long_requests_are_to_be_counted():
+    """Only of models that may go to zero."""
+    asked = story()
+    snapshot = Snapshot.of([variant("a")], [])
+    assert conclude(snapshot, Memory(), asked.policy, NOW).retentions == {MODEL: 600.0}
+    assert conclude(snapshot, Memory(), Policy(), NOW).retentions == {}

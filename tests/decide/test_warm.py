@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.decide.warm import lasting, observed, reserve, seen, worth_keeping
+from wva.decide.warm import lasting, observed, reserve, seen, staying, worth_keeping
 from wva.model.memory import Block, Level
 
 
@@ -121,3 +121,12 @@ def test_any_demand_gives_numbers_and_few_levels(rates: list[float], seconds: fl
         assert lasting(levels, rate, now=now, seconds=120.0) <= rate
     assert len(levels) <= 135
     assert all(len(level.returns) <= 8 and len(level.stays) <= 8 for level in levels)
+
+
+def test_demand_stays_that_has_been_there_for_long():
+    """The part of it that has: at most the next level above the highest that has lasted."""
+    there = (Level(0, 0.0), Level(10, 0.0), Level(12, 90.0), Level(14, 0.0, left=50.0))
+    assert staying(there, 8.0, now=100.0, seconds=60.0) == pytest.approx(1.2**11)
+    assert staying(there, 3.0, now=100.0, seconds=60.0) == 3.0
+    assert staying(there, 8.0, now=160.0, seconds=60.0) == 8.0
+    assert staying((), 8.0, now=100.0, seconds=60.0) == 0.0

@@ -180,4 +180,4 @@ class Deciding:
     def _retention_of(self, model: ModelKey) -> float | None:
         """Return after how many seconds without a request a model may go to zero; None when it may not."""
         allowed = self._configuration.policy.scale_to_zero_for(model)
-        return allowed.retention_seconds if allowed.enabled else None
+        return self.optimizer.retentions.get(model, allowed.retention_seconds) if allowed.enabled else None

@@ -73,6 +73,8 @@ class Outcome:
     refused: tuple[tuple[str, str], ...] = ()  # namespaces whose own configuration was left out, and why it failed
     rules: Mapping[VariantKey, Rule] = field(default_factory=dict)  # the rule of step 5 that decided on a variant
     ceilings: Mapping[ModelKey, float] = field(default_factory=dict)  # requests in progress that replicas carry
+    # After how many seconds without a request a model that may go to zero does: over so long they are to be counted
+    retentions: Mapping[ModelKey, float] = field(default_factory=dict)
     loads: Mapping[ModelKey, Load] = field(default_factory=dict)  # of models whose demand is a rate
     late: Mapping[VariantKey, Trouble] = field(default_factory=dict)  # why replicas of a variant are not there in time
     solved: Mapping[ModelKey, QueueModel] = field(default_factory=dict)  # what the queueing formulas found

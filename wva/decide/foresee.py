@@ -596,11 +596,12 @@ def _hold(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, capacity: _Re
     highest = held_history[0][1] * slack
     # A short cycle began because the load of a model had risen, so what it shows is no reason to shrink.
     told = series.told.amount / series.told.seconds if cycle.short else 0.0
-    present = max(capacity.with_backlog, readiness.foreseen * slack, told * slack, capacity.drained, outlook.certain)
+    there = warm.staying(outlook.levels, outlook.certain, now=now, seconds=hold)
+    present = max(capacity.with_backlog, readiness.foreseen * slack, told * slack, capacity.drained, there)
     if now - _begun(cycle) < hold * _COVERED:
         sufficient, stays = inf, [(inf, f"nothing shrinks before demand is known for {hold * _COVERED:.0f} s")]
     else:
-        sufficient = max(capacity.required, capacity.drained, told * slack, highest, outlook.certain)
+        sufficient = max(capacity.required, capacity.drained, told * slack, highest, there)
         often = "demand often rises to what they carry, so replicas stay while that is likely"
         stays = [
             (readiness.reserved * slack, often),

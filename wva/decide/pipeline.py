@@ -17,7 +17,7 @@ from wva.decide.measure.need import Need
 from wva.decide.prices import stated
 from wva.decide.progress import lateness
 from wva.decide.rules import Rule, Terms, Verdict
-from wva.decide.settle import remembered, settle, settled_or_zero
+from wva.decide.settle import remembered, settle, settled_or_zero, zeros_of
 from wva.decide.trust import ModelReadings, believe
 from wva.decide.wants import parts_of, planned, stock_of, terms, with_roles
 from wva.model.decision import Decision
@@ -59,7 +59,8 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
     plan = planned(models, needs, parts, allowed, stock, policy)
     # 5 settle: which rule holds for each variant
     settled = [settle(model, need, found, plan) for model, need, found in zip(models, needs, allowed, strict=True)]
-    settled = settled_or_zero(models, needs, settled, policy, now)
+    zeros = zeros_of(models, needs, policy)
+    settled = settled_or_zero(models, needs, settled, zeros, now)
     # 6 explain: the decisions in words, and what the next cycle must know
     gpus = (snapshot.inventory_detail or "not read") if stock.frozen else ""
     told = [
@@ -68,6 +69,8 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
     ]
     cases = list(zip(models, needs, allowed, settled, told, strict=True))
     outcome = _outcome(cases, sleeping, measured, after, now)
+    idle = {model.key.whole: zero.retention_seconds for model, zero in zip(models, zeros, strict=True) if zero.enabled}
+    outcome = replace(outcome, retentions=idle)
     let_go(cases, models, measured, needs, allowed, settled, told)
     return outcome
 

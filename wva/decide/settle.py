@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from wva.decide.allocate import Plan
 from wva.decide.measure.need import REPLICAS, Need
@@ -16,9 +17,14 @@ from wva.decide.trust import ModelReadings, VariantReadings
 from wva.decide.wants import MOVE_SHARE, counted
 from wva.model.decision import NO_LIMIT, Decision
 from wva.model.memory import ModelMemory, Shrink
+from wva.model.metrics import ReplicaMetrics
 from wva.model.policy import Policy, ScaleToZeroPolicy
 from wva.model.records import replace
 from wva.model.variant import ModelKey, VariantKey
+
+_SHORTEST_IDLE_SECONDS: Final = 60.0
+_SCRAPES_OF_IDLE: Final = 4.0
+_SLOW_START: Final = 1.5
 
 
 def settle(model: ModelReadings, need: Need, found: Terms, plan: Plan) -> list[Verdict]:
@@ -50,14 +56,43 @@ def settle(model: ModelReadings, need: Need, found: Terms, plan: Plan) -> list[V
     return verdicts
 
 
+def zeros_of(models: Sequence[ModelReadings], needs: Sequence[Need], policy: Policy) -> list[ScaleToZeroPolicy]:
+    """Return whether each model may go to zero, and after how long without a request.
+
+    A replica that waits for requests saves users the wait for a start. Where a start that takes half as long again as
+    those of its pods did is within the objective of the first token, it saves them nothing. Then, unless a time is
+    given, it goes as soon as four scrapes have shown no request. Roles go together, and keep the default.
+    """
+    found = []
+    for model, need in zip(models, needs, strict=True):
+        zero = policy.scale_to_zero_for(model.key)
+        pods = [pod for each in model.variants for pod in each.replicas]
+        patience = min([aim.objectives.ttft_seconds for aim in need.aims.values()], default=0.0)
+        if zero.enabled and not zero.given and not model.key.role and _SLOW_START * _start_of(pods) <= patience:
+            between = max([pod.scrape_seconds or 0.0 for pod in pods], default=0.0)
+            soon = max(_SHORTEST_IDLE_SECONDS, _SCRAPES_OF_IDLE * between)
+            zero = replace(zero, retention_seconds=min(zero.retention_seconds, soon))
+        found.append(zero)
+    return found
+
+
+def _start_of(pods: Sequence[ReplicaMetrics]) -> float:
+    """Return how long the slowest of the pods took to start, in seconds; infinite if none is known."""
+    known = [pod.ready_since - pod.created for pod in pods if pod.ready_since is not None and pod.created is not None]
+    return max(known, default=math.inf)
+
+
 def settled_or_zero(
-    models: Sequence[ModelReadings], needs: Sequence[Need], settled: Sequence[list[Verdict]], policy: Policy, now: float
+    models: Sequence[ModelReadings],
+    needs: Sequence[Need],
+    settled: Sequence[list[Verdict]],
+    zeros: Sequence[ScaleToZeroPolicy],
+    now: float,
 ) -> list[list[Verdict]]:
     """Return the verdicts on the variants of all models, those of idle models that go to zero replaced.
 
     The roles of a model go to zero together, when nothing objects in any of them.
     """
-    zeros = [policy.scale_to_zero_for(model.key) for model in models]
     if not any(zero.enabled for zero in zeros):
         return list(settled)
     objections: list[tuple[str, bool]] = []

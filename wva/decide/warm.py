@@ -98,6 +98,12 @@ def lasting(levels: Sequence[Level], rate: float, *, now: float, seconds: float)
     return rate
 
 
+def staying(levels: Sequence[Level], rate: float, *, now: float, seconds: float) -> float:
+    """Return the part of a demand that has been there for some seconds."""
+    there = [level.value for level in levels if level.left is None and now - level.reached >= seconds]
+    return min(rate, max(there, default=0.0) * LEVEL_STEP)
+
+
 def worth_keeping(levels: Sequence[Level], reserved: float, *, now: float, seconds: float, longest: float) -> float:
     """Return the demand to be ready for: the larger of two.
 

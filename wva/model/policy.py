@@ -165,10 +165,11 @@ class QueueingPolicy(Merged):
 
 @dataclass(frozen=True, slots=True)
 class ScaleToZeroPolicy:
-    """Whether a model may go to zero replicas, and after how long without a request."""
+    """Whether a model may go to zero replicas, and after how long without a request: ``given``, or the default."""
 
     enabled: bool = False
     retention_seconds: float = DEFAULT_RETENTION_SECONDS
+    given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +350,8 @@ class Policy:
         said = [each for each in (entry, local.default or everywhere.default) if each is not None]
         enabled = [each.enabled for each in said if each.enabled is not None]
         retention = [each.retention_seconds for each in said if each.retention_seconds is not None]
-        return ScaleToZeroPolicy((*enabled, self.scale_to_zero_default)[0], (*retention, DEFAULT_RETENTION_SECONDS)[0])
+        seconds = (*retention, DEFAULT_RETENTION_SECONDS)[0]
+        return ScaleToZeroPolicy((*enabled, self.scale_to_zero_default)[0], seconds, bool(retention))
 
     def queueing_for(self, model: ModelKey) -> QueueingPolicy | None:
         """Return the queueing policy of a model; None when no queueing entry is about it.

@@ -51,7 +51,7 @@ class WvaSetup:
 
     ``fast_lane_seconds`` is the longest time between two looks of the fast lane, 0 for none. ``up_seconds`` and
     ``down_seconds`` are the stabilization windows. An interval or a window of None is that of the scenario.
-    Models whose variants may all have no replica go to zero after ten minutes without a request. The
+    Models whose variants may all have no replica go to zero after the default time without a request. The
     objectives are those of the scenario.
     """
 
@@ -140,6 +140,8 @@ class Cycles:
         outcome = conclude(snapshot, self._memory, self._policy, EPOCH_SECONDS + now_seconds)
         self._memory, self.ceilings = outcome.memory, outcome.ceilings
         self.grew = outcome.grew
+        for one in self._observers:
+            one.retention_seconds = outcome.retentions.get(one.model, one.retention_seconds)
         for decision in outcome.decisions:
             if decision.key.name not in self.starting:
                 self._show(decision, now_seconds)

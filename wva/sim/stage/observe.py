@@ -82,7 +82,7 @@ class Observer:
         self.model = model
         self._engines = engines
         self._counters = counters
-        self._window = None if retention_seconds is None else window_of(retention_seconds)
+        self.retention_seconds = retention_seconds
         self._intervals = ScrapeIntervals()
         self._pods: dict[str, None] = {}
         """Every pod ever seen: also those that have ended have served requests."""
@@ -103,8 +103,9 @@ class Observer:
             snapshot = replace(snapshot, queues=(SchedulerQueue(self.model, size=size),))
         if (served := self._users(stage, now)) is not None:
             snapshot = replace(snapshot, served=(served,))
-        if self._window is not None and any(view.replicas for view in views):
-            snapshot = replace(snapshot, request_counts=(self._count(stage, self._window, now),))
+        window = None if self.retention_seconds is None else window_of(self.retention_seconds)
+        if window is not None and any(view.replicas for view in views):
+            snapshot = replace(snapshot, request_counts=(self._count(stage, window, now),))
         return snapshot
 
     def _users(self, stage: StageView, now: float) -> ServedLately | None:
