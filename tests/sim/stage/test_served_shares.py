@@ -16,7 +16,7 @@ LOST = 0.021
 MORE_LOST = {
     "slow-pods": 0.07,  # nobody is served for minutes
     "retry-storm": 0.045,  # each user who goes away comes back as another request
-    **dict.fromkeys(("low-traffic", "low-traffic-1s"), 0.46),  # nothing runs, and requests wait at the gateway
+    **dict.fromkeys(("low-traffic", "low-traffic-1s"), 0.69),  # nothing runs, and requests wait at the gateway
     **dict.fromkeys([name for name in NAMES if name.startswith("roles-")], 0.47),  # no engine has the whole time
 }
 
