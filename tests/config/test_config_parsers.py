@@ -43,8 +43,8 @@ def test_the_documented_scale_to_zero_entries():
         "default": "enable_scale_to_zero: false\nretention_period: 15m",
         "chat": "model_id: acme/chat\nenable_scale_to_zero: true",
     }
-    assert zero(data)[0] == ScaleToZeroPolicy(True, 900.0)
-    assert zero(data, model=ModelKey("prod", "x"))[0] == ScaleToZeroPolicy(False, 900.0)
+    assert zero(data)[0] == ScaleToZeroPolicy(True, 900.0, given=True)
+    assert zero(data, model=ModelKey("prod", "x"))[0] == ScaleToZeroPolicy(False, 900.0, given=True)
 
 
 def test_the_namespace_of_a_scale_to_zero_entry_is_honoured():
@@ -68,7 +68,7 @@ def test_a_retention_period_that_is_none_rejects_its_entry(period):
     _, good = zero({"chat": "model_id: acme/chat\nenable_scale_to_zero: true\nretention_period: 3m"})
     text = {"chat": f"model_id: acme/chat\nretention_period: {period}"}
     found, reading = zero(text, previous=good)
-    assert found == ScaleToZeroPolicy(True, 180.0)
+    assert found == ScaleToZeroPolicy(True, 180.0, given=True)
     (error,) = reading.errors
     assert (error.key, error.field, error.model_id, error.in_force) == (
         "chat",

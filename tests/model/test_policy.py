@@ -179,7 +179,7 @@ def test_scale_to_zero_is_answered_field_by_field():
     default = ScaleToZeroEntry("default", "", None, enabled=False, retention_seconds=900.0)
     entry = ScaleToZeroEntry("chat", CHAT.model_id, None, enabled=True)
     rules = ScaleToZeroRules(default, (entry,))
-    assert Policy(scale_to_zero=rules).scale_to_zero_for(CHAT) == ScaleToZeroPolicy(True, 900.0)
+    assert Policy(scale_to_zero=rules).scale_to_zero_for(CHAT) == ScaleToZeroPolicy(True, 900.0, given=True)
     other = ModelKey("prod", "other")
     assert Policy(scale_to_zero=rules, scale_to_zero_default=True).scale_to_zero_for(other).enabled is False
     assert Policy(scale_to_zero_default=True).scale_to_zero_for(other) == ScaleToZeroPolicy(True, 600.0)
