@@ -115,7 +115,7 @@ async def test_a_refusal_that_repeats_the_token_does_not_spread_it(stage, promet
     async with controller(stage, prometheus):
         await held_at_each(stage, prometheus, REFUSALS)
     assert_untold(stage, output)
-    assert {path for path, _ in prometheus.requests} == {"/api/v1/query"}
+    assert {path for path, _ in prometheus.requests} == {"/api/v1/query", "/api/v1/query_range"}
 
 
 async def drip(request):

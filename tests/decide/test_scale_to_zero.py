@@ -163,6 +163,7 @@ def idle_seconds(
         ({"start": 201.0}, 600.0),
         ({"start": 200.0}, 60.0),
         ({"start": None}, 600.0),
+        ({"start": 0.0}, 600.0),
         ({"role": "prefill"}, 600.0),
     ],
 )

@@ -77,9 +77,12 @@ def zeros_of(models: Sequence[ModelReadings], needs: Sequence[Need], policy: Pol
 
 
 def _start_of(pods: Sequence[ReplicaMetrics]) -> float:
-    """Return how long the slowest of the pods took to start, in seconds; infinite if none is known."""
+    """Return how long the slowest of the pods took to start, in seconds; infinite if none is known.
+
+    No engine starts in no time: a pod that seems to have done so says nothing.
+    """
     known = [pod.ready_since - pod.created for pod in pods if pod.ready_since is not None and pod.created is not None]
-    return max(known, default=math.inf)
+    return max([seconds for seconds in known if seconds > 0.0], default=math.inf)
 
 
 def settled_or_zero(
