@@ -41,8 +41,8 @@ _CLOSE_SECONDS: Final = 3600.0
 _FAR_SECONDS: Final = 6 * 3600.0
 _FAR_APART_SECONDS: Final = 60.0
 _SINCE_APART_SECONDS: Final = 300.0
-_FEWEST_SECONDS: Final = 5.0
-"""Cycles of the past are no closer together than this: an engine is not scraped more often."""
+_FEWEST_SECONDS: Final = 15.0
+"""Cycles of the past are no closer together than this: few engines are scraped more often."""
 _ATTEMPTS: Final = 3
 
 _log = log.get("look_back")
@@ -120,7 +120,7 @@ class LookBack:
         begun = self.clock.monotonic()
         while place < len(times):
             at = times[place]
-            if await pods.look(at) or cycles:
+            if await pods.look(at):
                 snapshot = await collector.collect(at)
                 answers.pods = len(snapshot.replicas)
                 size = len(snapshot.variants) + len(snapshot.replicas)
