@@ -41,6 +41,7 @@ class HistoryOfOnePod:
         self.clock, self.since, self.takes = clock, since, takes
         self.failing = None
         self.asked = []
+        self.texts = []
 
     async def query(self, promql, *, name, at):
         """Answer at one time."""
@@ -50,6 +51,7 @@ class HistoryOfOnePod:
     async def query_range(self, promql, *, name, start, end, step_seconds, timeout_seconds):  # noqa: ARG002 - the protocol
         """Answer at each step with the pod, if it reported."""
         self.asked.append((name, start, end))
+        self.texts.append(promql)
         self.clock.seconds += self.takes
         if self.failing is not None:
             raise self.failing
@@ -89,10 +91,16 @@ def instruments():
 
 
 @pytest.fixture
-def look_back(clock, history, instruments):
-    """Return a look back over one variant with one pod."""
+def cluster():
+    """Return caches with one variant of one pod."""
     cluster = CachedCluster()
     cluster.variant()
+    return cluster
+
+
+@pytest.fixture
+def look_back(clock, history, instruments, cluster):
+    """Return a look back over the variants of the cluster."""
     collector = Collector(cluster.stores, prometheus=None, instruments=instruments, counters_of=lambda _: True)
     return LookBack(collector=collector, prometheus=history, policy=Policy, interval=lambda: 15.0, clock=clock)
 
@@ -138,6 +146,15 @@ async def test_nothing_is_asked_of_times_without_samples(look_back, history, out
     await look_back.learned(NOW)
     assert cycles(output) == 40
     assert all(start >= NOW - 1200.0 for name, start, _ in history.asked[1:])
+
+
+async def test_nothing_is_asked_about_models_that_learn_nothing(look_back, history, cluster):
+    """Those of the percentage analyzer, beside one that learns."""
+    cluster.variant("other", namespace="elsewhere", model_id="n")
+    look_back.collector.counters_of = lambda model: model.namespace == "ns"
+    memory = await look_back.learned(NOW)
+    assert [each.key for each in memory.demand] == [ModelKey("ns", "m")]
+    assert not any("elsewhere" in text for text in history.texts)
 
 
 async def test_a_first_installation_asks_one_query(look_back, history):

@@ -115,7 +115,7 @@ class LookBack:
         """Return what cycles at these times learn, and how many of them there were."""
         answers = PastAnswers(self.prometheus, times, pods=sum(len(each.ready) for each in variants))
         pods = PastPods(variants, answers)
-        collector = self.collector.of_past(answers, pods.as_of)
+        collector = self.collector.of_past(answers, pods.variants_at)
         policy, memory, cycles, place = self.policy(), Memory(), 0, 0
         begun = self.clock.monotonic()
         while place < len(times):

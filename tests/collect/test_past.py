@@ -104,7 +104,7 @@ def gone(cluster, *names, model="m", at=NOW):
     async def look(variants):
         pods = PastPods(variants, PastAnswers(PastSeries(present), [at]))
         await pods.look(at)
-        return {each.variant.key.name: pods.as_of(each, at) for each in variants}
+        return {each.variant.key.name: each for each in pods.variants_at(at)}
 
     return asyncio.run(look(accepted_variants(cluster.stores)))
 

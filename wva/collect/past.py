@@ -99,9 +99,9 @@ def _at_each(found: Iterable[RangeSeries], times: Sequence[float], step: float) 
 class PastPods:
     """The pods of variants at earlier times, which are looked at one after the other."""
 
-    def __init__(self, variants: Iterable[AcceptedVariant], answers: PastAnswers) -> None:
+    def __init__(self, variants: Sequence[AcceptedVariant], answers: PastAnswers) -> None:
         """Take the variants and their pods of now."""
-        self._answers = answers
+        self._variants = variants
         self._shared = SharedQueries(answers)
         self._targets: dict[ModelKey, list[tuple[str, VariantKey]]] = {}
         """Of each model, the names of its targets, the longest first."""
@@ -128,8 +128,11 @@ class PastPods:
                 self._note(series.metric)
         return any_reports
 
-    def as_of(self, variant: AcceptedVariant, at: float) -> AcceptedVariant:
-        """Return a variant with the pods that served at the time of the last look, and none that was starting."""
+    def variants_at(self, at: float) -> list[AcceptedVariant]:
+        """Return the variants with the pods that served at the time of the last look, and none that was starting."""
+        return [self._then(variant, at) for variant in self._variants]
+
+    def _then(self, variant: AcceptedVariant, at: float) -> AcceptedVariant:
         served = [pod for pod in variant.ready if pod.ready_since is None or pod.ready_since <= at]
         ready = (*served, *self._gone.get(variant.variant.key, ()))
         then = replace(

@@ -66,8 +66,8 @@ class Collector:
     The collector reads ``freshness`` and ``cache`` in each cycle, since the settings may change while the process runs.
     ``deadline_seconds`` bounds all queries of a cycle together. ``as_started`` returns a variant with a start from zero
     that the caches do not show yet. ``engines_of`` tells whether the analyzer of a model wants to know more than the
-    two signals of its replicas, ``counters_of`` whether it wants what the engines have counted. ``as_of`` returns a
-    variant with its pods as they were at the time of the cycle. ``retention_of``
+    two signals of its replicas, ``counters_of`` whether it wants what the engines have counted. ``variants_at`` returns
+    the variants with their pods at a time that has passed; None: those of the caches count. ``retention_of``
     returns the seconds without a request after which a model may go to zero, None for one that may not. ``served``
     returns what the users of models got lately (``ServedUsers.lately``). ``inventory``
     returns the GPUs of the cluster, or None and why they are not known; None instead of both when no model needs them.
@@ -84,7 +84,7 @@ class Collector:
     cache: Callable[[], Settings] = Settings.model_construct
     deadline_seconds: float = 20.0
     as_started: Callable[[Variant, float], Variant] = lambda variant, _: variant
-    as_of: Callable[[AcceptedVariant, float], AcceptedVariant] = lambda variant, _: variant
+    variants_at: Callable[[float], list[AcceptedVariant]] | None = None
     engines_of: Callable[[ModelKey], bool] = lambda _: False
     counters_of: Callable[[ModelKey], bool] = lambda _: False
     retention_of: Callable[[ModelKey], float | None] = lambda _: None
@@ -104,15 +104,14 @@ class Collector:
         self._status: str | None = None
         self._throttle = log.Throttle()
 
-    def of_past(self, prometheus: Querier, as_of: Callable[[AcceptedVariant, float], AcceptedVariant]) -> Collector:
-        """Return a collector of earlier times, whose answers come from elsewhere; nothing that it meets is told."""
+    def of_past(self, prometheus: Querier, variants_at: Callable[[float], list[AcceptedVariant]]) -> Collector:
+        """Return a collector of earlier times, for which answers and variants are given; nothing it meets is told."""
         return replace(
             self,
             prometheus=prometheus,
             instruments=Instruments(CollectorRegistry()),
             deadline_seconds=QUERY_SECONDS,
-            as_started=lambda variant, _: variant,
-            as_of=as_of,
+            variants_at=variants_at,
             retention_of=lambda _: None,
             served=tuple,
             inventory=lambda: None,
@@ -201,10 +200,12 @@ class Collector:
 
     async def _accepted(self, now: float) -> tuple[list[AcceptedVariant], Faults]:
         faults = Faults(now, self._throttle)
+        if self.variants_at is not None:
+            return self.variants_at(now), faults
         accepted = await accepted_in_slices(
             self.stores, claims=self.claims, now=now, as_started=self.as_started, faults=faults
         )
-        return [self.as_of(entry, now) for entry in accepted], faults
+        return accepted, faults
 
     def _wanted(self, accepted: list[AcceptedVariant], faults: Faults) -> Wanted:
         """Return the queries that only some analyzers want; each policy is read once."""
