@@ -370,21 +370,20 @@ def _start_ups(
 ) -> dict[VariantKey, tuple[float, ...]]:
     """Return how long the last pods of each variant took to start, in seconds, the newest last.
 
-    Until a start time is known, all Ready pods count, however long ago they started. Kubernetes gives times in whole
-    seconds. No engine starts within one second, so a pod that seems to have done so does not count, nor does one that
-    took a very long time.
+    Until a start time is known, all Ready pods count, however long ago they started. One that took a very long time
+    does not count.
     """
     remembered, start_ups = dict(memory.start_ups), {}
     for variant in variants:
         before = remembered.get(variant.key, ())
         since = memory.at - 1.0 if before and memory.at is not None else -inf
         fresh = [
-            (pod.ready_since, pod.ready_since - pod.created)
+            (pod.ready_since, pod.start_seconds)
             for pod in replicas.get(variant.key, ())
             if pod.ready_since is not None
             and since < pod.ready_since <= now
-            and pod.created is not None
-            and 0.0 < pod.ready_since - pod.created < _LONGEST_START_SECONDS
+            and pod.start_seconds is not None
+            and pod.start_seconds < _LONGEST_START_SECONDS
         ]
         start_ups[variant.key] = (*before, *[seconds for _, seconds in sorted(fresh)])[-_START_UPS:]
     return start_ups

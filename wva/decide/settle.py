@@ -17,7 +17,6 @@ from wva.decide.trust import ModelReadings, VariantReadings
 from wva.decide.wants import MOVE_SHARE, counted
 from wva.model.decision import NO_LIMIT, Decision
 from wva.model.memory import ModelMemory, Shrink
-from wva.model.metrics import ReplicaMetrics
 from wva.model.policy import Policy, ScaleToZeroPolicy
 from wva.model.records import replace
 from wva.model.variant import ModelKey, VariantKey
@@ -59,30 +58,31 @@ def settle(model: ModelReadings, need: Need, found: Terms, plan: Plan) -> list[V
 def zeros_of(models: Sequence[ModelReadings], needs: Sequence[Need], policy: Policy) -> list[ScaleToZeroPolicy]:
     """Return whether each model may go to zero, and after how long without a request.
 
-    A replica that waits for requests saves users the wait for a start. Where a start that takes half as long again as
-    those of its pods did is within the objective of the first token, it saves them nothing. Then, unless a time is
-    given, it goes as soon as four scrapes have shown no request. Roles go together, and keep the default.
+    If no time is given, a model goes sooner where that makes nobody late. Roles go together, and keep the default.
     """
     found = []
     for model, need in zip(models, needs, strict=True):
         zero = policy.scale_to_zero_for(model.key)
-        pods = [pod for each in model.variants for pod in each.replicas]
-        patience = min([aim.objectives.ttft_seconds for aim in need.aims.values()], default=0.0)
-        if zero.enabled and not zero.given and not model.key.role and _SLOW_START * _start_of(pods) <= patience:
-            between = max([pod.scrape_seconds or 0.0 for pod in pods], default=0.0)
-            soon = max(_SHORTEST_IDLE_SECONDS, _SCRAPES_OF_IDLE * between)
-            zero = replace(zero, retention_seconds=min(zero.retention_seconds, soon))
+        if zero.enabled and not zero.given and not model.key.role:
+            zero = replace(zero, retention_seconds=min(zero.retention_seconds, _useless_after(model, need)))
         found.append(zero)
     return found
 
 
-def _start_of(pods: Sequence[ReplicaMetrics]) -> float:
-    """Return how long the slowest of the pods took to start, in seconds; infinite if none is known.
+def _useless_after(model: ModelReadings, need: Need) -> float:
+    """Return after how many seconds without a request replicas save their users nothing; infinite if they always do.
 
-    No engine starts in no time: a pod that seems to have done so says nothing.
+    A replica that waits for requests saves users the wait for a start. Where a start that takes half as long again as
+    those of its pods did is within the objective of the first token, it saves them nothing. Then four scrapes without a
+    request are enough.
     """
-    known = [pod.ready_since - pod.created for pod in pods if pod.ready_since is not None and pod.created is not None]
-    return max([seconds for seconds in known if seconds > 0.0], default=math.inf)
+    pods = [pod for each in model.variants for pod in each.replicas]
+    starts = [pod.start_seconds for pod in pods if pod.start_seconds is not None]
+    patience = min([aim.objectives.ttft_seconds for aim in need.aims.values()], default=0.0)
+    if _SLOW_START * max(starts, default=math.inf) > patience:
+        return math.inf
+    between = max([pod.scrape_seconds or 0.0 for pod in pods], default=0.0)
+    return max(_SHORTEST_IDLE_SECONDS, _SCRAPES_OF_IDLE * between)
 
 
 def settled_or_zero(

@@ -169,6 +169,17 @@ class ReplicaMetrics(Struct, frozen=True, gc=False):
         return Sample(older.state, float(whole + (product - whole >= _HALF)), older.timestamp, older.detail)
 
     @property
+    def start_seconds(self) -> float | None:
+        """How long the pod took to become Ready; None if that is not known.
+
+        Kubernetes gives times in whole seconds. No engine starts within one second, so a pod that seems to have done so
+        does not tell.
+        """
+        if self.ready_since is None or self.created is None or self.ready_since <= self.created:
+            return None
+        return self.ready_since - self.created
+
+    @property
     def complete(self) -> bool:
         """Whether both signals are fresh."""
         return self.kv_usage.state is SampleState.FRESH and self.queue_length.state is SampleState.FRESH
