@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
+from tests.sim.world.both import nothing
 from wva.config import Given
 from wva.hindsight.recordings import read_recording
-from wva.model.records import replace
 from wva.sim.commands.demo import running
 from wva.sim.stage.scenario import StartUp, WorldObservation
 from wva.sim.world.clock import EPOCH_SECONDS
@@ -18,31 +18,22 @@ from wva.sim.world.world import EmbeddedWorld
 
 MINUTE = 60.0
 START_UP = StartUp(90.0, 0.2)
-DAY = demo_scenario(
-    "day",
-    "up, down, and up again, with replicas that come and go",
-    (
-        demo_variant("llama-h100", "H100", 40.0, start_up=START_UP),
-        demo_variant("llama-a100", "A100", 20.0, start_up=START_UP),
-    ),
-    between((0, 4), (8, 30), (16, 6), (30, 28), minutes=32),
-    interval_seconds=15.0,
-    observation=WorldObservation(scrape_seconds=15.0),
-    hpa_down_seconds=60.0,
-)
 
 
-async def nothing():
-    """Do nothing after a scrape."""
-
-
-def recorded(folder):
-    """Return each cycle, by its time in seconds since the begin of the world."""
-    found = {}
-    for path in sorted(folder.iterdir()):
-        recording = read_recording(path.read_bytes())
-        found[round(recording.now - EPOCH_SECONDS)] = recording
-    return found
+def day(traffic):
+    """Return a scenario of two variants whose replicas come and go with the traffic."""
+    return demo_scenario(
+        "day",
+        "replicas that come and go",
+        (
+            demo_variant("llama-h100", "H100", 40.0, start_up=START_UP),
+            demo_variant("llama-a100", "A100", 20.0, start_up=START_UP),
+        ),
+        traffic,
+        interval_seconds=15.0,
+        observation=WorldObservation(scrape_seconds=15.0),
+        hpa_down_seconds=60.0,
+    )
 
 
 def numbers(recording):
@@ -51,7 +42,7 @@ def numbers(recording):
 
 
 def run(scenario, folder, *, seed, restart_at=None):
-    """Play the day; with a restart, a second controller takes the place of the first."""
+    """Return each cycle, by its time in the world. With a restart, a second controller takes the place of the first."""
     world = EmbeddedWorld(scenario, seed=seed)
     times = [0.0, *([] if restart_at is None else [restart_at]), world.traffic.duration_seconds]
 
@@ -64,7 +55,8 @@ def run(scenario, folder, *, seed, restart_at=None):
                     await world.run(end - begin, tick=nothing)
 
     asyncio.run(controllers())
-    return {at: cycle for own in folder.iterdir() for at, cycle in recorded(own).items()}
+    recordings = [read_recording(path.read_bytes()) for path in folder.glob("*/*")]
+    return {round(each.now - EPOCH_SECONDS): each for each in recordings}
 
 
 @pytest.mark.timeout(300)
@@ -79,7 +71,7 @@ def run(scenario, folder, *, seed, restart_at=None):
 )
 def test_from_the_third_cycle_on_a_restarted_controller_is_within_one_replica(traffic, minute, tmp_path):
     """At each time one of the numbers that the other had then, a cycle before, or a cycle after is that close."""
-    scenario = replace(DAY, traffic=traffic)
+    scenario = day(traffic)
     one = run(scenario, tmp_path / "one", seed=3)
     two = run(scenario, tmp_path / "two", seed=3, restart_at=minute * MINUTE)
     later = [at for at in sorted(two) if at >= minute * MINUTE + 2 * scenario.interval_seconds]
