@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
+from random import Random
 
 import msgspec
 import pytest
@@ -551,6 +553,37 @@ def test_uneven_loads_are_seen_and_need_more_replicas() -> None:
     model.now += 900.0
     uneven, _ = looked(model, replace(memory, unevenness=1.0))
     assert uneven.carried({A: 8}) < 0.95 * even.carried({A: 8})
+
+
+@pytest.mark.parametrize(("places", "least", "most"), [("by chance", 0.7, 1.3), ("evenly", 0.0, 0.1)])
+def test_few_requests_tell_how_even_a_gateway_is(places, least, most) -> None:
+    """Of 12 requests 8 replicas cannot have the same number each. Placed evenly is told from placed by chance."""
+    draw = Random(1)
+    model = PodsOfModel([ReportingPod(f"a-{place}") for place in range(8)])
+    _, memory = served(model, 1.5, 20)
+    told = []
+    for cycle in range(600):
+        model.serve(1.5)
+        counts = Counter(draw.randrange(8) if places == "by chance" else place % 8 for place in range(12))
+        for place, pod in enumerate(model.pods):
+            pod.batch = float(counts[place])
+        _, memory = looked(model, memory)
+        if cycle >= 300:
+            told.append(memory.unevenness)
+    assert least <= sum(told) / len(told) <= most
+
+
+def test_one_request_tells_nothing_of_a_gateway() -> None:
+    """One request is at one replica, however even the gateway is: what was believed stays."""
+    model = PodsOfModel([ReportingPod(f"a-{place}") for place in range(8)])
+    _, memory = served(model, 1.5, 20)
+    before = memory.unevenness
+    for cycle in range(100):
+        model.serve(0.1)
+        for place, pod in enumerate(model.pods):
+            pod.batch = float(place == cycle % 8)
+        _, memory = looked(model, memory)
+    assert memory.unevenness == pytest.approx(before, abs=0.02)
 
 
 def test_a_mix_carries_what_the_gateways_split_allows() -> None:

@@ -37,6 +37,7 @@ UNIT: Final = "requests/s"
 _FEWEST_IN_FLIGHT: Final = 3.0
 _LOAD_MEMORY: Final = 0.05
 _UNEVENNESS_MEMORY: Final = 0.03
+_FULL_WEIGHT: Final = 2.0  # a variance by chance from which a cycle counts in full; with less it is mostly noise
 _SEEN_PART: Final = 0.3
 """A request is in progress for several cycles, so each cycle that sees it counts this part of a request."""
 _FEW_WAIT: Final = 0.05
@@ -175,19 +176,7 @@ def need_of(
         else prompt_engine_of(entry.fit, variant.parameters, sizes[0], seen.before.variability, objectives, handover)
         for variant, entry, found in zip(variants, after.variants, seen.changes, strict=True)
     ]
-    # How far the loads of replicas of a variant differ, compared with chance. While requests wait, and while pods come
-    # and go, they differ for other reasons.
-    unevenness = after.unevenness
-    for engine, found in zip(engines, seen.changes, strict=True):
-        mean = sum(found.loads) / max(1, len(found.loads))
-        calm = not found.moved and found.waiting <= _FEW_WAIT * found.running
-        if engine is None or len(found.loads) <= 1 or mean < _FEWEST_IN_FLIGHT or not found.gaps or not calm:
-            continue
-        variance = sum([(load - mean) ** 2 for load in found.loads]) / (len(found.loads) - 1)
-        by_chance = mean * max(1.0, found.step / found.gaps / engine.base)
-        weight = _UNEVENNESS_MEMORY * min(4, len(found.loads) - 1)
-        unevenness += weight * (min(3.0, variance / by_chance) - unevenness)
-    after = replace(after, unevenness=max(0.0, min(1.5, unevenness)))
+    after = replace(after, unevenness=_unevenness(after.unevenness, engines, seen.changes))
     if need.hold is not None or need.rate is None:
         return need, after
     kinds = {variant.key: engine for variant, engine in zip(variants, engines, strict=True) if engine is not None}
@@ -222,6 +211,29 @@ def need_of(
     answers = fleet.answers if few or not computes(model.key.role, DECODE) else None
     rate = replace(need.rate, answers=answers, ceiling=ceiling)
     return replace(need, capacities=capacities, carries=fleet.carries, rate=rate, aims=aims), after
+
+
+def _unevenness(known: float, engines: Sequence[EngineModel | None], changes: Sequence[VariantChange]) -> float:
+    """Return how far the loads of replicas of a variant differ, compared with chance: 0 not at all, 1 as by chance.
+
+    While requests wait, and while pods come and go, they differ for other reasons. Requests are whole: of one for two
+    replicas, one has it, however even the gateway is. So what differs at least is left out on both sides, and where few
+    are in progress the little that is left tells little.
+    """
+    for engine, found in zip(engines, changes, strict=True):
+        pods = len(found.loads)
+        calm = not found.moved and found.waiting <= _FEW_WAIT * found.running
+        if engine is None or pods <= 1 or not calm:
+            continue
+        mean = sum(found.loads) / pods
+        part = mean % 1.0
+        least = part * (1.0 - part) * pods / (pods - 1)
+        longer = found.step / found.gaps / engine.base if found.gaps else 1.0
+        by_chance = mean * max(1.0, longer) - least
+        variance = sum([(load - mean) ** 2 for load in found.loads]) / (pods - 1) - least
+        weight = _UNEVENNESS_MEMORY * min(4, pods - 1) / max(_FULL_WEIGHT, by_chance)
+        known += weight * (max(0.0, min(3.0 * by_chance, variance)) - known * by_chance)
+    return max(0.0, min(1.5, known))
 
 
 def _sizes_known(memory: DemandMemory, roles: Sequence[str]) -> bool:
