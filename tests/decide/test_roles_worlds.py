@@ -149,6 +149,7 @@ def test_many_worlds(first):
         check(seed)
 
 
+@pytest.mark.timeout(900)  # they are all worlds together
 def test_steady_worlds():
     """Steady worlds among them cost a tenth more than with known engines at most."""
     assert excess(range(WORLDS)) <= 1.1
