@@ -40,6 +40,7 @@ class HistoryOfOnePod:
         """Take the clock, which goes on with each answer."""
         self.clock, self.since, self.takes = clock, since, takes
         self.failing = None
+        self.spoiling = ""  # it fails only about what contains this
         self.asked = []
         self.texts = []
 
@@ -53,7 +54,7 @@ class HistoryOfOnePod:
         self.asked.append((name, start, end))
         self.texts.append(promql)
         self.clock.seconds += self.takes
-        if self.failing is not None:
+        if self.failing is not None and self.spoiling in promql:
             raise self.failing
         if "engine_counters" in name or "scheduler" in name:
             return ()
@@ -192,16 +193,23 @@ async def test_an_answer_after_a_failure_counts(look_back, history):
     assert await look_back.learned(NOW + 15) is not None
 
 
-async def test_an_unexpected_error_leaves_decisions_as_after_a_first_installation(look_back, history, output):
+async def test_a_namespace_that_spoils_answers_takes_nobody_elses_past(look_back, history, cluster, output):
+    """One query is about both; the failure is found to be that of one, and told once."""
+    cluster.variant("other", namespace="elsewhere", model_id="n")
+    history.failing = PrometheusError(ErrorKind.EXECUTION, "too many samples")
+    history.spoiling = "elsewhere"
+    memory = await look_back.learned(NOW)
+    assert cycles(output) == 240 + 300
+    assert ModelKey("ns", "m") in [each.key for each in memory.demand]
+    assert len([line for line in output() if line["level"] not in {"debug", "info"}]) <= 5
+
+
+async def test_an_unexpected_error_leaves_decisions_as_after_a_first_installation(look_back, output):
     """The error is logged, and raised to nobody."""
-    history.failing = ZeroDivisionError("hostile")
+
+    def broken():
+        raise ZeroDivisionError("hostile")
+
+    look_back.policy = broken
     assert await look_back.learned(NOW) is None
     assert [line["event"] for line in output() if line["level"] == "error"] == ["past_not_read"]
-
-
-async def test_the_metrics_of_the_process_are_those_of_its_own_cycles(look_back, instruments):
-    """Cycles of the past count no samples and no queries of the collector."""
-    before = {family.name: [s.value for s in family.samples] for family in instruments.registry.collect()}
-    await look_back.learned(NOW)
-    after = {family.name: [s.value for s in family.samples] for family in instruments.registry.collect()}
-    assert after == before

@@ -20,8 +20,9 @@ from typing import Final
 
 from wva import log
 from wva.clock import Clock
-from wva.collect.past import PAST_PODS, QUERY_SECONDS, PastAnswers, PastPods, PastQuerier, past_pods
+from wva.collect.past import PAST_PODS, QUERY_SECONDS, FirstSamples, PastAnswers, PastPods, PastQuerier, past_pods
 from wva.collect.queries import chunks
+from wva.collect.shared_queries import Round, Settled, SharedQueries
 from wva.collect.snapshot import Collector
 from wva.collect.variants import AcceptedVariant
 from wva.decide.pipeline import conclude
@@ -30,7 +31,7 @@ from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.trouble import cause_of
 from wva.model.variant import ModelKey
-from wva.prometheus.answers import PrometheusError
+from wva.prometheus.answers import InstantVector, PrometheusError
 from wva.slices import beside
 
 LONGEST_SECONDS: Final = 15.0
@@ -89,18 +90,16 @@ class LookBack:
 
     async def _since(self, variants: list[AcceptedVariant], now: float) -> float:
         """Return since when there are samples, within some hours: a time shortly before the first; infinite if none."""
-        since = inf
+        firsts = SharedQueries(FirstSamples(self.prometheus, now - _FAR_SECONDS, _SINCE_APART_SECONDS))
+        settled = Settled()
         for namespaces in chunks(each.variant.model.namespace for each in variants):
-            found = await self.prometheus.query_range(
-                f"count ({past_pods(namespaces).text})",
-                name=PAST_PODS,
-                start=now - _FAR_SECONDS,
-                end=now,
-                step_seconds=_SINCE_APART_SECONDS,
-                timeout_seconds=QUERY_SECONDS,
-            )
-            since = min([since, *(series.values[0][0] - _SINCE_APART_SECONDS for series in found if series.values)])
-        return since
+            round_ = Round(now, QUERY_SECONDS)
+            settled.take(await firsts.settle(PAST_PODS, {PAST_PODS: past_pods}, namespaces, round_))
+        if PAST_PODS not in settled.answers:
+            for failure in settled.failed.values():
+                raise failure.error
+        found = settled.answers.get(PAST_PODS, InstantVector()).series
+        return min([each.value[0] for each in found if each.value is not None], default=inf) - _SINCE_APART_SECONDS
 
     def _times(self, since: float, now: float) -> list[float]:
         """Return the times of past cycles: the last ones as far apart as those to come, the others a minute."""

@@ -40,6 +40,33 @@ class PastQuerier(Querier, RangeQuerier, Protocol):
     """A source of answers to instant queries and to range queries."""
 
 
+class FirstSamples:
+    """Answers a query with the time at which each namespace first had an answer to it, since ``begin``.
+
+    It is looked for every ``step_seconds``. Times are in seconds since the epoch.
+    """
+
+    def __init__(self, prometheus: RangeQuerier, begin: float, step_seconds: float) -> None:
+        """Ask nothing yet."""
+        self._prometheus = prometheus
+        self._begin = begin
+        self._step_seconds = step_seconds
+
+    async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
+        """Answer a query about the time until ``at``. Raises PrometheusError."""
+        found = await self._prometheus.query_range(
+            f"count by (namespace) ({promql})",
+            name=name,
+            start=self._begin,
+            end=at,
+            step_seconds=self._step_seconds,
+            timeout_seconds=QUERY_SECONDS,
+        )
+        return InstantVector(
+            tuple(InstantSeries(msgspec.convert(each.metric, Labels), each.values[0]) for each in found if each.values)
+        )
+
+
 class PastAnswers:
     """Answers instant queries at some times: sorted, in seconds since the epoch."""
 

@@ -270,7 +270,8 @@ class Collector:
         found = {chunk: task.result() for chunk, task in tasks.items()}
         for failure in (failure for each in found.values() for failure in _failures(each)):
             names, reason = failure.namespaces, failure.message
-            _log.warning("collection_failed", namespaces=len(names), first_namespace=names[0], reason=reason)
+            tell = _log.debug if self.variants_at else _log.warning
+            tell("collection_failed", namespaces=len(names), first_namespace=names[0], reason=reason)
         return found
 
     async def _ask_chunk(self, chunk: _Chunk, round_: Round) -> ChunkAnswers:
