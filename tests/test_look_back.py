@@ -41,6 +41,7 @@ class HistoryOfOnePod:
         self.clock, self.since, self.takes = clock, since, takes
         self.failing = None
         self.spoiling = ""  # it fails only about what contains this
+        self.answering = 0  # and only after so many answers
         self.asked = []
         self.texts = []
 
@@ -54,7 +55,7 @@ class HistoryOfOnePod:
         self.asked.append((name, start, end))
         self.texts.append(promql)
         self.clock.seconds += self.takes
-        if self.failing is not None and self.spoiling in promql:
+        if self.failing is not None and self.spoiling in promql and len(self.asked) > self.answering:
             raise self.failing
         if "engine_counters" in name or "scheduler" in name:
             return ()
@@ -202,6 +203,15 @@ async def test_a_namespace_that_spoils_answers_takes_nobody_elses_past(look_back
     assert cycles(output) == 240 + 300
     assert ModelKey("ns", "m") in [each.key for each in memory.demand]
     assert len([line for line in output() if line["level"] not in {"debug", "info"}]) <= 5
+
+
+async def test_it_keeps_to_its_time_if_prometheus_goes_away_after_the_first_answer(look_back, history, clock, output):
+    """Each query takes as long as it may, and nothing is learned; then decisions go on."""
+    history.failing = PrometheusError(ErrorKind.TIMEOUT, "no answer")
+    history.answering, history.takes = 1, 5.0
+    await look_back.learned(NOW)
+    assert clock.seconds <= LONGEST_SECONDS + 2 * history.takes
+    assert cycles(output) == 0
 
 
 async def test_an_unexpected_error_leaves_decisions_as_after_a_first_installation(look_back, output):

@@ -128,8 +128,8 @@ class LookBack:
                 cycles += 1
             place += 1
             spent = self.clock.monotonic() - begun
-            if cycles and spent > _TELLING_SECONDS:
-                place = max(place, len(times) - int(max(0.0, LONGEST_SECONDS - spent) * cycles / spent))
+            if spent > _TELLING_SECONDS:
+                place = max(place, len(times) - int(max(0.0, LONGEST_SECONDS - spent) * max(1, cycles) / spent))
             answers.forget(at)
             await asyncio.sleep(0)
         return memory, cycles
