@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import NOW, policy, variant
+from tests.builders import NAMESPACE, NOW, policy, variant
 from tests.decide.story import BUSY, HOT, IDLE, Story
+from wva.model.memory import Foresight
 from wva.model.policy import Compatibility
 from wva.model.records import replace
+from wva.model.variant import ModelKey, VariantKey
 
 DEADLINE = 600.0
 STUCK = variant(replicas=4, ready_replicas=1, desired=4)
@@ -41,6 +43,54 @@ def test_an_old_pod_is_late_although_its_sibling_made_progress():
     assert (decision.desired, decision.settling_since) == (4, NOW + DEADLINE)
     words = "2 of 4 replicas not Ready, and the oldest of their pods is past the transition deadline"
     assert (story.late["a"].reason, story.late["a"].message) == ("ReplicasLate", words)
+
+
+def learned(story, *starts):
+    """Let the last pods of variant ``a`` have taken so long to start, in seconds."""
+    model = ModelKey(NAMESPACE, "m")
+    story.memory = replace(
+        story.memory, foreseen=(Foresight(model, start_ups=((VariantKey(NAMESPACE, "a"), starts),)),)
+    )
+
+
+def together(story, seconds, starts, a=STUCK, b=None):
+    """Decide on ``a``, whose pods began to start at 0, and on ``b``, after so many seconds."""
+    learned(story, *starts)
+    a = replace(a, oldest_unready_since=NOW)
+    b = variant("b", cost=40.0) if b is None else b
+    return story.cycle(a, b, after=seconds, a=[HOT], b=[HOT])
+
+
+@pytest.mark.parametrize(("starts", "limit"), [((80.0, 100.0), 150), ((30.0,), 120), ((90.0, 380.0), 570)])
+def test_pods_that_start_slower_than_ever_are_late_where_another_variant_can_serve(starts, limit):
+    """Before the limit siblings wait for them; from then on a sibling grows instead."""
+    story = Story()
+    together(story, 0.0, starts)
+    before = together(story, limit - 1.0, starts)
+    assert (before["b"].desired, story.late) == (1, {})
+    after = together(story, float(limit), starts)
+    assert after["a"].desired == 4
+    assert after["b"].desired > 1
+    words = f"3 of 4 replicas not Ready within {limit} s, and the last ones took {max(starts):.0f} s at most"
+    assert (story.late["a"].reason, story.late["a"].message) == ("ReplicasLate", words)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "starts"),
+    [
+        (STUCK, None, ()),
+        (STUCK, None, (500.0,)),
+        (replace(STUCK, status_desired=5), None, (80.0,)),
+        (STUCK, variant("b", maximum=1), (80.0,)),
+    ],
+    ids=["nothing is known", "they start slowly", "the scaler has not created all", "no other variant may grow"],
+)
+def test_else_the_deadline_counts(a, b, starts):
+    """Pods are late when the transition deadline has passed, and not a second sooner."""
+    story = Story()
+    together(story, 0.0, starts, a, b)
+    together(story, DEADLINE - 1.0, starts, a, b)
+    assert story.late == {}
 
 
 def test_a_scaler_that_does_not_create_the_replicas_is_told(story):

@@ -484,7 +484,9 @@ class SaturationFields(ModelFields):
     )
     transition_deadline_seconds: Annotated[float | None, declare.DURATION] = field(
         "transitionDeadline",
-        "An unfinished change counts as on its way for so long. Set a longer time for models that load slowly.",
+        "An unfinished change counts as on its way for so long at most, and [for less](decisions.md#changes-take-time) "
+        "where another variant can serve and the last pods started faster. Set a longer time for models that load "
+        "slowly.",
     )
     keep_warm: Annotated[float | None, KEEP_WARM] = field(
         "keepWarm",

@@ -269,7 +269,7 @@ def _sentence(
         return _joined(f"{replicas(progress.outstanding)} still to go", held, need.summary)
     if rule is Rule.NOT_READY:
         if progress.overdue:
-            return f"{replicas(progress.waiting)} not ready within the transition deadline, no longer counted on"
+            return f"{replicas(progress.waiting)} not ready within {progress.allowed}, no longer counted on"
         return f"{replicas(coming)} pending" if progress.waiting else f"{replicas(coming)} new and not reporting yet"
     if rule is Rule.SIBLING_PENDING:
         return f"nothing shrinks while replicas of {', '.join(found.concerned)} are pending"

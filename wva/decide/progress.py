@@ -8,6 +8,9 @@ and the age of the pods.
 
 ``lateness`` says in words which replicas count no more. The status tells it as the condition ReplicasOnTime.
 
+Where another variant can serve instead, replicas count as lost sooner: when the oldest pod has been starting for half
+as long again as the slowest of the last ones did, and the scaler has created all of them.
+
 A pod becomes Ready some seconds before Prometheus has its first sample. Until then it counts as under way. Otherwise
 each growth would end with one replica too many.
 """
@@ -29,6 +32,10 @@ from wva.model.variant import Variant
 
 _NEW_SECONDS: Final = 120.0
 """A pod that has been Ready for so long is not new: by then Prometheus scrapes it."""
+SLOW_START: Final = 1.5
+"""A start that takes so many times as long as the slowest of the last ones is slow."""
+_SHORTEST_SECONDS: Final = 120.0
+"""No start is late before: the next pod may have to fetch its image."""
 _MOST_PER_SERVING: Final = 4
 """A variant with replicas that do not serve gets at most so many replicas per Ready one."""
 
@@ -65,6 +72,14 @@ class Progress(Struct, frozen=True, gc=False):
     most_ready: int  # the most Ready pods since the clock started
     since: float | None  # the start of the clock, in seconds since the epoch; None while settled
     age_seconds: float = 0.0  # how long the clock has run
+    slowest: float = 0.0  # the slowest of the last starts in seconds, where pods are late sooner by it; else 0
+
+    @property
+    def allowed(self) -> str:
+        """In words, how long its pods may take to become Ready."""
+        if self.slowest:
+            return f"{_slow(self.slowest):.0f} s, and the last ones took {self.slowest:.0f} s at most"
+        return "the transition deadline"
 
     @property
     def step(self) -> int:
@@ -124,11 +139,13 @@ def progress_of(
     entry: VariantMemory | None,
     moment: Moment,
     dormant: int = 0,
+    slowest: float = 0.0,
 ) -> Progress:
     """Return where a variant stands, from its Ready pods and its memory (None: it has none).
 
     ``replicas`` are the Ready pods that are awake; beside them so many are ``dormant``. These are neither supply nor
-    under way: nobody knows when they wake. So whatever a variant needs, it needs beside them.
+    under way: nobody knows when they wake. So whatever a variant needs, it needs beside them. ``slowest`` is how long
+    the slowest of its last pods took to start, in seconds; 0 if that is not known, or no other variant could serve.
     """
     now, deadline = moment.now, moment.deadline_seconds
     previous = previous_of(variant, entry)
@@ -156,12 +173,13 @@ def progress_of(
     unsettled = base != current or current > there or silent > 0
     since = (now if started is None else started) if unsettled else None
     age = 0.0 if since is None else now - since
-    overdue = since is not None and age >= deadline
     level = max(base, current)
     waiting = level - min(there, current)
     # The clock starts again with every new number. The age of a pod does not.
     oldest = now if variant.oldest_unready_since is None else variant.oldest_unready_since
-    late = current > there and now - oldest >= deadline
+    slow = min(deadline, _slow(slowest)) if slowest and current >= base else deadline
+    late = current > there and now - oldest >= slow
+    overdue = since is not None and age >= (slow if late else deadline)
     return Progress(
         variant,
         previous,
@@ -183,7 +201,12 @@ def progress_of(
         ready if entry is None or entry.settling_since is None else max(entry.ready_replicas, ready),
         since,
         age,
+        slowest if slow < deadline else 0.0,
     )
+
+
+def _slow(slowest: float) -> float:
+    return max(_SHORTEST_SECONDS, SLOW_START * slowest)
 
 
 def clocked(decision: Decision, progress: Progress, *, now: float) -> tuple[Decision, VariantMemory]:
@@ -225,7 +248,7 @@ def lateness(decision: Decision, progress: Progress) -> Trouble:
     if variant.spec_replicas < wanted and progress.current <= there:
         words = f"the number is {wanted}, and after the transition deadline spec.replicas of the target is still "
         return Trouble(TroubleReason.SCALER_NOT_FOLLOWING, f"{words}{variant.spec_replicas}")
-    words = "not Ready within the transition deadline"
+    words = f"not Ready within {progress.allowed}"
     if not progress.overdue:
-        words = "not Ready, and the oldest of their pods is past the transition deadline"
+        words = f"not Ready, and the oldest of their pods is past {progress.allowed}"
     return Trouble(TroubleReason.REPLICAS_LATE, f"{wanted - there} of {replicas(wanted)} {words}")

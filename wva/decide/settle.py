@@ -12,6 +12,7 @@ from typing import Final
 
 from wva.decide.allocate import Plan
 from wva.decide.measure.need import REPLICAS, Need
+from wva.decide.progress import SLOW_START
 from wva.decide.rules import Course, ModelCase, Rule, Terms, VariantCase, Verdict, verdict
 from wva.decide.trust import ModelReadings, VariantReadings
 from wva.decide.wants import MOVE_SHARE, counted
@@ -23,7 +24,6 @@ from wva.model.variant import ModelKey, VariantKey
 
 _SHORTEST_IDLE_SECONDS: Final = 60.0
 _SCRAPES_OF_IDLE: Final = 4.0
-_SLOW_START: Final = 1.5
 
 
 def settle(model: ModelReadings, need: Need, found: Terms, plan: Plan) -> list[Verdict]:
@@ -79,7 +79,7 @@ def _useless_after(model: ModelReadings, need: Need) -> float:
     pods = [pod for each in model.variants for pod in each.replicas]
     starts = [pod.start_seconds for pod in pods if pod.start_seconds is not None]
     patience = min([aim.objectives.ttft_seconds for aim in need.aims.values()], default=0.0)
-    if _SLOW_START * max(starts, default=math.inf) > patience:
+    if SLOW_START * max(starts, default=math.inf) > patience:
         return math.inf
     between = max([pod.scrape_seconds or 0.0 for pod in pods], default=0.0)
     return max(_SHORTEST_IDLE_SECONDS, _SCRAPES_OF_IDLE * between)

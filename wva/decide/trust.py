@@ -120,6 +120,7 @@ def believe(
     for key in sorted(models):
         if key.role:
             several.setdefault(key.whole, []).append(key.role)
+    slowest = {key: max(starts) for each in memory.foreseen for key, starts in each.start_ups if starts}
     entries, past = memory.by_key(), {entry.key: entry for entry in memory.models}
     queues = {queue.model: queue for queue in snapshot.queues}
     counts = {each.model: each for each in snapshot.request_counts}
@@ -148,7 +149,14 @@ def believe(
             kv = [sample.value if (sample := pod.kv_usage).state is fresh else None for pod in replicas]
             length = [sample.value if (sample := pod.queue_length).state is fresh else None for pod in replicas]
             entry = entries.get(variant.key)
-            progress = progress_of(variant, replicas=replicas, entry=entry, moment=moment, dormant=len(dormant))
+            progress = progress_of(
+                variant,
+                replicas=replicas,
+                entry=entry,
+                moment=moment,
+                dormant=len(dormant),
+                slowest=slowest.get(variant.key, 0.0) if _replaceable(variant, models[key]) else 0.0,
+            )
             if failure is None and replicas and None not in kv and None not in length and not _seldom(replicas):
                 covered, words = _all_report(len(replicas))
             else:
@@ -182,6 +190,14 @@ def believe(
             )
         )
     return running, sleeping
+
+
+def _replaceable(variant: Variant, of_model: Sequence[Variant]) -> bool:
+    """Tell whether another variant of the model may have more replicas."""
+    return any(
+        other is not variant and other.bounds.clamp(other.current_replicas + 1) > other.current_replicas
+        for other in of_model
+    )
 
 
 def _asked_beside(

@@ -132,7 +132,8 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
         "",
         {
             TroubleReason.REPLICAS_LATE: "Replicas that the number asks for are not Ready within the transition "
-            "deadline. Decisions count on them no longer.",
+            "deadline, or start slower than all before them while another variant can serve. Decisions count on them "
+            "no longer.",
             TroubleReason.PODS_UNSCHEDULABLE: "The scheduler has found no node for pods of the target for a minute.",
             TroubleReason.CONTAINERS_FAILING: "Containers of pods end again and again, or cannot start "
             "(`CrashLoopBackOff`, `ImagePullBackOff`). The message has the first of them.",
