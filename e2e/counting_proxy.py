@@ -40,10 +40,10 @@ class CountingProxy:
         return False
 
     def count(self, form: bytes) -> None:
-        """Count a query by its form."""
-        instant = float(urllib.parse.parse_qs(form.decode())["time"][0])
-        with self._lock:
-            self._counts[instant] += 1
+        """Count a query by its form, if it asks for an instant; what a start asks of the past is in no cycle."""
+        for instant in urllib.parse.parse_qs(form.decode()).get("time", ()):
+            with self._lock:
+                self._counts[float(instant)] += 1
 
     def queries_by_cycle(self) -> list[int]:
         """Return how many queries each cycle sent, the oldest first. The last cycle may not be over."""
