@@ -95,6 +95,7 @@ def test_what_clients_choose_hides_no_request(scene: Scene):
         client.hang_up()
         scene.wait(lambda: len(_page(scene)) > LONG_PAGE_BYTES, timeout_seconds=20, what="a long page")
         _send_flows(client)
+        scene.wait(lambda: _waiting(scene) == FLOWS, timeout_seconds=30, what="all requests")
         scene.deploy(ASLEEP)
         scene.declare(ASLEEP)
         scene.start_controller()
@@ -161,6 +162,12 @@ def _page(scene: Scene) -> bytes:
     with urllib.request.urlopen(request, timeout=10) as response:
         content: bytes = response.read()
     return content
+
+
+def _waiting(scene: Scene) -> float:
+    """Return how many requests the picker holds."""
+    lines = _page(scene).splitlines()
+    return sum(float(line.rsplit(b" ", 1)[1]) for line in lines if line.startswith(QUEUE_SERIES.strip()))
 
 
 def _reads(controller: ControllerProcess) -> float:
