@@ -23,10 +23,11 @@ from typing import Any, Final
 from wva.sim import rivals
 from wva.sim.scorecard.suites import SCENARIOS, SUITES
 
-MODULES: Final = ("foresee", "pace", "warm", "wants", "progress", "served")
+MODULES: Final = ("foresee", "pace", "warm", "wants", "progress", "served", "regret")
 FACTORS: Final = (0.5, 2.0)
 LONG: Final[Mapping[str, Sequence[str]]] = {
-    "served": ("step", "random-routing-step", "stale-routing", "half-speed", "agents", "conversation-3s")
+    "served": ("step", "random-routing-step", "stale-routing", "half-speed", "agents", "conversation-3s"),
+    "regret": ("agents",),
 }
 """The scenarios of modules that do nothing in the short ones."""
 ABSENT: Final[Mapping[str, float]] = {

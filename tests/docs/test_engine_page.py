@@ -9,7 +9,7 @@ import pytest
 
 from tests.decide.test_foresee import early
 from tests.docs.rendering import DOCS
-from wva.decide import foresee, pace, progress, served, wants, warm
+from wva.decide import foresee, pace, progress, regret, served, wants, warm
 from wva.decide.allocate import Offer, Plan, Stock, Want
 from wva.decide.measure.need import Capacity, DemandRate, Need
 from wva.decide.progress import Progress
@@ -89,7 +89,7 @@ def shown(value):
 def test_every_constant_has_its_value_and_a_reason():
     """The table has the numbers of the modules that look ahead and wait, no more and no fewer."""
     expected = {}
-    for module in (foresee, pace, warm, served, wants, progress):
+    for module in (foresee, pace, warm, served, regret, wants, progress):
         names = re.findall(r"^(_?[A-Z][A-Z_]+): Final = ", inspect.getsource(module), re.MULTILINE)
         known = {name: getattr(module, name) for name in names}
         numbers = {name: value for name, value in known.items() if isinstance(value, (int, float, tuple))}

@@ -28,6 +28,8 @@ other models only, these seconds are no surge and wait until they make a slot. E
      cycle has shown, one standard error less is held.
 3.6. What users got (``_correction``, ``served``): if fewer requests than planned were in time although there was
      enough, all of this is asked for somewhat more than once.
+3.7. Shrinks on trial (``regret``): replicas that carried less without the others than they had seemed to are not
+     left alone again for a while.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from wva.decide import warm
 from wva.decide.measure import larger
 from wva.decide.measure.need import DemandRate, Need
 from wva.decide.pace import Pace, alike, dispersed, pace
+from wva.decide.regret import asked_for, regretting, tried
 from wva.decide.served import corrected
 from wva.decide.trust import ModelReadings
 from wva.model.in_time import ServedLately
@@ -316,6 +319,9 @@ def forecast_of(
         summary=f"{need.summary}{_told(factor)}",
         rate=replace(need.rate, error=error, stays=tuple([(amount * factor, words) for amount, words in held.stays])),
     )
+    asked = asked_for(variants)
+    trial, regret = tried(memory, asked, demand=need.demand, carries=need.carried, now=now)
+    need = regretting(need, regret, now)
     memory = Foresight(
         need.key,
         _begun(cycle),
@@ -329,6 +335,9 @@ def forecast_of(
         tuple(sorted(start_ups.items())),
         cycle.regular,
         correction,
+        asked,
+        trial,
+        regret,
     )
     return need, memory
 

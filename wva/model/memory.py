@@ -275,6 +275,29 @@ class Correction(Struct, frozen=True, gc=False):
     vain: float = 0.0
 
 
+class Trial(Struct, frozen=True, gc=False):
+    """A shrink: the numbers that are asked for since, and what they seemed to carry then.
+
+    ``at`` is in seconds since the epoch, ``carries`` in the unit of the demand.
+    """
+
+    numbers: tuple[tuple[VariantKey, int], ...]
+    at: float
+    carries: float
+
+
+class Regret(Struct, frozen=True, gc=False):
+    """A shrink that left too few: the numbers, and a demand that they seemed to carry and did not.
+
+    ``at`` is when that was found last, in seconds since the epoch, after so many ``times``.
+    """
+
+    numbers: tuple[tuple[VariantKey, int], ...]
+    demand: float
+    at: float
+    times: int = 1
+
+
 class Foresight(Struct, frozen=True, gc=False):
     """The forecast for a model, and the data behind it.
 
@@ -282,7 +305,8 @@ class Foresight(Struct, frozen=True, gc=False):
     ``dispersion``: variance of the demand of a cycle over that of pure chance. ``reserved``: the demand to be ready
     for, each with its time, newest last, without those below a later one. ``start_ups``: how long the last pods of each
     variant took to become Ready, in seconds. ``regular``: how long the last cycle was that the fast lane had not woken
-    for any model, in seconds; 0 before there is one. ``correction``: what users got against what was planned.
+    for any model, in seconds; 0 before there is one. ``correction``: what users got against what was planned. ``asked``
+    are the numbers of the last cycle, ``trial`` the last shrink, ``regret`` one that left too few.
     """
 
     key: ModelKey
@@ -297,6 +321,9 @@ class Foresight(Struct, frozen=True, gc=False):
     start_ups: tuple[tuple[VariantKey, tuple[float, ...]], ...] = ()
     regular: float = 0.0
     correction: Correction = Correction()
+    asked: tuple[tuple[VariantKey, int], ...] = ()
+    trial: Trial | None = None
+    regret: Regret | None = None
 
 
 class VariantMemory(Struct, frozen=True, gc=False):

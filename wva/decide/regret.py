@@ -1,0 +1,73 @@
+"""3.7 Shrinks on trial: replicas that carry less alone than was believed while others served beside them.
+
+What a replica carries can depend on how many there are. Where requests share prefixes, fewer replicas find fewer of
+them in their caches, and compute more. So a fleet that seems enough can be too few as soon as the others have gone;
+the model grows, seems to have too many, and shrinks again. What was believed of the smaller fleet is remembered for a
+while. If it turns out to carry less, and less than a demand that it was believed to carry, the shrink is regretted: at
+such a demand no shrink leaves so few, for an hour, and for twice as long each time that it is regretted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from wva.decide.measure.need import Need
+from wva.model.memory import Foresight, Regret, Trial
+from wva.model.records import replace
+from wva.model.variant import Variant, VariantKey
+
+_TRIAL_SECONDS: Final = 900.0
+_LESS: Final = 0.9
+"""A fleet carries less than was believed if it carries less than this share of it; a demand is alike from it on."""
+_REGRET_SECONDS: Final = 3600.0
+_LONGEST_SECONDS: Final = 6 * 3600.0
+_MORE: Final = 1.0 + 1e-6
+WORDS: Final = "with fewer replicas each of them carried less than it seemed"
+
+Numbers = tuple[tuple[VariantKey, int], ...]
+"""Replicas by variant, sorted."""
+Carries = Callable[[Mapping[VariantKey, int]], float]
+
+
+def asked_for(variants: Sequence[Variant]) -> Numbers:
+    """Return the replicas that the variants of a model are asked for."""
+    asked = [(one.key, one.spec_replicas if one.status_desired is None else one.status_desired) for one in variants]
+    return tuple(sorted(asked))
+
+
+def tried(
+    memory: Foresight, asked: Numbers, *, demand: float, carries: Carries, now: float
+) -> tuple[Trial | None, Regret | None]:
+    """Return the shrink that is on trial after this cycle, and the one that is regretted."""
+    trial, regret = memory.trial, memory.regret
+    if trial is not None and now - trial.at >= _TRIAL_SECONDS:
+        trial = None
+    if trial is not None:
+        able = carries(dict(trial.numbers))
+        if able < demand <= trial.carries and able < _LESS * trial.carries:
+            again = regret is not None and _within(trial.numbers, regret.numbers)
+            regret = Regret(trial.numbers, demand, now, regret.times + 1 if again and regret is not None else 1)
+            trial = None
+    if memory.asked and asked != memory.asked and _within(asked, memory.asked):
+        trial = Trial(asked, now, carries(dict(asked)))
+    return trial, regret
+
+
+def regretting(need: Need, regret: Regret | None, now: float) -> Need:
+    """Return a need whose shrinks leave more than the replicas of a regretted one, while that is in force."""
+    if regret is None or need.rate is None or need.demand < _LESS * regret.demand:
+        return need
+    if now - regret.at >= min(_LONGEST_SECONDS, _REGRET_SECONDS * 2.0 ** (regret.times - 1)):
+        return need
+    least = _MORE * need.carried(dict(regret.numbers))
+    if least <= need.sufficient:
+        return need
+    stays = need.rate.stays or ((need.sufficient, ""),)
+    return replace(need, sufficient=least, rate=replace(need.rate, stays=(*stays, (least, WORDS))))
+
+
+def _within(numbers: Numbers, others: Numbers) -> bool:
+    """Tell whether no variant has more replicas than in the others."""
+    known = dict(others)
+    return all(count <= known.get(key, 0) for key, count in numbers)
