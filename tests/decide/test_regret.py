@@ -21,6 +21,7 @@ MODEL, A, B = ModelKey("ns", "m"), VariantKey("ns", "a"), VariantKey("ns", "b")
 HOUR = 3600.0
 FEW = ((A, 2), (B, 1))
 MANY = ((A, 5), (B, 1))
+ROOM = 12.0 / 9.0
 
 
 def carrying(each):
@@ -54,14 +55,14 @@ def test_a_shrink_is_on_trial():
 
 def test_replicas_that_carry_less_alone_are_regretted():
     """They seemed to carry a demand, and do not."""
-    memory = cycle(shrunk(), FEW, each=2.5, now=NOW + 120.0)
-    assert memory.regret == Regret(FEW, 9.0, NOW + 120.0)
+    memory = cycle(shrunk(), FEW, each=2.0, now=NOW + 120.0)
+    assert memory.regret == Regret(FEW, 12.0 / 9.0, NOW + 120.0)
     assert memory.trial is None
 
 
 @pytest.mark.parametrize(
     ("each", "demand", "after"),
-    [(2.5, 12.5, 120.0), (2.9, 8.6, 120.0), (3.0, 9.0, 120.0), (2.5, 9.0, 900.0), (4.0, 9.0, 120.0)],
+    [(2.0, 12.5, 120.0), (2.9, 8.6, 120.0), (3.0, 9.0, 120.0), (2.0, 9.0, 900.0), (4.0, 9.0, 120.0)],
     ids=["the demand has risen", "they still carry it", "just enough", "a quarter of an hour later", "as believed"],
 )
 def test_else_nothing_is_regretted(each, demand, after):
@@ -70,8 +71,8 @@ def test_else_nothing_is_regretted(each, demand, after):
 
 
 def test_a_capacity_that_is_known_a_little_better_is_no_regret():
-    """It is a tenth less, and the demand is between what it was and what it is."""
-    assert cycle(shrunk(each=3.1), FEW, each=2.95, now=NOW + 120.0).regret is None
+    """It is a fifth less, and the demand is between what it was and what it is."""
+    assert cycle(shrunk(), FEW, each=3.2, now=NOW + 120.0, demand=11.0).regret is None
 
 
 def test_a_growth_is_not_on_trial():
@@ -89,7 +90,7 @@ def test_nothing_is_known_in_the_first_cycle():
 @pytest.mark.parametrize(("times", "seconds"), [(1, HOUR), (2, 2 * HOUR), (3, 4 * HOUR), (4, 6 * HOUR), (50, 6 * HOUR)])
 def test_a_shrink_leaves_more_for_a_while(times, seconds):
     """For an hour, and for twice as long each time that it is regretted again."""
-    regret = Regret(FEW, 9.0, NOW, times)
+    regret = Regret(FEW, ROOM, NOW, times)
     need = regretting(needed(), regret, NOW + seconds - 1.0)
     assert need.sufficient > need.carried(dict(FEW)) == 12.0
     assert need.sufficient < need.carried({A: 3, B: 1})
@@ -98,35 +99,39 @@ def test_a_shrink_leaves_more_for_a_while(times, seconds):
     assert regretting(needed(), regret, NOW + seconds) == needed()
 
 
-def test_with_a_lower_demand_as_few_are_enough():
-    """The replicas may carry that."""
-    assert regretting(needed(8.0), Regret(FEW, 9.0, NOW), NOW + 60.0) == needed(8.0)
+@pytest.mark.parametrize(("demand", "each"), [(6.0, 4.0), (9.0, 6.0)], ids=["a lower demand", "quicker replicas"])
+def test_where_they_seem_to_carry_much_more_than_needed_as_few_are_enough(demand, each):
+    """They seemed to carry a third more than the demand when it was too much, and now it is twice of it."""
+    need = needed(demand, each=each)
+    assert regretting(need, Regret(FEW, ROOM, NOW), NOW + 60.0) == need
 
 
 def test_a_hold_that_leaves_more_stays():
     """Its reasons are told before."""
     need = needed(sufficient=20.0)
-    assert regretting(need, Regret(FEW, 9.0, NOW), NOW + 60.0) == need
+    assert regretting(need, Regret(FEW, ROOM, NOW), NOW + 60.0) == need
     held = replace(needed(), rate=DemandRate(stays=((9.0, ""), (10.0, "why"))))
-    found = regretting(held, Regret(FEW, 9.0, NOW), NOW + 60.0).rate
+    found = regretting(held, Regret(FEW, ROOM, NOW), NOW + 60.0).rate
     assert found is not None
     assert [words for _, words in found.stays] == ["", "why", WORDS]
 
 
 def test_what_is_regretted_again_counts_on():
     """Fewer of the same count, too. More replicas that are not enough either are another regret."""
-    memory = replace(shrunk(), regret=Regret(FEW, 9.0, NOW - 2 * HOUR, 2))
-    assert cycle(memory, FEW, each=2.5, now=NOW + 60.0).regret == Regret(FEW, 9.0, NOW + 60.0, 3)
+    memory = replace(shrunk(), regret=Regret(FEW, 1.2, NOW - 2 * HOUR, 2))
+    assert cycle(memory, FEW, each=2.0, now=NOW + 60.0).regret == Regret(FEW, ROOM, NOW + 60.0, 3)
+    memory = replace(shrunk(), regret=Regret(FEW, 1.5, NOW - 2 * HOUR, 2))
+    assert cycle(memory, FEW, each=2.0, now=NOW + 60.0).regret == Regret(FEW, 1.5, NOW + 60.0, 3)
     more = ((A, 3), (B, 1))
-    memory = replace(shrunk(to=more), regret=Regret(FEW, 9.0, NOW - 2 * HOUR, 2))
-    assert cycle(memory, more, each=2.0, now=NOW + 60.0).regret == Regret(more, 9.0, NOW + 60.0)
+    memory = replace(shrunk(to=more), regret=Regret(FEW, 1.2, NOW - 2 * HOUR, 2))
+    assert cycle(memory, more, each=2.0, now=NOW + 60.0).regret == Regret(more, 16.0 / 9.0, NOW + 60.0)
 
 
 @given(st.floats(0.0, 1e6), st.floats(0.0, 1e3), st.floats(0.0, 1e6), st.floats(0.0, 1e9), st.integers(1, 1000))
 def test_a_regret_only_keeps_replicas(demand, each, sufficient, age, times):
     """It asks for none, and takes nothing away."""
     need = needed(demand, each=each, sufficient=sufficient)
-    found = regretting(need, Regret(FEW, 9.0, NOW, times), NOW + age)
+    found = regretting(need, Regret(FEW, ROOM, NOW, times), NOW + age)
     assert found.sufficient >= need.sufficient
     assert found.required == need.required
 

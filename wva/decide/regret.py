@@ -3,8 +3,9 @@
 What a replica carries can depend on how many there are. Where requests share prefixes, fewer replicas find fewer of
 them in their caches, and compute more. So a fleet that seems enough can be too few as soon as the others have gone;
 the model grows, seems to have too many, and shrinks again. What was believed of the smaller fleet is remembered for a
-while. If it turns out to carry less, and less than a demand that it was believed to carry, the shrink is regretted: at
-such a demand no shrink leaves so few, for an hour, and for twice as long each time that it is regretted again.
+while. If it turns out to carry less, and less than a demand that it was believed to carry, the shrink is regretted:
+unless they seem to carry much more of the demand than then, no shrink leaves so few, for an hour, and for twice as long
+each time that it is regretted again.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from wva.model.records import replace
 from wva.model.variant import Variant, VariantKey
 
 _TRIAL_SECONDS: Final = 900.0
-_LESS: Final = 0.9
-"""A fleet carries less than was believed if it carries less than this share of it; a demand is alike from it on."""
+_LESS: Final = 0.75
+"""A fleet carries less than was believed if it carries less than this share of it."""
+_ALIKE: Final = 0.7
+"""Replicas that seem to carry much more of the demand than when they were regretted may be left alone."""
 _REGRET_SECONDS: Final = 3600.0
 _LONGEST_SECONDS: Final = 6 * 3600.0
 _MORE: Final = 1.0 + 1e-6
@@ -46,9 +49,10 @@ def tried(
     if trial is not None:
         able = carries(dict(trial.numbers))
         if able < demand <= trial.carries and able < _LESS * trial.carries:
-            again = regret is not None and _within(trial.numbers, regret.numbers)
-            regret = Regret(trial.numbers, demand, now, regret.times + 1 if again and regret is not None else 1)
-            trial = None
+            room, times = trial.carries / demand, 1
+            if regret is not None and _within(trial.numbers, regret.numbers):
+                room, times = max(room, regret.room), regret.times + 1
+            regret, trial = Regret(trial.numbers, room, now, times), None
     if memory.asked and asked != memory.asked and _within(asked, memory.asked):
         trial = Trial(asked, now, carries(dict(asked)))
     return trial, regret
@@ -56,12 +60,13 @@ def tried(
 
 def regretting(need: Need, regret: Regret | None, now: float) -> Need:
     """Return a need whose shrinks leave more than the replicas of a regretted one, while that is in force."""
-    if regret is None or need.rate is None or need.demand < _LESS * regret.demand:
+    if regret is None or need.rate is None:
         return need
     if now - regret.at >= min(_LONGEST_SECONDS, _REGRET_SECONDS * 2.0 ** (regret.times - 1)):
         return need
-    least = _MORE * need.carried(dict(regret.numbers))
-    if least <= need.sufficient:
+    carried = need.carried(dict(regret.numbers))
+    least = _MORE * carried
+    if least <= need.sufficient or _ALIKE * carried > regret.room * need.demand:
         return need
     stays = need.rate.stays or ((need.sufficient, ""),)
     return replace(need, sufficient=least, rate=replace(need.rate, stays=(*stays, (least, WORDS))))

@@ -287,13 +287,13 @@ class Trial(Struct, frozen=True, gc=False):
 
 
 class Regret(Struct, frozen=True, gc=False):
-    """A shrink that left too few: the numbers, and a demand that they seemed to carry and did not.
+    """A shrink that left too few: the numbers, and how many times a demand they seemed to carry that they did not.
 
     ``at`` is when that was found last, in seconds since the epoch, after so many ``times``.
     """
 
     numbers: tuple[tuple[VariantKey, int], ...]
-    demand: float
+    room: float
     at: float
     times: int = 1
 
