@@ -61,7 +61,7 @@ def together(story, seconds, starts, a=STUCK, b=None):
     return story.cycle(a, b, after=seconds, a=[HOT], b=[HOT])
 
 
-@pytest.mark.parametrize(("starts", "limit"), [((80.0, 100.0), 150), ((30.0,), 120), ((90.0, 380.0), 570)])
+@pytest.mark.parametrize(("starts", "limit"), [((80.0, 100.0), 150), ((30.0, 20.0), 120), ((90.0, 380.0), 570)])
 def test_pods_that_start_slower_than_ever_are_late_where_another_variant_can_serve(starts, limit):
     """Before the limit siblings wait for them; from then on a sibling grows instead."""
     story = Story()
@@ -79,11 +79,18 @@ def test_pods_that_start_slower_than_ever_are_late_where_another_variant_can_ser
     ("a", "b", "starts"),
     [
         (STUCK, None, ()),
-        (STUCK, None, (500.0,)),
-        (replace(STUCK, status_desired=5), None, (80.0,)),
-        (STUCK, variant("b", maximum=1), (80.0,)),
+        (STUCK, None, (80.0,)),
+        (STUCK, None, (500.0, 400.0)),
+        (replace(STUCK, status_desired=5), None, (80.0, 70.0)),
+        (STUCK, variant("b", maximum=1), (80.0, 70.0)),
     ],
-    ids=["nothing is known", "they start slowly", "the scaler has not created all", "no other variant may grow"],
+    ids=[
+        "nothing is known",
+        "one start is known",
+        "they start slowly",
+        "the scaler has not created all",
+        "no other variant may grow",
+    ],
 )
 def test_else_the_deadline_counts(a, b, starts):
     """Pods are late when the transition deadline has passed, and not a second sooner."""

@@ -120,7 +120,8 @@ def believe(
     for key in sorted(models):
         if key.role:
             several.setdefault(key.whole, []).append(key.role)
-    slowest = {key: max(starts) for each in memory.foreseen for key, starts in each.start_ups if starts}
+    # One start says little of the next.
+    slowest = {key: max(starts) for each in memory.foreseen for key, starts in each.start_ups if len(starts) > 1}
     entries, past = memory.by_key(), {entry.key: entry for entry in memory.models}
     queues = {queue.model: queue for queue in snapshot.queues}
     counts = {each.model: each for each in snapshot.request_counts}
