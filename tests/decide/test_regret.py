@@ -13,7 +13,7 @@ from tests.builders import NOW, variant
 from wva.decide.foresee import forecast_of
 from wva.decide.measure.need import Capacity, DemandRate, Need
 from wva.decide.regret import WORDS, asked_for, regretting, tried
-from wva.model.memory import CapacityBasis, Foresight, Regret, Trial
+from wva.model.memory import CapacityBasis, Foresight, Regret, ShrinkTrial
 from wva.model.records import replace
 from wva.model.variant import ModelKey, VariantKey
 
@@ -49,7 +49,7 @@ def needed(demand=9.0, *, each=4.0, sufficient=9.5):
 
 def test_a_shrink_is_on_trial():
     """What the replicas that are left seemed to carry is remembered."""
-    assert shrunk().trial == Trial(FEW, NOW, 12.0)
+    assert shrunk().trial == ShrinkTrial(FEW, NOW, 12.0)
     assert shrunk().regret is None
 
 

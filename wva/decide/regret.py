@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from wva.decide.measure.need import Need
-from wva.model.memory import Foresight, Regret, Trial
+from wva.model.memory import Foresight, Regret, ShrinkTrial
 from wva.model.records import replace
 from wva.model.variant import Variant, VariantKey
 
@@ -41,7 +41,7 @@ def asked_for(variants: Sequence[Variant]) -> Numbers:
 
 def tried(
     memory: Foresight, asked: Numbers, *, demand: float, carries: Carries, now: float
-) -> tuple[Trial | None, Regret | None]:
+) -> tuple[ShrinkTrial | None, Regret | None]:
     """Return the shrink that is on trial after this cycle, and the one that is regretted."""
     trial, regret = memory.trial, memory.regret
     if trial is not None and now - trial.at >= _TRIAL_SECONDS:
@@ -54,7 +54,7 @@ def tried(
                 room, times = max(room, regret.room), regret.times + 1
             regret, trial = Regret(trial.numbers, room, now, times), None
     if memory.asked and asked != memory.asked and _within(asked, memory.asked):
-        trial = Trial(asked, now, carries(dict(asked)))
+        trial = ShrinkTrial(asked, now, carries(dict(asked)))
     return trial, regret
 
 

@@ -275,7 +275,7 @@ class Correction(Struct, frozen=True, gc=False):
     vain: float = 0.0
 
 
-class Trial(Struct, frozen=True, gc=False):
+class ShrinkTrial(Struct, frozen=True, gc=False):
     """A shrink: the numbers that are asked for since, and what they seemed to carry then.
 
     ``at`` is in seconds since the epoch, ``carries`` in the unit of the demand.
@@ -322,7 +322,7 @@ class Foresight(Struct, frozen=True, gc=False):
     regular: float = 0.0
     correction: Correction = Correction()
     asked: tuple[tuple[VariantKey, int], ...] = ()
-    trial: Trial | None = None
+    trial: ShrinkTrial | None = None
     regret: Regret | None = None
 
 
