@@ -223,3 +223,19 @@ async def test_an_unexpected_error_leaves_decisions_as_after_a_first_installatio
     look_back.policy = broken
     assert await look_back.learned(NOW) is None
     assert [line["event"] for line in output() if line["level"] == "error"] == ["past_not_read"]
+
+
+async def test_an_answer_that_cannot_be_read_leaves_decisions_as_after_a_first_installation(look_back, history, output):
+    """The error is logged, and raised to nobody."""
+    history.failing = ZeroDivisionError("hostile")
+    assert await look_back.learned(NOW) is None
+    assert [line["event"] for line in output() if line["level"] == "error"] == ["query_failed"]
+    assert [line["event"] for line in output() if line["event"] == "past_not_read"] == ["past_not_read"]
+
+
+async def test_the_metrics_of_the_process_are_those_of_its_own_cycles(look_back, instruments):
+    """Cycles of the past count no samples and no queries of the collector."""
+    before = {family.name: [s.value for s in family.samples] for family in instruments.registry.collect()}
+    await look_back.learned(NOW)
+    after = {family.name: [s.value for s in family.samples] for family in instruments.registry.collect()}
+    assert after == before
