@@ -47,6 +47,16 @@ def test_a_line_is_a_rise_and_a_step_is_none() -> None:
     assert pace(slots([10.0] * 20 + [30.0] * 20), 1.0).rise == 0.0
 
 
+@pytest.mark.parametrize("lengths", [[60.0] * 20, [30.0] * 40, [30.0] * 36 + [38.0, 38.0, 30.0, 60.0]])
+def test_a_rise_is_seen_however_long_the_cycles_are(lengths: list[float]) -> None:
+    """Three minutes have too few slots of a minute for a line; the windows of six and twelve minutes have enough."""
+    found, at = [], 0.0
+    for seconds in lengths:
+        at += seconds
+        found.append(Slot(at, seconds, (10.0 + (at - seconds / 2.0) / 60.0) * seconds))
+    assert pace(found, 1.0).rise == pytest.approx(1.0 / 60.0, rel=0.05)
+
+
 def test_a_rise_adds_to_the_level_for_as_long_as_it_has_lasted() -> None:
     """Minutes that differ by chance may seem to rise in the end; the level of ten minutes is not ten minutes old."""
     lately = [6.2, 7.6, 7.9, 7.3, 7.5, 8.1, 8.5, 8.7, 8.4, 8.3, 8.2, 9.5]

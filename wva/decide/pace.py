@@ -54,8 +54,10 @@ def pace(slots: Sequence[Slot], dispersion: float) -> Pace:
     for window in _TREND_SECONDS:
         first = bisect_right(begun, end - window - 1.0)
         length, count = sum(map(_seconds, inside[first:])), len(inside) - first
-        if count < _FEWEST or length < 0.8 * window:
+        if length < 0.8 * window:
             break
+        if count < _FEWEST:
+            continue  # the cycles are long, so a longer window has enough slots
         times, rates = all_times[first:], all_rates[first:]
         middle, usual = sum(times) / count, sum(rates) / count
         spread = sum([(at - middle) ** 2 for at in times])
