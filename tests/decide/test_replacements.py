@@ -24,17 +24,19 @@ MEASURED, SUPPOSED = CapacityBasis.OBSERVED, CapacityBasis.BORROWED
 
 @dataclass
 class SteadyAnalyzer:
-    """An analyzer that measures the same demand in every cycle."""
+    """An analyzer that measures the same demand in every cycle, or less in each one."""
 
     demand: float
     capacities: dict[VariantKey, Capacity] = field(default_factory=dict)
     foreseeable: bool = True
+    fall: float = 0.0
 
     def __call__(self, models, memory, policy, now, seen):
         """Return the need of each model."""
         del policy, now, seen
         need = Need(ModelKey(NAMESPACE, "m"), "requests/s", self.demand, self.demand, self.demand, self.capacities)
         rate = DemandRate() if self.foreseeable else None
+        self.demand -= self.fall
         return [replace(need, key=model.key, rate=rate) for model in models], memory
 
 
@@ -42,9 +44,11 @@ class SteadyAnalyzer:
 def cycles(monkeypatch):
     """Return a function that runs cycles with a demand and capacities until something changes, for six minutes."""
 
-    def run(*variants, demand=9.0, carries=(3.0, 9.0), bases=(MEASURED, MEASURED), foreseeable=True, turns=24):
+    def run(
+        *variants, demand=9.0, carries=(3.0, 9.0), bases=(MEASURED, MEASURED), foreseeable=True, turns=24, fall=0.0
+    ):
         capacities = {key: Capacity(each, basis) for key, each, basis in zip((A, B), carries, bases, strict=True)}
-        monkeypatch.setitem(ANALYZERS, Analyzer.DEMAND, SteadyAnalyzer(demand, capacities, foreseeable))
+        monkeypatch.setitem(ANALYZERS, Analyzer.DEMAND, SteadyAnalyzer(demand, capacities, foreseeable, fall))
         loads = {each.key.name: [BUSY] * each.ready_replicas for each in variants}
         memory = Memory()
         for turn in range(turns):
@@ -99,7 +103,15 @@ def test_what_would_save_less_than_the_move_costs_is_left(cycles):
     """Three at 20 against one at 57: with a tenth of its price for the move, one costs more than three."""
     cheap, dear = variant("a", replicas=3, cost=20, minimum=0), variant("b", replicas=0, cost=57, minimum=0)
     assert cycles(cheap, dear, demand=8.5, carries=(3.0, 9.5))["b"].desired == 0
-    assert cycles(cheap, replace(dear, cost=50.0), demand=8.5, carries=(3.0, 9.5))["b"].desired == 1
+    assert cycles(cheap, replace(dear, cost=50.0), demand=8.5, carries=(3.0, 9.5), turns=80)["b"].desired == 1
+
+
+@pytest.mark.parametrize(("turns", "fall", "moved"), [(24, 0.0, 1), (24, 4.0, 0), (8, 0.0, 0)])
+def test_a_move_repays_its_start_while_demand_stays(cycles, turns, fall, moved):
+    """The new replica costs 40 for 160 s beside the old ones, and saves 20: it takes more than five minutes."""
+    cheap, dear = variant("a", replicas=4, cost=20), variant("b", replicas=0, cost=40, minimum=0)
+    found = cycles(cheap, dear, demand=1000.0, carries=(300.0, 900.0), turns=turns, fall=fall)
+    assert found["b"].desired == moved
 
 
 def test_what_cannot_grow_takes_no_place(cycles):

@@ -85,6 +85,7 @@ A variant without Ready replicas counts as if it had one.
 """
 _START_UP_QUANTILE: Final = 0.8
 _KEPT_SECONDS: Final = 1200.0
+_STEADY_SECONDS: Final = 900.0  # demand that has been alike for so long stays for long enough for any move
 _at: Final = attrgetter("at")
 _rate: Final = attrgetter("rate")
 
@@ -170,7 +171,9 @@ def _through(need: Need, rate: DemandRate, counts: Mapping[VariantKey, int]) -> 
 
 def _as_foreseen(need: Need, ahead: Need) -> Need:
     """Return a need with what was foreseen of another one, whose demand is the same."""
-    rate = need.rate and ahead.rate and replace(need.rate, error=ahead.rate.error, stays=ahead.rate.stays)
+    rate, known = need.rate, ahead.rate
+    if rate is not None and known is not None:
+        rate = replace(rate, error=known.error, stays=known.stays, lasted=known.lasted)
     return replace(need, demand=ahead.demand, required=ahead.required, sufficient=ahead.sufficient, rate=rate)
 
 
@@ -317,7 +320,12 @@ def forecast_of(
         required=min(capacity.required * factor, cycle.most),
         sufficient=held.sufficient * factor,
         summary=f"{need.summary}{_told(factor)}",
-        rate=replace(need.rate, error=error, stays=tuple([(amount * factor, words) for amount, words in held.stays])),
+        rate=replace(
+            need.rate,
+            error=error,
+            stays=tuple([(amount * factor, words) for amount, words in held.stays]),
+            lasted=inf if outlook.level.lasted > _STEADY_SECONDS else outlook.level.lasted / cycle.lead,
+        ),
     )
     asked = asked_for(variants)
     trial, regret = tried(memory, asked, demand=need.demand, carries=need.carried, now=now)
@@ -504,7 +512,7 @@ def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
     levels = warm.seen(cycle.memory.levels, level.rate, now=cycle.now, shortest=cycle.lead)
     usual = warm.lasting(levels, level.rate, now=cycle.now, seconds=cycle.start)
     if usual < level.rate:
-        level = Pace(usual, level.error, 0.0, 0.0)
+        level = Pace(usual, level.error, 0.0, 0.0, level.lasted)
     return _Outlook(series, dispersion, level, certain, newest, shown, likely, levels)
 
 

@@ -35,6 +35,7 @@ class Pace:
     error: float  # one standard error of the rate
     rise: float  # per second
     jump: float  # how far the newest cycle was above the one before, where that is more than chance, else 0
+    lasted: float  # for how many seconds it has been as now, as far as chance lets see
 
     def at(self, seconds: float) -> float:
         """Return the demand expected after some seconds; never less than now."""
@@ -78,7 +79,7 @@ def pace(slots: Sequence[Slot], dispersion: float) -> Pace:
     jump = 0.0
     if taken == 1 and len(slots) > 1 and not slots[-2].partial:  # the slot after a partial one shows all of a jump
         jump = max(0.0, rate - slots[-2].amount / slots[-2].seconds)
-    return Pace(rate, sqrt(dispersion * max(rate, 0.5 / seconds) / seconds), rise, jump)
+    return Pace(rate, sqrt(dispersion * max(rate, 0.5 / seconds) / seconds), rise, jump, seconds)
 
 
 def alike(slots: Sequence[Slot], dispersion: float) -> tuple[float, float, int]:

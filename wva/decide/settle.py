@@ -15,7 +15,7 @@ from wva.decide.measure.need import REPLICAS, Need
 from wva.decide.progress import SLOW_START
 from wva.decide.rules import Course, ModelCase, Rule, Terms, VariantCase, Verdict, verdict
 from wva.decide.trust import ModelReadings, VariantReadings
-from wva.decide.wants import MOVE_SHARE, counted
+from wva.decide.wants import counted, move_share
 from wva.model.decision import NO_LIMIT, Decision
 from wva.model.memory import ModelMemory, Shrink
 from wva.model.policy import Policy, ScaleToZeroPolicy
@@ -41,7 +41,7 @@ def settle(model: ModelReadings, need: Need, found: Terms, plan: Plan) -> list[V
         enough=_enough(model, need),
         unread=not (need.recalls or model.complete) and any(each.unread for each in variants),
         shrinks=bool(leaving),
-        replaces=found.course is Course.REPLACE and _replaces(variants, numbers),
+        replaces=found.course is Course.REPLACE and _replaces(variants, numbers, move_share(need)),
         progresses=[each.progress for each in variants],
     )
     verdicts = []
@@ -158,10 +158,10 @@ def _enough(model: ModelReadings, need: Need) -> bool:
     return sum([count * each for count, each in carried]) - smallest >= need.sufficient
 
 
-def _replaces(variants: Sequence[VariantReadings], numbers: Mapping[VariantKey, int]) -> bool:
-    """Tell whether the planned numbers save more than the move to them costs."""
+def _replaces(variants: Sequence[VariantReadings], numbers: Mapping[VariantKey, int], share: float) -> bool:
+    """Tell whether the planned numbers save more than the move to them costs: a share of the price of new replicas."""
     changes = [(numbers[each.key] - each.progress.base, each.progress.variant.cost) for each in variants]
-    return sum([change * price * (1 + MOVE_SHARE * (change > 0)) for change, price in changes]) < 0
+    return sum([change * price * (1 + share * (change > 0)) for change, price in changes]) < 0
 
 
 def _leaving(

@@ -30,7 +30,7 @@ from wva.model.variant import ModelKey, VariantKey
 SPACING_SECONDS: Final = 30.0
 """For so many seconds a model that is measured in replicas does not grow again while replicas start."""
 MOVE_SHARE: Final = AllocationPolicy().move_share
-"""A replacement must save so much of the price of the new replicas."""
+"""A replacement must save so much of the price of the new replicas, at least."""
 
 _ROUNDING: Final = 1e-9
 _RISEN: Final = 1.1  # demand has risen if it is so many times that of the last growth; an HPA ignores less, too
@@ -199,8 +199,17 @@ def _replacement(variants: Sequence[VariantReadings], need: Need, free: Mapping[
         and each.progress.may_grow(skips=False)
     ]
     price, cheapest = min(measured, default=(math.inf, None))
-    dearer = [each for each in variants if prices.get(each.key, 0.0) > price * (1 + MOVE_SHARE)]
+    dearer = [each for each in variants if prices.get(each.key, 0.0) > price * (1 + move_share(need))]
     return cheapest if any(each.progress.may_shrink for each in dearer) else None
+
+
+def move_share(need: Need) -> float:
+    """Return how much of the price of the new replicas a replacement must save.
+
+    The old replicas stay until the new ones serve, so a start is paid twice. It has to be repaid within the time for
+    which the demand will stay as it is: about as long again as it has been so.
+    """
+    return MOVE_SHARE if need.rate is None else max(MOVE_SHARE, 1.0 / need.rate.lasted)
 
 
 def _held_back(variants: Sequence[VariantReadings], need: Need, present: float) -> tuple[tuple[str, ...], str]:

@@ -50,6 +50,9 @@ class DemandRate(Struct, frozen=True, gc=False):
     answers: Callable[[Mapping[VariantKey, int]], float] | None = None
     # Whether capacities leave room for what comes by chance: hardly anybody is late while demand is a little more.
     roomy: bool = False
+    # How many times as long as a replica takes to be ordered and to start the demand has been as it is now; infinite if
+    # it has been so for all that is remembered of it. A move between variants has to repay its start within this time.
+    lasted: float = math.inf
     # The amounts that a shrink must leave, each with the reason in words. The first is what the present demand needs,
     # and has no words. Of the others, the first that keeps a replica is named. Empty if nothing is kept beyond that.
     stays: tuple[tuple[float, str], ...] = ()
