@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.decide.warm import lasting, observed, reserve, seen, staying, worth_keeping
-from wva.model.memory import Block, Level
+from wva.decide.warm import CHEAPEST, WORTH, lasting, observed, priced, reserve, seen, staying, worth_keeping
+from wva.model.in_time import ServedShare
+from wva.model.memory import Block, LatePrice, Level
 
 
 def blocks(*peaks: float, foreseen: float = 10.0) -> tuple[Block, ...]:
@@ -35,6 +36,52 @@ def test_rises_that_happen_often_enough_are_reserved_for() -> None:
     assert reserve(blocks(*[10.0] * 9, 15.0), foreseen=10.0, now=1000.0) == 10.0
     assert reserve(blocks(*[10.0] * 8, 15.0, 14.0), foreseen=10.0, now=1000.0) == pytest.approx(14.0)
     assert reserve(blocks(*[10.0] * 60, 15.0, 14.0), foreseen=10.0, now=6200.0) == 10.0
+
+
+def test_a_reserve_for_what_is_rare_costs_more_than_cheap_lateness() -> None:
+    """Two of 24 blocks rise: that is one in twelve."""
+    past = blocks(*[10.0] * 22, 15.0, 14.0)
+    assert reserve(past, foreseen=10.0, now=2400.0) == pytest.approx(14.0)
+    assert reserve(past, foreseen=10.0, now=2400.0, worth=5.0) == 10.0
+
+
+def looks(price: LatePrice, share: float | None, hours: float, requests: float = 1000.0) -> LatePrice:
+    """Return the price after looks every two minutes, if this share of the requests is in time."""
+    begun = price.looked or 1e9
+    for turn in range(1, int(hours * 30.0) + 1):
+        got = None if share is None else ServedShare(requests, share)
+        price = priced(price, got, at=begun + 120.0 * turn, in_time=0.99)
+    return price
+
+
+def test_lateness_costs_less_while_fewer_are_late_than_may_be() -> None:
+    """A third of an hour without late requests makes it cheaper by two thirds; when more are late it becomes dear."""
+    assert looks(LatePrice(), 1.0, 1.0 / 3.0).worth == pytest.approx(WORTH / 2.7, rel=0.1)
+    calm = looks(LatePrice(), 0.999, 2.0)
+    assert calm.worth == CHEAPEST
+    assert looks(calm, 0.9, 0.5).worth == WORTH
+    assert looks(LatePrice(), 0.99, 3.0).worth == pytest.approx(WORTH)
+
+
+def test_what_is_not_known_changes_no_price() -> None:
+    """No look, no request, a look that overlaps the one before; and a gap of days counts for one look."""
+    calm = looks(LatePrice(), 1.0, 0.2)
+    assert looks(calm, None, 5.0) == calm
+    assert looks(calm, 1.0, 5.0, requests=0.0) == calm
+    assert priced(calm, ServedShare(10.0, 0.0), at=calm.looked + 60.0, in_time=0.99) == calm
+    gap = priced(calm, ServedShare(1000.0, 1.0), at=calm.looked + 200_000.0, in_time=0.99)
+    assert gap.worth > 0.9 * calm.worth - 1e-9
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 1e6), st.floats(0.0, 1.0), st.floats(0.0, 1e6)), max_size=20), st.floats(0.5, 1.0)
+)
+def test_any_looks_give_a_price_within_its_bounds(found: list[tuple[float, float, float]], in_time: float) -> None:
+    """Whatever is seen, in whatever order."""
+    price = LatePrice()
+    for requests, share, at in found:
+        price = priced(price, ServedShare(requests, share), at=at, in_time=in_time)
+        assert CHEAPEST <= price.worth <= WORTH
 
 
 def test_at_a_new_level_other_levels_tell_and_are_believed_less() -> None:

@@ -50,7 +50,7 @@ from wva.decide.regret import asked_for, regretting, tried
 from wva.decide.served import corrected
 from wva.decide.trust import ModelReadings
 from wva.model.in_time import ServedLately
-from wva.model.memory import Block, Correction, Foresight, Level, Memory, Slot
+from wva.model.memory import Block, Correction, Foresight, LatePrice, Level, Memory, Slot
 from wva.model.metrics import ReplicaMetrics
 from wva.model.policy import MAX_KEEP_WARM_SECONDS, MAX_SURGE_FACTOR, Policy
 from wva.model.records import replace
@@ -307,7 +307,8 @@ def forecast_of(
         need, need.rate, variants, ready, memory, start_ups, now=now, woken=woken, urgent=urgent, deadline=deadline
     )
     outlook = _outlook(cycle, _series(cycle), surge_factor)
-    readiness = _readiness(cycle, outlook, keep_warm)
+    price = _price(memory, need, served)
+    readiness = _readiness(cycle, outlook, price.worth, keep_warm)
     capacity = _required(cycle, outlook, readiness, surge_factor)
     held = _hold(cycle, outlook, readiness, capacity, keep_warm)
     correction = _correction(cycle, outlook, readiness, need, served)
@@ -346,6 +347,7 @@ def forecast_of(
         asked,
         trial,
         regret,
+        price,
     )
     return need, memory
 
@@ -529,15 +531,23 @@ def _lately(cycle: _Cycle, series: _Series, dispersion: float) -> Pace:
     return pace(pieces, dispersion)
 
 
-def _readiness(cycle: _Cycle, outlook: _Outlook, keep_warm: float) -> _Readiness:
-    """3.3 Reserve: return the demand to be ready for."""
+def _price(memory: Foresight, need: Need, served: ServedLately | None) -> LatePrice:
+    """Return what a missed replica costs, after what users got lately."""
+    aim = next(iter(need.aims.values()), None)
+    if aim is None or served is None:
+        return memory.price
+    return warm.priced(memory.price, served.of(need.key.role), at=served.at, in_time=aim.objectives.in_time)
+
+
+def _readiness(cycle: _Cycle, outlook: _Outlook, worth: float, keep_warm: float) -> _Readiness:
+    """3.3 Reserve: return the demand to be ready for, if a missed replica costs ``worth`` times its price."""
     level, now, lead = outlook.level, cycle.now, cycle.lead
     foreseen = level.at(lead) + _CAUTION * level.error
     blocks = warm.observed(cycle.memory.blocks, foreseen=foreseen, rate=outlook.certain, now=now, seconds=lead)
-    surprise = warm.reserve(blocks, foreseen=foreseen, now=now)
+    surprise = warm.reserve(blocks, foreseen=foreseen, now=now, worth=worth)
     soon = lead + _MARGIN_SECONDS
-    worth = warm.worth_keeping(outlook.levels, surprise, now=now, seconds=soon, longest=keep_warm)
-    return _Readiness(foreseen, max(outlook.shown, foreseen, worth), max(outlook.likely, foreseen, worth), blocks)
+    kept = warm.worth_keeping(outlook.levels, surprise, now=now, seconds=soon, longest=keep_warm)
+    return _Readiness(foreseen, max(outlook.shown, foreseen, kept), max(outlook.likely, foreseen, kept), blocks)
 
 
 def _required(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_factor: float) -> _Required:

@@ -6,6 +6,10 @@ price while it is needed. So it pays for a rise that at least one of ``WORTH`` b
 chance, so two blocks must show it. Blocks that began at a similar demand tell most; if there are too few of them, all
 blocks count.
 
+How much a missed replica costs depends on what users got. While fewer requests are late than the objective allows, a
+late one costs less, down to ``CHEAPEST`` times the price of a replica, and the reserve is for rises that are more
+frequent. While more are late, it becomes dearer again, up to ``WORTH`` (``priced``).
+
 Levels: when demand leaves a level and comes back, WVA keeps the time between, as serverless platforms do for functions
 (Shahrad et al., Serverless in the Wild, 2020). The returns that took at least as long as the level has been away now
 give the chance that it comes back within the lead time and half a minute. Replicas for a level stay while this chance
@@ -15,14 +19,21 @@ is at least one in ``WORTH``. A spike that came once has no returns, so no repli
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, floor, log, sqrt
+from math import ceil, exp, floor, log, sqrt
 from typing import Final
 
-from wva.model.memory import LEVEL_STEP, Block, Level
+from wva.model.in_time import LATELY_SECONDS, ServedShare
+from wva.model.memory import LEVEL_STEP, Block, LatePrice, Level
 from wva.model.records import replace
 
 WORTH: Final = 15.0
-"""How many times its price a replica saves while it is missed."""
+"""How many times its price a replica saves while it is missed, at most."""
+CHEAPEST: Final = 4.0
+"""The same, at least."""
+_PER_HOUR: Final = 3.0  # the logarithm of the price falls so if nobody is late, and rises so if twice too many are
+_DEAREST: Final = 3.0  # more late requests than four times the allowed ones do not make it rise faster
+_LOOK_SECONDS: Final = 3600.0  # what users got counts half after looks at so many seconds
+_FEWEST_LATE: Final = 1e-4
 _BLOCKS: Final = 120
 _HALF_LIFE_SECONDS: Final = 7200.0
 _SIMILAR: Final = 1.35
@@ -48,14 +59,32 @@ def observed(blocks: Sequence[Block], *, foreseen: float, rate: float, now: floa
     return (*blocks[:-1], replace(blocks[-1], peak=max(blocks[-1].peak, rate)))
 
 
-def reserve(blocks: Sequence[Block], *, foreseen: float, now: float) -> float:
-    """Return the demand to be ready for, at least what is foreseen."""
+def priced(before: LatePrice, share: ServedShare | None, *, at: float, in_time: float) -> LatePrice:
+    """Return what a missed replica costs after a look at what users got in the ``LATELY_SECONDS`` before ``at``.
+
+    ``share`` is None if that is not known. ``in_time`` is the share of requests that shall be in time.
+    """
+    if share is None or share.requests <= 0.0 or at - LATELY_SECONDS < before.looked:
+        return before
+    kept = 0.5 ** (LATELY_SECONDS / _LOOK_SECONDS)
+    requests = kept * before.requests + share.requests
+    late = kept * before.late + share.requests * (1.0 - share.share)
+    excess = late / requests / max(1.0 - in_time, _FEWEST_LATE) - 1.0
+    factor = exp(_PER_HOUR * LATELY_SECONDS / 3600.0 * min(excess, _DEAREST))
+    return LatePrice(min(WORTH, max(CHEAPEST, before.worth * factor)), at, requests, late)
+
+
+def reserve(blocks: Sequence[Block], *, foreseen: float, now: float, worth: float = WORTH) -> float:
+    """Return the demand to be ready for, at least what is foreseen.
+
+    ``worth``: how many times its price a replica saves while it is missed.
+    """
     past = [(one, float(0.5 ** ((now - one.begun) / _HALF_LIFE_SECONDS))) for one in blocks[:-1]]
     similar = [pair for pair in past if foreseen / _SIMILAR <= pair[0].foreseen <= foreseen * _SIMILAR]
     known = sum([weight for _, weight in similar]) >= _FEWEST
     counted = similar if known else past
     # The largest ratio of peak to foreseen that enough blocks have reached, at least 1
-    ratio, reached_by, share = 1.0, 0.0, sum([weight for _, weight in counted]) / WORTH
+    ratio, reached_by, share = 1.0, 0.0, sum([weight for _, weight in counted]) / worth
     ratios = sorted([(one.peak / max(one.foreseen, 1e-9), weight) for one, weight in counted], reverse=True)
     for number, (reached, weight) in enumerate(ratios, start=1):
         reached_by += weight

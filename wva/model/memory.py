@@ -275,6 +275,19 @@ class Correction(Struct, frozen=True, gc=False):
     vain: float = 0.0
 
 
+class LatePrice(Struct, frozen=True, gc=False):
+    """What a replica costs while it is missed: ``worth`` times its price.
+
+    ``looked``: when users were looked at last, in seconds since the epoch; 0 before that. ``requests``: how many of
+    them the looks have shown, the older ones for less; ``late``: how many of these were late.
+    """
+
+    worth: float = 15.0
+    looked: float = 0.0
+    requests: float = 0.0
+    late: float = 0.0
+
+
 class ShrinkTrial(Struct, frozen=True, gc=False):
     """A shrink: the numbers that are asked for since, and what they seemed to carry then.
 
@@ -306,7 +319,8 @@ class Foresight(Struct, frozen=True, gc=False):
     for, each with its time, newest last, without those below a later one. ``start_ups``: how long the last pods of each
     variant took to become Ready, in seconds. ``regular``: how long the last cycle was that the fast lane had not woken
     for any model, in seconds; 0 before there is one. ``correction``: what users got against what was planned. ``asked``
-    are the numbers of the last cycle, ``trial`` the last shrink, ``regret`` one that left too few.
+    are the numbers of the last cycle, ``trial`` the last shrink, ``regret`` one that left too few. ``price`` is that of
+    a missed replica.
     """
 
     key: ModelKey
@@ -324,6 +338,7 @@ class Foresight(Struct, frozen=True, gc=False):
     asked: tuple[tuple[VariantKey, int], ...] = ()
     trial: ShrinkTrial | None = None
     regret: Regret | None = None
+    price: LatePrice = LatePrice()
 
 
 class VariantMemory(Struct, frozen=True, gc=False):
