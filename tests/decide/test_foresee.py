@@ -153,6 +153,15 @@ def test_nothing_goes_before_the_demand_has_been_away_for_a_while() -> None:
     assert found[-1].sufficient < 5.0
 
 
+def test_replicas_go_along_with_a_steady_fall() -> None:
+    """On a line that falls, less demand is no chance: the level is that of now, and nothing earlier is held."""
+    falling = [40.0 - 0.3 * turn for turn in range(100)]
+    found = seen([40.0] * 40 + falling, replicas=14)[40:]
+    for need, demand in zip(found[20:], falling[20:], strict=True):
+        assert need.demand == pytest.approx(demand, rel=0.02)
+        assert need.required <= need.sufficient <= 1.08 * demand
+
+
 @pytest.mark.parametrize(
     ("took", "cycle", "hold"), [(2.0, 10.0, 40.0), (2.0, 60.0, 120.0), (100.0, 10.0, 100.0), (600.0, 60.0, 600.0)]
 )

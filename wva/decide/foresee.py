@@ -14,8 +14,8 @@ other models only, these seconds are no surge and wait until they make a slot. E
      start. The level is the mean over the longest time before now that differs from the newest cycles by no more than
      chance. So a jump counts in the first cycle that shows it, and steady demand is averaged over many minutes. A short
      cycle that shows a jump counts for itself: only what came after it is averaged, and the level follows when that is
-     known for some seconds. A rise counts only while a line describes it better than a jump does. A part of the demand
-     that usually ends before a replica has started does not count.
+     known for some seconds. A rise or a fall counts only while a line describes it better than a jump does; a fall
+     leads to now, and no further. A part of the demand that usually ends before a replica has started does not count.
 3.3. Reserve (``_readiness``, ``warm``): more for rises that often came unforeseen, and for levels that are likely to
      come back now.
 3.4. Backlog (``_required``): the requests that wait now and those that will wait by then, drained within a share of the
@@ -24,8 +24,8 @@ other models only, these seconds are no surge and wait until they make a slot. E
      no more is ordered than ``surge_factor`` times the demand that is sure. Where capacities leave room for
      chance, and nothing piles up, the first cycle of a jump orders what is sure to be there, and the next one the rest.
 3.5. Hold (``_hold``): no replica goes before demand has been lower for the longest of a start, a reaction, and twice
-     the last cycle that was woken for no model; ``keep_warm`` may be shorter than that, and wins. Of what a short
-     cycle has shown, one standard error less is held.
+     the last cycle that was woken for no model, unless it falls on a line; ``keep_warm`` may be shorter than that, and
+     wins. Of what a short cycle has shown, one standard error less is held.
 3.6. What users got (``_correction``, ``served``): if fewer requests than planned were in time although there was
      enough, all of this is asked for somewhat more than once.
 3.7. Shrinks on trial (``regret``): replicas that carried less without the others than they had seemed to are not
@@ -617,7 +617,9 @@ def _hold(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, capacity: _Re
     """
     now, memory, slack, series = cycle.now, cycle.memory, 1.0 + _SLACK, outlook.series
     hold = min(keep_warm, max(cycle.start, _REACTION_SECONDS, _HOLD_CYCLES * cycle.regular))
-    higher = [entry for entry in memory.reserved if entry[0] > now - hold and entry[1] > readiness.held]
+    # Demand that falls on a line is not lower by chance, so what was needed before is not held.
+    since = now if outlook.level.rise < 0.0 else now - hold
+    higher = [entry for entry in memory.reserved if entry[0] > since and entry[1] > readiness.held]
     held_history = (*higher, (now, readiness.held))
     highest = held_history[0][1] * slack
     # A short cycle began because the load of a model had risen, so what it shows is no reason to shrink.

@@ -33,21 +33,36 @@ class Pace:
 
     rate: float  # now
     error: float  # one standard error of the rate
-    rise: float  # per second
+    rise: float  # per second; negative while demand falls
     jump: float  # how far the newest cycle was above the one before, where that is more than chance, else 0
     lasted: float  # for how many seconds it has been as now, as far as chance lets see
 
     def at(self, seconds: float) -> float:
         """Return the demand expected after some seconds; never less than now."""
-        return self.rate + min(self.rise * seconds, _STEEPEST * self.rate)
+        return self.rate + min(max(0.0, self.rise) * seconds, _STEEPEST * self.rate)
 
 
 def pace(slots: Sequence[Slot], dispersion: float) -> Pace:
     """Return the pace after these slots, at least one. ``dispersion``: variance of a count over its mean."""
     amount, seconds, taken = alike(slots, dispersion)
-    # Find the steepest rise, and for how many seconds it has lasted. Its line must rise by more than chance, and
-    # describe its window better than a jump between two means does.
-    rise, lasted, end = 0.0, 0.0, slots[-1].at
+    rise, lasted = _trend(slots, slots[len(slots) - (taken + 1) // 2 :], dispersion)
+    # A mean is the demand in the middle of its time, so half of the rise is added. The rise may be younger.
+    rate = max(0.0, amount / seconds + rise * min(seconds, lasted) / 2.0)
+    jump = 0.0
+    if taken == 1 and len(slots) > 1 and not slots[-2].partial:  # the slot after a partial one shows all of a jump
+        jump = max(0.0, rate - slots[-2].amount / slots[-2].seconds)
+    return Pace(rate, sqrt(dispersion * max(rate, 0.5 / seconds) / seconds), rise, jump, seconds)
+
+
+def _trend(slots: Sequence[Slot], newest: Sequence[Slot], dispersion: float) -> tuple[float, float]:
+    """Return the steepest rise or fall, per second, and for how many seconds it has lasted; zeros if there is none.
+
+    Its line must rise or fall by more than chance, and describe its window better than a jump between two means does.
+    A fall has ended if the newest slots are above it by more than chance.
+    """
+    trend, lasted, end = 0.0, 0.0, slots[-1].at
+    lately, came = sum(map(_seconds, newest)), sum(map(_amount, newest))
+    highest = came / lately - _DIFFERENT * sqrt(dispersion * max(came, 0.5)) / lately
     inside = [slot for slot in slots if slot.at - slot.seconds > end - _TREND_SECONDS[-1] - 1.0]
     begun = [slot.at - slot.seconds for slot in inside]
     all_times = [slot.at - slot.seconds / 2.0 - end for slot in inside]
@@ -64,7 +79,8 @@ def pace(slots: Sequence[Slot], dispersion: float) -> Pace:
         spread = sum([(at - middle) ** 2 for at in times])
         slope = sum([(at - middle) * (rate - usual) for at, rate in zip(times, rates, strict=True)]) / spread
         deviation = sqrt(12.0 * dispersion * max(usual, 1.0 / length) / length) / length
-        if slope <= max(rise, _CERTAIN * deviation):
+        ended = slope < 0.0 and usual - slope * (lately / 2.0 + middle) < highest
+        if ended or abs(slope) <= max(abs(trend), _CERTAIN * deviation):
             continue
         left_by_line = sum([(rate - usual) ** 2 for rate in rates]) - slope * slope * spread
         total, squares, before, left_by_jump = sum(rates), sum([rate * rate for rate in rates]), 0.0, inf
@@ -73,13 +89,8 @@ def pace(slots: Sequence[Slot], dispersion: float) -> Pace:
             left = squares - before * before / place - (total - before) ** 2 / (count - place)
             left_by_jump = min(left_by_jump, left)
         if left_by_line < left_by_jump:
-            rise, lasted = slope, length
-    # A mean is the demand in the middle of its time, so half of the rise is added. The rise may be younger.
-    rate = amount / seconds + rise * min(seconds, lasted) / 2.0
-    jump = 0.0
-    if taken == 1 and len(slots) > 1 and not slots[-2].partial:  # the slot after a partial one shows all of a jump
-        jump = max(0.0, rate - slots[-2].amount / slots[-2].seconds)
-    return Pace(rate, sqrt(dispersion * max(rate, 0.5 / seconds) / seconds), rise, jump, seconds)
+            trend, lasted = slope, length
+    return trend, lasted
 
 
 def alike(slots: Sequence[Slot], dispersion: float) -> tuple[float, float, int]:
