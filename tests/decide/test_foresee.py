@@ -197,6 +197,29 @@ def test_a_cycle_that_the_fast_lane_woke_does_not_shorten_the_hold(*, urgent: bo
     assert found[184.0] < 3.0
 
 
+@pytest.mark.parametrize(("lost", "asked", "more"), [((10, 30), 4, True), ((10,), 4, False), ((10, 30), 3, False)])
+def test_replicas_that_vanish_are_a_surprise_as_more_demand_is(
+    lost: tuple[int, ...], asked: int, *, more: bool
+) -> None:
+    """A quarter that was lost twice may be lost again; once is chance, and what nobody asks for is not lost."""
+    memory, need = NOTHING_SEEN, needed(8.0)
+    for turn in range(60):
+        gone = any(place <= turn < place + 7 for place in lost)
+        fleet = variant("a", replicas=asked if gone else 4, ready_replicas=3 if gone else 4)
+        need, memory = foresee(needed(8.0), [fleet], {A: pods(fleet.ready_replicas)}, memory, now=NOW + CYCLE * turn)
+    assert need.required == pytest.approx(8.0 * 4.0 / 3.0 if more else 8.0, rel=0.05)
+
+
+def test_who_loses_everything_is_not_ready_for_it() -> None:
+    """At most twice the demand is kept."""
+    memory, need = NOTHING_SEEN, needed(8.0)
+    for turn in range(60):
+        ready = 0 if turn in {10, 30} else 4
+        fleet = variant("a", replicas=4, ready_replicas=ready)
+        need, memory = foresee(needed(8.0), [fleet], {A: pods(ready)}, memory, now=NOW + CYCLE * turn)
+    assert need.required <= 16.0
+
+
 def test_a_level_that_returns_is_warm_before_it_does() -> None:
     """Bursts of 5 minutes come every 20: the fourth finds its replicas Ready, and between bursts they go."""
     burst = [2.0] * 60 + [12.0] * 20

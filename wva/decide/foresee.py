@@ -16,8 +16,8 @@ other models only, these seconds are no surge and wait until they make a slot. E
      cycle that shows a jump counts for itself: only what came after it is averaged, and the level follows when that is
      known for some seconds. A rise or a fall counts only while a line describes it better than a jump does; a fall
      leads to now, and no further. A part of the demand that usually ends before a replica has started does not count.
-3.3. Reserve (``_readiness``, ``warm``): more for rises that often came unforeseen, and for levels that are likely to
-     come back now.
+3.3. Reserve (``_readiness``, ``warm``): more for rises that often came unforeseen, for replicas that often vanished,
+     and for levels that are likely to come back now.
 3.4. Backlog (``_required``): the requests that wait now and those that will wait by then, drained within a share of the
      lead time, but not within less than 30 s. In a cycle that was woken for the model these are also the requests in
      progress beyond what replicas carry, if these are nearly full. What drains a backlog is idle soon after, so for it
@@ -46,7 +46,7 @@ from wva.decide import warm
 from wva.decide.measure import larger
 from wva.decide.measure.need import DemandRate, Need
 from wva.decide.pace import Pace, alike, dispersed, pace
-from wva.decide.regret import asked_for, regretting, tried
+from wva.decide.regret import Numbers, asked_for, regretting, tried
 from wva.decide.served import corrected
 from wva.decide.trust import ModelReadings
 from wva.model.in_time import ServedLately
@@ -85,6 +85,7 @@ A variant without Ready replicas counts as if it had one.
 """
 _START_UP_QUANTILE: Final = 0.8
 _KEPT_SECONDS: Final = 1200.0
+_MOST_LOST: Final = 2.0  # who loses more than half of the replicas at once is not prepared for it
 _STEADY_SECONDS: Final = 900.0  # demand that has been alike for so long stays for long enough for any move
 _at: Final = attrgetter("at")
 _rate: Final = attrgetter("rate")
@@ -194,6 +195,7 @@ class _Cycle(Struct, frozen=True, gc=False):
     carried: float  # what they carry within targets
     ordered: float  # the same as ``serving`` of the replicas that are asked for, whether they serve or not
     most: float  # what may be ordered
+    lost: float  # how many times what serves would serve if no replica had vanished since the cycle before
     taken: bool  # whether another writer has taken replicas away lately
     moving: bool  # whether the replicas that serve are about to change, or have just changed
 
@@ -348,6 +350,7 @@ def forecast_of(
         trial,
         regret,
         price,
+        _ready(variants),
     )
     return need, memory
 
@@ -451,9 +454,28 @@ def _cycle(
         carried=need.carried(ready),
         ordered=ordered,
         most=MOST_TIMES * need.carried({key: max(1, count) for key, count in ready.items()}),
+        lost=1.0 if taken else _lost(need, memory.ready, _ready(variants), dict(asked_for(variants))),
         taken=taken,
         moving=taken or rate.unsettled or bool(unready) or ordered > serving,
     )
+
+
+def _ready(variants: Sequence[Variant]) -> Numbers:
+    """Return the Ready replicas of the variants of a model, as the API server tells them."""
+    return tuple(sorted([(variant.key, variant.ready_replicas) for variant in variants]))
+
+
+def _lost(need: Need, before: Numbers, ready: Numbers, asked: Mapping[VariantKey, int]) -> float:
+    """Return how many times what the Ready replicas carry they would carry if none had vanished, at most twice.
+
+    A replica has vanished if it was Ready in the cycle before, and is still asked for.
+    """
+    there, now = dict(before), dict(ready)
+    kept = {key: max(count, min(there.get(key, 0), asked.get(key, 0))) for key, count in now.items()}
+    if kept == now:
+        return 1.0
+    carried = need.carried(now)
+    return min(_MOST_LOST, need.carried(kept) / carried) if carried > 0.0 else _MOST_LOST
 
 
 def _series(cycle: _Cycle) -> _Series:
@@ -543,7 +565,9 @@ def _readiness(cycle: _Cycle, outlook: _Outlook, worth: float, keep_warm: float)
     """3.3 Reserve: return the demand to be ready for, if a missed replica costs ``worth`` times its price."""
     level, now, lead = outlook.level, cycle.now, cycle.lead
     foreseen = level.at(lead) + _CAUTION * level.error
-    blocks = warm.observed(cycle.memory.blocks, foreseen=foreseen, rate=outlook.certain, now=now, seconds=lead)
+    # To lose replicas is as to have that much more demand.
+    rate = cycle.lost * outlook.certain
+    blocks = warm.observed(cycle.memory.blocks, foreseen=foreseen, rate=rate, now=now, seconds=lead)
     surprise = warm.reserve(blocks, foreseen=foreseen, now=now, worth=worth)
     soon = lead + _MARGIN_SECONDS
     kept = warm.worth_keeping(outlook.levels, surprise, now=now, seconds=soon, longest=keep_warm)

@@ -187,7 +187,10 @@ class Slot(Struct, frozen=True, gc=False):
 
 
 class Block(Struct, frozen=True, gc=False):
-    """A time as long as the lead time: the demand foreseen at its begin, and the highest one in it."""
+    """A time as long as the lead time: the demand foreseen at its begin, and the highest one in it.
+
+    Where replicas have vanished, the demand counts as so many times higher.
+    """
 
     begun: float
     foreseen: float
@@ -320,7 +323,7 @@ class Foresight(Struct, frozen=True, gc=False):
     variant took to become Ready, in seconds. ``regular``: how long the last cycle was that the fast lane had not woken
     for any model, in seconds; 0 before there is one. ``correction``: what users got against what was planned. ``asked``
     are the numbers of the last cycle, ``trial`` the last shrink, ``regret`` one that left too few. ``price`` is that of
-    a missed replica.
+    a missed replica. ``ready`` are the Ready replicas of the last cycle.
     """
 
     key: ModelKey
@@ -339,6 +342,7 @@ class Foresight(Struct, frozen=True, gc=False):
     trial: ShrinkTrial | None = None
     regret: Regret | None = None
     price: LatePrice = LatePrice()
+    ready: tuple[tuple[VariantKey, int], ...] = ()
 
 
 class VariantMemory(Struct, frozen=True, gc=False):
