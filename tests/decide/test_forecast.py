@@ -40,16 +40,17 @@ def test_a_fall_is_no_negative_jump() -> None:
 
 def test_a_line_that_falls_leads_to_now_and_no_further() -> None:
     """The mean is that of the middle, so half of the fall is taken off it; what falls may stop falling at any time."""
-    line = pace(slots([60.0 - place for place in range(40)]), 1.0)
+    line = pace(slots([60.0 - place for place in range(40)]), 1.0, falls=True)
     assert line.rise == pytest.approx(-1.0 / 15.0, rel=0.05)
     assert line.rate == pytest.approx(20.5, rel=0.03)
     assert line.at(1e9) == line.rate
-    assert pace(slots([30.0] * 20 + [10.0] * 20), 1.0).rise == 0.0
+    assert pace(slots([30.0] * 20 + [10.0] * 20), 1.0, falls=True).rise == 0.0
+    assert pace(slots([60.0 - place for place in range(40)]), 1.0).rise == 0.0
 
 
 def test_a_fall_ends_where_demand_stays() -> None:
     """A burst that becomes smaller and stops looks like a line; its end would be below zero."""
-    burst = pace(slots([20.0] * 10 + [18.0, 17.0, 15.0, 12.0, 9.0, 1.7, 1.7, 2.5, 2.7, 2.3]), 1.3)
+    burst = pace(slots([20.0] * 10 + [18.0, 17.0, 15.0, 12.0, 9.0, 1.7, 1.7, 2.5, 2.7, 2.3]), 1.3, falls=True)
     assert (burst.rise, burst.rate) == (0.0, pytest.approx(2.3))
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.builders import NOW, variant
 from wva.decide.foresee import forecast_of
 from wva.decide.measure.need import Capacity, DemandRate, Need
-from wva.model.memory import CapacityBasis, Foresight
+from wva.model.memory import CapacityBasis, Correction, Foresight
 from wva.model.metrics import ReplicaMetrics
 from wva.model.records import replace
 from wva.model.variant import ModelKey, VariantKey
@@ -156,10 +156,13 @@ def test_nothing_goes_before_the_demand_has_been_away_for_a_while() -> None:
 def test_replicas_go_along_with_a_steady_fall() -> None:
     """On a line that falls, less demand is no chance: the level is that of now, and nothing earlier is held."""
     falling = [40.0 - 0.3 * turn for turn in range(100)]
-    found = seen([40.0] * 40 + falling, replicas=14)[40:]
+    calm = replace(NOTHING_SEEN, correction=Correction(calm=NOW))
+    found = seen([40.0] * 40 + falling, calm, replicas=14)[40:]
     for need, demand in zip(found[20:], falling[20:], strict=True):
         assert need.demand == pytest.approx(demand, rel=0.02)
         assert need.required <= need.sufficient <= 1.08 * demand
+    soon = replace(NOTHING_SEEN, correction=Correction(calm=NOW + 1e6))  # demand has just risen
+    assert seen([40.0] * 40 + falling, soon, replicas=14)[-1].sufficient > 1.08 * falling[-1]
 
 
 @pytest.mark.parametrize(

@@ -519,7 +519,9 @@ def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
     whole = len(slots)
     while whole > 1 and slots[whole - 1].seconds < _SLOT_SECONDS:
         whole -= 1
-    level = newest = pace(slots[:whole], dispersion)
+    # After a surge users who had given up and come again make demand seem to fall. So only in calm times it does.
+    calm = cycle.memory.correction.calm
+    level = newest = pace(slots[:whole], dispersion, falls=calm is not None and calm <= cycle.now)
     shown = likely = 0.0
     if series.shows or whole < len(slots):
         lately = _lately(cycle, series, dispersion)

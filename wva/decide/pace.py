@@ -42,10 +42,13 @@ class Pace:
         return self.rate + min(max(0.0, self.rise) * seconds, _STEEPEST * self.rate)
 
 
-def pace(slots: Sequence[Slot], dispersion: float) -> Pace:
-    """Return the pace after these slots, at least one. ``dispersion``: variance of a count over its mean."""
+def pace(slots: Sequence[Slot], dispersion: float, *, falls: bool = False) -> Pace:
+    """Return the pace after these slots, at least one.
+
+    ``dispersion``: variance of a count over its mean. ``falls``: whether demand may fall on a line.
+    """
     amount, seconds, taken = alike(slots, dispersion)
-    rise, lasted = _trend(slots, slots[len(slots) - (taken + 1) // 2 :], dispersion)
+    rise, lasted = _trend(slots, slots[len(slots) - (taken + 1) // 2 :], dispersion, falls=falls)
     # A mean is the demand in the middle of its time, so half of the rise is added. The rise may be younger.
     rate = max(0.0, amount / seconds + rise * min(seconds, lasted) / 2.0)
     jump = 0.0
@@ -54,7 +57,7 @@ def pace(slots: Sequence[Slot], dispersion: float) -> Pace:
     return Pace(rate, sqrt(dispersion * max(rate, 0.5 / seconds) / seconds), rise, jump, seconds)
 
 
-def _trend(slots: Sequence[Slot], newest: Sequence[Slot], dispersion: float) -> tuple[float, float]:
+def _trend(slots: Sequence[Slot], newest: Sequence[Slot], dispersion: float, *, falls: bool) -> tuple[float, float]:
     """Return the steepest rise or fall, per second, and for how many seconds it has lasted; zeros if there is none.
 
     Its line must rise or fall by more than chance, and describe its window better than a jump between two means does.
@@ -79,7 +82,7 @@ def _trend(slots: Sequence[Slot], newest: Sequence[Slot], dispersion: float) -> 
         spread = sum([(at - middle) ** 2 for at in times])
         slope = sum([(at - middle) * (rate - usual) for at, rate in zip(times, rates, strict=True)]) / spread
         deviation = sqrt(12.0 * dispersion * max(usual, 1.0 / length) / length) / length
-        ended = slope < 0.0 and usual - slope * (lately / 2.0 + middle) < highest
+        ended = slope < 0.0 and (not falls or usual - slope * (lately / 2.0 + middle) < highest)
         if ended or abs(slope) <= max(abs(trend), _CERTAIN * deviation):
             continue
         left_by_line = sum([(rate - usual) ** 2 for rate in rates]) - slope * slope * spread
