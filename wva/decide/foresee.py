@@ -172,9 +172,8 @@ def _through(need: Need, rate: DemandRate, counts: Mapping[VariantKey, int]) -> 
 
 def _as_foreseen(need: Need, ahead: Need) -> Need:
     """Return a need with what was foreseen of another one, whose demand is the same."""
-    rate, known = need.rate, ahead.rate
-    if rate is not None and known is not None:
-        rate = replace(rate, error=known.error, stays=known.stays, lasted=known.lasted)
+    known = ahead.rate
+    rate = need.rate and known and replace(need.rate, error=known.error, stays=known.stays, lasted=known.lasted)
     return replace(need, demand=ahead.demand, required=ahead.required, sufficient=ahead.sufficient, rate=rate)
 
 

@@ -17,7 +17,7 @@ from wva.model.memory import Slot
 
 _DIFFERENT: Final = 2.6  # two means that are so many standard deviations apart show a change
 _TREND_SECONDS: Final = (180.0, 360.0, 720.0)
-_FEWEST: Final = 6
+_FEWEST: Final = (6, 8, 10)  # slots of these windows: a load that begins in the middle of a long slot looks like a line
 _CERTAIN: Final = 2.5  # a rise counts if it is so many times its standard error
 _STEEPEST: Final = 1.0  # a rise adds at most this share of the level
 _SURPRISE: Final = 8.0
@@ -70,12 +70,12 @@ def _trend(slots: Sequence[Slot], newest: Sequence[Slot], dispersion: float, *, 
     begun = [slot.at - slot.seconds for slot in inside]
     all_times = [slot.at - slot.seconds / 2.0 - end for slot in inside]
     all_rates = [slot.amount / slot.seconds for slot in inside]
-    for window in _TREND_SECONDS:
+    for window, fewest in zip(_TREND_SECONDS, _FEWEST, strict=True):
         first = bisect_right(begun, end - window - 1.0)
         length, count = sum(map(_seconds, inside[first:])), len(inside) - first
         if length < 0.8 * window:
             break
-        if count < _FEWEST:
+        if count < fewest:
             continue  # the cycles are long, so a longer window has enough slots
         times, rates = all_times[first:], all_rates[first:]
         middle, usual = sum(times) / count, sum(rates) / count
