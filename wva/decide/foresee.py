@@ -433,9 +433,9 @@ def _cycle(
     start = min(max(starts, default=_USUAL_START_SECONDS), deadline)
     lead = _REACTION_SECONDS + start
     # While a capacity is uncertain, only demand beyond what replicas get through late is sure to pile up.
-    asked = [one.spec_replicas if one.status_desired is None else one.status_desired for one in variants]
+    asked = dict(asked_for(variants))
     serving = _through(need, rate, ready)
-    ordered = _through(need, rate, {variant.key: count for variant, count in zip(variants, asked, strict=True)})
+    ordered = _through(need, rate, asked)
     taken_at = [variant.taken_at for variant in variants if variant.taken_at is not None]
     taken = now - max(taken_at, default=-inf) < lead + _PATIENCE_SECONDS
     return _Cycle(
@@ -453,7 +453,7 @@ def _cycle(
         carried=need.carried(ready),
         ordered=ordered,
         most=MOST_TIMES * need.carried({key: max(1, count) for key, count in ready.items()}),
-        lost=1.0 if taken else _lost(need, memory.ready, _ready(variants), dict(asked_for(variants))),
+        lost=1.0 if taken else _lost(need, memory.ready, _ready(variants), asked),
         taken=taken,
         moving=taken or rate.unsettled or bool(unready) or ordered > serving,
     )
