@@ -32,7 +32,7 @@ from wva.publish.ledger import Ledger
 from wva.serve import followers
 from wva.serve.addresses import Address
 from wva.serve.certs import ClientAuthorities, ReloadingCertificate, SelfSignedCertificate
-from wva.serve.http2 import Http2Limits
+from wva.serve.http2 import Http2Limits, caller
 from wva.serve.keda_push import (
     METRIC,
     GetMetricSpecResponse,
@@ -317,6 +317,26 @@ async def test_bytes_that_are_no_request_end_only_their_connection(scene):
             await reader.read()
             writer.close()
         assert await client.number(ref()) == 3
+
+
+async def test_a_connection_that_ends_before_its_answer_is_no_error_of_ours(scene, monkeypatch):
+    """A flood ends a connection while a call has its number and has not sent it: the log has no traceback."""
+    number = scene.scaler.number
+
+    def ends(key):
+        monkeypatch.setattr(scene.scaler, "number", number)
+        caller.get().connection._connection.close_connection()
+        caller.get().abort("flood")
+        return number(key)
+
+    monkeypatch.setattr(scene.scaler, "number", ends)
+    with capture_logs() as lines:
+        async with scene.client() as client:
+            with pytest.raises((GRPCError, StreamTerminatedError, ConnectionError)):
+                await client.number(ref())
+        async with scene.client() as client:
+            assert await client.number(ref()) == 3
+    assert [line["event"] for line in lines] == ["server_started"] * 2
 
 
 async def test_tls_follows_the_certificate(scene, tmp_path):

@@ -28,6 +28,7 @@ from grpclib.encoding.proto import ProtoCodec
 from grpclib.exceptions import GRPCError
 from grpclib.server import Server as GrpcServer
 from grpclib.server import Stream
+from h2.exceptions import ProtocolError
 
 from wva import log
 from wva.actuation import ACTUATION_ANNOTATION, VARIANT_METADATA, Actuation, actuation_of
@@ -251,6 +252,8 @@ def _guarded(method: Callable[[Stream[Any, Any]], Awaitable[None]]) -> Callable[
             raise GRPCError(Status.DEADLINE_EXCEEDED, "the request or its answer took too long") from None
         except (AssertionError, ConnectionError) as error:  # grpclib: the stream ended within a message
             raise GRPCError(Status.INVALID_ARGUMENT, "the message is incomplete") from error
+        except ProtocolError as error:  # h2: the connection ended before the answer
+            raise GRPCError(Status.UNAVAILABLE, "the connection has ended") from error
         except Exception as error:
             if _throttle.permits("request", type(error).__name__, time.monotonic()):
                 _log.exception("request_failed", server=_SERVER)
