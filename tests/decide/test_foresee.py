@@ -552,6 +552,18 @@ def test_the_level_follows_a_jump_when_it_is_known_for_some_seconds() -> None:
     assert len(found[3].levels) > len(found[2].levels)
 
 
+def test_what_has_to_even_out_shows_no_jump() -> None:
+    """A new pod gets all requests of three seconds, and the next cycle as many less: demand is what it was."""
+    cluster, memory, now = ([variant("a", replicas=7)], {A: pods(7, took=3.0)}), NOTHING_SEEN, NOW
+    steady = [(CYCLE, 20.0, False)] * 40 + [(4.0, 20.0, False)]
+    for seconds, demand, unsettled in [*steady, (3.0, 80.0, True), (CYCLE, 12.0, True)]:
+        now += seconds
+        short = seconds < CYCLE
+        need, memory = foresee(needed(demand, unsettled=unsettled), *cluster, memory, now=now, woken=short)
+        assert need.demand == pytest.approx(20.0)
+    assert need.required < 22.0
+
+
 def test_of_a_jump_only_the_likely_part_is_held() -> None:
     """A few seconds with more requests than usual by chance keep no replica after longer cycles have shown less."""
     *_, (soon, memory) = after_two((6.0, 2.0), (2.0, 40.0), (CYCLE, 20.0), replicas=60)

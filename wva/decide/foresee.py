@@ -506,6 +506,7 @@ def _series(cycle: _Cycle) -> _Series:
             slot = replace(slot, amount=max(slot.amount, usual))
         uneven = rate.unsettled and slot.amount > usual and slot.seconds < _LONGEST_REST_SECONDS
     waits = uneven or slot.seconds < _SLOT_SECONDS
+    slot = replace(slot, partial=uneven or rest.partial)
     return _Series(slots, rest, told, slot, waits, cycle.short and not uneven)
 
 
@@ -544,10 +545,11 @@ def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
 def _lately(cycle: _Cycle, series: _Series, dispersion: float) -> Pace:
     """Return the pace with what short cycles show: all slots, the rest, and this cycle if it counts for itself.
 
-    Of this cycle no more counts than came between the last two scrapes of each pod.
+    A rest that has to even out shows nothing yet. Of this cycle no more counts than came between the last two scrapes
+    of each pod.
     """
     pieces = series.before
-    if series.rest.seconds:
+    if series.rest.seconds and not series.rest.partial:
         pieces = (*pieces, series.rest)
     if series.shows:
         pieces = (*pieces, Slot(cycle.now, cycle.seconds, min(cycle.demand, cycle.rate.scraped) * cycle.seconds))

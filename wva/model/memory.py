@@ -176,7 +176,8 @@ class Slot(Struct, frozen=True, gc=False):
     """The demand of a time that ended ``at`` and was ``seconds`` long.
 
     ``early``: it began with a short cycle, because the load of a model had risen, and no pod came or went in it.
-    ``partial``: it ends with a short cycle that showed a jump, so it has demand from before and from after the jump.
+    ``partial``: it ends with a short cycle that showed a jump, so it has demand from before and from after the jump; of
+    seconds that are no slot yet: pods came or went, so their demand has to even out.
     """
 
     at: float
@@ -229,9 +230,9 @@ class DemandMemory(Struct, frozen=True, gc=False):
     """What the demand analyzer remembers of a model.
 
     ``prompt`` and ``answer`` are tokens computed of a request, ``held`` those in the KV cache for it. ``queue`` is what
-    waited at the gateway. ``owed`` are arrivals that were counted too many. ``unevenness``: how far the loads of
-    replicas differ, 0 not at all, 1 as by chance. ``variability``: squared variation of the lengths of prompts.
-    ``first``: how long first tokens take at pods that get their prompts from others, in seconds.
+    waited at the gateway. ``owed`` are arrivals that were counted too many; below 0: too few. ``unevenness``: how far
+    the loads of replicas differ, 0 not at all, 1 as by chance. ``variability``: squared variation of the lengths of
+    prompts. ``first``: how long first tokens take at pods that get their prompts from others, in seconds.
     """
 
     key: ModelKey

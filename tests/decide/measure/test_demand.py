@@ -317,6 +317,25 @@ def test_too_much_credit_is_owed() -> None:
     assert memory.owed == 0.0
 
 
+def test_a_new_pod_that_gets_everything_is_no_surge() -> None:
+    """In a cycle of a second only the new pod reports. The next cycles count what is left, so nothing is lost."""
+    model = PodsOfModel()
+    _, memory = served(model, 4.0, 20)
+    new = ReportingPod("a-2", model.now, replace(NONE, at=model.now))
+    model.pods.append(new)
+    counted, begun = 0.0, sum(pod.arrived for pod in model.pods)
+    demands = []
+    for seconds, silent in ((3.0, []), (11.0, ["a-2"]), (1.0, ["a-0", "a-1"]), (15.0, [])):
+        model.now += seconds
+        for pod in model.pods:
+            pod.serve(4.0 if pod is new else 0.0, seconds)
+        need, memory = looked(model, memory, silent=silent)
+        demands.append(need.demand)
+        counted += need.demand * seconds
+    assert max(demands[2:]) < 3.0 * 4.0
+    assert counted == pytest.approx(sum(pod.arrived for pod in model.pods) - begun)
+
+
 def test_nothing_told_is_no_answer_and_changes_no_memory() -> None:
     """The next measurement then covers the whole time."""
     model = PodsOfModel()

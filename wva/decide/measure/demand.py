@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from wva.decide.amounts import preferred
 from wva.decide.measure import percentage
-from wva.decide.measure.demand_arrivals import VariantChange, change, spread
+from wva.decide.measure.demand_arrivals import VariantChange, at_once, change, spread, still_uneven
 from wva.decide.measure.demand_engine import EngineModel, engine_of, learned, learned_prompts, prompt_engine_of
 from wva.decide.measure.need import Capacity, DemandRate, Need
 from wva.decide.trust import ModelReadings
@@ -286,8 +286,9 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
     before = [{pod.name: pod for pod in entry.pods} for entry in entries]
     replicas = [(*each.replicas, *each.dormant) for each in model.variants]
     parts = spread(list(zip(replicas, before, strict=True)), last, now)
+    uneven = still_uneven([pod for own in replicas for pod in own], now)
     changes = [
-        change(own, pods, expected, kv_tokens(own), last, now)
+        change(own, pods, expected, kv_tokens(own), last, now, uneven=uneven)
         for own, pods, expected in zip(replicas, before, parts, strict=True)
     ]
     pods = [pod for each in model.variants for pod in each.replicas]
@@ -296,10 +297,11 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         why = f"no Ready pod tells anything{min(causes, default='')}"
         nothing = replace(_nothing(model.key, why), unusable=min(causes, default="").strip(" ()"))
         return ModelObservation(nothing, memory, memory)
-    arrived = refused = backlog = 0.0
+    arrived = left = refused = backlog = 0.0
     complete, moved = True, False
     for found in changes:
         arrived += found.arrived
+        left += found.left
         refused += found.refused
         backlog += found.waiting
         complete, moved = complete and found.complete, moved or found.moved
@@ -333,7 +335,8 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         squares = sum([(tokens - number * prompt.usual) ** 2 for number, tokens in lengths])
         surprise = min(5.0, squares / (prompt.usual * prompt.usual * prompts)) - variability
         variability = max(0.0, min(_MOST_VARIED, variability + min(1.0, len(lengths) / _PAIRS) * surprise))
-    arrived = arrived + waiting - memory.queue - memory.owed
+    owed = memory.owed if memory.owed > 0.0 else memory.owed * at_once(now - last)
+    arrived = arrived + waiting - memory.queue - owed
     rate = max([sum([pod.rate for each in kept for pod in each.pods]) for kept in (entries, changes)])
     variants = []
     for each, entry, found, load in zip(model.variants, entries, changes, loads, strict=True):
@@ -351,7 +354,10 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         answer=answer,
         held=held,
         queue=waiting,
-        owed=min(max(0.0, -arrived), _OWED_SECONDS * rate),
+        owed=min(max(0.0, -arrived), _OWED_SECONDS * rate)
+        + memory.owed
+        - owed
+        - sum([found.left for found in changes]),
         variability=variability,
         first=handed,
     )

@@ -11,7 +11,9 @@ counts in a cycle: the pod had the rest in cycles before, at which most other po
 
 Requests that go to a new pod do not go to others. So when pods come or go, the sum of all rates stays, and each pod
 gets a new part of it (``spread``), until its next scrapes tell what it really gets. A gateway sends many requests to a
-new pod at first, so the first scrape of a pod says less of its rate than later ones.
+new pod at first, so the first scrape of a pod says less of its rate than later ones. Until the other pods report, they
+are credited with requests that the new one got. In a cycle of a second this would make demand ten times too large. So
+while pods are new, a short cycle counts its own part of what a pod reports, and the next cycles the rest.
 
 If counters went back, they are older than those before, or they lack an engine of the pod. Then the pod counts as
 silent. If it has become Ready anew, or if this lasts, it is credited at its last rate, and compared with its new
@@ -25,8 +27,9 @@ For a pod without counters, they follow from the means that it reports: requests
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from operator import attrgetter
 from typing import Final
 
@@ -104,6 +107,7 @@ class VariantChange:
     loads: list[float] = field(default_factory=list)  # the requests in each pod that has been Ready for a while
     lengths: list[tuple[float, float]] = field(default_factory=list)  # prompts that each pod computed, and their tokens
     moved: bool = False  # pods came or went
+    left: float = 0.0  # the requests that the next cycles count
     complete: bool = True  # every pod has reported lately
     told: bool = False  # at least one pod has reported now
 
@@ -162,10 +166,13 @@ class VariantChange:
             self.first_seconds += after.first_seconds - base.first_seconds
         return replace(new, rate=max(0.0, came) / seconds), came
 
-    def shown(self, new: PodMemory, came: float, part: PodPart, between: float, elapsed: float) -> PodMemory:
+    def shown(
+        self, new: PodMemory, came: float, part: PodPart, *, between: float, elapsed: float, uneven: bool
+    ) -> PodMemory:
         """Count the requests that came to a pod as far as they belong to this cycle of ``elapsed`` seconds.
 
-        ``between`` are the seconds between two scrapes of a pod. Returns what to remember.
+        ``between`` are the seconds between two scrapes of a pod. ``uneven``: a pod of the model is new, so others may
+        have got less than they are credited with. Returns what to remember.
         """
         old = part.pod
         seconds = new.counters.at - old.counters.at
@@ -181,6 +188,9 @@ class VariantChange:
         surprise = came - old.credited - part.credit + min(part.rate, rate) * (new.age - old.age)
         whole = max(elapsed, _AT_ONCE_SECONDS)
         share = 1.0 if between <= whole else min(1.0, whole / seconds)
+        if uneven and between <= whole and elapsed < min(seconds, _AT_ONCE_SECONDS):
+            share = elapsed / seconds
+            self.left += surprise * (1.0 - share)
         self.arrived += part.credit + surprise * share
         return replace(new, rate=rate)
 
@@ -227,6 +237,17 @@ def spread(
     ]
 
 
+def still_uneven(replicas: Iterable[ReplicaMetrics], now: float) -> bool:
+    """Return whether one of these pods has not been Ready for long enough to have its part of the requests."""
+    since = [replica.ready_since for replica in replicas if replica.ready_since is not None]
+    return now - max(since, default=-inf) <= _SETTLED_SECONDS
+
+
+def at_once(elapsed: float) -> float:
+    """Return which part of what cycles before left counts in one of so many seconds."""
+    return min(1.0, elapsed / _AT_ONCE_SECONDS)
+
+
 def between(replicas: Sequence[ReplicaMetrics]) -> float:
     """Return the seconds between two scrapes of a pod; the longest of some pods, 0 if not known."""
     return max([replica.scrape_seconds or 0.0 for replica in replicas], default=0.0)
@@ -244,8 +265,13 @@ def change(
     kv_tokens: float,
     last: float,
     now: float,
+    *,
+    uneven: bool = False,
 ) -> VariantChange:
-    """Return what changed at the Ready pods of a variant since the cycle at ``last``; ``parts`` are from ``spread``."""
+    """Return what changed at the Ready pods of a variant since the cycle at ``last``.
+
+    ``parts`` are from ``spread``. ``uneven``: a pod of the model is new.
+    """
     found = VariantChange(kv_tokens=kv_tokens)
     told: list[PodMemory] = []
     silent: list[tuple[PodPart, float]] = []
@@ -279,7 +305,9 @@ def change(
         else:
             first = first or old is None or old.untold
             new, came = found.add(new, old, since, last, now)
-            told.append(new if part is None else found.shown(new, came, part, own, elapsed))
+            told.append(
+                new if part is None else found.shown(new, came, part, between=own, elapsed=elapsed, uneven=uneven)
+            )
         if not replica.dormant and (since is None or now - since > _SETTLED_SECONDS):
             found.loads.append(new.running + new.waiting)
     # A rate that is far from those of the pods that report may be false, above all if the counters went back.
