@@ -12,7 +12,7 @@ from e2e import manifests
 from e2e.controlplane.layout import LOOPBACK
 from e2e.gateway import gateway
 from e2e.load import FixedMetrics, PodReport
-from e2e.manifests import MAIN_CONFIG_MAP, MODEL, SATURATION_CONFIG_MAP, ManifestedVariant
+from e2e.manifests import MAIN_CONFIG_MAP, MODEL, POOLED, SATURATION_CONFIG_MAP, ManifestedVariant
 from e2e.scene import CYCLE_SECONDS, Scene
 from e2e.test_doctor import controller_pod, doctor, reading
 from e2e.test_explain import explain
@@ -61,7 +61,7 @@ def test_the_roles_go_to_zero_together_and_one_request_brings_them_back(scene: S
     scene.start_controller()
     with gateway(scene, *variants, port=metrics.port) as client:
         for _ in range(2):
-            scene.wait(lambda: _replicas(scene) == {}, timeout_seconds=90, what="both roles at zero")
+            scene.wait(lambda: not _replicas(scene) and not _pods(scene), timeout_seconds=90, what="both roles at zero")
             version = _version(scene)
             (request,) = client.send(1, model=MODEL)
             answer = request.result(timeout=30)
@@ -226,6 +226,13 @@ def _replicas(scene: Scene) -> dict[str, int]:
     found = scene.api.list("Deployment", namespace=scene.namespace)
     counts = {item["metadata"]["name"]: int(item["spec"]["replicas"]) for item in found}
     return {name: count for name, count in counts.items() if count}
+
+
+def _pods(scene: Scene) -> list[str]:
+    """Return the pods behind the pool. While one is left, a picker sends a request there and holds none."""
+    return [
+        pod["metadata"]["name"] for pod in scene.api.list("Pod", namespace=scene.namespace, labels=f"{POOLED}=true")
+    ]
 
 
 def _version(scene: Scene) -> str:
