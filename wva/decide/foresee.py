@@ -49,8 +49,8 @@ from wva.decide.pace import Pace, alike, dispersed, pace
 from wva.decide.regret import Numbers, asked_for, regretting, tried
 from wva.decide.served import corrected
 from wva.decide.trust import ModelReadings
-from wva.model.in_time import ServedLately
-from wva.model.memory import Block, Correction, Foresight, LatePrice, Level, Memory, Slot
+from wva.model.in_time import ServedLately, ServedShare
+from wva.model.memory import Block, Correction, Foresight, Level, Memory, Slot
 from wva.model.metrics import ReplicaMetrics
 from wva.model.policy import MAX_KEEP_WARM_SECONDS, MAX_SURGE_FACTOR, Policy
 from wva.model.records import replace
@@ -194,6 +194,7 @@ class _Cycle(Struct, frozen=True, gc=False):
     carried: float  # what they carry within targets
     ordered: float  # the same as ``serving`` of the replicas that are asked for, whether they serve or not
     most: float  # what may be ordered
+    ready: Numbers  # the Ready replicas as the API server tells them
     lost: float  # how many times what serves would serve if no replica had vanished since the cycle before
     taken: bool  # whether another writer has taken replicas away lately
     moving: bool  # whether the replicas that serve are about to change, or have just changed
@@ -209,6 +210,14 @@ class _Cycle(Struct, frozen=True, gc=False):
         if self.memory.at is None:
             return 0.0
         return self.memory.regular or self.seconds if self.woken else self.seconds
+
+
+class _Got(Struct, frozen=True, gc=False):
+    """What users got of the pods of a role, beside what they shall get."""
+
+    share: ServedShare | None  # of the requests in the time before ``at``; None if that is not known
+    at: float
+    in_time: float  # the share of requests that shall be in time
 
 
 class _Series(Struct, frozen=True, gc=False):
@@ -308,11 +317,12 @@ def forecast_of(
         need, need.rate, variants, ready, memory, start_ups, now=now, woken=woken, urgent=urgent, deadline=deadline
     )
     outlook = _outlook(cycle, _series(cycle), surge_factor)
-    price = _price(memory, need, served)
+    got = _got(need, served)
+    price = memory.price if got is None else warm.priced(memory.price, got.share, at=got.at, in_time=got.in_time)
     readiness = _readiness(cycle, outlook, price.worth, keep_warm)
     capacity = _required(cycle, outlook, readiness, surge_factor)
     held = _hold(cycle, outlook, readiness, capacity, keep_warm)
-    correction = _correction(cycle, outlook, readiness, need, served)
+    correction = _correction(cycle, outlook, readiness, got)
     factor = correction.factor
     # That the load of a model has risen is known, as the short cycle began by that. So less may be chance.
     error = outlook.newest.error * (_DOUBT_SHARE if outlook.series.shows else 1.0)
@@ -349,7 +359,7 @@ def forecast_of(
         trial,
         regret,
         price,
-        _ready(variants),
+        cycle.ready,
     )
     return need, memory
 
@@ -359,24 +369,22 @@ def _told(factor: float) -> str:
     return f"; users got less than was planned, so {factor:.3g} times as much is asked for" if factor > 1.0 else ""
 
 
-def _correction(
-    cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, need: Need, served: ServedLately | None
-) -> Correction:
+def _correction(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, got: _Got | None) -> Correction:
     """3.6 What users got: return how many times what seems to be needed is asked for.
 
     Requests that wait after a shortage are late because of it, so it ends with them.
     """
-    aim, rate, before = next(iter(need.aims.values()), None), cycle.rate, cycle.memory.correction
-    if aim is None:
+    rate, before = cycle.rate, cycle.memory.correction
+    if got is None:
         return before
     short = cycle.carried < max(outlook.newest.rate, readiness.reserved) or rate.refused or cycle.taken
     follows = before.short and rate.backlog > _WAITING_SECONDS * cycle.carried
     room = None if short or follows else cycle.carried / max(readiness.reserved, 1e-9)
     return corrected(
         before,
-        None if served is None else served.of(need.key.role),
-        at=0.0 if served is None else served.at,
-        in_time=aim.objectives.in_time,
+        got.share,
+        at=got.at,
+        in_time=got.in_time,
         room=room,
         demand=outlook.newest.rate,
         now=cycle.now,
@@ -434,6 +442,7 @@ def _cycle(
     lead = _REACTION_SECONDS + start
     # While a capacity is uncertain, only demand beyond what replicas get through late is sure to pile up.
     asked = dict(asked_for(variants))
+    there: Numbers = tuple(sorted([(variant.key, variant.ready_replicas) for variant in variants]))
     serving = _through(need, rate, ready)
     ordered = _through(need, rate, asked)
     taken_at = [variant.taken_at for variant in variants if variant.taken_at is not None]
@@ -453,15 +462,11 @@ def _cycle(
         carried=need.carried(ready),
         ordered=ordered,
         most=MOST_TIMES * need.carried({key: max(1, count) for key, count in ready.items()}),
-        lost=1.0 if taken else _lost(need, memory.ready, _ready(variants), asked),
+        ready=there,
+        lost=1.0 if taken else _lost(need, memory.ready, there, asked),
         taken=taken,
         moving=taken or rate.unsettled or bool(unready) or ordered > serving,
     )
-
-
-def _ready(variants: Sequence[Variant]) -> Numbers:
-    """Return the Ready replicas of the variants of a model, as the API server tells them."""
-    return tuple(sorted([(variant.key, variant.ready_replicas) for variant in variants]))
 
 
 def _lost(need: Need, before: Numbers, ready: Numbers, asked: Mapping[VariantKey, int]) -> float:
@@ -556,12 +561,13 @@ def _lately(cycle: _Cycle, series: _Series, dispersion: float) -> Pace:
     return pace(pieces, dispersion)
 
 
-def _price(memory: Foresight, need: Need, served: ServedLately | None) -> LatePrice:
-    """Return what a missed replica costs, after what users got lately."""
+def _got(need: Need, served: ServedLately | None) -> _Got | None:
+    """Return what users got of the pods of a need; None without an objective."""
     aim = next(iter(need.aims.values()), None)
-    if aim is None or served is None:
-        return memory.price
-    return warm.priced(memory.price, served.of(need.key.role), at=served.at, in_time=aim.objectives.in_time)
+    if aim is None:
+        return None
+    share = None if served is None else served.of(need.key.role)
+    return _Got(share, 0.0 if served is None else served.at, aim.objectives.in_time)
 
 
 def _readiness(cycle: _Cycle, outlook: _Outlook, worth: float, keep_warm: float) -> _Readiness:
