@@ -58,6 +58,15 @@ def test_the_same_fleet_is_found_too_small_once_however_often_one_looks() -> Non
     assert after(0.1, CALM, looks=5).factor == pytest.approx(1.2 * 1.1)
 
 
+@pytest.mark.parametrize(("seconds", "factor"), [(15.0, 1.0), (120.0, 1.0), (135.0, 1.2 * 1.1)])
+def test_a_shortage_that_shows_soon_after_a_raise_has_made_users_late(seconds: float, factor: float) -> None:
+    """Requests have become longer, and users felt it first: no fleet was too small for what was planned."""
+    raised = after(0.1, CALM)
+    short = corrected(raised, None, at=0.0, in_time=0.99, room=None, demand=DEMAND, now=NOW + seconds)
+    assert short.factor == pytest.approx(factor)
+    assert after(0.1, short, begin=NOW + HOUR, room=1.1).factor == pytest.approx(max(factor, 1.1 * 1.1))
+
+
 def test_a_look_counts_once() -> None:
     """Cycles come more often than looks, and the times of two looks that follow each other overlap."""
     share = ServedShare(1000.0, 0.983)

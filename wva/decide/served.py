@@ -8,6 +8,8 @@ has it. The factor by which more is asked for follows it, in small steps.
 Only calm times tell something: the replicas have carried what the model was thought to need for a while, and demand has
 not risen. Then the replicas that are there are too few if more requests are late than chance explains. A raise asks for
 somewhat more than these. It is kept for an hour, and goes in small steps while far fewer requests are late than may be.
+When requests become longer, users are late before the sizes show it. So a raise is taken back if the replicas turn out
+to be too few anyway within two minutes.
 
 Some requests are late however many replicas there are: a long prompt takes its time. Raises that have made a fleet
 clearly larger, but have not made fewer requests late, are taken back, and none is tried for some hours.
@@ -24,6 +26,7 @@ from wva.model.records import replace
 _SETTLED_SECONDS: Final = 30.0  # requests that end in the time of a look began before it
 _RISEN: Final = 1.25  # demand that is so many times as high as when it was calm last has risen
 _RISE_SECONDS: Final = 480.0  # for so long after a rise replicas come, and their caches are cold
+_UNSEEN_SECONDS: Final = 120.0  # a shortage that shows so soon after a raise is what made requests late
 _LEAST_STEP: Final = 0.05
 _LARGEST_STEP: Final = 0.5
 _MOST: Final = 4.0
@@ -57,6 +60,8 @@ def corrected(
     elif _RISEN * demand < before.demand:
         before = replace(before, demand=demand)
     if room is None:
+        if before.judged and now - before.raised <= _UNSEEN_SECONDS:
+            before = replace(before, factor=before.first, judged=0.0)
         calm = max(calm, now + _SETTLED_SECONDS)
         return replace(before, calm=calm, short=True, room=None, requests=0.0, missed=0.0, sized=0.0)
     room = room if before.room is None else min(before.room, room)
