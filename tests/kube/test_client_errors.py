@@ -72,6 +72,38 @@ async def test_retry_after_is_read(server: Any, client: KubeClient, header: str,
     assert caught.value.retry_after_seconds == seconds
 
 
+@pytest.mark.parametrize(("patience", "refusals", "asked"), [(5.0, 2, 3), (5.0, 99, 4), (0.0, 99, 1)])
+async def test_a_read_waits_for_a_busy_server_as_long_as_its_patience_lasts(
+    server: Any, kubeconfig: Any, connect: Any, monkeypatch: Any, patience: float, refusals: int, asked: int
+) -> None:
+    """An API server refuses reads of a kind for a second after its definition has changed. A write is sent once."""
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        if len(server.received) > refusals:
+            return web.json_response({"kind": "PodList", "metadata": {}, "items": []})
+        return web.json_response(status(429, "TooManyRequests"), status=429, headers={"Retry-After": "1"})
+
+    server.answer = answer
+    monkeypatch.setattr("wva.kube.transport.asyncio.sleep", sleep)
+    monkeypatch.setattr("wva.kube.backoff.Random.uniform", lambda *_: 1.5)
+    kubeconfig(server.url)
+    async with connect(patience_seconds=patience) as client:
+        try:
+            await client.list(PODS)
+        except errors.TooManyRequests:
+            assert refusals > asked
+        assert len(server.received) == asked
+        assert waits == [1.5] * (asked - 1)
+        server.say(status(429, "TooManyRequests"), status=429)
+        with pytest.raises(errors.TooManyRequests):
+            await client.request_json("POST", "/apis", {})
+        assert len(server.received) == asked + 1
+
+
 @pytest.mark.parametrize("asked", [-1, 3601, 10**400, 1e308, 0.5, "7 s", [7], None])
 def test_a_pause_in_the_body_is_read_as_in_the_header(asked: Any) -> None:
     """Without a header the detail counts, and one that cannot be is ignored as well."""

@@ -14,6 +14,8 @@ from wva.kube.client import KubeClient
 from wva.kube.errors import ApiError, ConfigurationError, Forbidden, Unauthorized, Undecodable, Unreachable
 from wva.log import printable
 
+_BUSY_SECONDS: Final = 5.0
+"""A command waits for so long in all for a server that is busy, as one is after a change of a definition."""
 _ADDRESS: Final = "kubectl config view --minify shows its address"
 _ADVICE: Final[tuple[tuple[type[Exception], str], ...]] = (
     (ConfigurationError, "name a kubeconfig that works with KUBECONFIG; kubectl config view shows the one of kubectl"),
@@ -29,12 +31,18 @@ _ADVICE: Final[tuple[tuple[type[Exception], str], ...]] = (
 async def connected(context: str | None, *, call_seconds: float) -> AsyncIterator[KubeClient]:
     """Open a client of an API server that answers; each call has so many seconds.
 
-    Raises CommandError for what keeps the block from its answers: one sentence that ends with advice. An API server
-    that does not answer a first short question is given up after a few seconds.
+    A server that is busy is asked again for some seconds. Raises CommandError for what keeps the block from its
+    answers: one sentence that ends with advice. An API server that does not answer a first short question is given up
+    after a few seconds.
     """
     instruments = Instruments(CollectorRegistry())
     try:
-        async with KubeClient.connect(instruments=instruments, timeout_seconds=call_seconds, context=context) as client:
+        async with KubeClient.connect(
+            instruments=instruments,
+            timeout_seconds=call_seconds,
+            context=context,
+            patience_seconds=_BUSY_SECONDS,
+        ) as client:
             await client.greet()
             yield client
     except (ApiError, ConfigurationError) as error:

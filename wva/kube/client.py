@@ -52,11 +52,17 @@ class KubeClient:
     @classmethod
     @asynccontextmanager
     async def connect(
-        cls, *, instruments: Instruments, timeout_seconds: float = 60.0, context: str | None = None
+        cls,
+        *,
+        instruments: Instruments,
+        timeout_seconds: float = 60.0,
+        context: str | None = None,
+        patience_seconds: float = 0.0,
     ) -> AsyncIterator[KubeClient]:
         """Open a client: KUBECONFIG, then in-cluster, then ``~/.kube/config``; a named ``context`` needs a kubeconfig.
 
-        ``timeout_seconds`` limits every call except ``stream``. Raises ConfigurationError; connects only on first use.
+        ``timeout_seconds`` limits every call except ``stream``. For ``patience_seconds`` in all, reads are sent again
+        that the server refuses because it is busy. Raises ConfigurationError; connects only on first use.
         """
         configuration = library().configuration()
         # Python 3.13 began to insist on certificate extensions that the CAs of many clusters lack; Go never did.
@@ -96,6 +102,7 @@ class KubeClient:
                     timeout_seconds=timeout_seconds,
                     proxy=configuration.proxy,
                     server_hostname=configuration.tls_server_name,
+                    patience_seconds=patience_seconds,
                 )
             )
 

@@ -7,6 +7,7 @@ is checked, every request is counted.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from wva import __version__
 from wva.clock import seconds_of_date
 from wva.instruments import Instruments
 from wva.kube import errors
+from wva.kube.backoff import Backoff
 
 JSON: Final = "application/json"
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
@@ -70,7 +72,7 @@ class Call:
         return f"{self.method} {self.path}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Transport:
     """An open connection pool with credentials."""
 
@@ -82,6 +84,8 @@ class Transport:
     timeout_seconds: float
     proxy: str | None = None
     server_hostname: str | None = None
+    patience_seconds: float = 0.0
+    """For so long in all, from now on, reads are sent again that the server refuses because it is busy."""
 
     async def send(self, call: Call) -> aiohttp.ClientResponse:
         """Send one request and return the response once its headers are there; count it.
@@ -122,8 +126,21 @@ class Transport:
     async def exchange(self, call: Call) -> bytes:
         """Send one request and return the body of a 2xx answer. Raises ApiError.
 
-        As soon as the body is known to be too long, this raises TooLarge and closes the connection.
+        As soon as the body is known to be too long, this raises TooLarge and closes the connection. If the server is
+        busy, a read waits as long as ``patience_seconds`` last.
         """
+        backoff = Backoff()
+        while True:
+            try:
+                return await self._exchange(call)
+            except errors.TooManyRequests as error:
+                delay = backoff.next(time.monotonic(), retry_after_seconds=error.retry_after_seconds)
+                if call.method != "GET" or delay > self.patience_seconds:
+                    raise
+            self.patience_seconds -= delay
+            await asyncio.sleep(delay)
+
+    async def _exchange(self, call: Call) -> bytes:
         async with _within(self.timeout_seconds, call), await self.send(call) as response:
             call.date = response.headers.get("Date", "")
             if response.status not in _OK:
