@@ -86,6 +86,7 @@ class Transport:
     server_hostname: str | None = None
     patience_seconds: float = 0.0
     """For so long in all, from now on, reads are sent again that the server refuses because it is busy."""
+    _backoff: Backoff = field(default_factory=Backoff, init=False)
 
     async def send(self, call: Call) -> aiohttp.ClientResponse:
         """Send one request and return the response once its headers are there; count it.
@@ -129,18 +130,18 @@ class Transport:
         As soon as the body is known to be too long, this raises TooLarge and closes the connection. If the server is
         busy, a read waits as long as ``patience_seconds`` last.
         """
-        backoff = Backoff()
         while True:
             try:
                 return await self._exchange(call)
             except errors.TooManyRequests as error:
-                delay = backoff.next(time.monotonic(), retry_after_seconds=error.retry_after_seconds)
+                delay = self._backoff.next(time.monotonic(), retry_after_seconds=error.retry_after_seconds)
                 if call.method != "GET" or delay > self.patience_seconds:
                     raise
             self.patience_seconds -= delay
             await asyncio.sleep(delay)
 
     async def _exchange(self, call: Call) -> bytes:
+        """Send a request once."""
         async with _within(self.timeout_seconds, call), await self.send(call) as response:
             call.date = response.headers.get("Date", "")
             if response.status not in _OK:

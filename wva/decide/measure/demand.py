@@ -354,10 +354,7 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         answer=answer,
         held=held,
         queue=waiting,
-        owed=min(max(0.0, -arrived), _OWED_SECONDS * rate)
-        + memory.owed
-        - owed
-        - sum([found.left for found in changes]),
+        owed=min(max(0.0, -arrived), _OWED_SECONDS * rate) + memory.owed - owed - left,
         variability=variability,
         first=handed,
     )
