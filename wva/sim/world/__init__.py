@@ -6,5 +6,5 @@
 - ``objects``    the Kubernetes objects of a scenario
 - ``scenarios``  the scenarios of the demo
 - ``world``      API server, Prometheus, fleet and the above around an unmodified controller
-- ``timeline``   what is kept of a run, and its summary
+- ``timeline``   the record of a run, and its summary
 """

@@ -1,4 +1,4 @@
-"""What an HPA and a fixed fleet would have come to on the traffic of a run, played in a process beside it.
+"""The results of an HPA and of a fixed fleet on the traffic of a run, simulated in a process beside the run.
 
 They are the policies of the scorecard (``wva.sim.rivals``) on its stage, with the scenario and the requests of the run.
 A scenario that the stage cannot play is not compared.
@@ -32,7 +32,7 @@ _PATIENCE_SECONDS: Final = 120.0
 
 
 def comparable(scenario: Scenario, duration_seconds: float) -> bool:
-    """Tell whether the stage can play what happens, and it is long enough to say something."""
+    """Tell whether the stage can play the scenario, and whether the run is long enough to say something."""
     return duration_seconds >= _LEAST_SECONDS and unplayable(scenario) is None
 
 
@@ -44,17 +44,17 @@ def compared(scenario: Scenario, seed: int) -> dict[str, Figures]:
 
 
 class ComparisonProcess:
-    """Plays the policies in a process of its own, which ends with this one."""
+    """Plays the policies in a process of its own, which ends when this process ends."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
-        """Start it; it gives way to the run."""
+        """Start the process, at a lower priority than the run."""
         context = get_context("spawn")
-        self._answer, theirs = context.Pipe(duplex=False)
-        words = (theirs, scenario, seed)
-        self._process = context.Process(target=_answer, args=words, daemon=True)
+        self._answer, child_end = context.Pipe(duplex=False)
+        arguments = (child_end, scenario, seed)
+        self._process = context.Process(target=_answer, args=arguments, daemon=True)
         with _interrupts_blocked():
             self._process.start()
-        theirs.close()
+        child_end.close()
 
     @property
     def ready(self) -> bool:
@@ -67,23 +67,23 @@ class ComparisonProcess:
         """Wait for the figures by name of policy; None where there are none, or Ctrl-C ends the wait."""
         with suppress(EOFError, OSError, KeyboardInterrupt):
             if self._answer.poll(_PATIENCE_SECONDS):
-                found: dict[str, Figures] = self._answer.recv()
-                return found
+                figures: dict[str, Figures] = self._answer.recv()
+                return figures
         return None
 
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Have what starts in a block never see Ctrl-C, from its first instruction on: the run gets it, and ends the rest.
+    """Block Ctrl-C for processes that start in the block, from their first instruction on: the run ends them.
 
-    One that comes meanwhile is delivered at the end of the block.
+    A Ctrl-C that comes meanwhile is delivered to the run at the end of the block.
     """
-    resource_tracker.ensure_running()  # to start it unblocks the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    resource_tracker.ensure_running()  # starting it later would unblock the signal
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 def _answer(answer: Connection, scenario: Scenario, seed: int) -> None:

@@ -80,13 +80,13 @@ class VirtualClock:
     def advance_to(self, seconds: float) -> None:
         """Set virtual time (seconds since the start) and fire every timer that is due, in order of time.
 
-        Raises ValueError when that would be going back.
+        Raises ValueError when that time is in the past.
         """
         self.pass_to(seconds)
         self.fire_due()
 
     def pass_to(self, seconds: float) -> None:
-        """Set virtual time (seconds since the start); nothing fires. Raises ValueError when that is going back."""
+        """Set virtual time (seconds since the start); nothing fires. Raises ValueError when it is in the past."""
         if seconds < self.elapsed_seconds:
             raise ValueError(f"virtual time cannot go back from {self.elapsed_seconds} to {seconds}")
         self.elapsed_seconds = seconds
@@ -106,7 +106,7 @@ class VirtualClock:
         return timer
 
     def _stop(self, timer: _Timer) -> None:
-        """Take a timer back, or note that the waiter of a fired one is running again."""
+        """Cancel a timer, or note that the waiter of a fired timer is running again."""
         if timer.number == -1:
             self.waking -= 1
         else:

@@ -46,13 +46,13 @@ def deployment(setup: VariantSetup, *, on_node: bool) -> dict[str, Any]:
         "args": ["--model", MODEL_ID, "--max-num-seqs", str(setup.parameters.max_num_seqs)],
         "resources": {"limits": {_GPU: str(setup.gpus)}},
     }
-    place = {"nodeName": node_name(setup.accelerator)} if on_node else {}
+    node_field = {"nodeName": node_name(setup.accelerator)} if on_node else {}
     return {
         "metadata": {"name": setup.name, "namespace": NAMESPACE},
         "spec": {
             "replicas": setup.replicas,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels | role}, "spec": {"containers": [container], **place}},
+            "template": {"metadata": {"labels": labels | role}, "spec": {"containers": [container], **node_field}},
         },
     }
 
@@ -72,7 +72,7 @@ def variant_autoscaling(setup: VariantSetup) -> dict[str, Any]:
 
 
 def autoscaler(setup: VariantSetup, scenario: Scenario) -> dict[str, Any]:
-    """Return the HPA that applies the number."""
+    """Return the HPA that applies the desired replicas of a variant."""
     selector = {"matchLabels": {"variant_name": setup.name, "exported_namespace": NAMESPACE}}
     metric = {"name": "wva_desired_replicas", "selector": selector}
     return {

@@ -1,7 +1,7 @@
 """The HPA controller of the embedded world: HPAs with External metrics with AverageValue.
 
-In: HPA objects from the store and the metrics from the embedded Prometheus. Out: the scale of their targets. What to
-ask for is ``wva.sim.rivals.hpa``'s business.
+In: HPA objects from the store and the metrics from the embedded Prometheus. Out: the scale of their targets.
+``wva.sim.rivals.hpa`` decides how many replicas to ask for.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Scaler:
         if self._store.find(DEPLOYMENTS, target) is None:
             return
         scale = self._store.get_scale(DEPLOYMENTS, target)
-        current, exists = int(scale["spec"].get("replicas", 0)), int(scale.get("status", {}).get("replicas", 0))
+        current, existing = int(scale["spec"].get("replicas", 0)), int(scale.get("status", {}).get("replicas", 0))
         minimum, maximum = int(spec.get("minReplicas", 1)), int(spec["maxReplicas"])
         autoscaler = self._hpas.setdefault(key, SimulatedHpa(minimum, maximum))
         autoscaler.minimum, autoscaler.maximum = minimum, maximum
         autoscaler.behavior = Behavior.parse(spec.get("behavior", {}))
         metrics = [self._read(metric["external"]) for metric in spec["metrics"]]
-        replicas = autoscaler.look(metrics, current=current, exists=exists, now=self._monotonic())
+        replicas = autoscaler.look(metrics, current=current, exists=existing, now=self._monotonic())
         if replicas != current:
             self._store.patch_scale(DEPLOYMENTS, target, replicas)
 

@@ -48,7 +48,7 @@ def demo_scenario(
 
 
 def between(*points: tuple[float, float], minutes: float) -> Callable[..., Traffic]:
-    """Return traffic of so many minutes with a rate that is linear between (minute, requests per second)."""
+    """Return traffic of ``minutes`` whose rate is linear between the points (minute, requests per second)."""
     return partial(_between, points=points, duration_seconds=minutes * _MINUTE)
 
 

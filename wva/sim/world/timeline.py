@@ -65,7 +65,7 @@ class WorldTimeline:
         self._costs = dict.fromkeys(self.variants, 0.0)
 
     def decided(self, key: VariantKey, old: Decision | None, new: Decision | None) -> None:
-        """Take a change of the ledger."""
+        """Record a change of the ledger."""
         if new is None or (old is not None and (old.desired, old.reason) == (new.desired, new.reason)):
             return
         previous = None if old is None else old.desired
@@ -83,7 +83,7 @@ class WorldTimeline:
         )
 
     def pass_to(self, seconds: float, pods: Mapping[str, int]) -> None:
-        """Let time pass in which each variant has so many pods that cost."""
+        """Let time pass, during which each variant has this many pods that cost something."""
         hours = (seconds - self.now_seconds) / 3600.0
         for name, count in pods.items():
             self._costs[name] += count * hours * self.variants[name].cost_per_replica_hour
@@ -124,16 +124,16 @@ class WorldTimeline:
     def summary(self, model: ModelSummary) -> dict[str, Any]:
         """Return the figures of the run."""
         served = model.served
-        first, gap = served.time_to_first_token, served.inter_token_latency
+        ttft, itl = served.time_to_first_token, served.inter_token_latency
         return {
             "requests_arrived": model.arrived,
             "requests_served": model.served_total,
             "requests_dropped": model.dropped,
-            "ttft_attainment": None if first is None else round(first.attainment, 4),
-            "ttft_p50_seconds": None if first is None else round(first.p50_seconds, 4),
-            "ttft_p99_seconds": None if first is None else round(first.p99_seconds, 4),
-            "itl_attainment": None if gap is None else round(gap.attainment, 4),
-            "itl_p50_seconds": None if gap is None else round(gap.p50_seconds, 4),
+            "ttft_attainment": None if ttft is None else round(ttft.attainment, 4),
+            "ttft_p50_seconds": None if ttft is None else round(ttft.p50_seconds, 4),
+            "ttft_p99_seconds": None if ttft is None else round(ttft.p99_seconds, 4),
+            "itl_attainment": None if itl is None else round(itl.attainment, 4),
+            "itl_p50_seconds": None if itl is None else round(itl.p50_seconds, 4),
             "replica_cost": round(self.total_cost, 3),
             "replica_cost_by_variant": {
                 name: round(variant.points[-1].cost, 3) for name, variant in self.variants.items() if variant.points

@@ -1,7 +1,7 @@
 """The Deployment controller and the kubelet of the embedded world.
 
 In: the Deployments in the store. Out: one ReplicaSet each, its pods, and the status of all three. A pod becomes Ready
-after its variant's start-up time, as on the stage; those of a *held* Deployment not before its release. Scaling down
+after its variant's start-up time, as on the stage; pods of a *held* Deployment only after its release. Scaling down
 removes pods that are not Ready first, then the youngest, as the real controller does.
 """
 
@@ -49,7 +49,7 @@ class Workloads:
         self._store = store
         self._clock = clock
         self._start_ups = start_ups
-        self._places = {deployment: place for place, deployment in enumerate(start_ups)}
+        self._places = {deployment: index for index, deployment in enumerate(start_ups)}
         """Pods that are created at the same time are created in this order of their Deployments."""
         self._random = random
         self._workloads: dict[Key, _Workload] = {}
@@ -60,7 +60,7 @@ class Workloads:
         self._held.add(deployment)
 
     def release(self, deployment: Key) -> None:
-        """Let its pods become Ready again; those that would have been are so at the next ``sync``."""
+        """Let its pods become Ready again; those whose start-up time has passed do so at the next ``sync``."""
         self._held.discard(deployment)
 
     @property
@@ -98,8 +98,8 @@ class Workloads:
         deployments = self._store.list(DEPLOYMENTS)
         deployments = sorted(deployments, key=lambda deployment: self._places.get(_key(deployment), inf))
         present = {_key(deployment) for deployment in deployments}
-        for gone in set(self._workloads) - present:
-            del self._workloads[gone]  # the store's garbage collection has taken its ReplicaSet and pods
+        for deleted in set(self._workloads) - present:
+            del self._workloads[deleted]  # the store's garbage collection has taken its ReplicaSet and pods
         for deployment in deployments:
             self._sync_one(deployment, serving=serving)
 
@@ -122,9 +122,9 @@ class Workloads:
     def _replica_set(self, deployment: Object) -> Object:
         key = _key(deployment)
         name = Key(key.namespace, f"{key.name}-1")
-        found = self._store.find(REPLICA_SETS, name)
-        if found is not None:
-            return found
+        existing = self._store.find(REPLICA_SETS, name)
+        if existing is not None:
+            return existing
         spec = deployment["spec"]
         body = {
             "metadata": {

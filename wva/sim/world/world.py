@@ -1,10 +1,10 @@
 """The world around an unmodified controller, in lockstep.
 
 The controller is the real application: it reaches the API server and Prometheus over HTTP on loopback and serves its
-own metrics over HTTPS, which the embedded Prometheus scrapes. Only its clock is ours. Virtual time moves to the next
+own metrics over HTTPS, which the embedded Prometheus scrapes. Only its clock is virtual. Virtual time moves to the next
 thing that is due (a scrape, a pod becoming ready, a timer of the controller, a fault). At each moment the world
 acts first: faults, pods, the scrape. When the controller's caches have reached the world's resourceVersions, its
-timers fire. When also its queues are empty and its loop waits, the HPA looks. Nothing of this is measured in seconds of
+timers fire. When its queues are also empty and its loop waits, the HPA acts. Nothing of this is measured in seconds of
 the machine. So a run is a function of its seed, however fast or slow the machine is.
 """
 
@@ -63,8 +63,8 @@ def unplayable(scenario: Scenario) -> str | None:
     for fault in scenario.faults:
         if not isinstance(fault, _Played):
             return f"{scenario.name}: the embedded world has no {type(fault).__name__}, so only the stage can play it"
-    if lacks := roles_unplayable(scenario):
-        return lacks
+    if reason := roles_unplayable(scenario):
+        return reason
     if scenario.others:
         return f"{scenario.name}: the embedded world has one model, so only the stage can play it"
     if scenario.observation.lost_share > 0:
@@ -90,7 +90,7 @@ class ControllerView(Protocol):
 
     @property
     def paused(self) -> bool:
-        """Whether the queries that are open all wait for the clock before they are sent again."""
+        """Whether all open queries wait for the clock before they are sent again."""
         ...
 
     @property
@@ -120,11 +120,11 @@ class EmbeddedWorld:
         Without ``phases`` the controller and the HPA begin at zero, and the labels of a pod say when it is scraped.
 
         Raises:
-            UnplayableError: something of the scenario is beyond this world.
+            UnplayableError: the scenario has something that this world cannot play.
 
         """
-        if lacks := unplayable(scenario):
-            raise UnplayableError(lacks)
+        if reason := unplayable(scenario):
+            raise UnplayableError(reason)
         self.scenario = scenario
         self.seed = seed
         self.traffic = scenario.traffic(seed)
@@ -170,7 +170,7 @@ class EmbeddedWorld:
         faults = [fault for fault in scenario.faults if isinstance(fault, _Played)]
         begins = [(fault.from_seconds, self._begin, fault) for fault in faults]
         ends = [(fault.until_seconds, self._end, fault) for fault in faults]
-        self._faults: list[_FaultTime] = sorted(begins + ends, key=lambda time: time[0])
+        self._faults: list[_FaultTime] = sorted(begins + ends, key=lambda fault_time: fault_time[0])
         self._outage: AsyncExitStack | None = None
         self._broken: dict[str, PodKey] = {}
 
@@ -186,7 +186,7 @@ class EmbeddedWorld:
 
     @property
     def offered_per_second(self) -> float:
-        """The load of the last minute."""
+        """The requests per second of the last minute."""
         return self.fleet.summary(since_seconds=inf)[0].offered_per_second
 
     @asynccontextmanager
@@ -233,9 +233,9 @@ class EmbeddedWorld:
 
     def _next(self, end: float) -> float:
         due = [end, self._scrapes.next(self.prometheus.scraper.targets()), self._look.next, self._scaling.next]
-        found = [at for setup in self.scenario.variants for at in self._found(setup).values()]
-        due += [at for at in found if at > self.clock.elapsed_seconds]
-        due += [time for time in (self.clock.next_due_seconds, self._workloads.next_due_seconds) if time is not None]
+        discoveries = [at for setup in self.scenario.variants for at in self._found(setup).values()]
+        due += [at for at in discoveries if at > self.clock.elapsed_seconds]
+        due += [at for at in (self.clock.next_due_seconds, self._workloads.next_due_seconds) if at is not None]
         due += [self._faults[0][0]] if self._faults else []
         return max(self.clock.elapsed_seconds, min(due))
 
@@ -262,11 +262,11 @@ class EmbeddedWorld:
             self.fleet.set_ready_pods(NAMESPACE, deployment=setup.name, pods=pods)
 
     def _pods(self, setup: VariantSetup) -> int:
-        """Return how many pods of a variant cost something: those that exist, and those that finish their requests."""
+        """Return how many pods of a variant cost something: those that exist, and those that still finish requests."""
         return self._workloads.existing(Key(NAMESPACE, setup.name)) + self.fleet.draining(NAMESPACE, setup.name)
 
     def _found(self, setup: VariantSetup) -> dict[str, float]:
-        """Return when Prometheus finds, or has found, the Ready pods of a variant; it knows the first ones."""
+        """Return when Prometheus finds, or has found, each Ready pod of a variant; it knows the pods of the start."""
         wait = self.scenario.observation.discovery_seconds
         since = self._workloads.ready_since(Key(NAMESPACE, setup.name))
         return {name: at + wait if at else 0.0 for name, at in since.items()}
@@ -276,18 +276,18 @@ class EmbeddedWorld:
         targets = []
         observation, phases, now = self.scenario.observation, self._phases, self.clock.elapsed_seconds
         pods = [pod for setup in self.scenario.variants for pod in self._found(setup).items() if pod[1] <= now]
-        for name, at in pods:
+        for name, found_at in pods:
             labels = {"job": "vllm", "namespace": NAMESPACE, "pod": name, "instance": f"{name}:8000"}
             fetcher = InProcess(partial(self._page, PodKey(NAMESPACE, name)))
             offset = None if phases is None else phases.scrapes(name, observation.scrape_seconds)
-            targets.append(ScrapeTarget(fetcher, labels, offset_seconds=offset, found_seconds=at))
+            targets.append(ScrapeTarget(fetcher, labels, offset_seconds=offset, found_seconds=found_at))
         port = None if self._controller is None else self._controller.metrics_port
         if port is not None:
             url = f"https://127.0.0.1:{port}/metrics"
             labels = {**objects.CONTROLLER_TARGET, "instance": "controller:8443"}
-            own = HttpEndpoint(url, verify=False, bearer_token=_SCRAPER)
+            endpoint = HttpEndpoint(url, verify=False, bearer_token=_SCRAPER)
             period = observation.controller_scrape_seconds
-            targets.append(ScrapeTarget(own, labels, interval_seconds=period, offset_seconds=0.0))
+            targets.append(ScrapeTarget(endpoint, labels, interval_seconds=period, offset_seconds=0.0))
         return targets
 
     def _page(self, pod: PodKey) -> str:
@@ -303,13 +303,13 @@ class EmbeddedWorld:
         labels = {**labels, **objects.CONTROLLER_TARGET}
         newest_ms = milliseconds(self.clock.now() - self.scenario.observation.adapter_seconds)
         oldest_ms = newest_ms - _LOOKBACK_SECONDS * 1000
-        known = []
+        current_values = []
         for series in self.prometheus.tsdb.of_name(name):
-            place = bisect_right(series.times, newest_ms) - 1
-            if labels.items() <= series.labels.items() and place >= 0 and series.times[place] > oldest_ms:
-                value = series.values[place]
-                known += [] if value is None else [value]  # None marks the end of a series
-        return sum(known) if known else None
+            index = bisect_right(series.times, newest_ms) - 1
+            if labels.items() <= series.labels.items() and index >= 0 and series.times[index] > oldest_ms:
+                value = series.values[index]
+                current_values += [] if value is None else [value]  # None marks the end of a series
+        return sum(current_values) if current_values else None
 
     def _observe(self) -> None:
         model = self.model_now
@@ -326,8 +326,8 @@ class EmbeddedWorld:
 
     async def _apply_faults(self) -> None:
         while self._faults and self._faults[0][0] <= self.clock.elapsed_seconds:
-            _, change, fault = self._faults.pop(0)
-            await change(fault)
+            _, apply, fault = self._faults.pop(0)
+            await apply(fault)
 
     async def _begin(self, fault: _Played) -> None:
         match fault:
@@ -356,14 +356,14 @@ class EmbeddedWorld:
             await outage.aclose()
 
     async def _caught_up(self) -> None:
-        """Wait until the controller has seen everything."""
+        """Wait until the controller's caches have reached the last change."""
         limit = time.monotonic() + _SETTLE_LIMIT_SECONDS
         while self._behind():
             self._complain_after(limit)
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _settle(self) -> None:
-        """Wait until the controller has seen everything and waits for virtual time or for news."""
+        """Wait until the controller's caches have reached the last change and it waits for virtual time or for news."""
         limit = time.monotonic() + _SETTLE_LIMIT_SECONDS
         paused_turns = 0
         while True:
