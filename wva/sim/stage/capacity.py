@@ -12,7 +12,7 @@ from wva.sim.fleet.capacity import ATTAINMENT, Sizes, capacity, capacity_of_mix
 from wva.sim.fleet.parameters import EngineParameters
 
 Capacity = Callable[[EngineParameters, float, float], float]
-"""The requests per second that a replica carries, of a mean prompt and a mean answer in tokens."""
+"""The requests per second that a replica carries, for a mean prompt and a mean answer in tokens."""
 
 OUT_OF_REACH: Final = 0.25
 """A replica carries so much of its saturation at least: who keeps the objectives only below that keeps them at no sane
@@ -34,25 +34,25 @@ def saturation(parameters: EngineParameters, prompt_tokens: float, output_tokens
 def fluent(itl_seconds: float) -> Capacity:
     """Return the capacity at which the time between tokens is within an objective, by a formula; users may wait.
 
-    Where not even one request alone is within it, it is the rate of saturation.
+    Where even a single request alone misses the objective, the capacity is the rate of saturation.
     """
 
     def carried(parameters: EngineParameters, prompt_tokens: float, output_tokens: float) -> float:
         prompt, answer = max(1, round(prompt_tokens)), max(1, round(output_tokens))
-        full = calibration.saturation(parameters, prompt_tokens=prompt, output_tokens=answer)
-        if full.inter_token_latency_seconds <= itl_seconds:
-            return full.requests_per_second
-        low, high, found = 0.0, full.kv_cache_usage, 0.0
+        saturated = calibration.saturation(parameters, prompt_tokens=prompt, output_tokens=answer)
+        if saturated.inter_token_latency_seconds <= itl_seconds:
+            return saturated.requests_per_second
+        low, high, rate = 0.0, saturated.kv_cache_usage, 0.0
         for _ in range(_HALVINGS):
             usage = (low + high) / 2.0
             point = calibration.operating_point(
                 parameters, kv_cache_usage=usage, prompt_tokens=prompt, output_tokens=answer
             )
             if point.inter_token_latency_seconds <= itl_seconds:
-                low, found = usage, point.requests_per_second
+                low, rate = usage, point.requests_per_second
             else:
                 high = usage
-        return found or full.requests_per_second
+        return rate or saturated.requests_per_second
 
     return carried
 
@@ -60,13 +60,13 @@ def fluent(itl_seconds: float) -> Capacity:
 def within(objectives: Objectives, sizes: Sizes = ()) -> Capacity:
     """Return the capacity at which users get what they expect, by simulation of one replica.
 
-    ``sizes`` are a sample of the requests. Where some of them could not be in time on a replica of their own, they are
-    served and do not count, and the capacity is that at which the others are. Where none could, it is the rate of
-    saturation: then no fleet serves them in time, of any size.
+    ``sizes`` are a sample of the requests. Requests that would be late even on a replica of their own are served but
+    do not count: the capacity is the rate at which the others are in time. Where all would be late, the capacity is
+    the rate of saturation: then no fleet of any size serves them in time.
     """
 
     def carried(parameters: EngineParameters, prompt_tokens: float, output_tokens: float) -> float:
-        full = saturation(parameters, prompt_tokens, output_tokens)
+        saturation_rate = saturation(parameters, prompt_tokens, output_tokens)
         hopeless = sum(calibration.alone_seconds(parameters, prompt) > objectives.ttft_seconds for prompt, _ in sizes)
         if hopeless > (1.0 - ATTAINMENT) * len(sizes):
             prompt, answer = (sum(tokens) / len(tokens) for tokens in zip(*sizes, strict=True))
@@ -77,8 +77,8 @@ def within(objectives: Objectives, sizes: Sizes = ()) -> Capacity:
                 parameters, prompt_tokens=round(prompt), output_tokens=round(answer), objectives=objectives
             )
         if not simulated:
-            return full
-        return full * max(OUT_OF_REACH, simulated / saturation(parameters, prompt, answer))
+            return saturation_rate
+        return saturation_rate * max(OUT_OF_REACH, simulated / saturation(parameters, prompt, answer))
 
     return carried
 

@@ -1,11 +1,11 @@
 """What is possible without seeing the future: a bound for the share of requests in time.
 
-The bound is that of a policy that knows everything about the load but when it changes of a sudden. It knows the load as
-it is at each moment, without noise and delay, and all of its course up to the next surprise: a jump, the beginning of a
-rise out of a level, or requests that become larger at once. What comes again at equal distances is a surprise twice.
-The policy orders at once whatever is needed, and keeps no replica that is not. Late are the requests beyond the
-throughput of what is Ready, and those that would be late on an idle replica, too. A policy can do better only with
-replicas beyond the need.
+The bound is that of a policy that knows everything about the load except when it changes suddenly. The policy knows the
+load of each moment, without noise and delay, and its whole course up to the next surprise: a jump, the beginning of a
+rise out of a level, or requests that become larger at once. A jump that repeats at equal intervals is a surprise only
+twice. The policy orders at once whatever is needed, and keeps no replica that is not needed. Requests are late that are
+beyond the throughput of the Ready replicas, or that would be late even on an idle replica. A policy can do better only
+with replicas beyond the need.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Ints = NDArray[np.int64]
 
 
 def causal_bound(scenario: Scenario, traffic: Traffic, needed: DemandOverTime, *, learns: bool = True) -> float | None:
-    """Return the highest share in time, of the measured time, without spare replicas; None for an unknown rate.
+    """Return the highest share of requests in time without spare replicas, of the measured time.
 
-    ``needed`` is the demand of the traffic: what a replica carries at each moment within the objectives. ``learns``:
-    what comes again at equal distances is a surprise only twice.
+    None where the rate of the traffic is unknown. ``needed`` is the demand of the traffic: what a replica carries at
+    each moment within the objectives. ``learns``: a jump that repeats at equal intervals is a surprise only twice.
     """
     if traffic.rate is None:
         return None
@@ -72,16 +72,16 @@ def _possible(scenario: Scenario, traffic: Traffic) -> float:
 
 
 def surprises(rate: RateProfile, capacity: Floats, *, learns: bool = True) -> tuple[float, ...]:
-    """Return when the load changes of a sudden, in rising order of seconds; ``capacity`` is a row per moment."""
-    found = {at for at in _jumps(rate.points) if at > 0.0}
+    """Return when the load changes suddenly, in rising order of seconds; ``capacity`` has a row per moment."""
+    jumps = {at for at in _jumps(rate.points) if at > 0.0}
     repeated = {
         at
-        for at in found
+        for at in jumps
         if learns
-        and any(_near(at - distance, found) and _near(at - 2 * distance, found) for distance in _distances(at, found))
+        and any(_near(at - distance, jumps) and _near(at - 2 * distance, jumps) for distance in _distances(at, jumps))
     }
     lower = (capacity[1:] < (1.0 - _LEAST) * capacity[:-1]).any(axis=1)
-    return tuple(sorted((found - repeated) | {float(at) for at in (np.flatnonzero(lower) + 1) * STEP_SECONDS}))
+    return tuple(sorted((jumps - repeated) | {float(at) for at in (np.flatnonzero(lower) + 1) * STEP_SECONDS}))
 
 
 def _jumps(points: tuple[tuple[float, float], ...]) -> list[float]:
@@ -96,22 +96,25 @@ def _jumps(points: tuple[tuple[float, float], ...]) -> list[float]:
 
 
 def _distances(at: float, times: set[float]) -> list[float]:
-    return [at - other for other in times if other < at]
+    return [at - earlier for earlier in times if earlier < at]
 
 
 def _near(at: float, times: set[float]) -> bool:
-    return any(abs(at - other) < _SAME_SECONDS for other in times)
+    return any(abs(at - time) < _SAME_SECONDS for time in times)
 
 
 def _asked(scenario: Scenario, counts: Ints, known_from: tuple[float, ...]) -> Ints:
-    """Return what is asked for at each moment: what is needed by then or while pods that are ordered now start."""
-    first = np.searchsorted(np.array(known_from) // STEP_SECONDS, np.arange(len(counts)), side="right")
+    """Return the replicas asked for at each moment: the most needed until pods ordered now are Ready.
+
+    A policy does not know the need after the next surprise.
+    """
+    next_surprise = np.searchsorted(np.array(known_from) // STEP_SECONDS, np.arange(len(counts)), side="right")
     ends = np.append(np.array(known_from) // STEP_SECONDS, len(counts)).astype(np.int64)
     asked = counts.copy()
-    for place, setup in enumerate(scenario.variants):
+    for column, setup in enumerate(scenario.variants):
         lead = int(_almost_always(setup.start_up) // STEP_SECONDS) + 2
         for moment in range(len(counts)):
-            asked[moment, place] = counts[moment : min(moment + lead, int(ends[first[moment]])), place].max()
+            asked[moment, column] = counts[moment : min(moment + lead, int(ends[next_surprise[moment]])), column].max()
     return asked
 
 
@@ -119,20 +122,20 @@ def _ready(scenario: Scenario, asked: Ints) -> Floats:
     """Return how many replicas of each variant serve at the end of each moment on average."""
     index = np.arange(len(asked))
     ready = np.zeros(asked.shape)
-    for place, setup in enumerate(scenario.variants):
-        for level in range(1, int(asked[:, place].max(initial=0)) + 1):
-            exists = asked[:, place] >= level
+    for column, setup in enumerate(scenario.variants):
+        for level in range(1, int(asked[:, column].max(initial=0)) + 1):
+            exists = asked[:, column] >= level
             before = np.concatenate(([level <= setup.replicas], exists[:-1]))
             ordered = np.maximum.accumulate(np.where(exists & ~before, index, -1))
             # A request that waits as long as its users accept is in time, too.
             age = (index - ordered + 1) * STEP_SECONDS + scenario.objectives.ttft_seconds
             share = np.array([_started(setup.start_up, float(seconds)) for seconds in age])
-            ready[:, place] += np.where(exists, np.where(ordered < 0, 1.0, share), 0.0)
+            ready[:, column] += np.where(exists, np.where(ordered < 0, 1.0, share), 0.0)
     return ready
 
 
 def _almost_always(start_up: StartUp) -> float:
-    """Return within which time a pod is Ready, but for one of thousands."""
+    """Return the time within which all but one of thousands of pods are Ready."""
     pull = start_up.pull_seconds if start_up.pull_probability else 0.0
     return start_up.median_seconds * float(np.exp(3.5 * start_up.sigma)) + pull
 

@@ -1,8 +1,8 @@
 """What traffic demands of a fleet over time, and the cheapest fleet for it at each instant.
 
-The demand of a moment is the highest mean over ten seconds that begins in it, in requests per second of the mean size
-of their time: a request of more tokens counts as more than one, by what it costs the replica. What a replica carries of
-requests of that size is its ``Capacity``.
+The demand of a moment is the highest mean over ten seconds that begins in it. It is in requests per second of the mean
+size of their time: a request of more tokens counts as more than one, in proportion to what it costs the replica. The
+``Capacity`` of a replica is the rate of requests of that size that it carries.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def demand(
     """Return the demand of some traffic on the variants of a scenario.
 
     ``capacity`` is what a replica carries, by default within the scenario's objectives. ``throughput`` is what it could
-    carry at most; what a request costs is the share of this that it takes. Leading tokens of a prompt that a cache may
-    hold are taken as held: ``prefix_tokens``.
+    carry at most; what a request costs is the share of this that it takes. ``prefix_tokens``, the leading tokens of a
+    prompt that a cache may hold, are taken as held.
     """
     moments = max(1, ceil(traffic.duration_seconds / STEP_SECONDS))
     per_block = round(_SECONDS_OF_SIZE / STEP_SECONDS)
@@ -99,7 +99,7 @@ def _weights(
     prompts: Floats,
     answers: Floats,
 ) -> Floats:
-    """Return what each request costs, as a multiple of one of mean size; 1 in the mean. To first order of the size."""
+    """Return what each request costs, as a multiple of one of mean size, to first order in the size; the mean is 1."""
     prompt, answer = size
     by_prompt = by_answer = 0.0
     for setup in variants:
@@ -109,29 +109,35 @@ def _weights(
         by_prompt += (longer_prompt / mean - 1.0) / _SLOPE / len(variants)
         by_answer += (longer_answer / mean - 1.0) / _SLOPE / len(variants)
     weights = 1.0 + by_prompt * (prompts / prompt - 1.0) + by_answer * (answers / answer - 1.0)
-    kept: Floats = np.maximum(weights, 0.0)
-    kept /= kept.mean()
-    return kept
+    costs: Floats = np.maximum(weights, 0.0)
+    costs /= costs.mean()
+    return costs
 
 
 def together(scenario: Scenario, needed: Sequence[DemandOverTime]) -> Ints:
-    """Return what ``cheapest_counts`` does for all models, within the GPUs: the columns of one model after the other.
+    """Return the cheapest sufficient fleets of all models at each moment, within the GPUs of the cluster.
 
-    ``needed`` has one of each role of each model. Where the GPUs are too few for all, it is as if there were enough.
+    The columns are those of one model after the other. ``needed`` has one entry per role of each model. Where the GPUs
+    are too few for all models, they do not limit the fleets.
     """
     fleets: dict[bytes, tuple[int, ...]] = {}
     rows = []
-    for place in range(len(needed[0].rate)):
-        now = [DemandOverTime(one.rate[place : place + 1], one.capacity[place : place + 1]) for one in needed]
-        key = b"".join(part.tobytes() for one in now for part in (one.rate, one.capacity))
+    for moment in range(len(needed[0].rate)):
+        at_moment = [
+            DemandOverTime(role_demand.rate[moment : moment + 1], role_demand.capacity[moment : moment + 1])
+            for role_demand in needed
+        ]
+        key = b"".join(
+            column.tobytes() for role_demand in at_moment for column in (role_demand.rate, role_demand.capacity)
+        )
         if key not in fleets:
-            fleets[key] = static_fleet(scenario, *now)
+            fleets[key] = static_fleet(scenario, *at_moment)
         rows.append(fleets[key])
     return np.array(rows)
 
 
 def by_model(scenario: Scenario, counts: Ints) -> list[Ints]:
-    """Return the columns of each model, of counts that have those of one model after the other."""
+    """Return the columns of each model; ``counts`` has the columns of one model after the other."""
     ends = np.cumsum([len(model.variants) for model in scenario.models])[:-1]
     return np.split(counts, ends, 1)
 
@@ -139,19 +145,19 @@ def by_model(scenario: Scenario, counts: Ints) -> list[Ints]:
 def cheapest_counts(scenario: Scenario, needed: DemandOverTime) -> Ints:
     """Return the cheapest sufficient fleet of a model at each moment, within its bounds: a column per variant.
 
-    Where even all variants at their maximum are too few, it is that.
+    Where even all variants at their maximum are too few, the fleet is all of them.
     """
     counts = np.zeros(needed.capacity.shape, np.int64)
     rows, group = np.unique(needed.capacity, axis=0, return_inverse=True)
     for number, row in enumerate(rows):
-        places = np.flatnonzero(group.ravel() == number)
+        moments = np.flatnonzero(group.ravel() == number)
         fleet, carried = np.array([setup.minimum for setup in scenario.variants]), -1.0
-        # In rising order of the demand, a cheapest fleet stays one until the demand is above what it carries.
-        for place in places[np.argsort(needed.rate[places], kind="stable")]:
-            if needed.rate[place] > carried:
-                fleet = np.array(_fleet(scenario, row, needed.rate[place]))
+        # In rising order of the demand, a fleet stays the cheapest until the demand is above what it carries.
+        for moment in moments[np.argsort(needed.rate[moments], kind="stable")]:
+            if needed.rate[moment] > carried:
+                fleet = np.array(_fleet(scenario, row, needed.rate[moment]))
                 carried = float(fleet @ row)
-            counts[place] = fleet
+            counts[moment] = fleet
     return counts
 
 
@@ -162,34 +168,34 @@ def _fleet(scenario: Scenario, capacity: Floats, rate: float) -> tuple[int, ...]
 def static_fleet(scenario: Scenario, *needed: DemandOverTime) -> tuple[int, ...]:
     """Return the cheapest fleet that carries every moment, within the variants' bounds and the GPUs of the cluster.
 
-    ``needed`` has one of each role of each model. Where the GPUs are too few, they do not count; all at most when no
-    fleet does.
+    ``needed`` has one entry per role of each model. Where the GPUs are too few, they do not limit the fleet. Where no
+    fleet carries every moment, all variants are at their maximum.
     """
     peaks: dict[str, float] = {}
     kinds: list[ReplicaKind] = []
     parts = [part for model in scenario.models for part in model.by_role]
-    for number, (part, one) in enumerate(zip(parts, needed, strict=True)):
-        capacity, group = np.unique(one.capacity, axis=0, return_inverse=True)
+    for number, (part, role_demand) in enumerate(zip(parts, needed, strict=True)):
+        capacity, group = np.unique(role_demand.capacity, axis=0, return_inverse=True)
         names = {f"{number}/{row}": row for row in range(len(capacity))}
-        peaks |= {name: float(one.rate[group.ravel() == row].max()) for name, row in names.items()}
+        peaks |= {name: float(role_demand.rate[group.ravel() == row].max()) for name, row in names.items()}
         kinds += [
             ReplicaKind(
                 setup.price,
-                {name: float(capacity[row, place]) for name, row in names.items()},
+                {name: float(capacity[row, column]) for name, row in names.items()},
                 setup.minimum,
                 setup.maximum,
                 {setup.accelerator: setup.gpus},
             )
-            for place, setup in enumerate(part.variants)
+            for column, setup in enumerate(part.variants)
         ]
-    found = cheapest(kinds, peaks, scenario.gpus) or cheapest(kinds, peaks)
-    return tuple(kind.maximum for kind in kinds) if found is None else found
+    fleet = cheapest(kinds, peaks, scenario.gpus) or cheapest(kinds, peaks)
+    return tuple(kind.maximum for kind in kinds) if fleet is None else fleet
 
 
 def cost(scenario: Scenario, counts: Ints, *, until_seconds: float) -> float:
-    """Return what a fleet over moments costs in the measured time.
+    """Return the cost, in the measured time, of a fleet that changes from moment to moment.
 
-    For the cheapest sufficient fleet of each moment, free to change at once, it is the ideal cost.
+    For the cheapest sufficient fleet of each moment, which changes at once, it is the ideal cost.
     """
     begin = np.arange(len(counts)) * STEP_SECONDS
     end = np.minimum(begin + STEP_SECONDS, until_seconds)

@@ -1,4 +1,4 @@
-"""What goes wrong in a scenario: who, when and what. Times are virtual seconds; no policy is told."""
+"""The faults of a scenario: what fails, when and how. Times are virtual seconds; policies are not told of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SlowPods:
-    """Of a variant, every ``every``-th pod in order of creation runs at ``speed`` times the speed of its kind.
+    """Every ``every``-th pod of a variant, in order of creation, runs at ``speed`` times the speed of its kind.
 
-    Its pages, its price and its objects are those of the others.
+    Its metrics pages, its price and its objects are like those of the others.
     """
 
     variant: str
@@ -19,10 +19,10 @@ class SlowPods:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """At a time a share of the Ready pods goes, oldest first, and their workloads create as many new ones at once.
+    """At a time a share of the Ready pods is evicted, oldest first; their workloads create as many new pods at once.
 
-    It is a share (0 to 1, in whole pods, rounded up) of the pods of ``variants`` together; of all variants when none is
-    named. Each has ``grace_seconds`` to finish what it has, None for those of the scenario; with 0 that is broken.
+    The share (0 to 1, in whole pods, rounded up) is of the pods of ``variants`` together; of all variants when none is
+    named. Each pod has ``grace_seconds`` to finish its requests, by default those of the scenario; with 0 they break.
     """
 
     at_seconds: float
@@ -33,9 +33,9 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class NoStarts:
-    """From a time until another no pod of a variant becomes Ready. Those that would have, are so at the end.
+    """Between two times no pod of a variant becomes Ready. Pods that would have become Ready do so at the end.
 
-    The scheduler says nothing: it is as with a registry that does not answer.
+    The scheduler reports nothing, as when an image registry does not answer.
     """
 
     variant: str
@@ -45,7 +45,7 @@ class NoStarts:
 
 @dataclass(frozen=True, slots=True)
 class UnreadablePod:
-    """From a time until another the gauges of a variant's oldest Ready pod are NaN. It serves requests all the same."""
+    """Between two times the gauges of a variant's oldest Ready pod are NaN. It serves requests all the same."""
 
     variant: str
     from_seconds: float
@@ -54,7 +54,7 @@ class UnreadablePod:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusOutage:
-    """From a time until another Prometheus cannot be reached."""
+    """Between two times Prometheus cannot be reached."""
 
     from_seconds: float
     until_seconds: float
@@ -64,4 +64,4 @@ Fault = SlowPods | Eviction | NoStarts | UnreadablePod | PrometheusOutage
 
 
 class UnplayableError(ValueError):
-    """A world cannot play a scenario; the message is a sentence that says what it lacks."""
+    """A world cannot play a scenario; the message is a sentence that says what the world lacks."""

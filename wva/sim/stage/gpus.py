@@ -1,7 +1,7 @@
 """The GPUs of the stage's cluster, which all its models share: a pod is placed when there are enough for it.
 
-A pod that finds none waits. When GPUs come free, those that wait are tried in the order of their creation; one that
-needs more than are free does not hold up the next.
+A pod waits while too few GPUs are free. When GPUs come free, waiting pods are tried in the order of their creation; a
+pod that needs more than are free does not hold up the next.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class PendingPod:
 
 
 class GpuPools:
-    """Free GPUs by accelerator. Without any capacity there are no nodes, and every pod finds its place."""
+    """Free GPUs by accelerator. Without any capacity there are no nodes, and every pod is placed at once."""
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
-        """Begin with all of them free."""
+        """Begin with all GPUs free."""
         self.capacity = dict(capacity)
         self.used = dict.fromkeys(capacity, 0)
         self._waiting: list[PendingPod] = []

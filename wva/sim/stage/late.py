@@ -3,8 +3,8 @@
 The steps are links of a chain. Demand grows beyond what is Ready; a scrape shows it and the policy looks at it
 (trigger); the policy asks for enough (decision); spec.replicas follows (actuation); pods exist and have a node
 (scheduling); they become Ready (warm-up); they are as fast as their type (slow pod). The cause is the earliest link
-that was not done: for a late first token when the request arrived, for tokens that came too slowly one after the other
-in the middle of the answer. What is compared at each link is a capacity, all in one unit (requests per second, say), so
+that was not done: for a late first token, at the arrival of the request; for tokens that came too slowly one after the
+other, in the middle of the answer. Each link is compared as a capacity, all in one unit (requests per second, say), so
 that variants of different speed add up.
 """
 
@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 TRIGGER: Final = "trigger"
 """The policy, which looks now and then, had not looked at anything that was scraped after the demand grew."""
 DECISION: Final = "decision"
-"""It had, and asked for too little; or it never looks, as one of a fixed fleet."""
+"""The policy had looked and asked for too little; or it never looks, as the policy of a fixed fleet."""
 ACTUATION: Final = "actuation"
-"""It had asked for enough; spec.replicas did not say so yet."""
+"""The policy had asked for enough; spec.replicas did not say so yet."""
 SCHEDULING: Final = "scheduling"
-"""spec.replicas said so; the pods had no place yet."""
+"""spec.replicas was enough; the pods had no node yet."""
 WARM_UP: Final = "warm-up"
-"""The pods were there, and not Ready."""
+"""The pods had their nodes and were not Ready yet."""
 SLOW_POD: Final = "slow pod"
-"""Enough was Ready, if pods were as fast as others of their type; or one of them would have had it in time."""
+"""Enough would be Ready if pods were as fast as others of their type; or such a pod would have been in time."""
 BACKLOG: Final = "backlog"
 """Enough was Ready; the queue of a shortage just before had not drained."""
 SERVICE: Final = "service"
@@ -55,7 +55,7 @@ class StepFunction:
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """When the policy looked, and how new what it saw was: both in seconds, both rising."""
+    """When the policy looked, and the time of the newest data that it saw: both in seconds, both rising."""
 
     at_seconds: NDArray[np.float64]
     data_seconds: NDArray[np.float64]
@@ -90,7 +90,7 @@ class LateRequests:
     """Requests that were late or failed, one per entry of each column.
 
     Attributes:
-        seconds: when what they lacked was lacking: the arrival, or the middle of an answer whose tokens came slowly.
+        seconds: the time whose links decide the cause: the arrival, or the middle of an answer with slow tokens.
         tokens: whether the first token was in time, and the time between tokens was not.
         slow_pod: whether they would have been in time on a pod as fast as others of its type.
 
@@ -112,10 +112,10 @@ class LateByCause:
 def causes(late: LateRequests, chain: Chain) -> LateByCause:
     """Return how many of some late requests each cause accounts for."""
     order = np.argsort(late.seconds, kind="stable")
-    found = _causes(late.seconds[order], late.tokens[order], late.slow_pod[order], chain)
+    cause_indices = _causes(late.seconds[order], late.tokens[order], late.slow_pod[order], chain)
 
     def counted(chosen: NDArray[np.bool_]) -> dict[str, int]:
-        counts = np.bincount(found[chosen], minlength=len(CAUSES))
+        counts = np.bincount(cause_indices[chosen], minlength=len(CAUSES))
         return {cause: int(count) for cause, count in zip(CAUSES, counts, strict=True)}
 
     return LateByCause(counted(~late.tokens[order]), counted(late.tokens[order]))
@@ -124,7 +124,7 @@ def causes(late: LateRequests, chain: Chain) -> LateByCause:
 def _causes(
     seconds: NDArray[np.float64], tokens: NDArray[np.bool_], slow_pod: NDArray[np.bool_], chain: Chain
 ) -> NDArray[np.int64]:
-    """Return the place in ``CAUSES`` of each late request's cause; their times rise."""
+    """Return the index in ``CAUSES`` of each late request's cause; their times rise."""
     needed = chain.needed.at(seconds)
     asked_too_little = chain.asked.at(seconds) < needed
     # A fleet that still shrinks may have enough Ready though too little is asked for: nothing is missing yet.
@@ -159,7 +159,7 @@ def _seen(late_seconds: NDArray[np.float64], chain: Chain) -> NDArray[np.bool_]:
 
 
 def _follows_a_shortage(late_seconds: NDArray[np.float64], short: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return for each late arrival whether late ones lead back from it to one in a shortage, without a lull."""
+    """Return for each late arrival whether late arrivals without a lull lead back from it to one in a shortage."""
     if not len(late_seconds):
         return short
     after_lull = np.concatenate(([True], np.diff(late_seconds) > LULL_SECONDS))

@@ -32,47 +32,56 @@ _CACHE_ROUNDS: Final = 2
 """The second fleet is near enough to the one that is needed."""
 
 Event = tuple[float, int, float]
-"""A change of a number of replicas: when, of which variant (its place), and by how many."""
+"""A change of a number of replicas: when, of which variant (its column), and by how many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
     """What the traffic of a run demands, and the cheapest sufficient fleet of each moment, a column per variant.
 
-    ``demands`` has one of each role, in the order of the variants; one where there are no roles.
+    ``demands`` has one entry per role, in the order of the variants; one entry where there are no roles.
     """
 
     demands: tuple[DemandOverTime, ...]
     counts: NDArray[np.int64]
     bound: float | None = None
-    """The share in time that nobody exceeds without seeing the future or keeping spare replicas."""
+    """The share in time that no policy exceeds without seeing the future or keeping spare replicas."""
 
     @classmethod
     def of(cls, scenario: Scenario, traffic: Traffic) -> Reference:
         """Return the reference of some traffic.
 
-        What prefix caches hold depends on the fleet and on the routing. So it is measured, with the fixed fleet that
-        would do if they held all that they may, and once more with the one that is then needed.
+        What prefix caches hold depends on the fleet and on the routing, so it is measured: first with the fixed fleet
+        that would be enough if the caches held all that they may, then with the fleet that is needed after that.
         """
         if scenario.gateway.transfer is not None:
-            parts = demands(scenario, traffic)
-            each = [cheapest_counts(part, one) for part, one in zip(scenario.by_role, parts, strict=True)]
-            return cls(parts, np.concatenate(each, axis=1))
+            role_demands = demands(scenario, traffic)
+            counts = [
+                cheapest_counts(part, role_demand)
+                for part, role_demand in zip(scenario.by_role, role_demands, strict=True)
+            ]
+            return cls(role_demands, np.concatenate(counts, axis=1))
         needed = demand(scenario, traffic)
         if traffic.prefix_tokens.any():
             for _ in range(_CACHE_ROUNDS):
-                found = _found_in_caches(scenario, traffic, static_fleet(scenario, needed))
-                needed = demand(scenario, replace(traffic, prefix_tokens=found))
+                cached_tokens = _found_in_caches(scenario, traffic, static_fleet(scenario, needed))
+                needed = demand(scenario, replace(traffic, prefix_tokens=cached_tokens))
         return cls((needed,), cheapest_counts(scenario, needed), causal_bound(scenario, traffic, needed))
 
     @classmethod
     def of_models(cls, scenario: Scenario, traffic: Sequence[Traffic]) -> tuple[Reference, ...]:
         """Return a reference of the traffic of each model; the fleets of all are within the GPUs of the cluster."""
-        alone = [cls.of(model, its_own) for model, its_own in zip(scenario.models, traffic, strict=True)]
-        if len(alone) == 1:
-            return tuple(alone)
-        counts = by_model(scenario, together(scenario, [part for one in alone for part in one.demands]))
-        return tuple(replace(one, counts=its_own) for one, its_own in zip(alone, counts, strict=True))
+        references = [
+            cls.of(model, model_traffic) for model, model_traffic in zip(scenario.models, traffic, strict=True)
+        ]
+        if len(references) == 1:
+            return tuple(references)
+        counts = by_model(
+            scenario, together(scenario, [role_demand for reference in references for role_demand in reference.demands])
+        )
+        return tuple(
+            replace(reference, counts=model_counts) for reference, model_counts in zip(references, counts, strict=True)
+        )
 
     def cost(self, scenario: Scenario, *, until_seconds: float) -> float:
         """Return the cost of the fleet of each moment, over the measured time."""
@@ -85,13 +94,14 @@ class Reference:
         return prices
 
     def replicas_at(self, times: NDArray[np.float64]) -> tuple[float, ...]:
-        """Return the size of that fleet at some times."""
+        """Return how many replicas the fleet of the moment has, at some times."""
         return tuple(float(total) for total in self.counts[self._moments(times)].sum(axis=1))
 
     def carried(self, times: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what some replicas carry at some times, in requests per second; of roles the least share of the need.
+        """Return what some replicas carry at some times, in requests per second.
 
-        ``counts`` has a row per time, a column per variant.
+        With roles, it is the lowest share of its need that a role carries. ``counts`` has a row per time, a column per
+        variant.
         """
         moments, shares, column = self._moments(times), [], 0
         for part in self.demands:
@@ -137,7 +147,7 @@ def chain(world: StageWorld, reference: Reference) -> Chain:
 
 
 def pod_speeds(world: StageWorld, rows: NDArray[np.int64], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how fast the pod was that had some row of the service at some time, relative to its type: one per row.
+    """Return the speed, relative to its type, of the pod that had each row of the service at the row's time.
 
     It is 1 where no pod had the row.
     """
@@ -160,14 +170,14 @@ def asked_together(world: StageWorld) -> list[ScaleRequest]:
 
 def most_needed(world: StageWorld, references: Sequence[Reference]) -> float:
     """Return the highest price per hour of the cheapest sufficient fleet of all models, in the measured time."""
-    prices = [one.prices(model.scenario) for model, one in zip(world.models, references, strict=True)]
+    prices = [reference.prices(model.scenario) for model, reference in zip(world.models, references, strict=True)]
     return float(np.sum(prices, axis=0).max(initial=0.0))
 
 
 def most_asked(world: StageWorld) -> float:
     """Return the highest price per hour of what spec.replicas asked for at once, in the measured time.
 
-    Changes of one moment count together: those of a move from one variant to another add up to what it ends in.
+    Changes at the same time count together: of a move from one variant to another only the result counts.
     """
     setups = world.scenario.all_variants
     prices = {setup.name: setup.price for setup in setups}
@@ -183,7 +193,7 @@ def most_asked(world: StageWorld) -> float:
 def shortages(world: StageWorld, reference: Reference) -> tuple[float, ...]:
     """Return for each time that the demand outgrew the Ready replicas how long it took until they carried it again.
 
-    Those that began before the measured time do not count.
+    Shortages that began before the measured time do not count.
     """
     ready = _level(world, reference, _lives(world, ready=True), initial=False)
     short = ready.values < reference.needed().at(ready.times)
@@ -197,36 +207,36 @@ def shortages(world: StageWorld, reference: Reference) -> tuple[float, ...]:
 
 
 def _changes(world: StageWorld, asked: Iterable[ScaleRequest]) -> list[Event]:
-    places = {setup.name: place for place, setup in enumerate(world.scenario.variants)}
-    return [(change.at_seconds, places[change.variant], change.after - change.before) for change in asked]
+    columns = {setup.name: column for column, setup in enumerate(world.scenario.variants)}
+    return [(change.at_seconds, columns[change.variant], change.after - change.before) for change in asked]
 
 
 def _lives(world: StageWorld, *, ready: bool, as_fast_as_it_is: bool = False) -> list[Event]:
-    """Return when replicas came, or became Ready, and when they were terminated; a slow one may count as a part."""
-    places = {setup.name: place for place, setup in enumerate(world.scenario.variants)}
+    """Return when replicas got a node, or became Ready, and were terminated; a slow one may count as less than 1."""
+    columns = {setup.name: column for column, setup in enumerate(world.scenario.variants)}
     events: list[Event] = []
     for replica in world.replicas:
         begin = replica.ready_seconds if ready else max(0.0, replica.placed_seconds)
         end = replica.terminated_seconds
         count = replica.speed if as_fast_as_it_is else 1.0
         if end is None or begin < end:
-            events.append((begin, places[replica.variant], count))
-            events += [] if end is None else [(end, places[replica.variant], -count)]
+            events.append((begin, columns[replica.variant], count))
+            events += [] if end is None else [(end, columns[replica.variant], -count)]
     return events
 
 
 def _level(world: StageWorld, reference: Reference, events: list[Event], *, initial: bool = True) -> StepFunction:
-    """Return the capacity of numbers of replicas that change; ``initial``: from those of the scenario."""
+    """Return the capacity over time of replicas that come and go; ``initial``: the scenario's are there at first."""
     setups = world.scenario.variants
     times = np.union1d(_moments(reference.counts), np.array([at for at, _, _ in events]))
     steps = np.zeros((len(times), len(setups)))
-    for at, place, step in events:
-        steps[np.searchsorted(times, at), place] += step
+    for at, column, step in events:
+        steps[np.searchsorted(times, at), column] += step
     if initial:
         steps[0] += [setup.replicas for setup in setups]
     return StepFunction(times, reference.carried(times, steps.cumsum(axis=0)))
 
 
 def _moments(rows: NDArray[Any]) -> NDArray[np.float64]:
-    """Return when the moments begin that have these rows."""
+    """Return when the moment of each row begins."""
     return np.arange(len(rows), dtype=np.float64) * STEP_SECONDS

@@ -1,4 +1,4 @@
-"""The Snapshot of a cycle on the stage: what ``wva.collect`` would have read of the same scrapes and objects.
+"""The Snapshot of a cycle on the stage: what ``wva.collect`` would have read from the same scrapes and objects.
 
 ``tests/sim/stage/test_observe.py`` holds it against the real collector, its queries and the embedded Prometheus.
 """
@@ -44,16 +44,16 @@ _OfModel = TypeVar("_OfModel", SchedulerQueue, RequestCounts, ServedLately)
 
 def of_cluster(snapshots: Sequence[Snapshot], pools: GpuPools) -> Snapshot:
     """Return the Snapshot of all models of a cluster, from one of each."""
-    found = Snapshot.of(
-        [variant for one in snapshots for variant in one.variants],
-        [replica for one in snapshots for replica in one.replicas],
+    merged = Snapshot.of(
+        [variant for snapshot in snapshots for variant in snapshot.variants],
+        [replica for snapshot in snapshots for replica in snapshot.replicas],
     )
     return replace(
-        found,
+        merged,
         inventory=inventory(pools),
-        queues=_by_model(one.queues for one in snapshots),
-        request_counts=_by_model(one.request_counts for one in snapshots),
-        served=_by_model(one.served for one in snapshots),
+        queues=_by_model(snapshot.queues for snapshot in snapshots),
+        request_counts=_by_model(snapshot.request_counts for snapshot in snapshots),
+        served=_by_model(snapshot.served for snapshot in snapshots),
     )
 
 
@@ -64,15 +64,15 @@ def inventory(pools: GpuPools) -> Inventory | None:
 
 
 def _by_model(rows: Iterable[tuple[_OfModel, ...]]) -> tuple[_OfModel, ...]:
-    return tuple(sorted((one for row in rows for one in row), key=lambda one: one.model))
+    return tuple(sorted((record for row in rows for record in row), key=lambda record: record.model))
 
 
 class Observer:
     """Builds Snapshots of one model.
 
-    ``engines``: whether the analyzer wants to know more than the two signals of each replica, ``counters``: whether it
-    wants what the engines have counted. ``retention_seconds``: after how long without a request the model may go to
-    zero; None when it may not.
+    ``engines``: whether the analyzer needs more than the two signals of each replica. ``counters``: whether it needs
+    the counters of the engines. ``retention_seconds``: after how long without a request the model may go to zero; None
+    when it may not.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Observer:
         self._looked: float | None = None
 
     def snapshot(self, stage: StageView, now: float, *, status: Callable[[str], int | None]) -> Snapshot:
-        """Return what is seen at ``now``; ``status`` tells the number in the status of a variant."""
+        """Return what is seen at ``now``; ``status`` returns the desired replicas in the status of a variant."""
         views = stage.variants.values()
         variants = [_variant(self.model, view, status(view.name), now) for view in views]
         replicas = [
@@ -118,38 +118,41 @@ class Observer:
 
         def counted(signal: ScrapedSignal) -> float:
             start = now - LATELY_SECONDS
-            return sum(prometheus.increase(within, signal, start=start, end=now) or 0.0 for within in windows)
+            return sum(prometheus.increase(window, signal, start=start, end=now) or 0.0 for window in windows)
 
         def share(part: ScrapedSignal, whole: float) -> float:
             return min(1.0, counted(part) / whole) if whole > 0.0 else 1.0
 
         requests, finished = counted(ScrapedSignal.TTFT_COUNT), counted(ScrapedSignal.SUCCESS)
         first, between = share(ScrapedSignal.FIRST_IN_TIME, requests), share(ScrapedSignal.BETWEEN_IN_TIME, finished)
-        found = ServedLately(self.model, EPOCH_SECONDS + now, requests, first, between)
-        self._served = found if requests > 0.0 else None
+        served = ServedLately(self.model, EPOCH_SECONDS + now, requests, first, between)
+        self._served = served if requests > 0.0 else None
         return self._served
 
     def in_progress(self, stage: StageView, now: float) -> float:
         """Return what the fast lane sees: the requests that run or wait in the engines, as of the last scrapes."""
         pods = [pod.name for view in stage.variants.values() for pod in view.pods]
-        seen = [last.values for name in pods if (last := prometheus.latest(stage.scrapes(name), now)) is not None]
-        return sum(values[ScrapedSignal.RUNNING] + values[ScrapedSignal.WAITING] for values in seen)
+        scraped = [last.values for name in pods if (last := prometheus.latest(stage.scrapes(name), now)) is not None]
+        return sum(values[ScrapedSignal.RUNNING] + values[ScrapedSignal.WAITING] for values in scraped)
 
     def _count(self, stage: StageView, window: Window, now: float) -> RequestCounts:
-        """Return the requests of the model: finished within the window, and in progress. No sample is not zero."""
+        """Return the requests of the model: finished within the window, and in progress.
+
+        Without samples they are unknown, not zero.
+        """
         seconds = float(window.seconds)
         finished: list[float] = []
         running: list[float] = []
-        seen: list[float] = []
+        sample_times: list[float] = []
         for name in self._pods:
             scrapes = stage.scrapes(name)
-            seen += [scrape.at_seconds for scrape in scrapes if scrape.values]
-            within = prometheus.window(scrapes, now, seconds)
-            if within and prometheus.latest(scrapes, now - seconds) is None:
-                finished.append(max(scrape.values[ScrapedSignal.SUCCESS] for scrape in within))
+            sample_times += [scrape.at_seconds for scrape in scrapes if scrape.values]
+            in_window = prometheus.window(scrapes, now, seconds)
+            if in_window and prometheus.latest(scrapes, now - seconds) is None:
+                finished.append(max(scrape.values[ScrapedSignal.SUCCESS] for scrape in in_window))
             else:
-                grown = prometheus.increase(within, ScrapedSignal.SUCCESS, start=now - seconds, end=now)
-                finished += [] if grown is None else [grown]
+                growth = prometheus.increase(in_window, ScrapedSignal.SUCCESS, start=now - seconds, end=now)
+                finished += [] if growth is None else [growth]
             last = prometheus.latest(scrapes, now)
             if last is not None:
                 running.append(last.values[ScrapedSignal.RUNNING] + last.values[ScrapedSignal.WAITING])
@@ -157,15 +160,15 @@ class Observer:
             return RequestCounts(self.model, seconds, detail="no samples of requests")
         in_progress = sum(running) + (stage.gateway_queue() or 0.0)
         return RequestCounts(
-            self.model, seconds, sum(finished), in_progress, covered_seconds=_covered(seen, window, now)
+            self.model, seconds, sum(finished), in_progress, covered_seconds=_covered(sample_times, window, now)
         )
 
     def _replica(self, view: VariantView, pod: StagePodView, scrapes: Sequence[Scrape], now: float) -> ReplicaMetrics:
         last = prometheus.latest(scrapes, now)
         recent = prometheus.window(scrapes, now, SAMPLE_WINDOW_SECONDS)
         at = None if last is None else last.at_seconds
-        between = self._intervals.learn((NAMESPACE, pod.name), at)
-        judge = _Judge(now, between)
+        scrape_interval = self._intervals.learn((NAMESPACE, pod.name), at)
+        judge = _Judge(now, scrape_interval)
 
         def highest(signal: ScrapedSignal) -> Sample:
             values = [scrape.values[signal] for scrape in recent]
@@ -185,20 +188,20 @@ class Observer:
             ready_since=None if pod.ready_since is None else _whole(pod.ready_since),
             counters=_counters(engine, last, view.role) if self._counters else None,
             created=_whole(pod.created_seconds) if self._counters else None,
-            scrape_seconds=between,
+            scrape_seconds=scrape_interval,
         )
 
 
-def _covered(seen: Sequence[float], window: Window, now: float) -> float:
-    """Return how much of a window that ends now has samples, of which ``seen`` are the times: in whole parts of it.
+def _covered(sample_times: Sequence[float], window: Window, now: float) -> float:
+    """Return how many seconds of a window that ends now have samples, in whole parts of it.
 
-    As a subquery does, it looks at multiples of the part's length, and from each as far back as a gap may be.
+    As a subquery does, it looks at multiples of the part's length, and from each as far back as a gap may last.
     """
     last = int(now // window.part_seconds)
-    looks = [place * window.part_seconds for place in range(last - window.parts - 1, last + 1)]
-    within = [at for at in looks if at > now - window.seconds - window.part_seconds]
-    found = sum(any(at - window.gap_seconds < sample <= at for sample in seen) for at in within)
-    return min(float(window.seconds), max(0.0, found - 1.0) * window.part_seconds)
+    looks = [part * window.part_seconds for part in range(last - window.parts - 1, last + 1)]
+    in_window = [at for at in looks if at > now - window.seconds - window.part_seconds]
+    covered_parts = sum(any(at - window.gap_seconds < sample <= at for sample in sample_times) for at in in_window)
+    return min(float(window.seconds), max(0.0, covered_parts - 1.0) * window.part_seconds)
 
 
 def _variant(model: ModelKey, view: VariantView, status: int | None, now: float) -> Variant:
@@ -235,9 +238,9 @@ def _engine(view: VariantView, scrapes: Sequence[Scrape], last: Scrape | None, j
         return EngineSignals()
 
     def mean(part: ScrapedSignal, whole: ScrapedSignal, seconds: float) -> Sample:
-        above = prometheus.rate(scrapes, part, now=judge.now, seconds=seconds)
-        below = prometheus.rate(scrapes, whole, now=judge.now, seconds=seconds)
-        return judge.told(above / below if above is not None and below else None, last.at_seconds)
+        numerator = prometheus.rate(scrapes, part, now=judge.now, seconds=seconds)
+        denominator = prometheus.rate(scrapes, whole, now=judge.now, seconds=seconds)
+        return judge.told(numerator / denominator if numerator is not None and denominator else None, last.at_seconds)
 
     return replace(
         _gauges(view, last, judge),
@@ -265,7 +268,7 @@ def _gauges(view: VariantView, last: Scrape | None, judge: _Judge) -> EngineSign
 def _counters(engine: EngineSignals | None, last: Scrape | None, role: str) -> EngineCounters | None:
     """Return the counters of the last scrape; None when it failed or is too old.
 
-    The times of prompts and of first tokens are asked for where some pods of the model compute nothing else.
+    The seconds of prefill and of first tokens are read only where the pods of the model have roles.
     """
     if last is None or engine is None or engine.running.value is None:
         return None
@@ -290,9 +293,9 @@ def _counters(engine: EngineSignals | None, last: Scrape | None, role: str) -> E
 def _success_rate(scrapes: Sequence[Scrape], now: float) -> float | None:
     """Return the mean over the last minute if the series is older than that, else its last step."""
     if prometheus.latest(scrapes, now - SAMPLE_WINDOW_SECONDS) is not None:
-        found = prometheus.rate(scrapes, ScrapedSignal.SUCCESS, now=now, seconds=SAMPLE_WINDOW_SECONDS)
-        if found is not None:
-            return found
+        rate = prometheus.rate(scrapes, ScrapedSignal.SUCCESS, now=now, seconds=SAMPLE_WINDOW_SECONDS)
+        if rate is not None:
+            return rate
     return prometheus.instant_rate(scrapes, ScrapedSignal.SUCCESS, now=now, seconds=SAMPLE_WINDOW_SECONDS)
 
 
@@ -313,7 +316,7 @@ class _Judge:
         return self.told(value, at)
 
     def told(self, value: float | None, at: float) -> Sample:
-        """Judge what an engine tells; what it does not tell is missing."""
+        """Judge a value that an engine reports; a value that it does not report is missing."""
         if value is None:
             return Sample(SampleState.MISSING)
         age = self.now - at

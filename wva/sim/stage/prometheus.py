@@ -1,4 +1,4 @@
-"""What PromQL makes of scrapes: the functions of the controller's queries, on the samples of one series each.
+"""PromQL on scrapes: the functions that the controller's queries use, each on the samples of one series.
 
 Instants and windows are as in Prometheus: a window of w seconds at t has the samples in (t - w, t]; an instant query
 finds the last sample of the last five minutes.
@@ -18,21 +18,21 @@ _NEAR: Final = 1.1
 
 
 def latest(scrapes: Sequence[Scrape], now: float) -> Scrape | None:
-    """Return the newest scrape of the last five minutes, up to now; None also when that one failed."""
+    """Return the newest scrape of the last five minutes, up to now; None also when it failed."""
     last = next((scrape for scrape in reversed(scrapes) if scrape.at_seconds <= now), None)
     return last if last is not None and last.values and last.at_seconds > now - LOOKBACK_SECONDS else None
 
 
 def window(scrapes: Sequence[Scrape], now: float, seconds: float) -> list[Scrape]:
-    """Return the scrapes of a window that ends now, but those that failed."""
-    found: list[Scrape] = []
+    """Return the scrapes of a window that ends now, without those that failed."""
+    in_window: list[Scrape] = []
     for scrape in reversed(scrapes):
         if scrape.at_seconds <= now - seconds:
             break
         if scrape.at_seconds <= now and scrape.values:
-            found.append(scrape)
-    found.reverse()
-    return found
+            in_window.append(scrape)
+    in_window.reverse()
+    return in_window
 
 
 def increase(samples: Sequence[Scrape], signal: ScrapedSignal, *, start: float, end: float) -> float | None:
@@ -45,23 +45,23 @@ def increase(samples: Sequence[Scrape], signal: ScrapedSignal, *, start: float, 
         return None
     first, last = samples[0], samples[-1]
     value = first.values[signal]
-    grown = last.values[signal] - value
+    growth = last.values[signal] - value
     sampled = last.at_seconds - first.at_seconds
-    between = sampled / (len(samples) - 1)
+    mean_interval = sampled / (len(samples) - 1)
     to_start, to_end = first.at_seconds - start, end - last.at_seconds
-    if to_start >= between * _NEAR:
-        to_start = between / 2
-    if grown > 0 and value >= 0:
-        to_start = min(to_start, sampled * (value / grown))
-    if to_end >= between * _NEAR:
-        to_end = between / 2
-    return grown * (sampled + to_start + to_end) / sampled
+    if to_start >= mean_interval * _NEAR:
+        to_start = mean_interval / 2
+    if growth > 0 and value >= 0:
+        to_start = min(to_start, sampled * (value / growth))
+    if to_end >= mean_interval * _NEAR:
+        to_end = mean_interval / 2
+    return growth * (sampled + to_start + to_end) / sampled
 
 
 def rate(scrapes: Sequence[Scrape], signal: ScrapedSignal, *, now: float, seconds: float) -> float | None:
     """Return ``rate`` of a counter over a window that ends now, per second."""
-    grown = increase(window(scrapes, now, seconds), signal, start=now - seconds, end=now)
-    return None if grown is None else grown / seconds
+    growth = increase(window(scrapes, now, seconds), signal, start=now - seconds, end=now)
+    return None if growth is None else growth / seconds
 
 
 def instant_rate(scrapes: Sequence[Scrape], signal: ScrapedSignal, *, now: float, seconds: float) -> float | None:

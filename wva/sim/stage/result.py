@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a run came to, over the measured time. Shares are 0 to 1; a request that failed has missed everything.
+    """The figures of a run over the measured time. Shares are 0 to 1; a request that failed misses every objective.
 
     Attributes:
         requests: requests that arrived.
@@ -19,7 +19,7 @@ class Figures:
         ttft_attainment: share of requests with their first token in time.
         itl_attainment: share of requests answered with a mean time between tokens within the objective.
         attainment: share of requests within both.
-        ttft_p50_seconds: and the other quantiles: of requests that were answered.
+        ttft_p50_seconds: this and the other quantiles are over the requests that were answered.
         ttft_p99_seconds: see above.
         itl_p50_seconds: see above.
         goodput_per_second: requests within both objectives, per second.
@@ -27,17 +27,17 @@ class Figures:
         gpu_hours: GPUs times hours, over all variants.
         cost: price times hours, over all variants.
         ideal_cost: cost of the cheapest fleet that carries the traffic at each instant.
-        most_asked: the highest price per hour of what spec.replicas asked for at once: nodes are bought by that.
+        most_asked: the highest price per hour of what spec.replicas asked for at once: nodes are bought for this peak.
         causal_bound: the highest share in time that is possible without seeing the future or keeping spare replicas, as
-            ``causal`` has it; None where it cannot be computed.
+            ``causal`` computes it; None where it cannot be computed.
         most_needed: the highest price per hour of the cheapest fleet that carries the traffic at each instant.
-        mean_replicas: of all variants together, those that exist.
-        peak_replicas: see above.
+        mean_replicas: mean of the replicas that exist, of all variants together.
+        peak_replicas: the most of them at once.
         reversals: how often the total went up after it had gone down, or down after it had gone up.
         scale_ups: changes upwards of what was asked for, over all variants.
-        scale_downs: and downwards.
+        scale_downs: changes downwards.
         late_by_cause: requests that failed or whose first token was late, by cause, with the keys of ``late.CAUSES``.
-        late_tokens_by_cause: requests whose first token alone was in time, by the cause of the time between tokens.
+        late_tokens_by_cause: requests with the first token in time and a long time between tokens, by its cause.
         seconds_to_capacity: for each time that the demand outgrew the Ready replicas, how long until they carried it.
 
     """
@@ -90,7 +90,7 @@ class StageTimeline:
     step_seconds: float
     offered_per_second: tuple[float, ...]
     late_share: tuple[float | None, ...]
-    """Of the requests that arrived since the instant before; None without any."""
+    """The share of late requests among those that arrived since the instant before; None without any."""
     waiting: tuple[int, ...]
     ideal_replicas: tuple[float, ...]
     variants: tuple[TimelineOfVariant, ...]

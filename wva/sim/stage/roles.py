@@ -1,4 +1,4 @@
-"""What traffic demands of the variants of each role, and what a replica of each carries.
+"""What traffic demands of the variants of each role, and what a replica of each role carries.
 
 Each role has the same kind of demand as a model without roles (``demand``), of variants and requests that stand for its
 part of the work:
@@ -7,9 +7,9 @@ part of the work:
 - **Decode** gets all requests. Of their prompts it computes those that are too short for a prefill replica, and the
   last token of each of the others. On these engines a prompt token costs the share that is computed.
 
-A replica carries what it can get through, decode with the time between tokens within the objective. How much less it is
-when first tokens are to be in time depends on how many replicas share a queue: with one that computes each prompt for
-half a second it is half of that, with ten nearly all.
+A replica carries its throughput; for decode, the throughput with the time between tokens within the objective. How much
+less it carries when first tokens have to be in time depends on how many replicas share a queue: a single replica that
+computes each prompt for half a second carries half of that, ten replicas carry nearly all of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BUDGET_TOKENS: Final = 1_000_000
 
 
 def demands(scenario: Scenario, traffic: Traffic) -> tuple[DemandOverTime, ...]:
-    """Return the demand of a model's traffic on the variants of each role, in their order; one where there are none."""
+    """Return the demand of a model's traffic on the variants of each role, in their order; one without roles."""
     transfer = scenario.gateway.transfer
     if transfer is None:
         return (demand(scenario, traffic),)

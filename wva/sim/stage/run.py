@@ -1,4 +1,4 @@
-"""One run of one policy in one scenario, and what it came to."""
+"""One run of one policy in one scenario, and its result."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _HOUR = 3600.0
 Policy = Callable[[Scenario, int], list[StageController]]
 """Makes the controllers of a run from its scenario and seed.
 
-One whose attribute ``joint`` is true makes those of all models of the scenario; another one is asked for each model.
+A policy whose attribute ``joint`` is true makes those of all models of the scenario; any other is called per model.
 """
 
 
 def play(scenario: Scenario, name: str, seed: int, policy: Policy) -> RunResult:
-    """Run a policy; the result has it under this name."""
+    """Run a policy; ``name`` is its name in the result."""
     world = StageWorld(scenario, seed=seed)
     references = references_of(scenario, [model.traffic for model in world.models])
     joint = getattr(policy, "joint", False)
@@ -37,32 +37,41 @@ def play(scenario: Scenario, name: str, seed: int, policy: Policy) -> RunResult:
 
 
 _RECENT: Final[list[tuple[list[Traffic], object, tuple[Reference, ...]]]] = []
-"""The last traffic, the variants and objectives for it, and its references: those are the same for all policies."""
+"""The last traffic, the GPUs, variants and objectives for it, and its references, the same for all policies."""
 
 
 def references_of(scenario: Scenario, traffic: Sequence[Traffic]) -> tuple[Reference, ...]:
-    """Return a reference of the traffic of each model, made once for runs that follow each other with the same."""
-    about = scenario.gpus, [(model.variants, model.objectives) for model in scenario.models]
-    for known, of, references in _RECENT:
-        if of == about and all(one is other for one, other in zip(known, traffic, strict=True)):
+    """Return a reference of the traffic of each model; runs that follow each other with the same traffic share it."""
+    setting = scenario.gpus, [(model.variants, model.objectives) for model in scenario.models]
+    for known_traffic, known_setting, references in _RECENT:
+        if known_setting == setting and all(known is now for known, now in zip(known_traffic, traffic, strict=True)):
             return references
     references = Reference.of_models(scenario, traffic)
-    _RECENT[:] = [(list(traffic), about, references)]
+    _RECENT[:] = [(list(traffic), setting, references)]
     return references
 
 
 def figures(world: StageWorld, *references: Reference) -> Figures:
-    """Return the figures of a world that has ended: of all its models together. ``references`` has one of each."""
+    """Return the figures of a world that has ended: of all its models together. ``references`` has one per model."""
     references = references or Reference.of_models(world.scenario, [model.traffic for model in world.models])
     models = list(zip(world.models, references, strict=True))
     users = _Users(world.models)
     moments = zip(*(model.moments for model in world.models), strict=True)
-    total = np.array([sum(sum(one.existing) for one in each) for each in moments if each[0].at_seconds >= users.since])
+    total = np.array(
+        [
+            sum(sum(instant.existing) for instant in instants)
+            for instants in moments
+            if instants[0].at_seconds >= users.since
+        ]
+    )
     variants = world.scenario.all_variants
     hours = {name: value for model in world.models for name, value in _replica_hours(model, users.since).items()}
     asked = [change for change in asked_together(world) if change.at_seconds >= users.since]
-    parts = [users] if len(models) == 1 else [_Users([model]) for model in world.models]
-    late = [causes(part.late(model), chain(model, one)) for part, (model, one) in zip(parts, models, strict=True)]
+    users_by_model = [users] if len(models) == 1 else [_Users([model]) for model in world.models]
+    late = [
+        causes(model_users.late(model), chain(model, reference))
+        for model_users, (model, reference) in zip(users_by_model, models, strict=True)
+    ]
     return Figures(
         requests=users.count,
         served=users.of(SERVED),
@@ -80,7 +89,9 @@ def figures(world: StageWorld, *references: Reference) -> Figures:
         replica_hours=hours,
         gpu_hours=sum(variant.gpus * hours[variant.name] for variant in variants),
         cost=sum(variant.price * hours[variant.name] for variant in variants),
-        ideal_cost=sum(one.cost(model.scenario, until_seconds=scenario_end(world)) for model, one in models),
+        ideal_cost=sum(
+            reference.cost(model.scenario, until_seconds=scenario_end(world)) for model, reference in models
+        ),
         most_asked=most_asked(world),
         most_needed=most_needed(world, references),
         causal_bound=references[0].bound if len(references) == 1 else None,
@@ -89,9 +100,9 @@ def figures(world: StageWorld, *references: Reference) -> Figures:
         reversals=_reversals(world, users.since),
         scale_ups=sum(change.after > change.before for change in asked),
         scale_downs=sum(change.after < change.before for change in asked),
-        late_by_cause=_added([each.first_token for each in late]),
-        late_tokens_by_cause=_added([each.tokens for each in late]),
-        seconds_to_capacity=tuple(seconds for model, one in models for seconds in shortages(model, one)),
+        late_by_cause=_added([counts.first_token for counts in late]),
+        late_tokens_by_cause=_added([counts.tokens for counts in late]),
+        seconds_to_capacity=tuple(seconds for model, reference in models for seconds in shortages(model, reference)),
     )
 
 
@@ -105,44 +116,47 @@ def scenario_end(world: StageWorld) -> float:
 
 
 def timeline(world: StageWorld, *references: Reference) -> StageTimeline:
-    """Return what a plot shows of a world that has ended. ``references`` has one of each model."""
+    """Return what a plot shows of a world that has ended. ``references`` has one per model."""
     references = references or Reference.of_models(world.scenario, [model.traffic for model in world.models])
     users = _Users(world.models, everybody=True)
     edges = np.array([moment.at_seconds for moment in world.moments])
     moments = zip(*(model.moments for model in world.models), strict=True)
-    place = np.clip(np.searchsorted(edges, users.arrival, side="left"), 0, len(edges) - 1)
-    arrived = np.bincount(place, minlength=len(edges))
-    late = np.bincount(place, weights=~users.in_time, minlength=len(edges))
+    index = np.clip(np.searchsorted(edges, users.arrival, side="left"), 0, len(edges) - 1)
+    arrived = np.bincount(index, minlength=len(edges))
+    late = np.bincount(index, weights=~users.in_time, minlength=len(edges))
     return StageTimeline(
         step_seconds=TIMELINE_SECONDS,
         offered_per_second=tuple(float(value) / TIMELINE_SECONDS for value in arrived),
-        late_share=tuple(float(bad) / float(all_) if all_ else None for bad, all_ in zip(late, arrived, strict=True)),
-        waiting=tuple(sum(one.waiting for one in each) for each in moments),
-        ideal_replicas=tuple(map(sum, zip(*(one.replicas_at(edges) for one in references), strict=True))),
+        late_share=tuple(
+            float(late_count) / float(arrived_count) if arrived_count else None
+            for late_count, arrived_count in zip(late, arrived, strict=True)
+        ),
+        waiting=tuple(sum(instant.waiting for instant in instants) for instants in moments),
+        ideal_replicas=tuple(map(sum, zip(*(reference.replicas_at(edges) for reference in references), strict=True))),
         variants=tuple(
             TimelineOfVariant(
                 variant.name,
                 variant.price,
-                asked=tuple(moment.asked[place] for moment in model.moments),
-                existing=tuple(moment.existing[place] for moment in model.moments),
-                ready=tuple(moment.ready[place] for moment in model.moments),
+                asked=tuple(moment.asked[column] for moment in model.moments),
+                existing=tuple(moment.existing[column] for moment in model.moments),
+                ready=tuple(moment.ready[column] for moment in model.moments),
             )
             for model in world.models
-            for place, variant in enumerate(model.scenario.variants)
+            for column, variant in enumerate(model.scenario.variants)
         ),
     )
 
 
 class _Users:
-    """What the users of the measured time got, a value for each of them; times in seconds, infinite for what failed."""
+    """What the users of the measured time got, a value per request; times in seconds, infinite where it failed."""
 
     def __init__(self, models: Sequence[StageWorld], *, everybody: bool = False) -> None:
         objectives = models[0].scenario.objectives
 
         def column(name: str) -> NDArray[np.float64]:
-            # Where there are roles, the rows behind those of the requests are for their prompts.
-            own = [getattr(model.service.columns, name)[: model.traffic.count] for model in models]
-            return np.concatenate([np.asarray(part, dtype=np.float64) for part in own])
+            # Where there are roles, the rows after those of the requests are for their prompts.
+            by_model = [getattr(model.service.columns, name)[: model.traffic.count] for model in models]
+            return np.concatenate([np.asarray(values, dtype=np.float64) for values in by_model])
 
         arrival = column("arrival")
         self.since = 0.0 if everybody else models[0].scenario.measured_from_seconds
@@ -163,13 +177,13 @@ class _Users:
         self._row = column("engine")[chosen].astype(np.int64)
 
     def late(self, world: StageWorld) -> LateRequests:
-        """Return those that were late or failed."""
+        """Return the requests that were late or failed."""
         chosen = ~(self.in_time & self.fluent)
         tokens = self.in_time[chosen]
         first, queued = self._first[chosen], self._queued[chosen]
         speed = pod_speeds(world, self._row[chosen], queued)
         with np.errstate(invalid="ignore"):
-            # What a pod does takes as much longer as it is slower; what was before it got the request does not.
+            # A pod of normal speed would shorten the time in the pod by this factor, but not the time before.
             ttft = queued - self.arrival[chosen] + (first - queued) * speed
             in_time = (ttft <= self._objectives.ttft_seconds) & (
                 self.itl[chosen] * speed <= self._objectives.itl_seconds
@@ -203,14 +217,14 @@ def _replica_hours(world: StageWorld, since: float) -> dict[str, float]:
 
 
 def _reversals(world: StageWorld, since: float) -> int:
-    """Count how often what is asked for in total turned from growing to shrinking or back."""
-    before, turns = 0, 0
+    """Count how often the total of replicas asked for turned from growing to shrinking or back."""
+    last_direction, turns = 0, 0
     by_time: dict[float, int] = {}
     for change in asked_together(world):
         by_time[change.at_seconds] = by_time.get(change.at_seconds, 0) + change.after - change.before
     for at, step in by_time.items():
         direction = (step > 0) - (step < 0)
-        if direction and before and direction != before and at >= since:
+        if direction and last_direction and direction != last_direction and at >= since:
             turns += 1
-        before = direction or before
+        last_direction = direction or last_direction
     return turns

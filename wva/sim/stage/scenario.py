@@ -1,4 +1,4 @@
-"""What a run is made of: the variants, the users, their objectives, and what goes wrong. Times are virtual seconds.
+"""The parts of a run: the variants, the users, their objectives, and the faults. Times are virtual seconds.
 
 The stage plays it for the scorecard and for a backtest, and the embedded world for the demo and for tests. Each refuses
 what it cannot play with an ``UnplayableError``.
@@ -21,7 +21,7 @@ from wva.sim.stage.faults import Fault
 from wva.sim.traffic.requests import Traffic
 
 MODEL_ID: Final = "org/model"
-"""Of a scenario's model, unless it names another."""
+"""The ID of a scenario's model, unless the scenario names another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ def start_up_random(seed: int) -> Random:
 
 
 class DrawnPhases:
-    """When what repeats comes first. A run draws it from its seed, so nothing is in step, as in a cluster.
+    """When repeated events come first. A run draws these times from its seed, so nothing is in step, as in a cluster.
 
-    Two worlds with the same seed have the same phases, so that what differs between them is not chance.
+    Two worlds with the same seed have the same phases, so that a difference between them is not chance.
     """
 
     def __init__(self, seed: int) -> None:
@@ -60,7 +60,7 @@ class DrawnPhases:
         self._controllers = Random(f"{seed}/controllers")
 
     def next_controller(self, period_seconds: float) -> float:
-        """Return when the next controller looks first. Those of WVA are its cycles, then the HPAs."""
+        """Return when the next controller acts first. With WVA, its cycles are the first and the HPAs the second."""
         return self._controllers.random() * period_seconds
 
     def scrapes(self, pod: str, period_seconds: float) -> float:
@@ -93,7 +93,7 @@ class WorldObservation:
 
     ``scrape_seconds`` is the period of scrapes of each pod, at a phase of its own; ``lost_share`` of them fail.
     ``discovery_seconds``: how long Prometheus takes to notice a new pod. ``controller_scrape_seconds``: the period of
-    scrapes of an autoscaler's own page. ``adapter_seconds``: how old an external metric may be that an HPA is told.
+    scrapes of an autoscaler's own page. ``adapter_seconds``: how old an external metric may be when an HPA reads it.
     """
 
     scrape_seconds: float = 15.0
@@ -105,10 +105,10 @@ class WorldObservation:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Traffic of a model, the variants that may serve it, and how the world is; perhaps with other models beside it.
+    """The traffic of a model, the variants that may serve it, and their world; perhaps with other models beside it.
 
     ``traffic`` makes the requests of a seed, and a run is as long as their time. Before ``measured_from_seconds``
-    nothing counts: learning policies get the same start as others. ``kind`` is what similar scenarios have in common.
+    nothing counts, so policies that learn start like the others. ``kind`` is what similar scenarios have in common.
     """
 
     name: str
@@ -122,29 +122,29 @@ class Scenario:
     interval_seconds: float = 15.0
     """Period of the WVA controller's cycles."""
     hpa_seconds: float = 15.0
-    """Period in which the HPA controller looks."""
+    """Period of the HPA controller."""
     hpa_down_seconds: float = 60.0
-    """The window in which the HPA that applies the number of WVA waits before it shrinks."""
+    """How long the HPA that applies the number of WVA waits before it scales down."""
     drain_seconds: float = 30.0
     measured_from_seconds: float = 0.0
     faults: tuple[Fault, ...] = ()
     """What goes wrong."""
     gpus: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """The GPUs of the cluster by accelerator. Without any there are no nodes, and every pod finds its place."""
+    """The GPUs of the cluster by accelerator. Without any there are no nodes, and every pod is placed at once."""
     others: tuple[Scenario, ...] = ()
-    """Other models of the cluster, which have its GPUs too: each its traffic, variants, users and faults."""
+    """Other models of the cluster, which share its GPUs: each has its own traffic, variants, users and faults."""
     model_id: str = MODEL_ID
-    """By which a controller tells it from the others."""
+    """The ID by which a controller tells this model from the others."""
     saturation: Mapping[str, str] = field(default_factory=dict, hash=False)
     """The data of the controller's saturation ConfigMap."""
 
     def lasting(self, duration_seconds: float) -> Scenario:
-        """Return the scenario with traffic of another time; only where ``traffic`` takes ``duration_seconds``."""
+        """Return the scenario with traffic of another duration; only where ``traffic`` takes ``duration_seconds``."""
         return replace(self, traffic=partial(self.traffic, duration_seconds=duration_seconds))
 
     @property
     def models(self) -> tuple[Scenario, ...]:
-        """What happens to each model by itself."""
+        """The scenario of each model by itself."""
         return (replace(self, others=()), *self.others)
 
     @property

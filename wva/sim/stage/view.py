@@ -1,7 +1,7 @@
 """What a policy sees of the stage, and what it may do there.
 
 A policy is a list of controllers. Each is called at its own period, out of step with the scrapes and with each other,
-as in a cluster. It sees what Prometheus has scraped and what the API server tells of pods, never the requests.
+as in a cluster. It sees what Prometheus has scraped and what the API server says about pods, never the requests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wva.sim.stage.gpus import GpuPools
 
 
 class ScrapedSignal(IntEnum):
-    """What a scrape of a replica tells: gauges first, then counters, which start at 0 with the pod."""
+    """The values of a scrape of a replica: gauges first, then counters, which start at 0 with the pod."""
 
     RUNNING = 0
     """vllm:num_requests_running"""
@@ -53,8 +53,8 @@ class ScrapedSignal(IntEnum):
 class Scrape:
     """One scrape of one replica: its time in virtual seconds, and a value for each ``ScrapedSignal``.
 
-    Without values it failed. Then Prometheus shows no series of the pod until the next one succeeds; functions over a
-    time range do not see it.
+    A scrape without values has failed. Then Prometheus shows no series of the pod until the next scrape succeeds;
+    functions over a time range skip the failed one.
     """
 
     at_seconds: float
@@ -116,7 +116,10 @@ class StageView(Protocol):
         ...
 
     def scrapes(self, pod: str) -> Sequence[Scrape]:
-        """Return what was scraped of a pod in the last ten minutes, oldest first; or in its own last ten."""
+        """Return what was scraped of a pod in the last ten minutes, oldest first.
+
+        For a pod that has ended it is the last ten minutes of its life.
+        """
         ...
 
     def in_flight(self, pod: str) -> int:
@@ -152,8 +155,8 @@ def stage_of(stage: StageView, variant: str) -> StageView:
 class StageController(Protocol):
     """Something that looks at the stage now and then, and acts.
 
-    One that only carries out what another asks for says so by ``decides = False``, and one that looks at all models of
-    the cluster by ``joint = True``.
+    A controller that only carries out what another one asks for has ``decides = False``. One that looks at all models
+    of the cluster has ``joint = True``.
     """
 
     @property

@@ -53,7 +53,7 @@ class StageReplica:
 
 @dataclass(slots=True)
 class ScaleRequest:
-    """A change of what was asked for: of a variant, at a time, from so many replicas to so many."""
+    """A change of the replicas that are asked for of a variant, at a time: from ``before`` to ``after``."""
 
     at_seconds: float
     variant: str
@@ -90,13 +90,13 @@ def unplayable(scenario: Scenario) -> str | None:
     for fault in scenario.faults:
         if isinstance(fault, PrometheusOutage | UnreadablePod):
             return f"{scenario.name}: the stage has no {type(fault).__name__}, so only wva demo can play it"
-    if lacks := roles_unplayable(scenario):
-        return lacks
+    if reason := roles_unplayable(scenario):
+        return reason
     names = [setup.name for setup in scenario.all_variants]
     if len(set(names)) < len(names):
         return f"{scenario.name}: two of its models have a variant of one name"
-    judged = {(model.objectives, model.measured_from_seconds) for model in scenario.models}
-    if len(judged) > 1:
+    standards = {(model.objectives, model.measured_from_seconds) for model in scenario.models}
+    if len(standards) > 1:
         return f"{scenario.name}: its models have different objectives, or are measured from different times"
     if scenario.saturation:
         return f"{scenario.name}: policies on the stage read no ConfigMap, so only wva demo can play it"
@@ -104,7 +104,7 @@ def unplayable(scenario: Scenario) -> str | None:
 
 
 class StageWorld:
-    """A stage with a model on it, and beside it those of the scenario's other models. Implements ``view.StageView``."""
+    """The stage of one model, and beside it those of the scenario's other models. Implements ``view.StageView``."""
 
     def __init__(
         self, scenario: Scenario, *, seed: int, traffic: Traffic | None = None, pools: GpuPools | None = None
@@ -114,11 +114,11 @@ class StageWorld:
         ``pools``: the GPUs of the cluster that this model shares with others; by default those of the scenario.
 
         Raises:
-            UnplayableError: something of the scenario is beyond the stage.
+            UnplayableError: the scenario has something that the stage cannot play.
 
         """
-        if lacks := unplayable(scenario):
-            raise UnplayableError(lacks)
+        if reason := unplayable(scenario):
+            raise UnplayableError(reason)
         self.scenario = scenario
         self.traffic = scenario.traffic(seed) if traffic is None else traffic
         parameters = {setup.name: setup.parameters for setup in scenario.variants}
@@ -135,19 +135,19 @@ class StageWorld:
         self.asked: list[ScaleRequest] = []
         """Changes of spec.replicas."""
         self.wanted: list[ScaleRequest] = []
-        """Changes of what a policy asked for, where that is another's business to set."""
+        """Changes of what a policy asked for, where another controller sets spec.replicas."""
         self.looks: list[tuple[float, float]] = []
         """When a policy looked, and when the newest thing that it could see was scraped."""
         self.moments: list[StageInstant] = []
         self._slow = {fault.variant: (fault.every, row) for row, fault in enumerate(slow, start=len(parameters))}
         self._created = dict.fromkeys(parameters, 0)
-        self._setups = {setup.name: (place, setup) for place, setup in enumerate(scenario.variants)}
+        self._setups = {setup.name: (index, setup) for index, setup in enumerate(scenario.variants)}
         self._spec = {setup.name: setup.replicas for setup in scenario.variants}
         self._alive: dict[str, list[StageReplica]] = {setup.name: [] for setup in scenario.variants}
         self._pending: dict[str, list[PendingPod]] = {setup.name: [] for setup in scenario.variants}
         self.pools = GpuPools(scenario.gpus) if pools is None else pools
         self._shown: dict[str, tuple[float, VariantView]] = {}
-        """How each variant looks until a time, unless it is changed before: some policies look each second."""
+        """Until when the view of each variant holds unless the variant changes, and the view: some look each second."""
         self._by_name: dict[str, StageReplica] = {}
         self._draining: list[StageReplica] = []
         self._start_up = start_up_random(seed)
@@ -166,7 +166,7 @@ class StageWorld:
             self,
             *(StageWorld(other, seed=seed, pools=self.pools) for other in scenario.others),
         )
-        """The stages of all models of the cluster: this one, then those of the scenario's others."""
+        """The stages of all models of the cluster: this one, then those of the scenario's other models."""
 
     # -- what a policy sees and does ----------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class StageWorld:
 
     def ask(self, variant: str, replicas: int) -> None:
         """Note that a policy asks for so many replicas."""
-        before = next((one.after for one in reversed(self.wanted) if one.variant == variant), None)
+        before = next((request.after for request in reversed(self.wanted) if request.variant == variant), None)
         if replicas != before:
             self.wanted.append(
                 ScaleRequest(self.now_seconds, variant, self._spec[variant] if before is None else before, replicas)
@@ -222,9 +222,10 @@ class StageWorld:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def run(self, *controllers: Sequence[StageController]) -> None:
-        """Let the traffic pass, with these controllers; what is left at its end is served or given up.
+        """Play the traffic with these controllers; requests that are left at its end are served or given up.
 
-        The first ones are those of this model, which may look at the others too; the next ones those of the next model.
+        The first controllers are those of this model, which may look at the other models too; the next ones those of
+        the next model.
 
         Raises:
             UnplayableError: the traffic of one model takes longer than that of another.
@@ -233,8 +234,8 @@ class StageWorld:
         end = self.traffic.duration_seconds
         if any(model.traffic.duration_seconds != end for model in self.models):
             raise UnplayableError(f"{self.scenario.name}: the traffic of its models takes different times")
-        for place, model in enumerate(self.models):
-            model.begin(controllers[place] if place < len(controllers) else ())
+        for index, model in enumerate(self.models):
+            model.begin(controllers[index] if index < len(controllers) else ())
         while (model := min(self.models, key=attrgetter("next_event"))).next_event[0] <= end:
             model.pass_next()
         for model in self.models:
@@ -242,7 +243,7 @@ class StageWorld:
 
     @property
     def next_event(self) -> tuple[float, int]:
-        """When the next thing happens to this model, and its rank among those of one time."""
+        """When the next event of this model is due, and its rank among events of the same time."""
         return self._events[0][:2]
 
     def begin(self, controllers: Sequence[StageController]) -> None:
@@ -265,41 +266,41 @@ class StageWorld:
         heapify(events)
 
     def pass_next(self) -> None:
-        """Pass to the next thing that happens to this model, and let it happen."""
-        at, _, _, what = heappop(self._events)
+        """Advance to the next event of this model, and handle it."""
+        at, _, _, event = heappop(self._events)
         self.advance(at)
-        self._handle(at, what)
+        self._handle(at, event)
 
     def finish(self, end: float) -> None:
-        """Let what is left at the end be served or given up."""
+        """Let the requests that are left at the end be served or given up."""
         self.advance(end)
-        for replica in (*self._draining, *(one for alive in self._alive.values() for one in alive)):
+        for replica in (*self._draining, *(replica for alive in self._alive.values() for replica in alive)):
             replica.ended_seconds = end if replica.ended_seconds is None else replica.ended_seconds
         self.service.advance(end + self.scenario.afterwards_seconds)
 
     def advance(self, until: float) -> None:
-        """Let the requests of this model pass until a time."""
+        """Let the requests of this model be served until a time."""
         if until > self.now_seconds:
             self.service.advance(until)
             self.now_seconds = until
-            for replica in [one for one in self._draining if self.service.phase(one.row) == GONE]:
+            for replica in [replica for replica in self._draining if self.service.phase(replica.row) == GONE]:
                 self._end(replica, self.service.ended_seconds(replica.row))
 
-    def _handle(self, at: float, what: object) -> None:
+    def _handle(self, at: float, event: object) -> None:
         period = self.scenario.observation.scrape_seconds
-        if isinstance(what, StageReplica):
-            if what.terminated_seconds is None:
-                self._scrape(what, at)
-                heappush(self._events, (at + period, 0, next(self._order), what))
-        elif what is None:
+        if isinstance(event, StageReplica):
+            if event.terminated_seconds is None:
+                self._scrape(event, at)
+                heappush(self._events, (at + period, 0, next(self._order), event))
+        elif event is None:
             self._queue_seen = None if self._lost() else float(self.service.at_gateway)
             heappush(self._events, (at + period, 0, next(self._order), None))
-        elif isinstance(what, float):
+        elif isinstance(event, float):
             self._note(at)
-        elif isinstance(what, Eviction):
-            self._evict(what)
+        elif isinstance(event, Eviction):
+            self._evict(event)
         else:
-            controller: StageController = what  # type: ignore[assignment]  # the only other kind of event
+            controller: StageController = event  # type: ignore[assignment]  # the only other kind of event
             for model in self.models if getattr(controller, "joint", False) else (self,):
                 model.advance(at)
                 if getattr(controller, "decides", True):
@@ -319,9 +320,10 @@ class StageWorld:
             self._create(variant, created_seconds=self.now_seconds)
 
     def _evict(self, fault: Eviction) -> None:
-        pods = [one for name in fault.variants or self._alive for one in self._alive[name]]
+        pods = [replica for name in fault.variants or self._alive for replica in self._alive[name]]
         ready = sorted(
-            (one for one in pods if one.ready_seconds <= self.now_seconds), key=lambda one: one.created_seconds
+            (replica for replica in pods if replica.ready_seconds <= self.now_seconds),
+            key=lambda replica: replica.created_seconds,
         )
         grace = self.scenario.drain_seconds if fault.grace_seconds is None else fault.grace_seconds
         for replica in ready[: ceil(fault.share * len(ready))]:
@@ -338,13 +340,13 @@ class StageWorld:
         self.pools.add(pod)
 
     def _place(self, pod: PendingPod, at_seconds: float) -> None:
-        """Let a pod have its node from now on, and become Ready after its start-up."""
+        """Give a pod its node, and let it become Ready after its start-up."""
         variant, created_seconds = pod.variant, pod.created_seconds
         self._pending[variant].remove(pod)
-        place, setup = self._setups[variant]
+        index, setup = self._setups[variant]
         ready_seconds = 0.0 if created_seconds < 0 else self._ready(variant, at_seconds)
-        every, slow = self._slow.get(variant, (1, place))
-        engine = place if pod.number % every else slow
+        every, slow = self._slow.get(variant, (1, index))
+        engine = index if pod.number % every else slow
         row = self.service.add(engine, ready_at_seconds=ready_seconds, rank=(variant, pod.number))
         name = f"{variant}-1-{pod.number:03d}"
         columns = self.service.columns
@@ -359,12 +361,12 @@ class StageWorld:
         observation = self.scenario.observation
         period = observation.scrape_seconds
         offset = self._phases.scrapes(name, period)
-        known = ready_seconds + (observation.discovery_seconds if ready_seconds else 0.0)
-        first = offset + period * ceil((known - offset) / period)
+        found_seconds = ready_seconds + (observation.discovery_seconds if ready_seconds else 0.0)
+        first = offset + period * ceil((found_seconds - offset) / period)
         heappush(self._events, (first, 0, next(self._order), replica))
 
     def _ready(self, variant: str, at_seconds: float) -> float:
-        """Return when a pod is Ready that has its node from now on."""
+        """Return when a pod that gets its node now becomes Ready."""
         ready = at_seconds + self._setups[variant][1].start_up.draw(self._start_up)
         for fault in self.scenario.faults:
             if isinstance(fault, NoStarts) and fault.variant == variant and fault.from_seconds <= ready:
@@ -392,9 +394,9 @@ class StageWorld:
 
     def _view(self, name: str) -> VariantView:
         now = self.now_seconds
-        until, known = self._shown.get(name, (now, None))
-        if known is not None and now < until:
-            return known
+        until, shown = self._shown.get(name, (now, None))
+        if shown is not None and now < until:
+            return shown
         _, setup = self._setups[name]
         view = VariantView(
             name=name,
@@ -407,18 +409,24 @@ class StageWorld:
             replicas=self._spec[name],
             pods=(
                 *(
-                    StagePodView(one.name, one.created_seconds, one.ready_seconds if one.ready_seconds <= now else None)
-                    for one in self._alive[name]
+                    StagePodView(
+                        replica.name,
+                        replica.created_seconds,
+                        replica.ready_seconds if replica.ready_seconds <= now else None,
+                    )
+                    for replica in self._alive[name]
                 ),
                 *(
-                    StagePodView(f"{name}-1-{one.number:03d}", one.created_seconds, None, placed=False)
-                    for one in self._pending[name]
+                    StagePodView(f"{name}-1-{pod.number:03d}", pod.created_seconds, None, placed=False)
+                    for pod in self._pending[name]
                 ),
             ),
             gpus=setup.gpus,
             role=setup.role,
         )
-        until = min((one.ready_seconds for one in self._alive[name] if one.ready_seconds > now), default=inf)
+        until = min(
+            (replica.ready_seconds for replica in self._alive[name] if replica.ready_seconds > now), default=inf
+        )
         self._shown[name] = until, view
         return view
 
@@ -441,7 +449,7 @@ class StageWorld:
                 at,
                 asked=tuple(self._spec.values()),
                 existing=tuple(len(replicas) for replicas in alive),
-                ready=tuple(sum(one.ready_seconds <= at for one in replicas) for replicas in alive),
+                ready=tuple(sum(replica.ready_seconds <= at for replica in replicas) for replicas in alive),
                 waiting=self.service.waiting,
             )
         )
