@@ -6,16 +6,16 @@
 - ``traces``      traffic like that of published traces: Azure, BurstGPT, Mooncake
 - ``csv_file``    a user's own requests from a CSV file, and traffic written to one
 - ``series``      traffic with the rates and mean lengths of a time series
-- ``published``   what is published of those traces
-- ``acceptance``  how near the generated traffic is to that
-- ``statistics``  what traffic is like in numbers
+- ``published``   the published statistics of those traces
+- ``acceptance``  how near the generated traffic is to those statistics
+- ``statistics``  the statistics of traffic
 
-They are made of:
+Traffic is made from:
 
-- ``rates``       rates over time, and how they are put together
+- ``rates``       rates over time, and how they are combined
 - ``arrivals``    arrival times of a rate: Poisson, or in clumps
 - ``lengths``     lengths of prompts and answers
 - ``prefixes``    templates and sessions: what prompts have in common
-- ``assembly``    ``Traffic`` from arrival times, lengths and prefixes; several in one
+- ``assembly``    ``Traffic`` from arrival times, lengths and prefixes; merging of several
 - ``streams``     random streams by seed and purpose
 """

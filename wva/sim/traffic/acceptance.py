@@ -1,7 +1,7 @@
-"""How near the generated traffic is to the published traces: what is published, how far off it may be, what there is.
+"""How near the generated traffic is to the published traces: their statistics, the bounds, and what is generated.
 
-A generated statistic is the mean over some seeds, each of the length of the trace: estimates from an hour have a bias
-that the published ones have too.
+A generated statistic is the mean over some seeds, each with traffic as long as the trace: an estimate from one hour has
+a bias, and the published ones have it too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TrafficKind(Protocol):
     """Makes the requests of a seed."""
 
     def __call__(self, seed: int, /) -> Traffic:
-        """Return them."""
+        """Return the requests."""
         ...
 
 
@@ -39,7 +39,7 @@ class Bound:
         return abs(generated - published) <= self.share * abs(published) + self.difference
 
     def __str__(self) -> str:
-        """Return it as a page shows it."""
+        """Return the bound as a page shows it."""
         return f"±{self.difference:g}" if self.difference else f"±{self.share * 100:g} %"
 
 
@@ -189,12 +189,12 @@ class StatisticComparison:
 
     @property
     def bound(self) -> Bound:
-        """How far off it may be."""
+        """How far the generated value may be off."""
         return BOUNDS[self.statistic]
 
     @property
     def holds(self) -> bool:
-        """Whether it is near enough."""
+        """Whether the generated value is near enough."""
         return self.bound.holds(self.generated, published=self.published)
 
 
@@ -202,9 +202,11 @@ def comparisons(name: str, *, first_seed: int = 0) -> Iterator[StatisticComparis
     """Yield the statistics of a trace, by name, beside those of the traffic."""
     trace = TRACES[name]
     seeds = range(first_seed, first_seed + trace.seeds)
-    each = [statistics(trace.kind(seed)) for seed in seeds]
+    by_seed = [statistics(trace.kind(seed)) for seed in seeds]
     for statistic, value in trace.published.items():
-        yield StatisticComparison(name, statistic, value, float(np.mean([getattr(one, statistic) for one in each])))
+        yield StatisticComparison(
+            name, statistic, value, float(np.mean([getattr(seed_statistics, statistic) for seed_statistics in by_seed]))
+        )
     if trace.weekly is not None:
         week = week_statistics(trace.weekly(first_seed))
         for statistic, value in (trace.hours or {}).items():

@@ -1,8 +1,8 @@
 """Agents: sessions of many calls, each with a longer prompt than the one before, and pauses in which a tool runs.
 
-A prompt is the prompt of the call before, its answer, and what the tool said; so nearly all of it may be in a prefix
-cache, that of the replica which had the call before. The calls of a session do not wait for slow answers: each comes a
-pause after the answer would have ended on an engine that is not busy.
+A prompt is the prompt of the call before, its answer, and the output of the tool. So nearly all of it may be in the
+prefix cache of the replica that had the call before. The calls of a session do not wait for slow answers: each comes
+one pause after the answer before would have ended on an engine that is not busy.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ def agents(
     sessions = int(source.poisson(rate * span / ((fewest_calls + most_calls) / 2)))
     begins = source.random(sessions) * span - _LONGEST_SESSION_SECONDS
     calls = source.integers(fewest_calls, most_calls, sessions, endpoint=True)
-    count, firsts = int(calls.sum()), np.cumsum(calls) - calls
+    count, first_calls = int(calls.sum()), np.cumsum(calls) - calls
     session = np.repeat(np.arange(sessions), calls)
 
     answers = _ANSWER(stream(seed, "outputs"), count)
-    grown = _TOOL(stream(seed, "prompts"), count)
-    grown[firsts] = _INSTRUCTIONS(stream(seed, "instructions"), sessions)
-    # What came before in the session: a running sum of all, less that at the session's beginning.
-    tokens = np.cumsum(grown) + np.cumsum(answers) - answers
-    prompts = np.minimum(tokens - (tokens - grown)[firsts][session], _LONGEST_PROMPT)
+    added = _TOOL(stream(seed, "prompts"), count)
+    added[first_calls] = _INSTRUCTIONS(stream(seed, "instructions"), sessions)
+    # The tokens of the session so far: a running sum over all calls, less that at the session's first call.
+    tokens = np.cumsum(added) + np.cumsum(answers) - answers
+    prompts = np.minimum(tokens - (tokens - added)[first_calls][session], _LONGEST_PROMPT)
     prefixes = np.concatenate(([0], prompts[:-1])) if count else prompts
-    prefixes[firsts] = 0
+    prefixes[first_calls] = 0
 
     pauses = np.exp(log(pause_seconds) + _PAUSE_SIGMA * stream(seed, "pauses").standard_normal(count))
-    passed = np.cumsum(pauses + _FIRST_TOKEN_SECONDS + answers * _TOKEN_SECONDS)
-    arrivals = begins[session] + passed - passed[firsts][session]
+    elapsed = np.cumsum(pauses + _FIRST_TOKEN_SECONDS + answers * _TOKEN_SECONDS)
+    arrivals = begins[session] + elapsed - elapsed[first_calls][session]
 
     order = np.argsort(arrivals, kind="stable")
     order = order[(arrivals[order] >= 0.0) & (arrivals[order] < duration_seconds)]

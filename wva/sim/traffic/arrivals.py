@@ -1,8 +1,8 @@
 """When requests arrive, given a rate over time.
 
 A renewal process in operational time (one unit of it is one expected request) is mapped to seconds by the inverse of
-the cumulated rate, which is exact for rates that are linear between points. The gaps decide the kind: exponential ones
-make a Poisson process, Gamma ones of a shape below 1 make requests come in clumps.
+the cumulated rate, which is exact for rates that are linear between points. Exponential gaps make a Poisson
+process; Gamma gaps of a shape below 1 make requests come in clumps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wva.sim.traffic.rates import RateProfile
 
 Floats = NDArray[np.float64]
 Gaps = Callable[[np.random.Generator, int], Floats]
-"""Draws gaps of mean 1: so many of them."""
+"""Draws that many gaps of mean 1."""
 
 MAXIMUM_REQUESTS: Final = 50_000_000
 """Their columns take 3 GiB."""
@@ -61,7 +61,7 @@ def renewal(generator: np.random.Generator, profile: RateProfile, *, duration_se
         raise ValueError(f"{cumulated[-1]:.0f} requests are expected: at most {MAXIMUM_REQUESTS} fit into memory")
     expected = _operational(generator, until=float(cumulated[-1]), gaps=gaps)
 
-    # Both are sorted: the pieces of all requests come from a search of the few points among the many requests.
+    # Both arrays are sorted: a search for the few points among the many requests gives the piece of each request.
     firsts = np.searchsorted(expected, cumulated, side="right")
     inside = np.diff(firsts)
     slopes = np.divide(np.diff(heights), spans, out=np.zeros_like(spans), where=spans > 0.0)

@@ -40,8 +40,8 @@ class Sharing(Protocol):
 
 def nothing_shared(_: np.random.Generator, /, *, arrival_seconds: Floats, prompt_tokens: Ints) -> Prefixes:
     """Return prompts that have nothing in common."""
-    none = np.zeros(len(arrival_seconds), dtype=np.int64)
-    return Prefixes(prompt_tokens, np.full(len(arrival_seconds), ALONE, dtype=np.int64), none, none.copy())
+    zeros = np.zeros(len(arrival_seconds), dtype=np.int64)
+    return Prefixes(prompt_tokens, np.full(len(arrival_seconds), ALONE, dtype=np.int64), zeros, zeros.copy())
 
 
 def poisson_traffic(seed: int, profile: RateProfile, *, duration_seconds: float, sizes: Sizes) -> Traffic:

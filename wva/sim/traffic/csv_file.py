@@ -42,19 +42,19 @@ WRITTEN: Final = ("seconds", "prompt_tokens", "output_tokens", "group", "prefix_
 
 
 class RequestsFileError(ValueError):
-    """A file of requests that cannot be read; the text says what is wrong, for people. Nothing of it is used."""
+    """A file of requests cannot be read; the text says for people what is wrong. Nothing of the file is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Which column stands where. ``names`` are those of the first line, ``places`` their index by our name."""
+    """Where each column is. ``names`` are those of the first line, ``places`` the index of a column by our name."""
 
     path: Path
     names: tuple[str, ...]
     places: dict[str, int]
 
     def text(self, row: Sequence[str], column: str) -> str:
-        """Return a value as it is written; empty where there is no such column."""
+        """Return a value as the file has it; empty where there is no such column."""
         return row[self.places[column]].strip() if column in self.places else ""
 
     def error(self, line: int, column: str, value: str, expected: str) -> RequestsFileError:
@@ -62,10 +62,10 @@ class _Layout:
         return _error(f"{self.path}, line {line}, column {self.names[self.places[column]]}", value, expected)
 
     def whole(self, row: Sequence[str], column: str, *, line: int, least: int, most: int) -> int:
-        """Return a whole number. Digits alone: ``int`` would also take underscores and a million digits."""
+        """Return a whole number. Only digits are allowed: ``int`` would also take underscores and a million digits."""
         text = self.text(row, column)
-        digits = text.isascii() and text.isdigit() and len(text) <= len(str(MAXIMUM_TOKENS))
-        if not (digits and least <= int(text) <= most):
+        well_formed = text.isascii() and text.isdigit() and len(text) <= len(str(MAXIMUM_TOKENS))
+        if not (well_formed and least <= int(text) <= most):
             raise self.error(line, column, text, f"a whole number from {least} to {most}")
         return int(text)
 
@@ -122,8 +122,8 @@ def write_csv(traffic: Traffic, path: Path) -> None:
 def read_csv(path: Path, *, duration_seconds: float | None = None, seed: int = 0) -> Traffic:
     """Return the requests of a file, in order of arrival.
 
-    ``duration_seconds``: how long the time is that the file is about; by default until the last request. ``seed`` is
-    that of the draws for routing by chance.
+    ``duration_seconds``: the length of time that the file covers; by default until the last request. ``seed`` is that
+    of the draws for routing by chance.
 
     Raises:
         RequestsFileError: the file is not there, too large, or not as described; or it has no request.
@@ -143,11 +143,11 @@ def _read(path: Path, lines: Iterable[str], *, duration_seconds: float | None, s
     reader = csv.reader(lines)
     layout = _layout(path, tuple(name.strip() for name in next(reader, [])))
     relative = layout.names[layout.places["time"]].lower() == "seconds"
-    time = layout.seconds if relative else layout.unix_seconds
+    read_time = layout.seconds if relative else layout.unix_seconds
     grouped, sharing = "group" in layout.places, "shared_tokens" in layout.places
     times: list[float] = []
     rows: list[tuple[int, int, int, int, int]] = []
-    numbers: dict[str, int] = {}
+    group_numbers: dict[str, int] = {}
     for row in reader:
         line = reader.line_num
         if not row:
@@ -156,13 +156,13 @@ def _read(path: Path, lines: Iterable[str], *, duration_seconds: float | None, s
             raise _error(f"{path}, line {line}", ",".join(row), f"{len(layout.names)} values, as in the first line")
         if len(rows) == MAXIMUM_ROWS:
             raise RequestsFileError(f"{path} has more than {MAXIMUM_ROWS} requests: expected at most that")
-        times.append(time(row, line=line))
+        times.append(read_time(row, line=line))
         prompt = layout.whole(row, "prompt_tokens", line=line, least=1, most=MAXIMUM_TOKENS)
         output = layout.whole(row, "output_tokens", line=line, least=1, most=MAXIMUM_TOKENS)
         name = layout.text(row, "group") if grouped else ""
         group, prefix, shared = ALONE, 0, 0
         if name:
-            group = numbers.setdefault(name, len(numbers))
+            group = group_numbers.setdefault(name, len(group_numbers))
             prefix = layout.whole(row, "prefix_tokens", line=line, least=0, most=prompt)
             shared = layout.whole(row, "shared_tokens", line=line, least=0, most=prompt) if sharing else prefix
         rows.append((prompt, output, group, prefix, shared))
@@ -173,16 +173,16 @@ def _read(path: Path, lines: Iterable[str], *, duration_seconds: float | None, s
 
 
 def _layout(path: Path, names: tuple[str, ...]) -> _Layout:
-    """Return which column stands where."""
+    """Return where each column is."""
     line = f"{path}, line 1"
     lowered = [name.lower() for name in names]
     places: dict[str, int] = {}
     for column, accepted in COLUMNS.items():
-        found = [index for index, name in enumerate(lowered) if name in accepted]
-        if len(found) > 1:
-            raise _error(line, ",".join(names[index] for index in found), f"one column {' or '.join(accepted)}")
-        if found:
-            places[column] = found[0]
+        matching = [index for index, name in enumerate(lowered) if name in accepted]
+        if len(matching) > 1:
+            raise _error(line, ",".join(names[index] for index in matching), f"one column {' or '.join(accepted)}")
+        if matching:
+            places[column] = matching[0]
         elif column in REQUIRED:
             raise _error(line, ",".join(names), f"a column {' or '.join(accepted)}")
     if ("group" in places) != ("prefix_tokens" in places):

@@ -1,4 +1,4 @@
-"""All kinds of traffic by name. A kind is a function of a seed; what else it takes has defaults."""
+"""All kinds of traffic by name. A kind is a function of a seed; its other parameters have defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long prompts and answers are: a function from a generator and a count to a column of lengths."""
+"""Lengths of prompts and answers: functions from a generator and a count to a column of lengths."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TokenLengths:
     maximum_tokens: int = 4096
 
     def __post_init__(self) -> None:
-        """Refuse what has no draws.
+        """Refuse values from which no length can be drawn.
 
         Raises:
             ValueError: naming the rule that is broken.

@@ -1,9 +1,9 @@
 """What prompts have in common: templates that many requests begin with, and sessions whose prompts grow turn by turn.
 
-A request belongs to a template, to a session, or to nothing. The lengths of prompts stay those that were drawn: the
-turns of a session get theirs in rising order, because each turn repeats the history and adds to it. In the end all
-prefixes are shortened by one factor, so that the achievable hit ratio, that of a cache without bounds, is the one that
-was asked for: a part of every history is rewritten, dated or trimmed.
+A request belongs to a template, to a session, or to neither. Prompts keep the lengths that were drawn: the turns of a
+session get them in rising order, because each turn repeats the history and adds to it. At the end all prefixes are
+shortened by one factor, so that the achievable hit ratio, that of a cache without bounds, is the one that was asked
+for. This stands for the part of every history that is rewritten, dated or trimmed.
 """
 
 from __future__ import annotations
@@ -66,42 +66,42 @@ class Mix:
         shared[templated] = prefix[templated]
 
         session = self._sessions(generator, arrival_seconds[in_session])
-        # By session, then turn: turns are in order of arrival, and the lengths of a session rise with them.
+        # Sorted by session, then turn: turns are in order of arrival, and the lengths of a session rise with its turns.
         turns = np.argsort(session, kind="stable")
-        places = in_session[turns]
-        prompts[places] = prompts[in_session][np.lexsort((prompts[in_session], session))]
-        first = np.concatenate(([True], np.diff(session[turns]) > 0))[: len(turns)]
-        before = np.concatenate(([0], prompts[places][:-1]))[: len(turns)]
+        rows = in_session[turns]
+        prompts[rows] = prompts[in_session][np.lexsort((prompts[in_session], session))]
+        is_first = np.concatenate(([True], np.diff(session[turns]) > 0))[: len(turns)]
+        previous = np.concatenate(([0], prompts[rows][:-1]))[: len(turns)]
         group[in_session] = self.templates + session
-        prefix[places] = np.where(first, 0, np.minimum(before, prompts[places] - 1))
+        prefix[rows] = np.where(is_first, 0, np.minimum(previous, prompts[rows] - 1))
         shared[in_session] = prompts[in_session]
 
         held = held_tokens(group, prefix_tokens=prefix, shared_tokens=shared)
         factor = min(self.hit_ratio * float(prompts.sum()) / held, 1.0) if held else 1.0
-        # What a prompt leaves is shortened with what the next one looks for: each turn begins with all that is known.
+        # What a prompt leaves and what the next one looks for shrink alike: each turn begins with all known tokens.
         return Prefixes(prompts, group, _part(prefix, factor), _part(shared, factor))
 
     def _sessions(self, generator: np.random.Generator, arrival_seconds: Floats) -> Ints:
-        """Return the session of each request. Some sessions have begun before the first request, some go on after.
+        """Return the session of each request. Some sessions begin before the first request, some go on after the last.
 
-        Turns are put in the order of the time at which they are wanted; the n-th of them is the n-th request.
+        Turns are sorted by the time at which they are due; the n-th turn is the n-th request.
         """
         count = len(arrival_seconds)
         if not count:
             return np.zeros(0, dtype=np.int64)
         last = float(arrival_seconds[-1])
-        before = 3.0 * self.turns * self.think_seconds
+        lead_seconds = 3.0 * self.turns * self.think_seconds
         size = 2 * count
         while True:
             size *= 2
             number = np.repeat(np.arange(size), generator.geometric(1.0 / self.turns, size))[:size]
-            passed = np.cumsum(generator.standard_exponential(size) * self.think_seconds)
-            starts = generator.random(size) * (last + before) - before
-            wanted = starts[number] + passed - passed[np.searchsorted(number, number)]
-            inside = np.flatnonzero((wanted >= 0.0) & (wanted <= last))[:count]
+            elapsed = np.cumsum(generator.standard_exponential(size) * self.think_seconds)
+            starts = generator.random(size) * (last + lead_seconds) - lead_seconds
+            due = starts[number] + elapsed - elapsed[np.searchsorted(number, number)]
+            inside = np.flatnonzero((due >= 0.0) & (due <= last))[:count]
             if len(inside) == count or size > count * LARGEST_SEARCH:
                 break
-        ordered = number[inside][np.argsort(wanted[inside], kind="stable")]
+        ordered = number[inside][np.argsort(due[inside], kind="stable")]
         alone = size + np.arange(count - len(ordered))
         numbers = np.concatenate((ordered, alone))
         return np.searchsorted(np.unique(numbers), numbers)

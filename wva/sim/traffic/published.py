@@ -1,15 +1,15 @@
-"""What is published of traces of LLM serving: statistics, as constants. The traces themselves are not here.
+"""Published statistics of traces of LLM serving, as constants. The traces themselves are not here.
 
 - Azure 2023 and 2024: the LLM inference traces of Microsoft Azure (github.com/Azure/AzurePublicDataset, CC-BY). The
-  statistics of 2023 were computed from its two files, an hour of a conversation and of a code service. Of 2024 there
-  is one week; its hourly rates were read off the published plots, its lengths off the published distributions.
+  statistics of 2023 were computed from its two files, an hour of a conversation and of a code service. The data of
+  2024 are one week; its hourly rates were read off the published plots, its lengths off the published distributions.
 - BurstGPT: arXiv 2401.17644. Its generator draws gaps from a Gamma and lengths from a Zipf distribution.
 - Mooncake: FAST 2025, one hour each of three services. Means of lengths and achievable hit ratios are of the whole
   traces, quantiles of 208 prompts and 132 answers of one of them.
 
 Lengths are (share, tokens) for ``lengths.quantiles``. The log-normal fits of these traces miss them: for the prompts of
 Azure's conversations the fit (6.633, 0.985) has a median of 760 tokens, and the trace has 1,020. So the quantiles
-themselves are used. Points that no source names are marked; they were chosen so that the mean comes out.
+themselves are used. Points that no source names are marked; they were chosen so that the mean is right.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rates over time: shapes of load, and how they are put together.
+"""Rates over time: shapes of load, and how they are combined.
 
 Every shape is a ``RateProfile``: requests per second, linear between points. Times are seconds from the start of the
 traffic. ``total`` adds profiles, ``product`` multiplies them, ``scaled`` gives one a mean. A factor (of the minute, of
@@ -95,21 +95,21 @@ def flash_crowd(
     *, at_seconds: float, height: float, rise_seconds: float, hold_seconds: float, fall_seconds: float
 ) -> RateProfile:
     """Return a factor: 1, then ``height`` times as much for a while."""
-    risen = at_seconds + rise_seconds
-    falls = risen + hold_seconds
-    points = ((0.0, 1.0), (at_seconds, 1.0), (risen, height), (falls, height), (falls + fall_seconds, 1.0))
+    rise_end = at_seconds + rise_seconds
+    hold_end = rise_end + hold_seconds
+    points = ((0.0, 1.0), (at_seconds, 1.0), (rise_end, height), (hold_end, height), (hold_end + fall_seconds, 1.0))
     return RateProfile(points)
 
 
 def hourly(values: Sequence[float], *, first_hour: int = 0, duration_seconds: float) -> RateProfile:
-    """Return the factor that a table of hourly means tells, from ``first_hour`` of it on; after its end it repeats.
+    """Return the factor of a table of hourly means, from its ``first_hour`` on; after its end the table repeats.
 
     It is linear from the middle of an hour to the middle of the next, through heights that give each hour its mean.
     """
     means = np.asarray(values, dtype=np.float64)
     heights = means.copy()
     for _ in range(LEVELLING_ROUNDS):
-        # An hour is a half of each of the two lines that meet at its middle.
+        # An hour consists of half of each of the two lines that meet at its middle.
         present = 0.75 * heights + 0.125 * (np.roll(heights, 1) + np.roll(heights, -1))
         heights = np.maximum(heights + means - present, 0.0)
     hours = np.arange(-1, int(np.ceil(duration_seconds / HOUR_SECONDS)) + 1)
@@ -131,7 +131,7 @@ def minute_factor(generator: np.random.Generator, *, duration_seconds: float, rh
 
 
 def levelled(factor: RateProfile) -> RateProfile:
-    """Return a factor of the minute whose mean is 1 in every hour: a table of hours has their means already."""
+    """Return a factor of the minute with a mean of 1 in every hour, because a table of hours has the means already."""
     at, values = columns(factor)
     hour = (at // HOUR_SECONDS).astype(np.int64)
     means = np.bincount(hour, weights=values) / np.bincount(hour)
@@ -169,7 +169,7 @@ class OnOff(NamedTuple):
 
 
 def on_off(generator: np.random.Generator, shape: OnOff, *, duration_seconds: float) -> RateProfile:
-    """Return a random factor, constant within each spell and each pause. Its mean is not 1: scale what it becomes."""
+    """Return a random factor, constant within each spell and each pause. Its mean is not 1: scale the result."""
     cycle = shape.on_seconds + shape.off_seconds
     count = int(2.0 * duration_seconds / cycle + 10.0 * np.sqrt(duration_seconds / cycle)) + 50
     draws = generator.standard_normal((2, count))
@@ -247,10 +247,10 @@ def _on_common_times(profiles: Sequence[RateProfile]) -> tuple[Floats, list[Floa
     times = np.unique(np.concatenate([at for at, _ in tables]))
     sides = []
     for at, rates in tables:
-        both = np.empty(2 * len(times))
-        both[0::2] = _side(at, rates, times, "left")
-        both[1::2] = _side(at, rates, times, "right")
-        sides.append(both)
+        before_and_after = np.empty(2 * len(times))
+        before_and_after[0::2] = _side(at, rates, times, "left")
+        before_and_after[1::2] = _side(at, rates, times, "right")
+        sides.append(before_and_after)
     return np.repeat(times, 2), sides
 
 

@@ -13,7 +13,7 @@ class Traffic:
     """Requests, one per row of every column.
 
     Attributes:
-        duration_seconds: how long the time is; no request arrives later.
+        duration_seconds: length of the time; no request arrives later.
         arrival_seconds: when each arrives, from 0, in rising order.
         prompt_tokens: length of each prompt, at least 1.
         output_tokens: length of each answer, at least 1.
@@ -22,7 +22,7 @@ class Traffic:
         shared_tokens: leading tokens of the prompt that later requests of the group begin with.
         draw: a random number in [0, 1) each, for a router that chooses by chance.
         rate: the points of the expected rate that the arrivals were drawn from, as ``RateProfile`` has them; None where
-            it is not known, as of a trace.
+            it is not known, as for a trace.
 
     """
 

@@ -1,4 +1,4 @@
-"""Traffic like that of a time series: a rate and mean lengths per step, as range queries of Prometheus tell them.
+"""Traffic like that of a time series: a rate and mean lengths per step, as range queries of Prometheus return them.
 
 Single requests are not in such data. They are drawn: arrivals at random with the rate of their step, lengths of a
 distribution that is stretched to the mean of their step.
@@ -31,7 +31,7 @@ SPREAD: Final = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class RateSeries:
-    """What is known of the requests of a time, step by step. NaN stands for a step of which nothing is known.
+    """Rates and mean lengths of requests, step by step. NaN stands for a value that is not known.
 
     Attributes:
         step_seconds: length of a step.

@@ -164,8 +164,8 @@ def prompt_shift(
     sizes: Sizes = SHORT,
 ) -> Traffic:
     """Return a steady rate whose prompts become ``factor`` times as long after a third of the time."""
-    before = constant(seed, duration_seconds=duration_seconds, rate=rate, sizes=sizes)
-    return with_longer(before, from_seconds=duration_seconds / 3, prompt_factor=factor)
+    steady = constant(seed, duration_seconds=duration_seconds, rate=rate, sizes=sizes)
+    return with_longer(steady, from_seconds=duration_seconds / 3, prompt_factor=factor)
 
 
 def answer_shift(
@@ -177,8 +177,8 @@ def answer_shift(
     sizes: Sizes = SHORT,
 ) -> Traffic:
     """Return a steady rate whose answers become ``factor`` times as long after a third of the time."""
-    before = constant(seed, duration_seconds=duration_seconds, rate=rate, sizes=sizes)
-    return with_longer(before, from_seconds=duration_seconds / 3, output_factor=factor)
+    steady = constant(seed, duration_seconds=duration_seconds, rate=rate, sizes=sizes)
+    return with_longer(steady, from_seconds=duration_seconds / 3, output_factor=factor)
 
 
 def turning(
@@ -192,19 +192,19 @@ def turning(
 ) -> Traffic:
     """Return a steady rate whose prompts grow to ``prompt_factor`` times, and answers to ``output_factor`` times.
 
-    They are as long as they were at first for a sixth of the time, and as long as in the end for the last sixth.
+    The lengths stay at their first value for a sixth of the time, and at their last value for the last sixth.
     """
-    before = constant(seed, duration_seconds=duration_seconds, rate=rate, sizes=sizes)
+    steady = constant(seed, duration_seconds=duration_seconds, rate=rate, sizes=sizes)
     sixth = duration_seconds / 6.0
-    way = np.clip((before.arrival_seconds - sixth) / (4.0 * sixth), 0.0, 1.0)
+    progress = np.clip((steady.arrival_seconds - sixth) / (4.0 * sixth), 0.0, 1.0)
 
     def changed(tokens: Ints, factor: float) -> Ints:
-        return np.maximum(np.rint(tokens * (1.0 + (factor - 1.0) * way)), 1.0).astype(np.int64)
+        return np.maximum(np.rint(tokens * (1.0 + (factor - 1.0) * progress)), 1.0).astype(np.int64)
 
     return replace(
-        before,
-        prompt_tokens=changed(before.prompt_tokens, prompt_factor),
-        output_tokens=changed(before.output_tokens, output_factor),
+        steady,
+        prompt_tokens=changed(steady.prompt_tokens, prompt_factor),
+        output_tokens=changed(steady.output_tokens, output_factor),
     )
 
 
@@ -232,7 +232,7 @@ def upstream_two_variants(
 ) -> Traffic:
     """Return the load of the benchmark of llm-d with two variants of one model: from 2 to 10 requests/s.
 
-    Published are the two rates and the number of requests, 7,800. Five equal parts of 260 s at 2, 4, 6, 8 and 10
+    The two rates and the number of requests, 7,800, are published. Five equal parts of 260 s at 2, 4, 6, 8 and 10
     requests/s have that number; the parts are our reading. The lengths are those of its workload of long prompts.
     """
     parts = [scale * part for part in (2.0, 4.0, 6.0, 8.0, 10.0)]
@@ -281,8 +281,8 @@ def viral(
 ) -> Traffic:
     """Return a steady rate that grows to ``height`` times as much at an unknown time, and decays as a power of time.
 
-    It grows within ``rise_seconds``, somewhere in the second or third sixth of the time. What it has grown by is
-    multiplied by (time since it began to grow / ``rise_seconds``)^-``exponent`` from then on.
+    It grows within ``rise_seconds``, somewhere in the second or third sixth of the time. From then on the increase is
+    multiplied by (time since it began to grow / ``rise_seconds``)^-``exponent``.
     """
     begin = duration_seconds * (1.0 + 2.0 * stream(seed, "crowds").random()) / 6.0
     since = np.geomspace(1.0, max(2.0, duration_seconds / rise_seconds), 64)
@@ -303,17 +303,18 @@ def office(
 ) -> Traffic:
     """Return days of an office from Thursday on: ``height`` times the rate of the night from 9:00 to 17:30.
 
-    The rise takes 6 minutes, the way home an hour or more; from 12:15 to 13:00 there are 0.6 of the day's. On Saturday
-    and Sunday it is a fifth. A job at midnight adds twice the rate of the night for 20 minutes. Days differ by 10 %.
+    The rise takes 6 minutes, the way home an hour or more; from 12:15 to 13:00 the rate is 0.6 of the day's. On
+    Saturday and Sunday it is a fifth. A job at midnight adds twice the rate of the night for 20 minutes. Days differ by
+    10 %.
     """
     days = ceil(duration_seconds / (24 * HOUR) + begin_hour / 24.0)
-    differ = np.exp(0.1 * stream(seed, "days").standard_normal(days))
+    day_factors = np.exp(0.1 * stream(seed, "days").standard_normal(days))
     weekend = np.array([1.0, 1.0, 0.2, 0.2, 1.0, 1.0, 1.0])[np.arange(days) % 7]
     hours = (0.0, 9.0, 9.1, 12.0, 12.25, 13.0, 13.25, 17.5, 18.5, 20.0, 24.0)
     shape = np.array([1.0, 1.0, height, height, 0.6 * height, 0.6 * height, height, height, 1.5, 1.0, 1.0])
     points = [
         (HOUR * (24.0 * day + hour - begin_hour), rate * factor * level)
-        for day, factor in enumerate((differ * weekend).tolist())
+        for day, factor in enumerate((day_factors * weekend).tolist())
         for hour, level in zip(hours, shape.tolist(), strict=True)
     ]
     midnights = [24.0 * day - begin_hour for day in range(days)]

@@ -1,4 +1,4 @@
-"""What traffic is like in numbers: the statistics by which published traces are described."""
+"""Statistics of traffic: those by which published traces are described."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def dispersion(numbers: Ints) -> float:
 
 def lag_correlation(numbers: Ints) -> float:
     """Return the correlation of each number with the next; 0 where nothing varies."""
-    away = numbers - numbers.mean()
-    square = float(away @ away)
-    return float(away[1:] @ away[:-1]) / square if square else 0.0
+    deviations = numbers - numbers.mean()
+    square = float(deviations @ deviations)
+    return float(deviations[1:] @ deviations[:-1]) / square if square else 0.0
 
 
 def hit_ratio(traffic: Traffic) -> float:
@@ -105,16 +105,16 @@ def hit_ratio(traffic: Traffic) -> float:
 
 def held_tokens(group: Ints, *, prefix_tokens: Ints, shared_tokens: Ints) -> int:
     """Return how many prompt tokens earlier requests of the same group have left in a cache without bounds."""
-    known = np.flatnonzero(group >= 0)
-    if not len(known):
+    grouped = np.flatnonzero(group >= 0)
+    if not len(grouped):
         return 0
-    order = known[np.argsort(group[known], kind="stable")]
+    order = grouped[np.argsort(group[grouped], kind="stable")]
     members, shared = group[order], shared_tokens[order]
-    # The most that was shared so far in the group: groups stand on rising floors, so that one maximum serves all.
+    # The most that was shared so far in the group. The floors of the groups rise, so that one maximum serves all.
     floor = members * (int(shared.max()) + 1)
-    before = np.concatenate(([0], (np.maximum.accumulate(floor + shared) - floor)[:-1]))
-    before[1:][members[1:] != members[:-1]] = 0
-    return int(np.minimum(prefix_tokens[order], before).sum())
+    largest_before = np.concatenate(([0], (np.maximum.accumulate(floor + shared) - floor)[:-1]))
+    largest_before[1:][members[1:] != members[:-1]] = 0
+    return int(np.minimum(prefix_tokens[order], largest_before).sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class WeekStatistics:
     Attributes:
         peak_to_mean: the fullest hour over the mean.
         peak_to_trough: the fullest hour over the emptiest.
-        growth: the most that an hour has over the one before, as a ratio.
+        growth: the highest ratio of an hour to the hour before.
         weekend: requests of a day of the weekend over those of a working day.
 
     """

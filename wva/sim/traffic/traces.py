@@ -189,20 +189,20 @@ def client_mix(
     traits = stream(seed, "clients")
     parts = []
     for number, weight in enumerate(weights):
-        of_client = int(traits.integers(2**62))
+        client_seed = int(traits.integers(2**62))
         prompt_tokens, output_tokens, shape = (
             1000.0 * float(traits.lognormal(0.0, 0.7)),
             300.0 * float(traits.lognormal(0.0, 0.5)),
             float(traits.uniform(0.3, 1.0)),
         )
         factor = rates.minute_factor(
-            stream(of_client, f"minutes of client {number}"), duration_seconds=duration_seconds, rho=0.95, sigma=0.8
+            stream(client_seed, f"minutes of client {number}"), duration_seconds=duration_seconds, rho=0.95, sigma=0.8
         )
         profile = rates.scaled(factor, mean=rate * weight / sum(weights), duration_seconds=duration_seconds)
         parts.append(
             traffic(
-                of_client,
-                gamma(stream(of_client, "arrivals"), profile, duration_seconds=duration_seconds, shape=shape),
+                client_seed,
+                gamma(stream(client_seed, "arrivals"), profile, duration_seconds=duration_seconds, shape=shape),
                 duration_seconds=duration_seconds,
                 sizes=Sizes(lognormal(TokenLengths(prompt_tokens, 0.8)), lognormal(TokenLengths(output_tokens, 0.8))),
             )
