@@ -8,5 +8,5 @@ The physics is functions on columns, which numba compiles where it is installed 
 ``steps`` (an engine) with ``blocks`` (its KV cache), ``lists`` and ``observed`` (what it counts), ``gateway`` (events,
 users and routing). Around them: ``parameters`` (what an engine can do), ``engine`` (one engine alone), ``service``
 (engines, gateway and users of a model), ``load`` (arrivals), ``pool`` (a service under a load), ``fleet`` (all models),
-``metrics`` (exposition), ``calibration`` (which rate saturates what).
+``metrics`` (exposition), ``calibration`` (which rate saturates an engine).
 """

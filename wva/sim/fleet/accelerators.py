@@ -2,9 +2,9 @@
 
 ``engine_parameters`` is a roofline model with a few efficiencies. Reading weights and KV cache takes their bytes over
 the memory bandwidth, computing takes its operations over the peak of the tensor cores, and each layer and each sequence
-has a fixed price: launching kernels, scheduling, sampling. What a GPU reaches of its peaks, and these prices, are
-fitted to published measurements of vLLM. ``docs/physics.md`` has the source of every number here, the measurements, and
-the error of each.
+has a fixed price: launching kernels, scheduling, sampling. The shares of its peaks that a GPU reaches and these prices
+are fitted to published measurements of vLLM. ``docs/physics.md`` has the source of every number here, the measurements,
+and the error of each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wva.sim.fleet.parameters import EngineParameters
 
 
 class Precision(StrEnum):
-    """How the weights are kept, and in which precision they are multiplied."""
+    """How the weights are stored, and in which precision they are multiplied."""
 
     BF16 = "bf16"
     FP8 = "fp8"
@@ -199,19 +199,19 @@ def engine_parameters(
     if peak is None:
         raise ValueError(f"this GPU does not multiply in {precision}")
     weight_bytes = 1 if precision is Precision.FP8 else 2
-    read = (model.body * weight_bytes + model.head * 2) / tensor_parallel
-    held = read + (0.0 if model.tied else model.embedding * 2 / tensor_parallel)
+    read_bytes = (model.body * weight_bytes + model.head * 2) / tensor_parallel
+    held_bytes = read_bytes + (0.0 if model.tied else model.embedding * 2 / tensor_parallel)
     kv_bytes_per_token = 2 * model.layers * max(1.0, model.kv_heads / tensor_parallel) * model.head_size * kv_bytes
-    layer = gpu.layer_seconds * (FP8_LAYER_FACTOR if precision is Precision.FP8 else 1.0)
+    layer_seconds = gpu.layer_seconds * (FP8_LAYER_FACTOR if precision is Precision.FP8 else 1.0)
     if tensor_parallel > 1:
-        layer += 2 * gpu.all_reduce_seconds
-    exchanged = 4 * model.layers * model.hidden * 2 * (tensor_parallel - 1) / tensor_parallel
-    computing = 2 * (model.body + model.head) / tensor_parallel / peak
-    room = gpu.memory_bytes * MEMORY_UTILIZATION - held - OVERHEAD_BYTES
+        layer_seconds += 2 * gpu.all_reduce_seconds
+    exchanged_bytes = 4 * model.layers * model.hidden * 2 * (tensor_parallel - 1) / tensor_parallel
+    computing_seconds = 2 * (model.body + model.head) / tensor_parallel / peak
+    free_bytes = gpu.memory_bytes * MEMORY_UTILIZATION - held_bytes - OVERHEAD_BYTES
     return EngineParameters(
-        alpha_seconds=model.layers * layer + read / (gpu.bandwidth * gpu.memory_share),
-        beta_seconds_per_sequence=gpu.sequence_seconds + EXPOSED_COMPUTE * computing,
-        prefill_seconds_per_token=computing / gpu.compute_share + exchanged / (gpu.link * LINK_SHARE),
+        alpha_seconds=model.layers * layer_seconds + read_bytes / (gpu.bandwidth * gpu.memory_share),
+        beta_seconds_per_sequence=gpu.sequence_seconds + EXPOSED_COMPUTE * computing_seconds,
+        prefill_seconds_per_token=computing_seconds / gpu.compute_share + exchanged_bytes / (gpu.link * LINK_SHARE),
         kv_read_seconds_per_token=kv_bytes_per_token / (gpu.bandwidth * gpu.memory_share),
         attention_seconds_per_token_pair=4
         * model.heads
@@ -219,7 +219,7 @@ def engine_parameters(
         * model.layers
         / tensor_parallel
         / (gpu.bf16_flops * ATTENTION_SHARE),
-        num_gpu_blocks=max(0, int(room / (kv_bytes_per_token * _BLOCK_SIZE))),
+        num_gpu_blocks=max(0, int(free_bytes / (kv_bytes_per_token * _BLOCK_SIZE))),
         block_size=_BLOCK_SIZE,
         max_num_seqs=gpu.max_num_seqs,
         max_num_batched_tokens=gpu.max_num_batched_tokens,
@@ -231,7 +231,7 @@ KnownT = TypeVar("KnownT", Gpu, DecoderModel)
 
 
 def _known(name: str, known: Mapping[str, KnownT], kind: str) -> KnownT:
-    found = known.get(name)
-    if found is None:
+    value = known.get(name)
+    if value is None:
         raise ValueError(f"no {kind} is called {name!r}; there are {', '.join(known)}")
-    return found
+    return value

@@ -1,11 +1,11 @@
 """The KV cache of an engine, counted in blocks.
 
-Every decoding sequence gains one token per step, so it needs a new block once per ``block_size`` steps, and when only
-depends on its remainder. The number of sequences per remainder gives the growth over any number of steps in at most
-``block_size`` additions.
+Every decoding sequence gains one token per step, so it needs a new block once per ``block_size`` steps; in which step
+depends only on its remainder. The number of sequences per remainder gives the growth over any number of steps in at
+most ``block_size`` additions.
 
 The prefix that the prompts of a group have in common is in the cache once, however many sequences use it; without users
-its blocks are idle: free for others, but still of use until they are taken.
+its blocks are idle: free for others, but still usable until taken.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ def growth(c: Columns, e: int, step: int, steps: int) -> int:
     """Return how many blocks the ``steps`` steps after ``step`` will take."""
     size = c.block_size[c.variant[e]]
     row = e * c.shape[SHAPE_BLOCK]
-    rest, last = steps % size, -step % size  # the sequences with this remainder need a block next, those below it then
-    grown = steps // size * c.decoding[e]
+    # The sequences with the remainder ``last`` need a block next, then those with the remainders below it.
+    rest, last = steps % size, -step % size
+    blocks = steps // size * c.decoding[e]
     if rest <= last + 1:
-        return grown + total(c.remainders, row + last + 1 - rest, row + last + 1)
+        return blocks + total(c.remainders, row + last + 1 - rest, row + last + 1)
     wrapped = row + size + last + 1 - rest
-    return grown + total(c.remainders, row, row + last + 1) + total(c.remainders, wrapped, row + size)
+    return blocks + total(c.remainders, row, row + last + 1) + total(c.remainders, wrapped, row + size)
 
 
 @compiled
@@ -67,13 +68,13 @@ def steps_in_blocks(c: Columns, e: int, limit: int) -> int:
 def hits(c: Columns, e: int, i: int) -> int:
     """Return how many blocks of the prompt of ``i``, which has a group, are cached; the last token never counts."""
     size = c.block_size[c.variant[e]]
-    held = c.cached[e * c.shape[SHAPE_GROUPS] + c.group[i]]
-    return min(held, c.prefix[i] // size, (c.prompt[i] - 1) // size)
+    cached = c.cached[e * c.shape[SHAPE_GROUPS] + c.group[i]]
+    return min(cached, c.prefix[i] // size, (c.prompt[i] - 1) // size)
 
 
 @compiled
 def trim(c: Columns, e: int) -> None:
-    """Give up what no sequence uses of the prefixes in use: their ends, which are kept while there is room."""
+    """Give up the ends of prefixes in use that no sequence uses: they are kept only while there is room."""
     groups = c.shape[SHAPE_GROUPS]
     if groups == 0:
         return
@@ -101,7 +102,7 @@ def cut_prefix(c: Columns, e: int, i: int, blocks: int) -> None:
 
 @compiled
 def use_prefix(c: Columns, e: int, i: int) -> None:
-    """Count one user more of the prefix of the group of ``i``."""
+    """Count one more user of the prefix of the group of ``i``."""
     row = e * c.shape[SHAPE_GROUPS] + c.group[i]
     if c.users[row] == 0:
         c.idle[e] -= c.cached[row]
@@ -111,7 +112,7 @@ def use_prefix(c: Columns, e: int, i: int) -> None:
 
 @compiled
 def leave_prefix(c: Columns, e: int, i: int) -> None:
-    """Count one user less; without users the blocks are idle."""
+    """Count one user of the prefix less; without users its blocks are idle."""
     row = e * c.shape[SHAPE_GROUPS] + c.group[i]
     c.users[row] -= 1
     c.shared[i] = 0
@@ -124,15 +125,15 @@ def leave_prefix(c: Columns, e: int, i: int) -> None:
 
 @compiled
 def share_prefix(c: Columns, e: int, i: int) -> None:
-    """Count blocks of a prompt just computed with its group, if it has computed more of the prefix than others."""
+    """Count blocks of a prompt just computed with its group, if it has more of the prefix than others computed."""
     blocks = c.leaves[i] // c.block_size[c.variant[e]]
     row = e * c.shape[SHAPE_GROUPS] + c.group[i]
-    known = c.cached[row]
-    if blocks <= known or c.shared[i] != (known if c.users[row] > 0 else 0):
-        return  # others have computed as much, or it had not begun with all that is known
+    cached = c.cached[row]
+    if blocks <= cached or c.shared[i] != (cached if c.users[row] > 0 else 0):
+        return  # others have computed as much, or it did not begin with all cached blocks
     if c.shared[i] == 0:
-        if known > 0:  # idle, and not used by this one: it is replaced
-            c.idle[e] -= known
+        if cached > 0:  # idle, and not used by this prompt: it is replaced
+            c.idle[e] -= cached
         c.users[row] += 1
     c.cached[row] = blocks
     c.shared[i] = blocks
@@ -141,9 +142,9 @@ def share_prefix(c: Columns, e: int, i: int) -> None:
 @compiled
 def evict(c: Columns, e: int) -> None:
     """Give up idle prefixes, those used longest ago first, until the blocks in use fit."""
-    total = c.blocks[c.variant[e]]
+    capacity = c.blocks[c.variant[e]]
     first = e * c.shape[SHAPE_GROUPS]
-    while c.idle[e] > 0 and c.used[e] + c.idle[e] > total:
+    while c.idle[e] > 0 and c.used[e] + c.idle[e] > capacity:
         oldest = NONE
         for row in range(first, first + c.shape[SHAPE_GROUPS]):
             if c.cached[row] > 0 and c.users[row] == 0 and (oldest == NONE or c.used_at[row] < c.used_at[oldest]):

@@ -1,11 +1,11 @@
-"""Which request rate puts a replica where: for choosing the loads of scenarios.
+"""The balance of a replica at a request rate: for choosing the loads of scenarios.
 
 With requests of fixed length, n sequences in the batch and rate r, a decode step takes alpha + beta * n, and kv_read
 for each token that the n sequences have in the KV cache: the prompt and, on average, half of the answer. Each request
 interrupts all others for its prefill, in which each token attends to half of the prompt on average. A request stays for
 ``output`` steps, stretched by the share of time that prefills take, so by Little's law
 n = r * output * step / (1 - r * prefill). That is linear in r: the rate follows from the batch, and the batch from the
-KV cache usage. Queueing in front of a full cache is not in it, hence ``saturation`` is the rate at which the queue
+KV cache usage. The model has no queue in front of a full cache, so ``saturation`` is the rate at which the queue
 starts to grow without bound. ``capacity`` finds by simulation the rate at which users are still content.
 
 Illustrative presets, prompt 512 and answer 256 tokens (requests per second and replica; ITL in milliseconds;
@@ -49,7 +49,7 @@ class OperatingPoint:
 
 
 def step_seconds(parameters: EngineParameters, sequences: float, *, prompt_tokens: int, output_tokens: int) -> float:
-    """Return how long a decode step of so many sequences takes, which are half through their answers on average."""
+    """Return how long a decode step takes with so many sequences, half through their answers on average."""
     read_seconds = parameters.kv_read_seconds_per_token * (prompt_tokens + output_tokens / 2)
     return parameters.alpha_seconds + (parameters.beta_seconds_per_sequence + read_seconds) * sequences
 

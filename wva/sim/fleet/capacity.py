@@ -58,7 +58,7 @@ def capacity(
 
     The load is a Poisson process with requests of one length, for five minutes. At the rate returned, 99 % of the first
     tokens come within ``ttft_seconds`` and the mean time between tokens is within ``itl_seconds``; at a rate 1 % higher
-    they do not. Returns 0 when not even a request that is alone is served within them. The same arguments give the same
+    they do not. Returns 0 when even a request that is alone is not served within them. The same arguments give the same
     number, and are simulated once in a process.
     """
     return capacity_of_mix(parameters, sizes=((prompt_tokens, output_tokens),), objectives=objectives, seed=seed)
@@ -67,10 +67,10 @@ def capacity(
 def capacity_of_mix(
     parameters: EngineParameters, *, sizes: Sizes, objectives: LatencyObjectives, seed: int = 0
 ) -> float:
-    """Return the same of requests of several sizes, for those whose first token would come in time if they were alone.
+    """Return the same for requests of several sizes; those count whose first token would be in time if they were alone.
 
-    The others are served, and not counted; those that the model is too short for are refused. Returns 0 when there is
-    none that would come in time.
+    The others are served and not counted; requests that are too long for the model are refused. Returns 0 when none
+    would be in time.
     """
     ttft_seconds, itl_seconds = objectives.ttft_seconds, objectives.itl_seconds
     sizes = tuple(size for size in sizes if size[0] < parameters.max_model_len)
@@ -105,15 +105,15 @@ class _CapacityQuestion:
         hopeless = sum(
             alone_seconds(self.parameters, served.request.prompt_tokens) > self.ttft_seconds for served in counted
         )
-        wanted = ATTAINMENT * (requests - requests // 3 - hopeless)
-        return in_time >= wanted and sum(gaps) <= self.itl_seconds * len(gaps)
+        required = ATTAINMENT * (requests - requests // 3 - hopeless)
+        return in_time >= required and sum(gaps) <= self.itl_seconds * len(gaps)
 
 
 @cache
 def _answer(question: _CapacityQuestion) -> float:
     prompt, answer = (round(sum(tokens) / len(tokens)) for tokens in zip(*question.sizes, strict=True))
-    full = saturation(question.parameters, prompt_tokens=prompt, output_tokens=answer)
-    low, high = 0.0, 0.8 * full.requests_per_second
+    saturated = saturation(question.parameters, prompt_tokens=prompt, output_tokens=answer)
+    low, high = 0.0, 0.8 * saturated.requests_per_second
     while question.carries(high):
         low, high = high, high * 1.3
     while high - low > _RESOLUTION * high:

@@ -77,7 +77,7 @@ class Columns(NamedTuple):
 
     # -- requests: what their users ask for ---------------------------------------------------------------------------
     number: Ints
-    """Its place in the load; a row is used again, a number is not."""
+    """Its number in the load; a row is used again, a number is not."""
     arrival: Floats
     """When the gateway first received it; latencies that a user sees count from here."""
     prompt: Ints
@@ -123,7 +123,7 @@ class Columns(NamedTuple):
     left: Ints
     """Prompt tokens still to be computed."""
     chunk: Ints
-    """Those of them that the current step computes."""
+    """Prompt tokens that the current step computes."""
     prefill_after: Ints
     prefill_before: Ints
     start_step: Ints
@@ -137,10 +137,10 @@ class Columns(NamedTuple):
     found: Ints
     """Tokens of its prompt that were in the prefix cache when it was first admitted."""
     preempted: Ints
-    """How often."""
+    """How often it was preempted."""
     cancelled: Ints
     twin: Ints
-    """Where there are roles, the row in which a prefill engine has its prompt, and of that row the user's one."""
+    """Where there are roles: the row in which a prefill engine has its prompt; for that row, the user's row."""
     transferred: Ints
     """Tokens of its prompt whose KV cache came from a prefill engine."""
     arrives: Floats
@@ -183,27 +183,27 @@ class Columns(NamedTuple):
     completions: Ints
     """How many sequences are in the heap."""
     heap: Ints
-    """Of each engine ``max_sequences`` rows: the decoding sequences, the one that ends first on top."""
+    """``max_sequences`` rows per engine: the decoding sequences, the one that ends first on top."""
     remainders: Ints
-    """Of each engine ``max_block_size`` rows: decoding sequences by what decides in which step they need a block."""
+    """``max_block_size`` rows per engine: decoding sequences by the remainder that decides when they need a block."""
     viewed_load: Floats
     """The load that a router with a stale view believes."""
     counts: Ints
-    """Of each engine the counters of ``counters.COUNTS``."""
+    """The counters of ``counters.COUNTS`` of each engine."""
     sums: Floats
     buckets: Ints
     cached: Ints
-    """Of each engine a row per group: blocks of its prefix in the cache."""
+    """A row per engine and group: blocks of the prefix of the group in the cache."""
     users: Ints
-    """Sequences in the batch that use them."""
+    """Sequences in the batch that use these blocks."""
     used_at: Ints
-    """When they were used last, as a running number."""
+    """When these blocks were used last, as a running number."""
     expected: Ints
     """Requests that a decode engine was chosen for, and that it does not have in its queue or batch yet."""
     deferred: Ints
-    """Those of them that it knows: ``STAGED`` and ``RECEIVING``."""
+    """Those of the expected ones that it knows: ``STAGED`` and ``RECEIVING``."""
     receiving: Ints
-    """Those of them that are on the way."""
+    """Those of the expected ones whose KV cache is on the way."""
     staged_first: Ints
     staged_last: Ints
     kept: Ints
@@ -238,7 +238,7 @@ class Columns(NamedTuple):
     bounds: Floats
     """Upper bounds of the histograms' buckets, one histogram after the other: the same for all engines."""
     bounds_at: Ints
-    """Where each of them begins; the last entry is the end of all."""
+    """Where the bounds of each histogram begin; the last entry is the end of all."""
 
 
 # Rows of ``shape``.
@@ -359,10 +359,10 @@ if COMPILED:
 
     @_structref.register
     class ColumnsType(types.StructRef):
-        """What compiled functions take the columns for."""
+        """The type of the columns in compiled functions."""
 
     class _Handle(structref.StructRefProxy):
-        """All columns as one pointer: as a tuple each call would pass hundreds of arguments."""
+        """All columns as one pointer: with a tuple each call would pass hundreds of arguments."""
 
     Handle: Any = _Handle
     _structref.define_boxing(ColumnsType, Handle)
@@ -382,7 +382,7 @@ class _Slots:
     __slots__ = Columns._fields
 
     def __init__(self, c: Columns) -> None:
-        """Take them all."""
+        """Take all columns."""
         for name, values in zip(Columns._fields, c, strict=True):
             setattr(self, name, values)
 
@@ -412,7 +412,7 @@ def build(*, groups: int = 0, requests: int = 0) -> Columns:
 
 
 def more_variants(c: Columns, parameters: EngineParameters, role: int = ROLE_ALL) -> Columns:
-    """Return the columns with one more kind of engine; the router takes its capacity for one sequence."""
+    """Return the columns with one more kind of engine; the router takes its capacity to be one sequence."""
     values: dict[str, Any] = {
         "alpha": parameters.alpha_seconds,
         "beta": parameters.beta_seconds_per_sequence,
@@ -440,7 +440,7 @@ def more_variants(c: Columns, parameters: EngineParameters, role: int = ROLE_ALL
 
 
 def _wider(c: Columns, name: str, size: int, rows: int) -> Any:
-    """Return a column with at least ``rows`` rows per engine, as that entry of ``shape`` then says."""
+    """Return a column with at least ``rows`` rows per engine, and note their number in that entry of ``shape``."""
     values, old = getattr(c, name), int(c.shape[size])
     if rows <= old:
         return values

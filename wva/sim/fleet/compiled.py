@@ -37,8 +37,8 @@ _KEPT: Final = 3
 def _digest() -> str:
     """Return a name for the machine code of these sources.
 
-    A cached function holds the code of all that it calls, but is looked up by its own file alone: a directory whose
-    name depends on all of them keeps an old one from being found.
+    A cached function holds the code of all that it calls, but numba looks it up by its own file alone. The name of the
+    directory depends on all sources, so an old function is not found.
     """
     here = Path(__file__).parent
     return sha256(b"".join((here / f"{name}.py").read_bytes() for name in SOURCES)).hexdigest()[:16]
@@ -54,8 +54,8 @@ def forget_others() -> None:
     if COMPILED:
         own = _directory()
         with suppress(OSError):  # another process does the same
-            others = sorted(own.parent.glob(f"wva-{'[0-9a-f]' * 16}"), key=lambda each: each.stat().st_mtime)
-            for old in [each for each in others if each != own][:-_KEPT]:
+            directories = sorted(own.parent.glob(f"wva-{'[0-9a-f]' * 16}"), key=lambda path: path.stat().st_mtime)
+            for old in [path for path in directories if path != own][:-_KEPT]:
                 rmtree(old, ignore_errors=True)
 
 
@@ -67,17 +67,17 @@ def compiled(function: FunctionT) -> FunctionT:
 def entry(function: FunctionT) -> FunctionT:
     """Compile a function that Python calls: its machine code, with that of all it calls, is kept on disk.
 
-    Processes that compile at once write the same files, each by renaming a whole one. For that a function is called
-    with arguments of the same types everywhere: times are floats.
+    Processes that compile at the same time write the same files, each by renaming a whole one. For that, all callers
+    pass arguments of the same types: times are floats.
     """
     if not COMPILED:
         return function
-    before = _config.CACHE_DIR
+    previous = _config.CACHE_DIR
     _config.CACHE_DIR = str(_directory())
     try:
         return cast("FunctionT", numba.njit(cache=True)(function))
     finally:
-        _config.CACHE_DIR = before
+        _config.CACHE_DIR = previous
 
 
 def _first_not_below(values: Any, value: float, low: int, high: int) -> int:
@@ -91,10 +91,10 @@ def _first_not_below(values: Any, value: float, low: int, high: int) -> int:
 
 
 def _total(values: Any, first: int, end: int) -> int:
-    found = 0
+    result = 0
     for row in range(first, end):
-        found += values[row]
-    return found
+        result += values[row]
+    return result
 
 
 def _total_of_list(values: list[int], first: int, end: int) -> int:
@@ -102,7 +102,7 @@ def _total_of_list(values: list[int], first: int, end: int) -> int:
 
 
 first_not_below: Final = compiled(_first_not_below) if COMPILED else bisect_left
-"""Find where in rows ``low`` to ``high`` of a rising column the first value that is not below ``value`` is."""
+"""Find the first of the rows ``low`` to ``high`` of a rising column whose value is not below ``value``."""
 total: Final = compiled(_total) if COMPILED else _total_of_list
 """Add up the rows ``first`` to ``end`` of a column of whole numbers."""
 
@@ -128,7 +128,7 @@ def floats(count: int, value: float = 0.0) -> Any:
 
 
 def extended(values: Any, by: Any) -> Any:
-    """Return a column followed by another; the first one may be used up."""
+    """Return a column followed by another; the first one must not be used any more."""
     if COMPILED:
         return np.concatenate((values, by))
     values.extend(by)

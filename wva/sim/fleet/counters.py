@@ -1,7 +1,7 @@
 """What an engine counts over its life: the numbers behind the counters and histograms of vLLM's metrics page.
 
 They start at zero with the engine's process, as vLLM's do. All are rows of columns (``columns.Columns``): an engine has
-``COUNTS`` rows of ``counts``, and of each histogram one row of ``sums`` and its buckets in ``buckets``.
+``COUNTS`` rows of ``counts``, and for each histogram one row of ``sums`` and its buckets in ``buckets``.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ ANSWER_BOUNDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0)
 STEP_BOUNDS: Final = (1.0, *(float(8 << power) for power in range(12)))
 
 FINISH_REASONS: Final = {"stop": COUNT_STOPPED, "length": COUNT_CUT}
-"""Those that the simulated engine has. A request whose user gave up counts nowhere, as in vLLM (docs/metrics.md)."""
+"""The simulated engine's reasons. A request whose user gave up counts nowhere, as in vLLM (docs/metrics.md)."""
 
 
 def one_two_five(limit: int) -> tuple[float, ...]:
@@ -85,10 +85,10 @@ def one_two_five(limit: int) -> tuple[float, ...]:
 def bucket_bounds(longest: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Return the upper bounds of all histograms, one after the other, and where each begins, with the end of all.
 
-    Those of tokens reach up to ``longest``.
+    The bounds of tokens reach up to ``longest``.
     """
     tokens = one_two_five(longest)
-    each = (
+    by_row = (
         TTFT_BOUNDS,
         ITL_BOUNDS,
         *(LATENCY_BOUNDS,) * 4,
@@ -101,4 +101,4 @@ def bucket_bounds(longest: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
         tokens,
         STEP_BOUNDS,
     )
-    return tuple(bound for bounds in each for bound in bounds), (0, *accumulate(len(bounds) for bounds in each))
+    return tuple(bound for bounds in by_row for bound in bounds), (0, *accumulate(len(bounds) for bounds in by_row))

@@ -1,4 +1,4 @@
-"""One engine by itself, and what its metrics page shows: the columns with a name for everything."""
+"""One engine by itself, and what its metrics page shows: the columns, with a name for each value."""
 
 from __future__ import annotations
 
@@ -117,18 +117,18 @@ def _histograms(c: Columns, pointer: Any, e: int, *, done: int) -> tuple[Histogr
     of_buckets, of_sums = slice(e * size, (e + 1) * size), slice(e * HISTOGRAMS, (e + 1) * HISTOGRAMS)
     buckets, sums = list(map(int, c.buckets[of_buckets])), list(map(float, c.sums[of_sums]))
     if done:
-        before = buckets, sums
+        saved = buckets, sums
         observed.observe_running(pointer, e, done, int(c.decoding[e]))
         buckets, sums = list(map(int, c.buckets[of_buckets])), list(map(float, c.sums[of_sums]))
-        c.buckets[of_buckets], c.sums[of_sums] = before
+        c.buckets[of_buckets], c.sums[of_sums] = saved
     longest = int(c.max_model_len[c.variant[e]])
-    found = []
+    histograms = []
     for row, (start, bounds) in enumerate(_bounds(longest)):
         cumulative = tuple(accumulate(buckets[start : int(c.bounds_at[row + 1]) + row + 1]))
-        found.append(Histogram(bounds, (*cumulative[: len(bounds)], cumulative[-1]), sums[row]))
-    requests = found[GENERATION_TOKENS].count
+        histograms.append(Histogram(bounds, (*cumulative[: len(bounds)], cumulative[-1]), sums[row]))
+    requests = histograms[GENERATION_TOKENS].count
     answers = Histogram(ANSWER_BOUNDS, (requests,) * (len(ANSWER_BOUNDS) + 1), float(requests))
-    return (*found, answers)
+    return (*histograms, answers)
 
 
 def shown_bounds(longest: int) -> tuple[tuple[float, ...], ...]:
@@ -138,7 +138,7 @@ def shown_bounds(longest: int) -> tuple[tuple[float, ...], ...]:
 
 @cache
 def _bounds(longest: int) -> tuple[tuple[int, tuple[float, ...]], ...]:
-    """Return of each histogram where its buckets begin, and its bounds; those of tokens end with the model's length."""
+    """Return where the buckets of each histogram begin, and its bounds; those of tokens end with the model's length."""
     bounds, starts = bucket_bounds(LONGEST_MODEL)
     shown = [bounds[start:end] for start, end in pairwise(starts)]
     for row in TOKEN_HISTOGRAMS:
@@ -156,7 +156,7 @@ class DrivenEngine:
         """Start idle at ``start_seconds``; requests belong to ``groups`` groups of prompts at most."""
         self.parameters = parameters
         self.finished: list[FinishedRequest] = []
-        """Served since the caller last emptied it."""
+        """Requests served since the caller last emptied the list."""
         self._columns = more_engines(more_variants(build(groups=groups), parameters), 1)
         self._handle = handle(self._columns)
         clear_engine(self._columns, 0, variant=0, at_seconds=start_seconds)
@@ -208,10 +208,10 @@ class DrivenEngine:
             raise ValueError(f"group is {request.group}: expected None or a number from 0, below {groups} groups")
         self.advance(at_seconds)
         if not self._free:
-            known = len(self._columns.prompt)
+            count = len(self._columns.prompt)
             self._columns = more_requests(self._columns, _ROWS)
             self._handle = handle(self._columns)
-            self._free = list(range(known + _ROWS - 1, known - 1, -1))
+            self._free = list(range(count + _ROWS - 1, count - 1, -1))
         row = self._free.pop()
         write_request(self._columns, row, request)
         self._requests[row], self._rows[request.number] = request, row
@@ -263,7 +263,7 @@ class DrivenEngine:
 
 
 def write_request(c: Columns, i: int, request: UserRequest) -> None:
-    """Fill in the row of a request that nothing has been done with."""
+    """Fill in the row of a new request."""
     c.number[i] = request.number
     c.arrival[i] = request.arrival_seconds
     c.prompt[i] = request.prompt_tokens

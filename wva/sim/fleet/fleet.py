@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from wva.sim.traffic.requests import Traffic
 
 NO_LOAD = LoadSpec(RateProfile.constant(0.0))
-"""The load of a model that was given none."""
+"""The load of a model without a load of its own."""
 
 
 class PodFault(StrEnum):
@@ -100,7 +100,7 @@ class Fleet:
     # -- what the world says ----------------------------------------------------------------------------------------
 
     def add_variant(self, variant: PoolVariant) -> None:
-        """Make a Deployment known; it has no pods yet. A second call replaces what its future pods are made of."""
+        """Make a Deployment known; it has no pods yet. A second call replaces it for its future pods."""
         self._variants[variant.namespace, variant.deployment] = variant
         if variant.model not in self._pools:
             self._add_pool(variant.model, NO_LOAD)
@@ -129,17 +129,17 @@ class Fleet:
         The times of ``profile`` are seconds from now. An unknown model gets a gateway.
 
         Raises:
-            TypeError: the model has the requests of a traffic, which are as they are.
+            TypeError: the model has the requests of a traffic, which cannot change.
             ValueError: more requests are expected up to the last point of the profile than fit into memory.
 
         """
         if model not in self._pools:
             self._add_pool(model, NO_LOAD)
         pool = self._pools[model]
-        present = pool.arrivals.load
-        if not isinstance(present, LoadSpec):
+        current = pool.arrivals.load
+        if not isinstance(current, LoadSpec):
             raise TypeError(f"{model.model_id} in {model.namespace} has the requests of a traffic: they cannot change")
-        load = LoadSpec(profile, prompt or present.prompt, output or present.output)
+        load = LoadSpec(profile, prompt or current.prompt, output or current.output)
         pool.arrivals.change(load, at_seconds=self.now_seconds)
         pool.expect(tokens_per_sequence=load.resident_tokens)
 
@@ -156,7 +156,7 @@ class Fleet:
         self._faults[pod] = (mode, at_fault)
 
     def repair_pod(self, pod: PodKey) -> None:
-        """Let a pod show the truth again."""
+        """Let a pod's page show the true values again."""
         self._faults.pop(pod, None)
 
     def advance(self, until_seconds: float) -> None:
@@ -192,7 +192,7 @@ class Fleet:
         ]
         views = [
             view
-            for _, pool, replica in sorted(ready, key=lambda found: found[0])
+            for _, pool, replica in sorted(ready, key=lambda entry: entry[0])
             for view in self._shown(pool, replica)
         ]
         return render(views, pod_labels=True) + gateway_lines(
@@ -211,12 +211,12 @@ class Fleet:
         """Return how many pods of a Deployment are being terminated, and still have something to finish."""
         pool = self._pools[self._variants[namespace, deployment].model]
         return sum(
-            each.variant.deployment == deployment and pool.state(each) is ReplicaState.DRAINING
-            for each in pool.replicas.values()
+            replica.variant.deployment == deployment and pool.state(replica) is ReplicaState.DRAINING
+            for replica in pool.replicas.values()
         )
 
     def summary(self, *, since_seconds: float = 0.0) -> tuple[ModelSummary, ...]:
-        """Return what each model's users got since then and how its variants are used now, in order of model."""
+        """Return what each model's users got since that time and how its variants are used now, in order of model."""
         return tuple(
             summarise(
                 model,

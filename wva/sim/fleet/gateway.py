@@ -5,7 +5,7 @@ period ends. They are handled in order of time; at one instant pods change first
 come. While no replica is Ready, requests wait here, which is the queue that
 ``inference_extension_flow_control_queue_size`` shows and that starts a model from zero; it is bounded.
 
-A user who has no first token in time gives up: the request leaves where it is, and may be sent again after a moment.
+A user who has no first token in time gives up: the request is taken out, and may be sent again after a moment.
 The same happens when a pod ends with the request in it. A pod that is being terminated takes nothing new and finishes
 what runs and what waits in it, as long as its grace period lasts.
 """
@@ -71,20 +71,20 @@ def run(c: Columns, until: float) -> None:
     """Handle every event before ``until`` and bring all engines there."""
     while True:
         due = c.rules[RULE_CHANGE]
-        sent, first = next_request(c)
+        sent, request = next_request(c)
         i = c.lists[LIST_DEADLINE_FIRST]
-        late = inf if i == NONE else c.deadline[i]
-        at = min(due, late, sent)
+        deadline = inf if i == NONE else c.deadline[i]
+        at = min(due, deadline, sent)
         if at >= until:
             break
         c.rules[RULE_NOW] = at
         if due == at:
             change(c, at)
-        elif late == at:
+        elif deadline == at:
             lose_patience(c, at)
         else:
-            take_request(c, first)
-            offer(c, first, at)
+            take_request(c, request)
+            offer(c, request, at)
     c.rules[RULE_NOW] = until
     for k in range(c.shape[SHAPE_PODS]):
         e = c.order[k]
@@ -110,7 +110,7 @@ def plan(c: Columns) -> None:
 
 @entry
 def change(c: Columns, at: float) -> None:
-    """End the phases that end up to now, and plan: STARTING ends in READY, DRAINING in GONE."""
+    """End the phases that are due by now, and plan the next end: STARTING becomes READY, DRAINING becomes GONE."""
     for k in range(c.shape[SHAPE_PODS]):
         e = c.order[k]
         if c.due[e] > at:
@@ -167,11 +167,11 @@ def open_gateway(c: Columns, at: float) -> None:
 @compiled
 def next_request(c: Columns) -> tuple[float, int]:
     """Return when the next request is sent, for the first time or again, and which."""
-    new, old = c.lists[LIST_UPCOMING_FIRST], c.lists[LIST_RETRY_FIRST]
-    if new != NONE and (old == NONE or c.arrival[new] <= c.again[old]):
-        return c.arrival[new], new
-    if old != NONE:
-        return c.again[old], old
+    upcoming, retry = c.lists[LIST_UPCOMING_FIRST], c.lists[LIST_RETRY_FIRST]
+    if upcoming != NONE and (retry == NONE or c.arrival[upcoming] <= c.again[retry]):
+        return c.arrival[upcoming], upcoming
+    if retry != NONE:
+        return c.again[retry], retry
     return inf, NONE
 
 
@@ -267,12 +267,12 @@ def lose_patience(c: Columns, at: float) -> None:
     else:
         e = c.engine[i]
         advance(c, e, at)
-        if c.first[i] < inf:  # which has taken the deadline off the list
+        if c.first[i] < inf:  # the first token has taken the deadline off the list
             return
         if c.state[i] == WAITING:
             unqueue(c, e, i)
         else:
-            leave_batch(c, e, i)  # at once: it does not decode, so no step becomes another
+            leave_batch(c, e, i)  # at once: it does not decode, so no step changes
     c.totals[TOTAL_TIMED_OUT] += 1
     end_attempt(c, i, TIMED_OUT, at)
 
@@ -315,7 +315,7 @@ def load(c: Columns, e: int) -> float:
 
 @compiled
 def chosen(c: Columns, i: int, at: float) -> int:
-    """Return the engine for a request, NONE when no pod is Ready. Of equal ones it is the first."""
+    """Return the engine for a request, NONE when no pod is Ready. Of equally loaded ones it is the first."""
     routing = int(c.rules[RULE_ROUTING])
     if routing == ROUTING_RANDOM:
         return by_chance(c, lot(c, i), inf)
@@ -327,7 +327,7 @@ def chosen(c: Columns, i: int, at: float) -> int:
 
 @compiled
 def lot(c: Columns, i: int) -> float:
-    """Return the random number of this attempt; one that is made again does not go to the same engine again."""
+    """Return the random number of this attempt; a repeated attempt gets another one, for another engine."""
     return (c.draw[i] + ANOTHER * (c.attempts[i] - 1)) % 1.0
 
 
@@ -336,7 +336,7 @@ def least_loaded(c: Columns, i: int, at: float) -> int:
     """Return the engine that will be least loaded with the request, NONE when no pod is Ready."""
     worth = c.rules[RULE_PREFIX_WEIGHT] if c.rules[RULE_ROUTING] == ROUTING_PREFIX and c.group[i] != NONE else 0.0
     order, phase, next_event, running, waiting = c.order, c.phase, c.next_event, c.running, c.waiting
-    lowest, found = inf, NONE
+    lowest, least = inf, NONE
     for k in range(c.shape[SHAPE_PODS]):
         e = order[k]
         if phase[e] != READY:
@@ -348,13 +348,13 @@ def least_loaded(c: Columns, i: int, at: float) -> int:
         if worth > 0.0:
             weight -= worth * (hits(c, e, i) * c.block_size[v]) / c.prompt[i]
         if weight < lowest:
-            lowest, found = weight, e
-    return found
+            lowest, least = weight, e
+    return least
 
 
 @compiled
 def look(c: Columns, at: float) -> None:
-    """Take a new view of all Ready engines, if the last one is too old. A pod that was not in it is unknown: idle."""
+    """Take a new view of all Ready engines, if the last one is too old. A pod that was not in it counts as idle."""
     if at < c.rules[RULE_VIEWED] + c.rules[RULE_VIEW_SECONDS]:
         return
     c.rules[RULE_VIEWED] = at

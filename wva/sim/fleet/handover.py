@@ -77,25 +77,25 @@ def run_roles(c: Columns, until: float) -> None:
     """Handle every event before ``until`` and bring all engines there. At one instant steps end last."""
     while True:
         due = c.rules[RULE_CHANGE]
-        sent, first = next_request(c)
+        sent, request = next_request(c)
         i = c.lists[LIST_DEADLINE_FIRST]
-        late = inf if i == NONE else c.deadline[i]
-        moving = c.lists[LIST_TRANSFER_FIRST]
-        arrives = inf if moving == NONE else c.arrives[moving]
+        deadline = inf if i == NONE else c.deadline[i]
+        transfer = c.lists[LIST_TRANSFER_FIRST]
+        arrives = inf if transfer == NONE else c.arrives[transfer]
         step, e = next_step(c)
-        at = min(due, late, sent, arrives, step)
+        at = min(due, deadline, sent, arrives, step)
         if at >= until:
             break
         c.rules[RULE_NOW] = at
         if due == at:
             change_roles(c, at)
-        elif late == at:
+        elif deadline == at:
             lose_patience_somewhere(c, i, at)
         elif sent == at:
-            take_request(c, first)
-            offer_to_roles(c, first, at)
+            take_request(c, request)
+            offer_to_roles(c, request, at)
         elif arrives == at:
-            receive(c, moving, at)
+            receive(c, transfer, at)
         else:
             end_step(c, e, at)
     c.rules[RULE_NOW] = until
@@ -114,19 +114,19 @@ def run_roles(c: Columns, until: float) -> None:
 
 @compiled
 def next_step(c: Columns) -> tuple[float, int]:
-    """Return when the next step ends that somebody waits for, and of which engine."""
-    soonest, found = inf, NONE
+    """Return when the next step ends that a request waits for, and of which engine."""
+    soonest, engine = inf, NONE
     for k in range(c.shape[SHAPE_PODS]):
         e = c.order[k]
         watched = c.role[c.variant[e]] == ROLE_PREFILL or c.staged_first[e] != NONE
         if watched and c.next_event[e] < soonest:
-            soonest, found = c.next_event[e], e
-    return soonest, found
+            soonest, engine = c.next_event[e], e
+    return soonest, engine
 
 
 @compiled
 def end_step(c: Columns, e: int, at: float) -> None:
-    """End the segment of an engine, before the next one begins: what then has been computed, or can be admitted."""
+    """End the segment of an engine and begin the next one; hand on computed prompts, or take staged requests."""
     if c.role[c.variant[e]] != ROLE_PREFILL:
         end_segment(c, e, at)
         begin_segment(c, e, at)
@@ -195,12 +195,12 @@ def take_staged(c: Columns, d: int, at: float) -> None:
         c.arrives[i] = at + c.rules[RULE_TRANSFER_DELAY] + c.rules[RULE_TRANSFER_TOKEN] * c.prompt[i]
         join_transfers(c, i)
         if c.next_event[d] < inf and not computing(c, d):
-            cut_segment(c, d, at)  # it was planned with more blocks
+            cut_segment(c, d, at)  # the segment was planned with more blocks
 
 
 @compiled
 def fits(c: Columns, d: int, i: int) -> bool:
-    """Tell whether a decode engine has a place and blocks for a staged request: what waited before goes first."""
+    """Tell whether a decode engine has a place and blocks for a staged request: those that waited before go first."""
     v, first = c.variant[d], c.queue_first[d]
     if first != NONE and c.queued[first] <= c.queued[i]:
         return False
@@ -251,7 +251,7 @@ def leave_transfers(c: Columns, i: int) -> None:
 
 @compiled
 def receive(c: Columns, i: int, at: float) -> None:
-    """End a transfer: the request joins the queue of its decode engine, before those that need blocks yet."""
+    """End a transfer: the request joins the queue of its decode engine, before those that still need blocks."""
     d = c.engine[i]
     leave_transfers(c, i)
     let_go(c, c.twin[i], at)
@@ -300,7 +300,7 @@ def offer_to_roles(c: Columns, i: int, at: float) -> None:
 @compiled
 def least_requests(c: Columns, at: float) -> int:
     """Return the engine that decodes and has the fewest requests for its size, NONE when no pod is Ready."""
-    lowest, found = inf, NONE
+    lowest, least = inf, NONE
     for k in range(c.shape[SHAPE_PODS]):
         e = c.order[k]
         v = c.variant[e]
@@ -310,20 +310,20 @@ def least_requests(c: Columns, at: float) -> int:
             advance(c, e, at)
         weight = (c.running[e] + c.waiting[e] + c.expected[e] + 1) / c.capacity[v]
         if weight < lowest:
-            lowest, found = weight, e
-    return found
+            lowest, least = weight, e
+    return least
 
 
 @compiled
 def least_backlog(c: Columns) -> int:
     """Return the prefill engine that will have computed its prompts first, NONE when no pod is Ready."""
-    lowest, found = inf, NONE
+    lowest, least = inf, NONE
     for k in range(c.shape[SHAPE_PODS]):
         e = c.order[k]
         v = c.variant[e]
         if c.phase[e] == READY and c.role[v] == ROLE_PREFILL and c.backlog[e] * c.prefill[v] < lowest:
-            lowest, found = c.backlog[e] * c.prefill[v], e
-    return found
+            lowest, least = c.backlog[e] * c.prefill[v], e
+    return least
 
 
 @compiled
@@ -354,7 +354,7 @@ def dispatch(c: Columns, d: int, i: int, at: float) -> None:
 
 @compiled
 def withdraw(c: Columns, i: int, at: float) -> None:
-    """Take a request out whose prompt is at a prefill engine, or that is staged or received."""
+    """Take out a request whose prompt is at a prefill engine, or that is staged or being received."""
     j, d = c.twin[i], c.engine[i]
     e = c.engine[j]
     c.expected[d] -= 1
@@ -363,7 +363,7 @@ def withdraw(c: Columns, i: int, at: float) -> None:
         if c.state[j] == WAITING:
             unqueue(c, e, j)
         else:
-            leave_batch(c, e, j)  # at once: it does not decode, so no step becomes another
+            leave_batch(c, e, j)  # at once: it does not decode, so no step changes
         c.state[j] = UPCOMING
         return
     if c.state[i] == STAGED:
@@ -395,7 +395,7 @@ def lose_patience_somewhere(c: Columns, i: int, at: float) -> None:
 
 @entry
 def change_roles(c: Columns, at: float) -> None:
-    """End the phases that end up to now, and plan: STARTING ends in READY, DRAINING in GONE."""
+    """End the phases that are due by now, and plan the next end: STARTING becomes READY, DRAINING becomes GONE."""
     for k in range(c.shape[SHAPE_PODS]):
         e = c.order[k]
         if c.due[e] > at:
@@ -423,7 +423,7 @@ def change_roles(c: Columns, at: float) -> None:
 
 @compiled
 def break_handovers(c: Columns, gone: int, at: float) -> None:
-    """Fail the requests on their way from engine to engine that one which ends has a part in."""
+    """Fail the requests on their way between engines in which the engine ``gone`` has a part."""
     i = part_of(c, gone)
     while i != NONE:
         withdraw(c, i, at)
@@ -434,22 +434,22 @@ def break_handovers(c: Columns, gone: int, at: float) -> None:
 
 @compiled
 def part_of(c: Columns, gone: int) -> int:
-    """Return a request on its way that an engine has a part in, at either end; NONE when there is none."""
-    found = part_in(c, gone, c.lists[LIST_TRANSFER_FIRST])
+    """Return a request on its way between engines of which ``gone`` is one; NONE when there is none."""
+    request = part_in(c, gone, c.lists[LIST_TRANSFER_FIRST])
     for k in range(c.shape[SHAPE_PODS]):
         e = c.order[k]
-        if found == NONE:
-            found = part_in(c, gone, c.staged_first[e])
-        if found == NONE and c.role[c.variant[e]] == ROLE_PREFILL:
-            found = part_in(c, gone, c.queue_first[e])
-            if found == NONE:
-                found = part_in(c, gone, c.batch_first[e])
-    return found
+        if request == NONE:
+            request = part_in(c, gone, c.staged_first[e])
+        if request == NONE and c.role[c.variant[e]] == ROLE_PREFILL:
+            request = part_in(c, gone, c.queue_first[e])
+            if request == NONE:
+                request = part_in(c, gone, c.batch_first[e])
+    return request
 
 
 @compiled
 def part_in(c: Columns, gone: int, i: int) -> int:
-    """Return the first request of a list, from ``i`` on, that an engine has a part in; of a prompt it is the user's."""
+    """Return the first request of a list, from ``i`` on, in which ``gone`` has a part; for a prompt, the user's."""
     while i != NONE:
         if c.engine[i] == gone or c.engine[c.twin[i]] == gone:
             return c.twin[i] if c.state[c.twin[i]] == PROMPTING else i

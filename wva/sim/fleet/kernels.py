@@ -68,7 +68,7 @@ def with_kernels(
 
 
 def _steps(model: str, gpu: str, gpus: int, precision: Precision) -> Any:
-    """Return the library's engine. It tells in its log of each table that it borrows; that is left out."""
+    """Return the library's engine. The library logs each table that it borrows; these messages are left out."""
     quiet = logging.getLogger("aiconfigurator_core")
     level = quiet.level
     quiet.setLevel(logging.CRITICAL)
@@ -107,15 +107,15 @@ def fitted(engine: EngineParameters, steps: Any) -> EngineParameters:
 
 
 def _least_squares(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
-    """Return the factors of the columns, none below 0: one that would be is left out, and the others fitted again."""
+    """Return the factors of the columns, none below 0: a negative one is left out, and the others are fitted again."""
     np = import_module("numpy")  # the library brings it; nothing else of the command needs it
     table, times = np.asarray(rows, dtype=float), np.asarray(seconds, dtype=float)
     weights = 1 / np.maximum(times, 1e-6)
     columns = list(range(table.shape[1]))
     while True:
-        found, *_ = np.linalg.lstsq(table[:, columns] * weights[:, None], times * weights, rcond=None)
-        kept = [column for column, factor in zip(columns, found, strict=True) if factor >= 0]
+        solution, *_ = np.linalg.lstsq(table[:, columns] * weights[:, None], times * weights, rcond=None)
+        kept = [column for column, factor in zip(columns, solution, strict=True) if factor >= 0]
         if len(kept) == len(columns):
-            factors = dict(zip(columns, found.tolist(), strict=True))
+            factors = dict(zip(columns, solution.tolist(), strict=True))
             return [factors.get(column, 0.0) for column in range(table.shape[1])]
         columns = kept

@@ -85,7 +85,7 @@ def leave_prefill(c: Columns, e: int, i: int) -> None:
 
 @compiled
 def done(c: Columns, i: int) -> None:
-    """Put a request of which nothing more will come at the end of the list that its owner reads."""
+    """Put a request that has ended at the end of the list that its owner reads."""
     c.after[i] = NONE
     c.before[i] = NONE
     if c.lists[LIST_DONE_LAST] == NONE:
@@ -164,18 +164,18 @@ def sift_down(c: Columns, e: int, i: int, place: int) -> None:
     """Move a sequence from a place towards the bottom, as far as it belongs."""
     top, size = e * c.shape[SHAPE_SEQUENCES], c.completions[e]
     heap, ends, number, places = c.heap, c.ends, c.number, c.place
-    end, mine = ends[i], number[i]
+    end, own_number = ends[i], number[i]
     while True:
         below = 2 * place + 1
         if below >= size:
             break
         j = heap[top + below]
         if below + 1 < size:
-            other = heap[top + below + 1]
-            if ends[other] < ends[j] or (ends[other] == ends[j] and number[other] < number[j]):
+            right = heap[top + below + 1]
+            if ends[right] < ends[j] or (ends[right] == ends[j] and number[right] < number[j]):
                 below += 1
-                j = other
-        if ends[j] > end or (ends[j] == end and number[j] > mine):
+                j = right
+        if ends[j] > end or (ends[j] == end and number[j] > own_number):
             break
         heap[top + place] = j
         places[j] = place

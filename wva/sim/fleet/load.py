@@ -1,6 +1,6 @@
 """Offered load: the requests that arrive at a model's gateway, in order of time.
 
-They are those of a ``Traffic``, or of a ``LoadSpec``, which has no end: it is made of one piece of traffic after the
+They come from a ``Traffic``, or from a ``LoadSpec``, which has no end: it is made of one piece of traffic after the
 other, each from a seed of its own. Poisson traffic has no memory, so the pieces together are one Poisson process, and
 a load can be changed at any time: a new piece begins.
 """
@@ -106,14 +106,14 @@ class Arrivals:
             IndexError: there is no more.
 
         """
-        taken = self._next
-        if taken is None:
+        request = self._next
+        if request is None:
             raise IndexError("the load has ended")
-        self._latest.append(taken.arrival_seconds)
-        while self._latest[0] < taken.arrival_seconds - _RATE_SECONDS:
+        self._latest.append(request.arrival_seconds)
+        while self._latest[0] < request.arrival_seconds - _RATE_SECONDS:
             self._latest.popleft()
         self._next = next(self._upcoming, None)
-        return taken
+        return request
 
     def rate(self, at_seconds: float) -> float:
         """Return the requests per second that were taken in the minute before, or since the beginning."""

@@ -1,6 +1,6 @@
 """One engine under a load of requests that are all alike, and what its users experience.
 
-For setting an engine beside a published measurement, and for finding out how much one replica carries.
+For comparing an engine with a published measurement, and for finding out how much one replica carries.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class OfferedLoad:
     prompts: int = 0
 
     def request(self, number: int, at_seconds: float) -> UserRequest:
-        """Return one of them."""
+        """Return the request with this number."""
         return UserRequest(
             number=number,
             arrival_seconds=at_seconds,
@@ -51,7 +51,7 @@ class OfferedLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadOutcome:
-    """What came of a load. Means and percentiles leave out the first quarter of a load that comes at a rate.
+    """The results of a load. Means and percentiles leave out the first quarter of a load that comes at a rate.
 
     Attributes:
         latency: seconds until the last request was served.
@@ -89,13 +89,13 @@ def measure(parameters: EngineParameters, load: OfferedLoad) -> LoadOutcome:
     steady = [request for request in served if request.request.number >= load.requests // 4]
     if load.rate == inf or not steady:
         steady = served
-    firsts = sorted(request.time_to_first_token_seconds for request in steady)
+    ttfts = sorted(request.time_to_first_token_seconds for request in steady)
     return LoadOutcome(
         latency=last,
         requests_per_second=len(served) / seconds,
         output_tokens_per_second=sum(request.output_tokens for request in served) / seconds,
-        ttft=fmean(firsts),
-        ttft_p99=firsts[int(0.99 * (len(firsts) - 1))],
+        ttft=fmean(ttfts),
+        ttft_p99=ttfts[int(0.99 * (len(ttfts) - 1))],
         tpot=fmean(request.inter_token_latency_seconds or 0.0 for request in steady),
     )
 
@@ -115,11 +115,11 @@ def _users(engine: DrivenEngine, load: OfferedLoad) -> list[FinishedRequest]:
     sent = min(load.users, load.requests)
     for number in range(sent):
         engine.submit(load.request(number, 0.0), at_seconds=0.0)
-    seen = 0
+    handled = 0
     while sent < load.requests and engine.next_event_seconds < load.seconds:
         engine.advance(nextafter(engine.next_event_seconds, inf))
-        for served in engine.finished[seen:]:
-            seen += 1
+        for served in engine.finished[handled:]:
+            handled += 1
             if sent < load.requests:
                 engine.submit(load.request(sent, served.finish_seconds), at_seconds=engine.now_seconds)
                 sent += 1

@@ -1,9 +1,9 @@
 """Exposition text of vLLM's V1 engine, made from templates: a registry per pod would cost more than the engines.
 
-Names, types and label sets are those of vLLM 0.32.0 (``families``), with what trips up its readers: counters end in
+Names, types and label sets are those of vLLM 0.32.0 (``families``), with what confuses readers: counters end in
 ``_total``; ``cache_config_info`` carries its settings and ``engine`` but no ``model_name``; every series but refusals
 has an ``engine`` label, one per data-parallel engine; all finish reasons are there from the start. Labels come sorted,
-as the Python client writes them. The ``_created`` series are there if a view says when its engine started, as vLLM
+as the Python client writes them. The ``_created`` series are there if a view says when its engine started; vLLM
 leaves them out with ``PROMETHEUS_DISABLE_CREATED_SERIES``. What the server process shows of itself is not here.
 
 In: views of engines, taken by the fleet. Out: one page. Series of several pods are grouped by family, as the format
@@ -140,19 +140,21 @@ def _bodies(
 
     samples, created = [], []
     for family in FAMILIES:
-        plain = family.samples
+        templates = family.samples
         if family.histogram is None:
-            samples.append("".join(line(family.name, sample) for sample in plain))
+            samples.append("".join(line(family.name, sample) for sample in templates))
         else:
-            plain = ("{engine},{target} %s",)
+            templates = ("{engine},{target} %s",)
             bounds = (*map(str, shown_bounds(parameters.max_model_len)[family.histogram]), "+Inf")
             buckets = [line(f"{family.name}_bucket", f'{{engine}},le="{bound}",{{target}} %d.0') for bound in bounds]
-            count, total = (line(f"{family.name}_{what}", plain[0]) for what in ("count", "sum"))
+            count, total = (line(f"{family.name}_{suffix}", templates[0]) for suffix in ("count", "sum"))
             samples.append("".join(buckets) + count + total)
         created.append(
             ""
             if started_seconds is None
-            else "".join(line(_created(family), f"{sample.rpartition(' ')[0]} {started_seconds!r}") for sample in plain)
+            else "".join(
+                line(_created(family), f"{sample.rpartition(' ')[0]} {started_seconds!r}") for sample in templates
+            )
             % ()
         )
     settings = _settings(parameters) | {"engine": str(engine)} | {n: v for n, v in labels.items() if n != "model_name"}
@@ -169,7 +171,7 @@ def _values(family: MetricFamily, view: EngineView) -> tuple[Any, ...]:
 
 
 def _created(family: MetricFamily) -> str:
-    """Return the name of the family that says when one began to count."""
+    """Return the name of the family that says when this family began to count."""
     return f"{family.name.removesuffix('_total') if family.kind == 'counter' else family.name}_created"
 
 

@@ -32,7 +32,7 @@ from wva.sim.fleet.counters import (
 
 @compiled
 def duration(first: float, longer: float, steps: int) -> float:
-    """Return how long ``steps`` steps take if each is longer than the one before."""
+    """Return how long ``steps`` steps take if each takes ``longer`` more than the one before."""
     return steps * first + longer * (0.5 * steps * (steps - 1))
 
 
@@ -114,8 +114,8 @@ def used_now(c: Columns, e: int) -> int:
 def signals(c: Columns, e: int, first: int, between: int, values: Floats) -> None:
     """Fill in what the page of an engine says, as the numbers of ``stage.view.ScrapedSignal`` in their order.
 
-    ``first`` and ``between`` are how many buckets the requests in time are in: by their first token, and by the time
-    between their tokens.
+    ``first`` and ``between`` are the numbers of buckets that hold the requests in time: by their first token, and by
+    the time between their tokens.
     """
     counts, sums = e * COUNTS, e * HISTOGRAMS
     decoding = c.decoding[e]

@@ -85,8 +85,8 @@ class ModelPool:
 
     def set_pods(self, variant: PoolVariant, *, ready: Mapping[str, float]) -> None:
         """Make exactly these pods the ones of ``variant``: name to the time it is ready, now or later."""
-        mine = {key for key, replica in self.replicas.items() if replica.variant.deployment == variant.deployment}
-        for key in sorted(mine - {PodKey(variant.namespace, name) for name in ready}):
+        present = {key for key, replica in self.replicas.items() if replica.variant.deployment == variant.deployment}
+        for key in sorted(present - {PodKey(variant.namespace, name) for name in ready}):
             self._terminate(self.replicas[key])
         for name, ready_seconds in ready.items():
             replica = self.replicas.get(PodKey(variant.namespace, name))
@@ -136,7 +136,7 @@ class ModelPool:
         return sum(int(self._service.columns.running[row]) for row in replica.rows)
 
     def waiting(self, replica: ReplicaPod) -> int:
-        """Return the requests in the queues of a pod, those among them whose KV cache is on the way."""
+        """Return the requests in the queues of a pod, including those whose KV cache is on the way."""
         columns = self._service.columns
         return sum(int(columns.waiting[row] + columns.deferred[row]) for row in replica.rows)
 
@@ -145,8 +145,8 @@ class ModelPool:
     def expect(self, *, tokens_per_sequence: float) -> None:
         """Judge the capacity of the engines by this mean size of a sequence from now on."""
         self._tokens_per_sequence = tokens_per_sequence
-        for row, (kind, _) in enumerate(self._kinds):
-            capacity = kind.concurrent_sequences(tokens_per_sequence=tokens_per_sequence)
+        for row, (parameters, _) in enumerate(self._kinds):
+            capacity = parameters.concurrent_sequences(tokens_per_sequence=tokens_per_sequence)
             self._service.columns.capacity[row] = capacity
 
     @property
@@ -214,16 +214,16 @@ class ModelPool:
 
     def _new_rows(self) -> list[int]:
         """Return new rows for requests; where there are roles, each has a twin for its prompt."""
-        known = len(self._service.columns.prompt)
+        count = len(self._service.columns.prompt)
         self._service.more_requests(2 * _ROWS if self._in_roles else _ROWS)
         if self._in_roles:
-            for row in range(known, known + _ROWS):
+            for row in range(count, count + _ROWS):
                 self._service.columns.twin[row] = row + _ROWS
                 self._service.columns.twin[row + _ROWS] = row
-        return list(range(known + _ROWS - 1, known - 1, -1))
+        return list(range(count + _ROWS - 1, count - 1, -1))
 
     def _collect(self) -> None:
-        """Log what became of requests; forget pods that have ended."""
+        """Log how requests ended; forget pods that have ended."""
         columns = self._service.columns
         row = int(columns.lists[LIST_DONE_FIRST])
         columns.lists[LIST_DONE_FIRST] = columns.lists[LIST_DONE_LAST] = NONE
@@ -236,7 +236,7 @@ class ModelPool:
             self._free.append(row)
             row = int(columns.after[row])
         for replica in list(self.replicas.values()):
-            if all(self._service.phase(each) == GONE for each in replica.rows):
+            if all(self._service.phase(engine_row) == GONE for engine_row in replica.rows):
                 del self.replicas[replica.pod]
-                for each in replica.rows:
-                    self._service.forget(each)
+                for engine_row in replica.rows:
+                    self._service.forget(engine_row)

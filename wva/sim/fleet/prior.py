@@ -89,7 +89,7 @@ class CapacityPrior:
         engine: its derived parameters.
         full: the balance beyond which its queue grows.
         carried: the same, or below it the highest load within the objective for the time between tokens; None where
-            not even one request alone is within it.
+            even one request alone misses the objective.
         first_token_seconds: computing the prompt of a request that is alone, without server and network.
         token_seconds: time between the tokens of a request that is alone.
 
@@ -146,9 +146,9 @@ def _prior(
     full = saturation(engine, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
     token_seconds = step_seconds(engine, 1.0, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
     first_seconds = engine.alpha_seconds + prompt_seconds(engine, prompt_tokens)
-    within: OperatingPoint | None = full
+    within_objective: OperatingPoint | None = full
     if full.inter_token_latency_seconds > itl_seconds:
-        within = None
+        within_objective = None
         low, high = 0.0, full.kv_cache_usage
         for _ in range(_HALVINGS if token_seconds < itl_seconds else 0):
             usage = (low + high) / 2
@@ -156,10 +156,10 @@ def _prior(
                 engine, kv_cache_usage=usage, prompt_tokens=prompt_tokens, output_tokens=output_tokens
             )
             if point.inter_token_latency_seconds <= itl_seconds:
-                low, within = usage, point
+                low, within_objective = usage, point
             else:
                 high = usage
-    return CapacityPrior(gpus, engine, full, within, first_seconds, token_seconds)
+    return CapacityPrior(gpus, engine, full, within_objective, first_seconds, token_seconds)
 
 
 def measured_error(model: str, gpu: str, step_times: StepTimes = StepTimes.DATA_SHEET) -> MeasuredError | None:
@@ -181,5 +181,5 @@ def model_named(text: str) -> str | None:
 
 
 def gpu_named(text: str) -> str | None:
-    """Return the GPU that a name means; labels of nodes do not tell enough, as those of an A100 with 40 or 80 GB."""
+    """Return the GPU that a name means; labels of nodes say too little: an A100 may have 40 or 80 GB."""
     return next((name for name in GPUS if name.casefold() == text.casefold()), None)

@@ -39,7 +39,7 @@ class Setup:
 class Measurement:
     """One published figure.
 
-    ``figure`` is the attribute of ``LoadOutcome`` that it is; ``source`` is a key of SOURCES.
+    ``figure`` is the name of its attribute in ``LoadOutcome``; ``source`` is a key of SOURCES.
     """
 
     source: str
@@ -62,7 +62,7 @@ def data_sheet_engine(setup: Setup) -> EngineParameters:
 
 
 def simulated(measurement: Measurement, engine: Callable[[Setup], EngineParameters] = data_sheet_engine) -> float:
-    """Return what the engine gives for a measurement."""
+    """Return the figure that the engine gives for a measurement."""
     setup = measurement.setup
     parameters = engine(setup)
     sequences = setup.max_num_seqs or parameters.max_num_seqs
@@ -150,10 +150,10 @@ def _current() -> Iterator[Measurement]:
         ("tpot", 0.00942), ("ttft", 0.64502), ("ttft_p99", 1.08467), ("output_tokens_per_second", 2701.39),
     ):  # fmt: skip
         yield Measurement("qwen3guard", _QWEN3GUARD, _QWEN3GUARD_LOAD, figure, value)
-    for setup, prompt, output, rate, latency, first in _BLIS:
+    for setup, prompt, output, rate, latency, ttft in _BLIS:
         load = OfferedLoad(prompt, output, requests=int(200 * rate), rate=rate, prompts=45)
-        yield Measurement("blis", setup, load, "tpot", (latency - first) / (output - 1))
-        yield Measurement("blis", setup, load, "ttft", first)
+        yield Measurement("blis", setup, load, "tpot", (latency - ttft) / (output - 1))
+        yield Measurement("blis", setup, load, "ttft", ttft)
     load = OfferedLoad(1083, 1448, requests=400, users=128, prompts=23)
     yield Measurement("blis", _BLIS_70B, load, "tpot", (161.729851 - 118.995821) / 1441)
     for gpu, tokens in _MLPERF:

@@ -1,4 +1,4 @@
-"""A request as its user sees it: what is asked for, and what came of it."""
+"""A request as its user sees it: what is asked for, and the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fleet over HTTP in real time: what e2e gives to a real Prometheus in place of pods, which run nothing there.
+"""The fleet over HTTP in real time: in e2e a real Prometheus scrapes it instead of pods, which run nothing there.
 
 The clock is injected. Virtual time is the clock's time since the start; the fleet is brought up to it before each
 answer and by a tick in between, so that a pause of the scraper leaves no hour to be simulated at once.
@@ -36,7 +36,7 @@ BodyT = TypeVar("BodyT")
 class LoadBody(msgspec.Struct, forbid_unknown_fields=True):
     """Another rate for a model: either a number, or points of (seconds from now, requests per second).
 
-    ``prompt`` and ``output`` change how long its requests are; without them that stays as it is.
+    ``prompt`` and ``output`` change how long its requests are; without them the lengths stay as they are.
     """
 
     namespace: str
@@ -82,7 +82,7 @@ class PodsBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FaultBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A fault of a pod's page; no mode repairs it."""
+    """A fault of a pod's page; without a mode the page is repaired."""
 
     namespace: str
     pod: str
@@ -93,7 +93,7 @@ class FleetServer:
     """A fleet tied to a clock, and its HTTP application."""
 
     def __init__(self, fleet: Fleet, *, clock: Clock) -> None:
-        """Tie the fleet's present to the clock's present."""
+        """Tie the fleet's present time to the clock's."""
         self.fleet = fleet
         self._clock = clock
         self._origin_seconds = clock.monotonic() - fleet.now_seconds

@@ -1,7 +1,7 @@
 """One model's engines, gateway and users, by row: the columns and what changes their size.
 
 Two owners use it. ``Pool`` feeds it request by request and uses the rows of requests again; ``ModelService.of`` gives
-it all traffic at once, and what became of each request is read from the columns at the end.
+it all traffic at once, and the result of each request is read from the columns at the end.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ModelService:
         self._values = floats(SIGNALS)
         self._transfer = settings.transfer
         self._buckets = (0, 0)
-        """How many buckets have the requests in time, by their first token and by the time between tokens."""
+        """How many buckets hold the requests in time, by their first token and by the time between tokens."""
         columns = build(groups=groups, requests=requests)
         for rule, value in (
             (RULE_NOW, start_seconds),
@@ -100,8 +100,8 @@ class ModelService:
     ) -> ModelService:
         """Return a service at time 0 that will get all these requests; variants are rows in this order.
 
-        ``roles`` has one of each variant; by default they compute all of a request. Where there are some, the rows
-        behind those of the requests are for their prompts.
+        ``roles`` has the role of each variant; by default all compute the whole of a request. Where there are roles,
+        the rows after those of the requests are for their prompts.
 
         Raises:
             ValueError: there are roles and no transfer between them, or prompts that begin alike.
@@ -112,11 +112,11 @@ class ModelService:
         count = traffic.count
         service, resident = cls(settings, groups=traffic.groups), traffic.resident_tokens
         kinds = list(variants)
-        each = [ROLE_ALL] * len(kinds) if roles is None else list(roles)
-        for parameters, role in zip(kinds, each, strict=True):
+        variant_roles = [ROLE_ALL] * len(kinds) if roles is None else list(roles)
+        for parameters, role in zip(kinds, variant_roles, strict=True):
             capacity = parameters.concurrent_sequences(tokens_per_sequence=resident)
             service.add_variant(parameters, capacity=capacity, role=role)
-        given = {
+        request_columns = {
             "arrival": traffic.arrival_seconds,
             "prompt": traffic.prompt_tokens,
             "output": traffic.output_tokens,
@@ -128,7 +128,7 @@ class ModelService:
         columns = more_requests(service.columns, count)
         if count:
             columns = columns._replace(
-                **{name: column_of(values) for name, values in given.items()},
+                **{name: column_of(values) for name, values in request_columns.items()},
                 number=column_of(np.arange(count)),
                 after=column_of(np.append(np.arange(1, count), NONE)),
                 before=column_of(np.arange(NONE, count - 1)),
@@ -165,9 +165,9 @@ class ModelService:
         with the lowest row, and of those the oldest.
         """
         if not self._free:
-            known = len(self.columns.phase)
+            count = len(self.columns.phase)
             self._replace(more_engines(self.columns, _ENGINES))
-            self._free = list(range(known + _ENGINES - 1, known - 1, -1))
+            self._free = list(range(count + _ENGINES - 1, count - 1, -1))
         row = self._free.pop()
         self._added += 1
         self._ranks[row] = (variant, self._added) if rank is None else rank
@@ -204,7 +204,7 @@ class ModelService:
         self._reorder()
 
     def judge(self, *, ttft_seconds: float, itl_seconds: float) -> None:
-        """Let scrapes count the requests in time: up to the bound that is not above the objective."""
+        """Let scrapes count the requests in time: up to the highest bound that is not above the objective."""
         self._buckets = bisect_right(TTFT_BOUNDS, ttft_seconds), bisect_right(ITL_BOUNDS, itl_seconds)
 
     # -- time and state ---------------------------------------------------------------------------------------------
@@ -258,14 +258,14 @@ class ModelService:
         )
 
     def _end_phase(self, row: int, at_seconds: float) -> None:
-        """Let the phase of an engine end by itself at a time. The gateway looks at the earliest one, or earlier."""
+        """Let the phase of an engine end by itself at a time. The gateway looks at the earliest of them, or earlier."""
         self.columns.due[row] = float(at_seconds)
         self.columns.rules[RULE_CHANGE] = min(self.columns.rules[RULE_CHANGE], at_seconds)
 
     def _reorder(self) -> None:
         ordered = sorted(self._ranks, key=self._ranks.__getitem__)
-        for place, row in enumerate(ordered):
-            self.columns.order[place] = row
+        for index, row in enumerate(ordered):
+            self.columns.order[index] = row
         self.columns.shape[SHAPE_PODS] = len(ordered)
 
     def _replace(self, columns: Columns) -> None:

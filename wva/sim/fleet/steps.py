@@ -19,10 +19,10 @@ how the calls are split. ``sampled`` computes the state inside a segment without
 Instants are left-limits: ``advance(t)`` completes what ends before t, so that a request submitted at t meets the same
 engine whether or not it was asked at t.
 
-Blocks. Every decoding sequence gains one token per step, so it needs a new block once per ``block_size`` steps, and
-when only depends on its remainder. The number of sequences per remainder gives the growth over any number of steps in
-at most ``block_size`` additions. The prefix that the prompts of a group have in common is in the cache once, however
-many sequences use it; without users its blocks are idle: free for others, but still of use until they are taken.
+Blocks. Every decoding sequence gains one token per step, so it needs a new block once per ``block_size`` steps; in
+which step depends only on its remainder. The number of sequences per remainder gives the growth over any number of
+steps in at most ``block_size`` additions. The prefix that the prompts of a group have in common is in the cache once,
+however many sequences use it; without users its blocks are idle: free for others, but still usable until taken.
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ def begin_prefill_step(c: Columns, e: int) -> None:
             i = admit(c, e)
         tokens = min(c.left[i], budget)
         c.chunk[i] = tokens
-        before = c.context[i] - c.left[i]
-        seconds += tokens * (c.prefill[v] + c.attention[v] * (before + 0.5 * tokens))
+        computed = c.context[i] - c.left[i]
+        seconds += tokens * (c.prefill[v] + c.attention[v] * (computed + 0.5 * tokens))
         chunks += 1
         budget -= tokens
         i = c.prefill_after[i]
@@ -224,7 +224,7 @@ def end_segment(c: Columns, e: int, end: float) -> None:
     """Change the state to that after the segment."""
     steps, decoding = c.segment_steps[e], c.decoding[e]
     counts = e * COUNTS
-    before = tokens_counted(c, counts)
+    tokens_before = tokens_counted(c, counts)
     if decoding > 0:
         c.used[e] += growth(c, e, c.step[e], steps)
         c.resident[e] += steps * decoding
@@ -247,21 +247,21 @@ def end_segment(c: Columns, e: int, end: float) -> None:
                 share_prefix(c, e, i)
             give_token(c, e, i, end)
         i = following
-    observe(c, e, STEP_TOKENS, (tokens_counted(c, counts) - before) / steps, steps)
+    observe(c, e, STEP_TOKENS, (tokens_counted(c, counts) - tokens_before) / steps, steps)
     if c.leaving[e] > 0:
         drop_cancelled(c, e)
 
 
 @compiled
 def tokens_counted(c: Columns, counts: int) -> int:
-    """Return the tokens that the engine with these counters has processed: what was transferred took no step."""
+    """Return the tokens that the engine with these counters has processed: transferred tokens took no step."""
     prompts = c.counts[counts + COUNT_PROMPT_TOKENS] - c.counts[counts + COUNT_TRANSFERRED]
     return prompts + c.counts[counts + COUNT_GENERATION_TOKENS]
 
 
 @compiled
 def drop_cancelled(c: Columns, e: int) -> None:
-    """Take the sequences whose users have gone out of the batch; some may have finished in the meantime."""
+    """Take out of the batch the sequences whose users have gone; some may have finished in the meantime."""
     i = c.batch_first[e]
     while i != NONE:
         following = c.after[i]
@@ -277,8 +277,8 @@ def drop_cancelled(c: Columns, e: int) -> None:
 def make_room(c: Columns, e: int) -> None:
     """Preempt until the next step's growth fits into the blocks.
 
-    The last one preempted heads the queue and needs at least the blocks that it just gave up, which lack still: so it
-    is not admissible in the same step, and nothing is.
+    The sequence preempted last heads the queue and needs at least the blocks that it just gave up, which are still
+    lacking. So it is not admissible in the same step, and nothing else is.
     """
     trim(c, e)
     while next_growth(c, e) > c.blocks[c.variant[e]] - c.used[e]:
@@ -292,7 +292,7 @@ def make_room(c: Columns, e: int) -> None:
             generated = c.generated[i]
         leave_batch(c, e, i)
         c.generated[i] = generated
-        c.transferred[i] = 0  # what came from elsewhere is gone, too
+        c.transferred[i] = 0  # what a prefill engine computed is gone, too
         c.state[i] = WAITING
         enqueue_first(c, e, i)
 
@@ -302,28 +302,28 @@ def make_room(c: Columns, e: int) -> None:
 
 @compiled
 def admissible(c: Columns, e: int) -> bool:
-    """Tell whether the first one in the queue, which is not empty, may join the batch."""
+    """Tell whether the first request of the queue, which is not empty, may join the batch."""
     i = c.queue_first[e]
     v = c.variant[e]
     if c.running[e] >= c.max_num_seqs[v]:
         return False
     if lacking(c, e, i) <= 0:
         return True
-    trim(c, e)  # of the prefix of this one, too, when those who use it use less
+    trim(c, e)  # also the prefix of this one, when its users use less of it
     if lacking(c, e, i) > 0 and c.group[i] != NONE and c.users[e * c.shape[SHAPE_GROUPS] + c.group[i]] == 0:
-        found = hits(c, e, i)
-        if found > 0:
-            cut_prefix(c, e, i, found)
+        hit_blocks = hits(c, e, i)
+        if hit_blocks > 0:
+            cut_prefix(c, e, i, hit_blocks)
     return lacking(c, e, i) <= 0
 
 
 @compiled
 def lacking(c: Columns, e: int, i: int) -> int:
-    """Return how many blocks lack for the first one in the queue to join the batch; none lack if it is not above 0."""
+    """Return how many blocks the first request of the queue lacks to join the batch; none if it is not above 0."""
     v = c.variant[e]
-    found = hits(c, e, i) if c.group[i] != NONE else 0
-    needed = blocks_for(c.prompt[i] + c.generated[i], c.block_size[v]) - found
-    if found > 0:
+    hit_blocks = hits(c, e, i) if c.group[i] != NONE else 0
+    needed = blocks_for(c.prompt[i] + c.generated[i], c.block_size[v]) - hit_blocks
+    if hit_blocks > 0:
         needed += idle_prefix(c, e, i)
     if c.running[e] > 0:
         needed += next_growth(c, e) + c.watermark[v]  # decoding takes its blocks first
@@ -339,23 +339,23 @@ def idle_prefix(c: Columns, e: int, i: int) -> int:
 
 @compiled
 def admit(c: Columns, e: int) -> int:
-    """Move the first one of the queue into the batch and return it."""
+    """Move the first request of the queue into the batch and return it."""
     i = c.queue_first[e]
     v = c.variant[e]
     unqueue(c, e, i)
     c.state[i] = RUNNING
     c.context[i] = c.prompt[i] + c.generated[i]
-    found = hits(c, e, i) if c.group[i] != NONE else 0
-    c.left[i] = c.context[i] - found * c.block_size[v] - c.transferred[i]
-    c.shared[i] = found
-    c.used[e] += blocks_for(c.context[i], c.block_size[v]) - found
-    if found > 0:
+    hit_blocks = hits(c, e, i) if c.group[i] != NONE else 0
+    c.left[i] = c.context[i] - hit_blocks * c.block_size[v] - c.transferred[i]
+    c.shared[i] = hit_blocks
+    c.used[e] += blocks_for(c.context[i], c.block_size[v]) - hit_blocks
+    if hit_blocks > 0:
         use_prefix(c, e, i)
     if c.idle[e] > 0:
         evict(c, e)
     if c.admitted[i] == inf:
         c.admitted[i] = c.segment_start[e]
-        c.found[i] = found * c.block_size[v]
+        c.found[i] = hit_blocks * c.block_size[v]
         c.counts[e * COUNTS + COUNT_PREFIX_QUERIES] += c.prompt[i]
         c.counts[e * COUNTS + COUNT_PREFIX_HITS] += c.found[i]
     c.before[i] = c.batch_last[e]
@@ -437,19 +437,19 @@ def finish(c: Columns, e: int, i: int, at: float) -> None:
 def leave_batch(c: Columns, e: int, i: int) -> None:
     """Take a sequence out of the batch and free its blocks."""
     v = c.variant[e]
-    held = c.context[i]
+    held_tokens = c.context[i]
     if c.start_step[i] != NONE:
-        held += c.step[e] - c.start_step[i]
+        held_tokens += c.step[e] - c.start_step[i]
         c.remainders[e * c.shape[SHAPE_BLOCK] + (c.context[i] - c.start_step[i]) % c.block_size[v]] -= 1
         c.decoding[e] -= 1
-        c.resident[e] -= held + 1
+        c.resident[e] -= held_tokens + 1
         remove_completion(c, e, i)
         c.start_step[i] = NONE
     elif c.left[i] > 0:
         leave_prefill(c, e, i)
         c.chunk[i] = 0
         c.left[i] = 0
-    c.used[e] -= blocks_for(held, c.block_size[v]) - c.shared[i]
+    c.used[e] -= blocks_for(held_tokens, c.block_size[v]) - c.shared[i]
     if c.shared[i] > 0:
         leave_prefix(c, e, i)
     unlink(c, i)

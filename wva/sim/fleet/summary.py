@@ -13,7 +13,7 @@ from wva.sim.fleet.service_log import Served, ServiceLevel
 
 @dataclass(frozen=True, slots=True)
 class VariantUsage:
-    """The Ready replicas of one variant at this moment. Usage is None without replicas: nothing is not idle."""
+    """The Ready replicas of one variant at this moment. Usage is None without replicas, which is not idle."""
 
     deployment: str
     accelerator: str
@@ -30,7 +30,7 @@ class ModelSummary:
     """One model.
 
     Attributes:
-        model: which.
+        model: its key.
         arrived: requests offered since the start.
         served_total: requests finished since the start.
         dropped: requests refused since the start: gateway full, or prompt too long.
@@ -87,14 +87,14 @@ def summarise(
 
 
 def _usage(variant: PoolVariant, *, pool: ModelPool) -> VariantUsage:
-    mine = [replica for replica in pool.replicas.values() if replica.variant.deployment == variant.deployment]
-    ready = [replica for replica in mine if pool.state(replica) is ReplicaState.READY]
+    replicas = [replica for replica in pool.replicas.values() if replica.variant.deployment == variant.deployment]
+    ready = [replica for replica in replicas if pool.state(replica) is ReplicaState.READY]
     usages = [usage for replica in ready for usage in pool.kv_cache_usages(replica)]
     return VariantUsage(
         deployment=variant.deployment,
         accelerator=variant.accelerator,
         ready=len(ready),
-        draining=sum(pool.state(replica) is ReplicaState.DRAINING for replica in mine),
+        draining=sum(pool.state(replica) is ReplicaState.DRAINING for replica in replicas),
         running=sum(map(pool.running, ready)),
         waiting=sum(map(pool.waiting, ready)),
         kv_cache_usage_mean=sum(usages) / len(usages) if usages else None,

@@ -38,9 +38,9 @@ class KvTransfer:
     @classmethod
     def of(cls, model: str, *, bytes_per_second: float = BYTES_PER_SECOND) -> KvTransfer:
         """Return the transfer of the KV cache of a model in 16 bit, by name of ``accelerators``."""
-        known = MODELS[model]
-        return cls(2 * known.layers * known.kv_heads * known.head_size * _KV_BYTES / bytes_per_second)
+        decoder = MODELS[model]
+        return cls(2 * decoder.layers * decoder.kv_heads * decoder.head_size * _KV_BYTES / bytes_per_second)
 
     def seconds(self, prompt_tokens: float) -> float:
-        """Return how long it takes for a prompt of so many tokens."""
+        """Return how long the transfer of a prompt of so many tokens takes."""
         return self.delay_seconds + self.token_seconds * prompt_tokens
