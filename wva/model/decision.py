@@ -98,7 +98,7 @@ LIMITER: Final = "gpu-limiter"
 """The name of a limit of GPUs in a decision; the accelerator follows it."""
 
 ROLE_LIMIT: Final = "role "
-"""The begin of the name of a limit if another role of the model can use no more; this role follows it."""
+"""The name of a limit begins with this if another role of the model can use no more; the other role follows it."""
 
 
 class Step(Struct, frozen=True, gc=False):
@@ -136,10 +136,10 @@ class MetricsVerdict(Struct, frozen=True, gc=False):
 
 
 class Aim(Struct, frozen=True, gc=False):
-    """What is planned for: objectives of the model, those that its replicas can reach.
+    """The objectives that WVA plans for: those of the model, as far as its replicas can reach them.
 
-    ``words`` say what was asked for and where, ``beyond`` what of it no number of replicas reaches. Both are empty if
-    nobody asked for anything.
+    ``words`` say which objectives were asked for and where, ``beyond`` which of them no number of replicas reaches.
+    Both are empty if nobody asked for any.
     """
 
     objectives: Objectives = DEFAULT_OBJECTIVES
@@ -148,7 +148,7 @@ class Aim(Struct, frozen=True, gc=False):
 
     @property
     def told(self) -> str:
-        """What to tell people; empty if nobody asked for anything."""
+        """The words about it for people; empty if nobody asked for any objective."""
         return "; ".join(filter(None, (self.words, self.beyond)))
 
 
@@ -159,9 +159,9 @@ class Decision(Struct, frozen=True, gc=False):
     """The number of replicas a variant should have.
 
     ``desired`` is published, ``current`` exists, ``previous`` was published before (None: nothing was).
-    ``spare_capacity`` is the mean spare KV share of the variant. ``settling_since`` is since when current and desired
-    differ or replicas are pending, in seconds since the epoch; None when settled. ``engines`` says whether its engines
-    are awake and tell what its analyzer asks for. ``aim`` is None if its analyzer has no objectives.
+    ``spare_capacity`` is the mean spare KV share of the variant. ``settling_since`` is the time since which current and
+    desired differ or replicas are pending, in seconds since the epoch; None when settled. ``engines`` says whether its
+    engines are awake and report what its analyzer asks for. ``aim`` is None if its analyzer has no objectives.
     """
 
     key: VariantKey

@@ -32,7 +32,7 @@ serves one of them late has not missed 99 %."""
 
 
 def by_chance(allowed: float) -> float:
-    """Return how many more late requests than so many, or fewer, are chance."""
+    """Return how many late requests beyond the allowed ones may still be chance."""
     return _BEYOND_CHANCE * sqrt(allowed)
 
 
@@ -43,7 +43,7 @@ class ServedShare(Struct, frozen=True, gc=False):
     share: float
 
     def below(self, wanted: float) -> bool:
-        """Tell whether more requests were late than a share in time allows, and more than by chance."""
+        """Tell whether more requests were late than the wanted share in time allows, by more than chance."""
         allowed = self.requests * (1.0 - wanted)
         return self.requests * (1.0 - self.share) > allowed + by_chance(allowed)
 
@@ -62,7 +62,7 @@ class ServedLately(Struct, frozen=True, gc=False):
     between: float
 
     def of(self, role: str) -> ServedShare:
-        """Return what pods of a role have their part in; a role computes prompts, or answers, or both."""
+        """Return the share that was in time of what pods of a role compute: prompts, answers, or both."""
         first = self.first if computes(role, PREFILL) else 1.0
         return ServedShare(self.requests, min(first, self.between) if computes(role, DECODE) else first)
 
@@ -70,8 +70,8 @@ class ServedLately(Struct, frozen=True, gc=False):
 class InTime(Struct, frozen=True, gc=False):
     """What the users of a model got, within the last five minutes and the last hour; None without a request.
 
-    ``objectives`` are those that the requests were judged by. ``first`` is the first variant of the model: what is told
-    once for a model is told with this one.
+    ``objectives`` are those that the requests were judged by. ``first`` is the first variant of the model: what WVA
+    publishes once for a model is published with this one.
     """
 
     objectives: Objectives
@@ -83,7 +83,8 @@ class InTime(Struct, frozen=True, gc=False):
     def missed(self) -> bool:
         """Whether the objectives were not met within the hour, and are not now.
 
-        After a bad time the hour is bad until the time is forgotten, although the model serves everybody in time.
+        After a bad time the share of the last hour stays low for up to an hour, although the model serves everybody in
+        time again.
         """
         wanted, now, lately = self.objectives.in_time, self.five_minutes, self.hour
         return now is not None and lately is not None and now.share < wanted and lately.below(wanted)
@@ -92,12 +93,14 @@ class InTime(Struct, frozen=True, gc=False):
     def words(self) -> str:
         """The shares for people, empty without any."""
         shares = ((self.five_minutes, "5 minutes"), (self.hour, "hour"))
-        told = [f"{percent(each.share)} of {each.requests:.0f} in the last {span}" for each, span in shares if each]
-        return f"requests in time: {', '.join(told)}" if told else ""
+        parts = [
+            f"{percent(served.share)} of {served.requests:.0f} in the last {span}" for served, span in shares if served
+        ]
+        return f"requests in time: {', '.join(parts)}" if parts else ""
 
     @property
     def trouble(self) -> Trouble:
-        """What a condition says of it."""
+        """What a condition says about these shares."""
         if self.missed:
             return Trouble(TroubleReason.OBJECTIVE_MISSED, f"{self.words}; expected: {self.objectives.in_words()}")
         return NOT_MEASURED if self.hour is None else UNTROUBLED

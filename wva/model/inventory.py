@@ -38,7 +38,7 @@ class AcceleratorPool:
 
     @property
     def free(self) -> int:
-        """GPUs that no scheduled pod has; a node that went away leaves none rather than a debt."""
+        """GPUs that no scheduled pod has; 0 if more are used than there are, because a node went away."""
         return max(0, self.capacity - self.used)
 
 

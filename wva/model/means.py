@@ -1,12 +1,13 @@
 """The mean size of requests, which begins anew when sizes change.
 
-A mean keeps its requests in parts, the newest of which are the shortest. With each reading it compares the requests
-after each border between parts with those before. The measure is the deviance of gamma distributions: the mean may be
-any, and what counts is the ratio. Divided by the squared variation of sizes it is that of chance: 1 in the mean, beyond
-20 once in many ten thousand readings. If it is larger, sizes have changed at that border, and what came before it goes.
+A mean keeps its requests in parts, the newest of which are the shortest. With each reading it compares, at each border
+between two parts, the requests after the border with those before. The measure is the deviance of gamma distributions,
+for which only the ratio of the two means counts. If sizes differ by chance alone, the deviance divided by their squared
+variation is 1 in the mean, and beyond 20 once in many ten thousand readings. If it is larger, sizes have changed at
+that border, and the mean drops the requests before it.
 
-The variation follows from neighbouring parts when they are joined. So a change of the mean is no variation. And what
-readings have in common, such as requests that several of them saw, counts as variation of the longer parts.
+The variation is found by comparing neighbouring parts when they are joined. So a change of the mean is no variation.
+What several readings have in common, such as requests that each of them saw, counts as variation of the longer parts.
 """
 
 from __future__ import annotations
@@ -66,71 +67,71 @@ class Mean(Struct, frozen=True, gc=False):
 
 
 def _last_change(parts: Sequence[Part], varied: float) -> int:
-    """Return the place of the first part after a change of sizes, 0 if there is none.
+    """Return the index of the first part after a change of sizes, 0 if there is none.
 
-    A few requests may weigh as much as all others. So larger sizes must show if the part that has the largest is only
-    as large as the next one; and of heavy tails, without that part.
+    A few very large requests may weigh as much as all others. So an increase counts only if it also shows when the part
+    with the largest sizes counts as no larger than the next largest, or, with heavy tails, is left out.
     """
-    found, least = 0, _CHANCE * varied
+    border, threshold = 0, _CHANCE * varied
     before, before_total = _sum(parts)
-    after = after_total = largest = second = its_count = 0.0
-    for place in range(len(parts) - 1, 0, -1):
-        count, total = parts[place]
+    after = after_total = largest = next_largest = largest_count = 0.0
+    for index in range(len(parts) - 1, 0, -1):
+        count, total = parts[index]
         before, before_total = before - count, before_total - total
         after, after_total = after + count, after_total + total
         size = total / count
         if size > largest:
-            largest, second, its_count = size, largest, count
+            largest, next_largest, largest_count = size, largest, count
         else:
-            second = max(second, size)
+            next_largest = max(next_largest, size)
         if after < _FEWEST * varied or before <= 0.0 or before_total <= 0.0:
             continue
-        shown = after_total
+        counted_total = after_total
         if after_total * before > before_total * after:
-            if after <= its_count:
+            if after <= largest_count:
                 continue
-            shown -= its_count * (largest - second)
+            counted_total -= largest_count * (largest - next_largest)
             if varied > _HEAVY:
-                shown = after * (after_total - its_count * largest) / (after - its_count)
-            if shown * before <= before_total * after:
+                counted_total = after * (after_total - largest_count * largest) / (after - largest_count)
+            if counted_total * before <= before_total * after:
                 continue
-        if (deviance := _deviance((before, before_total), (after, shown))) > least:
-            found, least = place, deviance
-    return found
+        if (deviance := _deviance((before, before_total), (after, counted_total))) > threshold:
+            border, threshold = index, deviance
+    return border
 
 
 def _newest(parts: list[Part]) -> list[Part]:
-    """Return the newest parts, of so many requests as a mean has at most."""
+    """Return the newest parts, with at most as many requests as a mean has."""
     many = 0.0
-    for place in range(len(parts) - 1, -1, -1):
-        count, total = parts[place]
+    for index in range(len(parts) - 1, -1, -1):
+        count, total = parts[index]
         many += count
         if many >= _MOST:
             kept = _MOST - (many - count)
-            return [(kept, total * kept / count), *parts[place + 1 :]]
+            return [(kept, total * kept / count), *parts[index + 1 :]]
     return parts
 
 
 def _joined(parts: list[Part], varied: float, many: float) -> float:
-    """Join neighbours that are short beside what came after them; return the variation with what they show of it."""
-    over, after = min(_VARIED_OVER, _VARIED_AT_FIRST * many), 0.0
-    for place in range(len(parts) - 1, 1, -1):
-        after += parts[place][0]
-        one, two = parts[place - 2 : place]
-        both = (one[0] + two[0], one[1] + two[1])
-        if both[0] <= _JOINED * after:
-            shown = min(_deviance(one, two), _TIMES_VARIED * varied)
-            varied += min(_ONE_PAIR, both[0] / over) * (shown - varied)
-            parts[place - 2 : place] = [both]
+    """Join neighbours that are short beside what came after them; return the variation with how far they differ."""
+    span, after = min(_VARIED_OVER, _VARIED_AT_FIRST * many), 0.0
+    for index in range(len(parts) - 1, 1, -1):
+        after += parts[index][0]
+        older, newer = parts[index - 2 : index]
+        merged = (older[0] + newer[0], older[1] + newer[1])
+        if merged[0] <= _JOINED * after:
+            deviance = min(_deviance(older, newer), _TIMES_VARIED * varied)
+            varied += min(_ONE_PAIR, merged[0] / span) * (deviance - varied)
+            parts[index - 2 : index] = [merged]
     return min(_MOST_VARIED, varied)
 
 
-def _deviance(one: Part, two: Part) -> float:
+def _deviance(older: Part, newer: Part) -> float:
     """Return how much less likely two parts are with one mean than with two: the deviance of gamma distributions."""
-    (first, total), (second, other) = one, two
-    mean = log(max(_SMALLEST, (total + other) / (first + second)))
-    first_part = first * (mean - log(max(_SMALLEST, total / first)))
-    return 2.0 * max(0.0, first_part + second * (mean - log(max(_SMALLEST, other / second))))
+    (older_count, older_total), (newer_count, newer_total) = older, newer
+    mean = log(max(_SMALLEST, (older_total + newer_total) / (older_count + newer_count)))
+    older_part = older_count * (mean - log(max(_SMALLEST, older_total / older_count)))
+    return 2.0 * max(0.0, older_part + newer_count * (mean - log(max(_SMALLEST, newer_total / newer_count))))
 
 
 def _sum(parts: Sequence[Part]) -> Part:

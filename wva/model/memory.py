@@ -125,14 +125,14 @@ class CapacityMemory:
     def of(self, model: ModelKey) -> LearnedCapacity | None:
         """Return what is known of a model, None when it is new."""
         position = bisect_left(self.models, model, key=lambda learned: learned.model)
-        found = self.models[position] if position < len(self.models) else None
-        return found if found is not None and found.model == model else None
+        entry = self.models[position] if position < len(self.models) else None
+        return entry if entry is not None and entry.model == model else None
 
     def updated(self, learned: Iterable[LearnedCapacity], *, now: float) -> CapacityMemory:
-        """Return the memory after a cycle: models that were analysed replaced, all others kept until too old."""
-        current = {new.model: new.without_old(now) for new in learned}
-        past = (kept.without_old(now) for kept in self.models if kept.model not in current)
-        models = current | {kept.model: kept for kept in past if kept.records or kept.histories}
+        """Return the memory after a cycle: analysed models are replaced, all others are kept until they are too old."""
+        current = {entry.model: entry.without_old(now) for entry in learned}
+        past = (entry.without_old(now) for entry in self.models if entry.model not in current)
+        models = current | {entry.model: entry for entry in past if entry.records or entry.histories}
         return CapacityMemory(tuple(models[model] for model in sorted(models)))
 
 
@@ -161,7 +161,7 @@ class Fit(Struct, frozen=True, gc=False):
     """What has been learned of the steps of a variant's engines: decayed sums of a weighted least squares fit.
 
     ``rows`` are those of X'WX, each with its part of X'Wy behind it. ``shortest`` is the shortest step, in seconds.
-    Engines that compute prompts only have no time between tokens. Of these it is known how long prompts took
+    Engines that compute prompts only have no time between tokens. For these, WVA remembers how long prompts took
     (``prompt_seconds``), and how many tokens the engines computed in that time (``prompt_tokens``); both are decayed.
     """
 
@@ -176,8 +176,8 @@ class Slot(Struct, frozen=True, gc=False):
     """The demand of a time that ended ``at`` and was ``seconds`` long.
 
     ``early``: it began with a short cycle, because the load of a model had risen, and no pod came or went in it.
-    ``partial``: it ends with a short cycle that showed a jump, so it has demand from before and from after the jump; of
-    seconds that are no slot yet: pods came or went, so their demand has to even out.
+    ``partial``: it ends with a short cycle that showed a jump, so it has demand from before and from after the jump.
+    For seconds that are no slot yet it means that pods came or went, so their demand has to even out.
     """
 
     at: float
@@ -188,9 +188,9 @@ class Slot(Struct, frozen=True, gc=False):
 
 
 class Block(Struct, frozen=True, gc=False):
-    """A time as long as the lead time: the demand foreseen at its begin, and the highest one in it.
+    """A time as long as the lead time: the demand foreseen at its begin, and the highest demand in it.
 
-    Where replicas have vanished, the demand counts as so many times higher.
+    Demand while replicas vanished counts as higher, in the ratio in which their capacity fell.
     """
 
     begun: float
@@ -199,10 +199,10 @@ class Block(Struct, frozen=True, gc=False):
 
 
 class Level(Struct, frozen=True, gc=False):
-    """A level of demand by its number.
+    """A level of demand; ``number`` is its power of ``LEVEL_STEP``.
 
-    ``left`` is when it was left, None while demand is there, and ``reached`` when it was reached last; ``returns`` are
-    how long it took to come back, ``stays`` how long it was there, newest last.
+    ``left`` is when demand left the level, None while it is there, and ``reached`` when it reached it last.
+    ``returns`` are how long demand took to come back, ``stays`` how long it was there, newest last.
     """
 
     number: int
@@ -218,7 +218,10 @@ class Level(Struct, frozen=True, gc=False):
 
 
 class VariantDemand(Struct, frozen=True, gc=False):
-    """What is remembered of a variant. ``load``: requests in a replica, relative to replicas of other variants."""
+    """What the demand analyzer remembers of a variant.
+
+    ``load``: requests in a replica, relative to replicas of other variants.
+    """
 
     key: VariantKey
     fit: Fit = Fit()
@@ -229,10 +232,11 @@ class VariantDemand(Struct, frozen=True, gc=False):
 class DemandMemory(Struct, frozen=True, gc=False):
     """What the demand analyzer remembers of a model.
 
-    ``prompt`` and ``answer`` are tokens computed of a request, ``held`` those in the KV cache for it. ``queue`` is what
-    waited at the gateway. ``owed`` are arrivals that were counted too many; below 0: too few. ``unevenness``: how far
-    the loads of replicas differ, 0 not at all, 1 as by chance. ``variability``: squared variation of the lengths of
-    prompts. ``first``: how long first tokens take at pods that get their prompts from others, in seconds.
+    ``prompt`` and ``answer`` are the tokens computed for a request, ``held`` those in the KV cache for it. ``queue`` is
+    what waited at the gateway. ``owed`` is by how many arrivals too many were counted; below 0: too few.
+    ``unevenness``: how far the loads of replicas differ, 0 not at all, 1 as by chance. ``variability``: squared
+    variation of the lengths of prompts. ``first``: how long first tokens take at pods that get their prompts from
+    others, in seconds.
     """
 
     key: ModelKey
@@ -249,18 +253,20 @@ class DemandMemory(Struct, frozen=True, gc=False):
 
 
 class Correction(Struct, frozen=True, gc=False):
-    """How many times what a model seems to need is asked for, since its users got less than was planned.
+    """By which ``factor`` WVA asks for more than a model seems to need, because its users got less than was planned.
+
+    A look compares the share of requests in time with the objective.
 
     ``calm``: from when on looks count; None before the first cycle. ``short``: whether the replicas did not carry the
-    demand in the last cycle. ``demand``: that of the last time when it was another one, per second. ``room``: how many
-    times the replicas have carried what is needed since the last look, at least; None if they have not.
+    demand in the last cycle. ``demand``: the demand when it last changed clearly, per second. ``room``: the least
+    number of times that the replicas have carried what is needed since the last look; None if they have not carried it.
 
-    ``looked``: when users were looked at last. ``raised``: when the factor was raised last. ``requests``: how many of
-    them the looks since then have shown, the older ones for less; ``missed``: how many of these were late; ``sized``:
-    the sum of the room that these had.
+    ``looked``: when WVA looked last. ``raised``: when it raised the factor last. ``requests``: how many requests the
+    looks since then have shown, older ones counted for less. ``missed``: how many of them were late. ``sized``: the sum
+    of the ``room`` over these late requests.
 
-    Raises are judged together: ``judged`` is the room before them, 0 if there are none, ``first`` the factor, and
-    ``late`` the share of late requests. ``vain``: until when none is tried.
+    Raises are judged together: ``judged`` is the room before them, 0 if there are none, ``first`` the factor before
+    them, and ``late`` the share of late requests before them. ``vain``: until when WVA tries no raise.
     """
 
     factor: float = 1.0
@@ -282,8 +288,9 @@ class Correction(Struct, frozen=True, gc=False):
 class LatePrice(Struct, frozen=True, gc=False):
     """What a replica costs while it is missed: ``worth`` times its price.
 
-    ``looked``: when users were looked at last, in seconds since the epoch; 0 before that. ``requests``: how many of
-    them the looks have shown, the older ones for less; ``late``: how many of these were late.
+    ``looked``: when WVA last looked at the share of requests in time, in seconds since the epoch; 0 before that.
+    ``requests``: how many requests the looks have shown, older ones counted for less; ``late``: how many of these were
+    late.
     """
 
     worth: float = 15.0
@@ -293,7 +300,7 @@ class LatePrice(Struct, frozen=True, gc=False):
 
 
 class ShrinkTrial(Struct, frozen=True, gc=False):
-    """A shrink: the numbers that are asked for since, and what they seemed to carry then.
+    """A shrink: the numbers that have been asked for since, and what they seemed to carry at the time.
 
     ``at`` is in seconds since the epoch, ``carries`` in the unit of the demand.
     """
@@ -304,9 +311,10 @@ class ShrinkTrial(Struct, frozen=True, gc=False):
 
 
 class Regret(Struct, frozen=True, gc=False):
-    """A shrink that left too few: the numbers, and how many times a demand they seemed to carry that they did not.
+    """A shrink that left too few replicas: their ``numbers``, and the ``room`` that they seemed to have.
 
-    ``at`` is when that was found last, in seconds since the epoch, after so many ``times``.
+    ``room``: how many times the demand that was too much for them they had seemed to carry. ``at`` is when that
+    happened last, in seconds since the epoch, and ``times`` how often it has happened.
     """
 
     numbers: tuple[tuple[VariantKey, int], ...]
@@ -318,13 +326,13 @@ class Regret(Struct, frozen=True, gc=False):
 class Foresight(Struct, frozen=True, gc=False):
     """The forecast for a model, and the data behind it.
 
-    ``begun`` and ``at`` are the first and the last cycle. ``rest`` is demand that is not in the ``slots`` yet.
-    ``dispersion``: variance of the demand of a cycle over that of pure chance. ``reserved``: the demand to be ready
-    for, each with its time, newest last, without those below a later one. ``start_ups``: how long the last pods of each
-    variant took to become Ready, in seconds. ``regular``: how long the last cycle was that the fast lane had not woken
-    for any model, in seconds; 0 before there is one. ``correction``: what users got against what was planned. ``asked``
-    are the numbers of the last cycle, ``trial`` the last shrink, ``regret`` one that left too few. ``price`` is that of
-    a missed replica. ``ready`` are the Ready replicas of the last cycle.
+    ``begun`` and ``at`` are the times of the first and the last cycle. ``rest`` is demand that is not in the ``slots``
+    yet. ``dispersion``: variance of the demand of a cycle over that of pure chance. ``reserved``: times, and the demand
+    to be ready for at each, newest last, without amounts below a later one. ``start_ups``: how long the last pods of
+    each variant took to become Ready, in seconds. ``regular``: how long the last cycle was that the fast lane had not
+    woken for any model, in seconds; 0 before there is one. ``correction``: what users got against what was planned.
+    ``asked`` are the numbers of the last cycle, ``trial`` is the last shrink, ``regret`` a shrink that left too few
+    replicas. ``price`` is that of a missed replica. ``ready`` are the Ready replicas of the last cycle.
     """
 
     key: ModelKey
@@ -349,9 +357,9 @@ class Foresight(Struct, frozen=True, gc=False):
 class VariantMemory(Struct, frozen=True, gc=False):
     """The last number of a variant, since when it has been unsettled, and the most Ready pods seen since then.
 
-    ``settling_since`` is None while settled; then ``ready_replicas`` are those of the last cycle. Without ``decided``
-    no cycle had data on the variant: the number is only the replicas that existed, and WVA may use the present replicas
-    instead.
+    ``settling_since`` is None while settled; then ``ready_replicas`` are those of the last cycle. ``decided`` is False
+    if no cycle had data on the variant: then the number is only the replicas that existed, and WVA may use the present
+    replicas instead.
     """
 
     key: VariantKey
@@ -389,10 +397,10 @@ class Shrink:
 class ModelMemory(Struct, frozen=True, gc=False):
     """What is remembered of a model.
 
-    The percentage analyzer compares ``peaks``, sorted by pod, with those of later scrapes, and the peaks of a cycle
-    without a new scrape with the ``earlier`` ones, of scrapes before. ``shrunk`` is the last shrink until it is
-    regretted, ``regretted`` the last one after which the model wanted to grow. The replicas under way were asked for
-    the demand ``answered``, in the unit of the analyzer; None when none are.
+    The percentage analyzer compares ``peaks``, sorted by pod, with those of later scrapes. In a cycle without a new
+    scrape it compares the peaks with the ``earlier`` ones, of the scrapes before. ``shrunk`` is the last shrink until
+    it is regretted, ``regretted`` the last one after which the model wanted to grow. ``answered`` is the demand for
+    which the replicas under way were asked for, in the unit of the analyzer; None when none are under way.
     """
 
     key: ModelKey
@@ -405,7 +413,7 @@ class ModelMemory(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One entry per variant of the last cycle, sorted by key, and what has been learned of models.
+    """One entry per variant of the last cycle, sorted by key, and what WVA has learned of models.
 
     ``models`` has an entry for each model that the percentage analyzer remembers, sorted by key. ``failing`` are the
     models on which the last cycle could not decide, sorted. ``demand`` is that of models whose requests are counted.
@@ -425,23 +433,23 @@ class Memory:
     def grouped(
         self, groups: Mapping[ModelKey, int], places: Mapping[VariantKey, int | None], count: int
     ) -> list[Memory]:
-        """Return so many memories, each with the models and the variants that the mappings give its place."""
-        variants = split(self.variants, lambda each: places.get(each.key), count)
-        learned = split(self.capacity.models, lambda each: groups.get(each.model.whole), count)
-        models = split(self.models, lambda each: groups.get(each.key.whole), count)
+        """Return ``count`` memories, each with the models and the variants to which the mappings give its index."""
+        variants = split(self.variants, lambda entry: places.get(entry.key), count)
+        learned = split(self.capacity.models, lambda entry: groups.get(entry.model.whole), count)
+        models = split(self.models, lambda entry: groups.get(entry.key.whole), count)
         failing = split(self.failing, groups.get, count)
-        demand = split(self.demand, lambda each: groups.get(each.key.whole), count)
-        foreseen = split(self.foreseen, lambda each: groups.get(each.key.whole), count)
+        demand = split(self.demand, lambda entry: groups.get(entry.key.whole), count)
+        foreseen = split(self.foreseen, lambda entry: groups.get(entry.key.whole), count)
         return [
             Memory(
-                variants[place],
-                CapacityMemory(learned[place]),
-                models[place],
-                failing[place],
-                demand[place],
-                foreseen[place],
+                variants[index],
+                CapacityMemory(learned[index]),
+                models[index],
+                failing[index],
+                demand[index],
+                foreseen[index],
             )
-            for place in range(count)
+            for index in range(count)
         ]
 
 
@@ -453,8 +461,8 @@ def previous_of(variant: Variant, entry: VariantMemory | None) -> int | None:
     """
     remembered = entry.desired if entry is not None else 0
     if not variant.active:
-        asked = entry is not None and entry.settling_since is not None and entry.ready_replicas == 0
-        return remembered if asked and remembered > 0 else None
+        starting = entry is not None and entry.settling_since is not None and entry.ready_replicas == 0
+        return remembered if starting and remembered > 0 else None
     if entry is not None and not entry.decided:
         return None
     if remembered > 0:

@@ -76,7 +76,7 @@ _HALF: Final = 0.5
 
 
 class EngineSignals(Struct, frozen=True, gc=False):
-    """What the token analyzer and the queueing analyzer want to know of a pod beside its two signals.
+    """What the token analyzer and the queueing analyzer read of a pod beside its KV usage and its queue length.
 
     All are of the pod's last scrape. Counts and sizes are sums over its engines, ``kv_usage`` is their mean.
     ``kv_capacity_tokens`` is the size of the KV cache in tokens, ``waiting`` the requests waiting, ``running`` those
@@ -106,14 +106,14 @@ class EngineCounters(Struct, frozen=True, gc=False):
     them. ``prompt_tokens`` were computed for ``prompts`` prompts, without tokens found in the prefix cache;
     ``answer_tokens`` are those of ``answers`` finished requests. ``gap_seconds`` is the sum of the times between tokens
     of all answers, ``gaps`` their number. ``prefill_seconds`` is the sum of the times that prompts took from their
-    first step to their first token, ``first_seconds`` that of the times from their arrival at the engine to it. Both
-    are 0 where they were not asked for. ``at`` is in seconds since the epoch.
+    first step to their first token, ``first_seconds`` the sum of the times from their arrival at the engine to their
+    first token. Both are 0 where they were not asked for. ``at`` is in seconds since the epoch.
 
-    All numbers but ``prompt_tokens`` only grow, until the engine starts anew. Before vLLM has ``prompt_tokens_cached``,
-    a hit counts when its prompt begins and the prompt when it ends, so ``prompt_tokens`` may fall a little, and below
-    zero. What is not counted: vLLM (0.10.1 and 0.28.0 were measured) counts a request whose client went away neither in
-    ``finished`` nor in ``aborted`` nor in ``answers``, only in ``prompts`` and ``prompt_tokens`` if its first token
-    came. docs/metrics.md has the sources.
+    All numbers but ``prompt_tokens`` only grow, until the engine starts anew. Versions of vLLM that do not have
+    ``prompt_tokens_cached`` yet count a cache hit when the prompt begins, and the prompt when it ends. There
+    ``prompt_tokens`` may fall a little, and below zero. vLLM (0.10.1 and 0.28.0 were measured) counts a request whose
+    client went away neither in ``finished`` nor in ``aborted`` nor in ``answers``, but in ``prompts`` and
+    ``prompt_tokens`` if its first token came. docs/metrics.md has the sources.
     """
 
     at: float
@@ -137,8 +137,9 @@ class ReplicaMetrics(Struct, frozen=True, gc=False):
     waiting (vllm:num_requests_waiting); both are the highest value of the last minute over the pod's engines.
     ``engine`` is None when no analyzer of its model asks for more, ``ready_since`` when it is not known. ``counters``
     are None when no analyzer of its model asks for them, and when they cannot be believed: ``counters_detail`` says
-    why. With them come ``created``, when the pod was created, and of ``engine`` at least the KV cache and what runs and
-    waits, of the same scrape. ``scrape_seconds`` is the time between two scrapes of the pod, as far as it was seen.
+    why. With them come ``created``, when the pod was created, and at least those fields of ``engine`` that tell the KV
+    cache and the running and waiting requests, of the same scrape. ``scrape_seconds`` is the time between two scrapes
+    of the pod, None if it is not known.
     ``dormant``: all its engines sleep (vllm:engine_sleep_state), so it serves nothing. ``namesakes`` says in words why
     its model may get the load of another one, empty if nothing shows that.
     """
@@ -172,8 +173,8 @@ class ReplicaMetrics(Struct, frozen=True, gc=False):
     def start_seconds(self) -> float | None:
         """How long the pod took to become Ready; None if that is not known.
 
-        Kubernetes gives times in whole seconds. No engine starts within one second, so a pod that seems to have done so
-        does not tell.
+        Kubernetes gives times in whole seconds. No engine starts within one second, so if a pod seems to have done so,
+        its time is not known.
         """
         if self.ready_since is None or self.created is None or self.ready_since <= self.created:
             return None

@@ -1,6 +1,6 @@
-"""What the users of a model shall get: the input of the demand analyzer, and who says it.
+"""What the users of a model shall get: the objectives of the demand analyzer, and who asks for them.
 
-Several places may say something of a model. For each of the three values the nearest place that says it counts:
+Several places may ask for objectives of a model. For each of the three values the nearest place that has it counts:
 annotations of its variants, an entry of the saturation ConfigMap for it, its service class, the ``default`` entries of
 its namespace and of all namespaces. What tenants write counts only within the limit that the administrator sets. A
 value beyond it is refused as a whole: a model must not get GPUs because somebody asked for what is not allowed.
@@ -43,15 +43,16 @@ class Objectives(Struct, frozen=True, gc=False):
 
 
 DEFAULT_OBJECTIVES: Final = Objectives()
-"""What holds for a model of which nobody said anything."""
+"""The objectives of a model for which nobody asks for any."""
 TIGHTEST: Final = Objectives(0.1, 0.02, IN_TIME.maximum)
-"""What tenants may ask for if the administrator says nothing."""
+"""The tightest objectives that tenants may ask for if the administrator sets no limit."""
 
 
 class AskedObjectives(Struct, frozen=True, gc=False):
-    """What one place says of the objectives of a model; None is not said.
+    """The objectives that one place asks for, for a model; None where it asks for none.
 
-    ``origin`` names the place, for people. ``tenant``: it is in a namespace of workloads, so the limit holds.
+    ``origin`` names the place, for people. ``tenant``: the place is in a namespace of workloads, so the limit for
+    tenants holds.
     """
 
     ttft_seconds: float | None = None
@@ -62,15 +63,15 @@ class AskedObjectives(Struct, frozen=True, gc=False):
 
     @property
     def says(self) -> bool:
-        """Whether it says anything."""
+        """Whether it asks for any objective."""
         return (self.ttft_seconds, self.itl_seconds, self.in_time) != (None, None, None)
 
 
 class AgreedObjectives(Struct, frozen=True, gc=False):
     """The objectives in force.
 
-    ``words`` say where they are from, ``refused`` what was asked for and is not allowed, both for people. Both are
-    empty if nobody asked for anything.
+    ``words`` say where they come from, ``refused`` what was asked for and is not allowed, both for people. Both are
+    empty if nobody asked for any objective.
     """
 
     objectives: Objectives = DEFAULT_OBJECTIVES
@@ -87,33 +88,33 @@ _FIELDS: Final = (
 
 
 def agreed(levels: Sequence[Sequence[AskedObjectives]], tightest: Objectives = TIGHTEST) -> AgreedObjectives:
-    """Return what is in force of what was asked for, the nearest level first.
+    """Return the objectives in force. For each of them the first of ``levels`` that asks for it counts.
 
     If those of one level differ, the tightest counts. ``tightest`` is the limit for tenants.
     """
-    found, origins, refused = [], [], []
+    values, origins, refused = [], [], []
     for field, name, limits in _FIELDS:
         limit, share = float(getattr(tightest, field)), field == "in_time"
-        shown = percent if share else time_in_words
+        formatted = percent if share else time_in_words
         value, origin = getattr(DEFAULT_OBJECTIVES, field), "built in"
         beyond = []
         for level in levels:
-            said = [(told, each) for each in level if (told := getattr(each, field)) is not None]
-            beyond += [pair for pair in said if pair[1].tenant and (pair[0] > limit if share else pair[0] < limit)]
-            allowed = [pair for pair in said if pair not in beyond]
+            pairs = [(wanted, source) for source in level if (wanted := getattr(source, field)) is not None]
+            beyond += [pair for pair in pairs if pair[1].tenant and (pair[0] > limit if share else pair[0] < limit)]
+            allowed = [pair for pair in pairs if pair not in beyond]
             if allowed:
-                value, place = max(allowed, key=_value) if share else min(allowed, key=_value)
-                others = len({told for told, _ in allowed}) > 1
-                origin = f"{place.origin}, the tightest of {len(allowed)}" if others else place.origin
+                value, source = max(allowed, key=_value) if share else min(allowed, key=_value)
+                differ = len({wanted for wanted, _ in allowed}) > 1
+                origin = f"{source.origin}, the tightest of {len(allowed)}" if differ else source.origin
                 break
-        found.append(min(max(value, limits.minimum), limits.maximum))
+        values.append(min(max(value, limits.minimum), limits.maximum))
         origins.append(origin)
         side = "at most" if share else "at least"
-        for wanted, each in beyond:
-            asked, expected = f"{each.origin}: got {name} {shown(wanted)}", f"{side} {shown(limit)}"
-            in_force = f"in force: {shown(found[-1])}"
+        for wanted, source in beyond:
+            asked, expected = f"{source.origin}: got {name} {formatted(wanted)}", f"{side} {formatted(limit)}"
+            in_force = f"in force: {formatted(values[-1])}"
             refused.append(f"{asked}, expected {expected}, the tightest that a tenant may ask for; {in_force}")
-    objectives = Objectives(*found)
+    objectives = Objectives(*values)
     return AgreedObjectives(objectives, objectives.in_words(*[f" ({origin})" for origin in origins]), tuple(refused))
 
 

@@ -1,7 +1,8 @@
 """Which optimizer turns the need of a model into replicas, and how the model-based one shares scarce GPUs.
 
-The percentage analyzer finds too little spare, which ``sized`` and ``one-step`` answer. Analyzers that know capacities
-say how much is missing, which the other optimizers answer. The demand analyzer has no choice of optimizers.
+The percentage analyzer finds that replicas have too little spare; ``sized`` and ``one-step`` answer that. Analyzers
+that know capacities say how much is missing; the other optimizers answer that. The demand analyzer has no choice of
+optimizers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Analyzer(StrEnum):
 
 
 ANALYZERS_BY_NAME: Final = {
-    name: each for each in Analyzer for name in ((each.value,) if each.value else ("percentage", ""))
+    name: analyzer for analyzer in Analyzer for name in ((analyzer.value,) if analyzer.value else ("percentage", ""))
 }
 """What ``analyzerName`` may say; version 0.5 had the empty name for the percentage analyzer."""
 
@@ -64,8 +65,8 @@ class BestEffort(StrEnum):
 class SolverPolicy:
     """How the model-based optimizer shares GPUs among all models.
 
-    ``unlimited`` True never looks at the GPUs that there are, False always does, and None does while a GPU budget is in
-    force. ``delayed``: best effort only after all classes were served, not after each.
+    ``unlimited``: True never looks at the GPUs that there are, False always does, and None does while a GPU budget is
+    in force. ``delayed``: best effort begins only after all classes were served, not after each.
     """
 
     unlimited: bool | None = None

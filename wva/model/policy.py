@@ -47,7 +47,7 @@ class Merged:
     __slots__ = ()
 
     def overlaid(self, said: Mapping[str, Any]) -> Self:
-        """Return this policy with what an entry says, by attribute."""
+        """Return this policy with the fields that an entry sets: ``said``, by attribute."""
         return replace(self, **said)
 
     def contradiction(self) -> tuple[str, str] | None:
@@ -75,7 +75,7 @@ class SaturationPolicy(Merged):
     is known to come back: 0 is never, a day is as long as it finds right. For a backlog it orders at most
     ``surge_factor`` times the demand. Its objectives are ``target_ttft_milliseconds`` for the first token,
     ``target_itl_milliseconds`` between tokens, and ``in_time``, the share of requests that shall meet them; 0 is not
-    said.
+    given.
     """
 
     kv_cache_threshold: float = 0.80
@@ -122,7 +122,7 @@ class SaturationPolicy(Merged):
         return None
 
     def overlaid(self, said: Mapping[str, Any]) -> SaturationPolicy:
-        """Return this policy with what an entry says, by attribute.
+        """Return this policy with the fields that an entry sets: ``said``, by attribute.
 
         An entry that names no analyzer has the one of this policy. If that is the demand analyzer, an entry with
         thresholds or an optimizer of the percentage analyzer gets the percentage analyzer: such entries are older than
@@ -165,7 +165,10 @@ class QueueingPolicy(Merged):
 
 @dataclass(frozen=True, slots=True)
 class ScaleToZeroPolicy:
-    """Whether a model may go to zero replicas, and after how long without a request: ``given``, or the default."""
+    """Whether a model may go to zero replicas, and after how long without a request.
+
+    ``given``: an entry gives this time, so it is not the default.
+    """
 
     enabled: bool = False
     retention_seconds: float = DEFAULT_RETENTION_SECONDS
@@ -183,7 +186,7 @@ class _ForModel:
 
 @dataclass(frozen=True, slots=True)
 class ScaleToZeroEntry(Merged, _ForModel):
-    """What one entry says of one model, or of all models with an empty ``model_id``; None is inherited."""
+    """What one entry sets for one model, or with an empty ``model_id`` for all models; None is inherited."""
 
     namespace: str | None = None
     enabled: bool | None = None
@@ -201,7 +204,7 @@ class Override(_ForModel, Generic[P]):
     given: tuple[tuple[str, Any], ...] = ()
 
     def said(self) -> dict[str, Any]:
-        """Return what the entry itself says, by attribute."""
+        """Return the fields that the entry itself sets, by attribute."""
         return dict(self.given)
 
     def over(self, default: P) -> Self | None:
@@ -224,7 +227,10 @@ class SaturationOverride(Override[SaturationPolicy]):
     names_optimizer: bool = False
 
     def said(self) -> dict[str, Any]:
-        """Return what the entry itself says, by attribute; old recordings have the two names only in these fields."""
+        """Return the fields that the entry itself sets, by attribute.
+
+        Old recordings have analyzer and optimizer only in ``policy`` and in the two flags.
+        """
         named = {"analyzer_name": self.names_analyzer, "optimizer_name": self.names_optimizer}
         return dict(self.given) | {name: getattr(self.policy, name) for name, itself in named.items() if itself}
 
@@ -250,11 +256,11 @@ class _Entries:
         A global one that contradicts this default does not hold: then its name is returned beside None.
         """
         own = self.entry_for(model)
-        taken = None if own else everywhere.entry_for(model)
-        if taken is None or self.default is None:
-            return own or taken, ""
-        merged = taken.over(self.default)
-        return merged, "" if merged else taken.name
+        inherited = None if own else everywhere.entry_for(model)
+        if inherited is None or self.default is None:
+            return own or inherited, ""
+        merged = inherited.over(self.default)
+        return merged, "" if merged else inherited.name
 
 
 @dataclass(frozen=True)
@@ -288,7 +294,7 @@ class ScaleToZeroRules(_Entries):
 
 @dataclass(frozen=True, slots=True)
 class NamespacePolicy:
-    """What a namespace with ConfigMaps of its own says itself."""
+    """The entries of a namespace that has ConfigMaps of its own."""
 
     namespace: str
     saturation: SaturationRules = SaturationRules()
@@ -346,10 +352,10 @@ class Policy:
     def scale_to_zero_for(self, model: ModelKey) -> ScaleToZeroPolicy:
         """Return whether and when a model may go to zero: its own entry, else ``default``, else the setting."""
         local, everywhere = self._local(model.namespace).scale_to_zero, self.scale_to_zero
-        entry = local.entry_for(model) or everywhere.entry_for(model)
-        said = [each for each in (entry, local.default or everywhere.default) if each is not None]
-        enabled = [each.enabled for each in said if each.enabled is not None]
-        retention = [each.retention_seconds for each in said if each.retention_seconds is not None]
+        own = local.entry_for(model) or everywhere.entry_for(model)
+        entries = [entry for entry in (own, local.default or everywhere.default) if entry is not None]
+        enabled = [entry.enabled for entry in entries if entry.enabled is not None]
+        retention = [entry.retention_seconds for entry in entries if entry.retention_seconds is not None]
         seconds = (*retention, DEFAULT_RETENTION_SECONDS)[0]
         return ScaleToZeroPolicy((*enabled, self.scale_to_zero_default)[0], seconds, bool(retention))
 
@@ -404,27 +410,29 @@ class Policy:
         return _found(self.service_targets, model.model_id, key=lambda target: target.model_id)
 
     def objectives_for(self, model: ModelKey, asked: Sequence[AskedObjectives] = ()) -> AgreedObjectives:
-        """Return the objectives of a model; ``asked`` is what the annotations of its variants say."""
+        """Return the objectives of a model; ``asked`` are those that the annotations of its variants ask for."""
         local = self._local(model.namespace).saturation
         override, _ = self._saturation(model)
         levels = [tuple(asked)]
         if override is not None:
-            said = override.said()
+            fields = override.said()
             own = local.entry_for(model) is not None
-            told = [said.get(name) or 0.0 for name in _OBJECTIVES]
-            levels.append((_asked(told, f"entry {override.name}", tenant=own),))
+            values = [fields.get(name) or 0.0 for name in _OBJECTIVES]
+            levels.append((_asked(values, f"entry {override.name}", tenant=own),))
         if (service := self.service_target_for(model)) is not None:
             levels.append((service.asked,))
         if local.default is not None:
             levels.append((_asked(_objectives(local.default), f"default of namespace {model.namespace}", tenant=True),))
         if any(times := _objectives(self.saturation)):
             levels.append((_asked(times, "default of all namespaces"),))
-        return agreed(levels, self.tightest) if any(each.says for level in levels for each in level) else NOTHING_ASKED
+        return (
+            agreed(levels, self.tightest) if any(source.says for level in levels for source in level) else NOTHING_ASKED
+        )
 
     def accelerator_cost(self, accelerator: str) -> float | None:
         """Return what one accelerator costs per hour, in the unit of the ConfigMap."""
-        found = _found(self.accelerator_costs, accelerator, key=lambda cost: cost.accelerator)
-        return None if found is None else found.cost
+        entry = _found(self.accelerator_costs, accelerator, key=lambda cost: cost.accelerator)
+        return None if entry is None else entry.cost
 
     def profile_for(self, model_id: str, accelerator: str) -> PerformanceProfile | None:
         """Return the known performance of a model on an accelerator."""
@@ -449,9 +457,9 @@ _OBJECTIVES: Final = ("target_ttft_milliseconds", "target_itl_milliseconds", "in
 _objectives: Final = attrgetter(*_OBJECTIVES)
 
 
-def _asked(said: Sequence[float], origin: str, *, tenant: bool = False) -> AskedObjectives:
-    """Return what an entry of the saturation ConfigMap says of objectives; 0 is not said."""
-    ttft, itl, in_time = said
+def _asked(values: Sequence[float], origin: str, *, tenant: bool = False) -> AskedObjectives:
+    """Return the objectives that an entry of the saturation ConfigMap asks for; 0 is none."""
+    ttft, itl, in_time = values
     return AskedObjectives(ttft / 1000.0 or None, itl / 1000.0 or None, in_time or None, origin, tenant)
 
 

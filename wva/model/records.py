@@ -2,7 +2,7 @@
 
 Records that a cycle makes by the thousand are ``Struct``s of msgspec, the others are dataclasses. Both look alike in a
 recording. A struct is made, compared and hashed in C, several times as fast, and with ``gc=False`` the search for
-cyclic garbage leaves it out, which holds the event loop less.
+cyclic garbage leaves it out, so that the search holds the event loop for less time.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def replace(record: R, /, **changes: Any) -> R:
 def let_go(*many: list[Any] | dict[Any, Any]) -> None:
     """Empty lists and mappings, one item after the other.
 
-    To free all that thousands of models needed in one piece, as the end of a function does, holds the interpreter for
-    longer than the event loop should wait. Between two items it may be given away.
+    The end of a function would free all that thousands of models needed in one piece. That holds the interpreter for
+    longer than the event loop should wait. Between two items another thread may get the interpreter.
     """
     for items in many:
         take = items.popitem if isinstance(items, dict) else items.pop
@@ -37,10 +37,10 @@ def let_go(*many: list[Any] | dict[Any, Any]) -> None:
 
 
 def split(items: Iterable[T], place: Callable[[T], int | None], count: int) -> list[tuple[T, ...]]:
-    """Return so many tuples, each with the items that ``place`` gives its place, in order. None is no place."""
-    found: list[list[T]] = [[] for _ in range(count)]
+    """Return ``count`` tuples. An item goes into the tuple whose index ``place`` gives, into none if that is None."""
+    groups: list[list[T]] = [[] for _ in range(count)]
     for item in items:
-        where = place(item)
-        if where is not None:
-            found[where].append(item)
-    return [tuple(each) for each in found]
+        index = place(item)
+        if index is not None:
+            groups[index].append(item)
+    return [tuple(group) for group in groups]

@@ -42,7 +42,7 @@ MAX_TEXT_CHARACTERS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class RoleLabels:
-    """Where pods say their role, and in which words.
+    """Which labels of pods say their role, and with which values.
 
     The first of ``keys`` that a pod has as a label counts. ``values`` are roles by further values of these labels, and
     go before those of llm-d.
@@ -55,7 +55,7 @@ class RoleLabels:
     def of(cls, keys: str = ROLE_LABEL, values: str = "") -> Self:
         """Return what the settings say: keys of labels, and pairs ``VALUE=ROLE``, both with commas between them.
 
-        Raises ValueError if a key or value can be none of a label, if a role is unknown, or if a value stands twice.
+        Raises ValueError if a label cannot have such a key or value, if a role is unknown, or if a value stands twice.
         """
         if len(keys) > MAX_TEXT_CHARACTERS or len(values) > MAX_TEXT_CHARACTERS:
             raise ValueError("too long")
@@ -75,13 +75,14 @@ class RoleLabels:
     def role_of(self, labels: Mapping[str, str], kv_role: str = "") -> str:
         """Return the role of pods with these labels; empty if they have none.
 
-        Without any of the labels, ``kv_role`` of the engine says it. An unknown value of the label is no role.
+        Pods without any of the labels have the role that the ``kv_role`` of their engine means. An unknown value of the
+        label is no role.
         """
-        told = next((labels[key] for key in self.keys if key in labels), None)
-        if told is None:
+        value = next((labels[key] for key in self.keys if key in labels), None)
+        if value is None:
             return _OF_CONNECTOR.get(kv_role, "")
-        told = self.values.get(told) or _FORMER.get(told, told)
-        return told if told in STAGES else ""
+        value = self.values.get(value) or _FORMER.get(value, value)
+        return value if value in STAGES else ""
 
 
 def words(text: str) -> list[str]:

@@ -40,7 +40,7 @@ class ServiceTarget:
 
     @property
     def asked(self) -> AskedObjectives:
-        """What the class says to the demand analyzer."""
+        """The objectives that the class gives to the demand analyzer."""
         ttft, itl = self.ttft_milliseconds, self.itl_milliseconds
         return AskedObjectives(
             ttft / 1000.0 if ttft not in {0.0, UNTOUCHED_TTFT_MILLISECONDS} else None,

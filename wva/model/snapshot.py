@@ -106,28 +106,28 @@ class Snapshot:
         )
 
     def grouped(self, groups: Mapping[ModelKey, int], count: int) -> list[Snapshot]:
-        """Return so many snapshots, each with the models that ``groups`` gives its place, and all that is of no model.
+        """Return ``count`` snapshots, each with the models to which ``groups`` gives its index.
 
-        Models without a place are in none of them.
+        What belongs to no model is in all of them. Models without an index are in none of them.
         """
         places = {variant.key: groups.get(variant.model) for variant in self.variants}
-        variants = split(self.variants, lambda each: groups.get(each.model), count)
-        replicas = split(self.replicas, lambda each: places.get(each.variant), count)
-        queues = split(self.queues, lambda each: groups.get(each.model), count)
-        counted = split(self.request_counts, lambda each: groups.get(each.model), count)
-        unread = split(self.unread, lambda each: groups.get(each.model), count)
+        variants = split(self.variants, lambda variant: groups.get(variant.model), count)
+        replicas = split(self.replicas, lambda replica: places.get(replica.variant), count)
+        queues = split(self.queues, lambda queue: groups.get(queue.model), count)
+        counted = split(self.request_counts, lambda counts: groups.get(counts.model), count)
+        unread = split(self.unread, lambda entry: groups.get(entry.model), count)
         urgent = split(self.urgent, groups.get, count)
-        served = split(self.served, lambda each: groups.get(each.model), count)
+        served = split(self.served, lambda entry: groups.get(entry.model), count)
         return [
             replace(
                 self,
-                variants=variants[place],
-                replicas=replicas[place],
-                queues=queues[place],
-                request_counts=counted[place],
-                unread=unread[place],
-                urgent=urgent[place],
-                served=served[place],
+                variants=variants[index],
+                replicas=replicas[index],
+                queues=queues[index],
+                request_counts=counted[index],
+                unread=unread[index],
+                urgent=urgent[index],
+                served=served[index],
             )
-            for place in range(count)
+            for index in range(count)
         ]

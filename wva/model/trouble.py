@@ -49,7 +49,7 @@ class TroubleReason(StrEnum):
 
 
 QUEUE_UNKNOWN: Final = "QueueNotYetKnown"
-"""A reason that hinders nothing: whether a picker holds requests will be known with its first one."""
+"""A reason that hinders nothing: WVA does not know whether a picker holds requests before it holds the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Trouble:
     """What stands in the way of a variant beside its own configuration, in the words of a condition.
 
     The reason is for machines, the message for people: it names what is wrong, what was expected and what is in force
-    meanwhile. Both are empty when nothing is wrong. ``known`` is False while it cannot be told yet whether anything is.
+    meanwhile. Both are empty when nothing is wrong. ``known`` is False while WVA cannot tell whether anything is wrong.
     """
 
     reason: str = ""
@@ -73,17 +73,17 @@ UNTROUBLED: Final = Trouble()
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the class of an exception, and the line of this program in which it was raised or let through.
+    """Return the class of an exception, and the innermost line of this program that it came through.
 
-    The message of the exception is left out: it may have text of users in it, which may be secret or long. Of a group
+    The message of the exception is left out: it may have text of users in it, which may be secret or long. In a group
     the first exception counts.
     """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    place, traceback = "", error.__traceback__
+    location, traceback = "", error.__traceback__
     while traceback is not None:
         module = str(traceback.tb_frame.f_globals.get("__name__", ""))
         if module.startswith("wva."):
-            place = f" in {module}, line {traceback.tb_lineno}"
+            location = f" in {module}, line {traceback.tb_lineno}"
         traceback = traceback.tb_next
-    return f"{type(error).__name__}{place}"
+    return f"{type(error).__name__}{location}"

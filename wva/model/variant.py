@@ -36,7 +36,7 @@ _ROUNDING: Final = 1e-9
 
 
 class ModelKey(Struct, frozen=True, gc=False, order=True, cache_hash=True, omit_defaults=True):
-    """A served model id in a namespace, or the variants of one ``role`` of it, which are measured apart."""
+    """A served model id in a namespace, or those of its variants that have one ``role``, which are measured apart."""
 
     namespace: str
     model_id: str
@@ -69,7 +69,7 @@ class VariantKey(Struct, frozen=True, gc=False, order=True, cache_hash=True):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the scaler of the target can reach; None is unbounded on that side.
+    """The numbers that the scaler of the target can reach; None is unbounded on that side.
 
     The origins say what set the bound (``HPA llm/a``, ``annotation wva.llmd.ai/max-replicas``). The scaler ignores a
     change of at most ``tolerance``, a share of the present replicas.
@@ -106,13 +106,13 @@ class Variant:
     ``current_replicas`` are the replicas that exist (spec while the target's status is still empty; pods that the
     status does not count yet are among them), ``ready_replicas`` those that its status counts as ready.
     ``status_desired`` is the number in the VA status. ``settling_since`` is the transition time of the Progressing
-    condition while it is True, and ``oldest_unready_since`` the creation time of the oldest pod that is not Ready: with
-    them a process that just took over resets no clock. ``activated_at`` is when the target was last started from zero.
-    ``unplaced_pods`` have no node yet, or were not seen yet, and for ``unschedulable_pods`` none is expected to come.
-    ``parameters`` of vLLM are those in the pod template, None when they were not read. At ``taken_at`` another writer
-    last took replicas away that the number asks for. Containers of ``failing_pods`` do not run; ``failure`` says which
-    is the first, and why. ``asked`` is what its annotations say of the objectives of the model; None is nothing.
-    ``role`` is one of ``wva.model.roles``: what its pods compute of a request, empty if they say nothing.
+    condition while it is True, and ``oldest_unready_since`` the creation time of the oldest pod that is not Ready:
+    because of them a process that just took over resets no clock. ``activated_at`` is when the target was last started
+    from zero. ``unplaced_pods`` have no node yet, or were not seen yet, and ``unschedulable_pods`` are expected to get
+    none. ``parameters`` of vLLM are those in the pod template, None when they were not read. At ``taken_at`` another
+    writer last took replicas away that the number asks for. Containers of ``failing_pods`` do not run; ``failure`` says
+    which is the first, and why. ``asked`` are the objectives of the model that its annotations ask for; None is none.
+    ``role`` is one of ``wva.model.roles``: what its pods compute of a request, empty if they have no role.
     """
 
     key: VariantKey
@@ -158,12 +158,12 @@ class Variant:
 def by_role(models: Mapping[ModelKey, list[Variant]]) -> dict[ModelKey, list[Variant]]:
     """Return the models with the variants of each role apart; the order stays.
 
-    A request is at pods of several roles, and each of them counts it. A variant that does not say its role, beside
-    others that do, is apart, too.
+    A request passes pods of several roles, and each of them counts it. Variants without a role are apart from those
+    that have one, too.
     """
-    found: dict[ModelKey, list[Variant]] = {}
+    parts: dict[ModelKey, list[Variant]] = {}
     for key, variants in models.items():
         for variant in variants:
-            apart = ModelKey(key.namespace, key.model_id, variant.role) if variant.role else key
-            found.setdefault(apart, []).append(variant)
-    return found
+            part = ModelKey(key.namespace, key.model_id, variant.role) if variant.role else key
+            parts.setdefault(part, []).append(variant)
+    return parts

@@ -111,7 +111,7 @@ def read_parameters(containers: Iterable[EngineCommand]) -> VllmParameters:
 
 
 def argument_problems(containers: Iterable[EngineCommand]) -> list[str]:
-    """Return a line for people about the first numbers that are not taken as they are written.
+    """Return a line for people about each of the first numbers that do not count as they are written.
 
     A value with ``$`` is left out: the shell or the kubelet replaces it when the container starts. So is ``auto``,
     which leaves the number to vLLM.
@@ -161,15 +161,15 @@ def _read(containers: Iterable[EngineCommand]) -> tuple[VllmParameters, list[str
 def _kv_role(text: str) -> str:
     """Return the role in the JSON of ``--kv-transfer-config``; empty if it has none, or is no JSON."""
     try:
-        found = json.loads(text)
+        config = json.loads(text)
     except (ValueError, RecursionError):
         return ""
-    told = found.get("kv_role") if isinstance(found, dict) else None
-    return told if isinstance(told, str) and told in KV_ROLES else ""
+    role = config.get("kv_role") if isinstance(config, dict) else None
+    return role if isinstance(role, str) and role in KV_ROLES else ""
 
 
 def _split(script: str) -> Iterator[str]:
-    """Split at spaces outside quotes, and drop the quotes. There are no escapes. Takes time in proportion to it."""
+    """Split at spaces outside quotes, and drop the quotes. There are no escapes. Takes linear time."""
 
     def unquoted(match: re.Match[str]) -> str:
         return match[1] or match[2] or ""
