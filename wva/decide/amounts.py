@@ -1,4 +1,4 @@
-"""Bounds of numbers from outside: every sum, quotient and rounding of them is finite, and none raises an error.
+"""Bounds for numbers from outside: within them every sum, quotient and rounding is finite, and none raises an error.
 
 The collector refuses numbers that cannot be true, but a recording may hold some. So in every input of ``decide`` a
 sample beyond ``LARGEST`` counts as invalid, and any other number out of its range becomes the nearest one in it.
@@ -55,7 +55,7 @@ def rounded_up(replicas: float) -> int:
 
 
 def preferred(amount: float) -> float:
-    """Return the next preferred number, so that what is learned is told in the same words in most cycles."""
+    """Return the next preferred number, so that words about what is learned stay the same in most cycles."""
     decade = 10.0 ** math.floor(math.log10(amount)) if amount > 0.0 else 0.0
     return next((step * decade for step in _PREFERRED if step * decade >= amount), 10.0 * decade)
 
@@ -68,8 +68,8 @@ def replicas(count: int) -> str:
 def bounded_policy(policy: P) -> P:
     """Return a policy with every number between 0 and ``LARGEST``."""
     numbers = [(name, getattr(policy, name)) for name in _NUMBERS[type(policy)]]
-    lies = {name: min(max(0.0, number), LARGEST) for name, number in numbers if not 0.0 <= number <= LARGEST}
-    return replace(policy, **lies) if lies else policy
+    clamped = {name: min(max(0.0, number), LARGEST) for name, number in numbers if not 0.0 <= number <= LARGEST}
+    return replace(policy, **clamped) if clamped else policy
 
 
 def bounded_snapshot(snapshot: Snapshot) -> Snapshot:

@@ -1,35 +1,39 @@
 """Step 3: the capacity that a model will need when replicas that are ordered now serve.
 
-``foresee`` takes the needs whose demand is a rate, and sets what ``_as_foreseen`` names. Of a model in roles, the
-demand for decode has what prefill does not get through yet (``_of_all_stages``). ``demand`` becomes the demand
-now: the level, or what short cycles have shown lately if that is more. ``forecast_of`` does this for one model. First
-it learns how long pods take to start (``_start_ups``), and brings together what it goes by (``_Cycle``). A short cycle
-is one that the fast lane has woken for this model less than 10 s after the cycle before. If it has woken the cycle for
-other models only, these seconds are no surge and wait until they make a slot. Each part is a function, in this order:
+``foresee`` takes the needs whose demand is a rate, and sets the fields that ``_as_foreseen`` names. In a model with
+roles, it first adds to the demand for decode what prefill does not get through yet (``_of_all_stages``). ``demand``
+becomes the demand now: the level, or what short cycles have shown lately if that is more.
 
-3.1. Series (``_series``): the demand of each cycle. While requests wait long, users give up uncounted, so demand counts
-     as no less than before. While replicas are missing that another writer took away, users try again, so it counts as
-     no more than before.
+``forecast_of`` does this for one model. First it learns how long pods take to start (``_start_ups``), and gathers its
+inputs (``_Cycle``). A short cycle is one that the fast lane has woken for this model less than 10 s after the cycle
+before. If the fast lane has woken a cycle for other models only, its seconds are no surge of this model, and wait until
+they make a slot. Each part is a function, in this order:
+
+3.1. Series (``_series``): the demand of each cycle. While requests wait long, some users give up and are not counted,
+     so demand counts as no less than before. While replicas are missing because another writer took them away, users
+     try again, so demand counts as no more than before.
 3.2. Level and rise (``_outlook``, ``pace``): the demand after the lead time, which a replica takes to be ordered and to
      start. The level is the mean over the longest time before now that differs from the newest cycles by no more than
      chance. So a jump counts in the first cycle that shows it, and steady demand is averaged over many minutes. A short
-     cycle that shows a jump counts for itself: only what came after it is averaged, and the level follows when that is
-     known for some seconds. A rise or a fall counts only while a line describes it better than a jump does; a fall
-     leads to now, and no further. A part of the demand that usually ends before a replica has started does not count.
-3.3. Reserve (``_readiness``, ``warm``): more for rises that often came unforeseen, for replicas that often vanished,
-     and for levels that are likely to come back now.
-3.4. Backlog (``_required``): the requests that wait now and those that will wait by then, drained within a share of the
-     lead time, but not within less than 30 s. In a cycle that was woken for the model these are also the requests in
-     progress beyond what replicas carry, if these are nearly full. What drains a backlog is idle soon after, so for it
-     no more is ordered than ``surge_factor`` times the demand that is sure. Where capacities leave room for
-     chance, and nothing piles up, the first cycle of a jump orders what is sure to be there, and the next one the rest.
-3.5. Hold (``_hold``): no replica goes before demand has been lower for the longest of a start, a reaction, and twice
-     the last cycle that was woken for no model, unless it falls on a line; ``keep_warm`` may be shorter than that, and
-     wins. Of what a short cycle has shown, one standard error less is held.
-3.6. What users got (``_correction``, ``served``): if fewer requests than planned were in time although there was
-     enough, all of this is asked for somewhat more than once.
-3.7. Shrinks on trial (``regret``): replicas that carried less without the others than they had seemed to are not
-     left alone again for a while.
+     cycle that shows a jump counts for itself: WVA averages only what came after it, and the level follows when that
+     has lasted for some seconds. A rise or a fall counts only while a line describes it better than a jump does. The
+     line of a fall ends now: no further fall is foreseen. A part of the demand that usually ends before a replica has
+     started does not count.
+3.3. Reserve (``_readiness``, ``warm``): more demand, for rises that often came unforeseen, for replicas that often
+     vanished, and for levels that are likely to come back now.
+3.4. Backlog (``_required``): the capacity that drains the requests which wait now, and those which will wait when new
+     replicas serve, within a share of the lead time, but not within less than 30 s. In a cycle that was woken for the
+     model, requests in progress beyond what the replicas carry are drained, too, if the replicas are nearly full. The
+     replicas that drain a backlog are idle soon after, so WVA orders at most ``surge_factor`` times the demand that is
+     sure for it. Where capacities leave room for chance, and nothing piles up, the first cycle of a jump orders what is
+     sure to be there, and the next one the rest.
+3.5. Hold (``_hold``): no replica goes before demand has been lower for the longest of three times: a start, a reaction,
+     and twice the last cycle that was woken for no model. If ``keep_warm`` is shorter, it counts instead. Demand that
+     falls on a line is not held. After a short cycle WVA holds the demand it saw minus one standard error.
+3.6. What users got (``_correction``, ``served``): if fewer requests than planned were in time although there were
+     enough replicas, WVA multiplies all of this by a factor above 1.
+3.7. Shrinks on trial (``regret``): if the replicas that a shrink left carried less without the others than they had
+     seemed to, no shrink leaves so few again for a while.
 """
 
 from __future__ import annotations
@@ -103,21 +107,21 @@ def foresee(
 ) -> tuple[list[Need], Memory]:
     """Return the needs of the models, in their order, and the memory with what was foreseen.
 
-    A need that is no rate stays as it is. Of two needs of a model the larger one counts from here on. ``woken``: the
-    fast lane began the cycle before its time. ``urgent``: for these models.
+    A need that is no rate stays as it is. If a model has two needs, the larger one counts from here on. ``woken``: the
+    fast lane began the cycle before its time. ``urgent``: the models for which it did so.
     """
     before = {entry.key: entry for entry in memory.foreseen}
-    found, kept = [], []
+    foreseen, entries = [], []
     for need, model in zip(_of_all_stages(needs, models), models, strict=True):
         parts = [need] if need.second is None else [replace(need, second=None), need.second]
-        known = parts if need.hold is None else []
-        rates = [place for place, part in enumerate(known) if part.rate is not None and part.hold is None]
-        if rates:
+        decidable = parts if need.hold is None else []
+        indices = [index for index, part in enumerate(decidable) if part.rate is not None and part.hold is None]
+        if indices:
             keep_warm = policy.saturation_for(model.key).keep_warm
             ahead, entry = forecast_of(
-                parts[rates[0]],
-                [each.progress.variant for each in model.variants],
-                {each.key: each.replicas for each in model.variants},
+                parts[indices[0]],
+                [variant.progress.variant for variant in model.variants],
+                {variant.key: variant.replicas for variant in model.variants},
                 before.get(model.key) or Foresight(model.key),
                 now=now,
                 woken=woken,
@@ -127,27 +131,27 @@ def foresee(
                 surge_factor=policy.saturation_for(model.key).surge_factor,
                 served=model.served,
             )
-            kept.append(entry)
-            parts[rates[0]] = ahead
-            for place in rates[1:]:  # both rates are of the same demand, so both get this forecast
-                parts[place] = _as_foreseen(parts[place], ahead)
+            entries.append(entry)
+            parts[indices[0]] = ahead
+            for index in indices[1:]:  # both rates are of the same demand, so both get this forecast
+                parts[index] = _as_foreseen(parts[index], ahead)
         elif model.key in before:
-            kept.append(before[model.key])
-        found.append(parts[0] if len(parts) == 1 else larger(parts[0], parts[1], model))
-    return found, replace(memory, foreseen=tuple(kept))
+            entries.append(before[model.key])
+        foreseen.append(parts[0] if len(parts) == 1 else larger(parts[0], parts[1], model))
+    return foreseen, replace(memory, foreseen=tuple(entries))
 
 
 def _of_all_stages(needs: Sequence[Need], models: Sequence[ModelReadings]) -> list[Need]:
     """Return the needs, each with the requests that will come to its pods from pods of another role.
 
-    If more requests come to prefill pods than these get through, the others come to decode pods when there are more
-    prefill pods, as far as their maxima let them grow. Decode pods that are ordered now are Ready by then.
+    If more requests come to prefill pods than these get through, the rest will come to decode pods once there are more
+    prefill pods, as many as their maxima allow. Decode pods that are ordered now are Ready by then.
     """
     stuck: dict[ModelKey, float] = {}
     for need, model in zip(needs, models, strict=True):
         if need.rate is not None and need.hold is None and not computes(model.key.role, DECODE):
-            through = _through(need, need.rate, {each.key: len(each.replicas) for each in model.variants})
-            maxima = {each.key: each.progress.variant.bounds.clamp(MAX_REPLICAS) for each in model.variants}
+            through = _through(need, need.rate, {variant.key: len(variant.replicas) for variant in model.variants})
+            maxima = {variant.key: variant.progress.variant.bounds.clamp(MAX_REPLICAS) for variant in model.variants}
             most = min(need.demand, _through(need, need.rate, maxima))
             stuck[model.key.whole] = stuck.get(model.key.whole, 0.0) + max(0.0, most - through)
     if not any(stuck.values()):
@@ -166,36 +170,40 @@ def _with_more(need: Need, demand: float) -> Need:
 
 
 def _through(need: Need, rate: DemandRate, counts: Mapping[VariantKey, int]) -> float:
-    """Return what so many replicas get through, perhaps late, if that is known; else what they carry."""
+    """Return how much demand these replicas get through, perhaps late, if that is known; else what they carry."""
     return (rate.answers or need.carried)(counts)
 
 
 def _as_foreseen(need: Need, ahead: Need) -> Need:
-    """Return a need with what was foreseen of another one, whose demand is the same."""
-    known = ahead.rate
-    rate = need.rate and known and replace(need.rate, error=known.error, stays=known.stays, lasted=known.lasted)
+    """Return a need with the forecast of ``ahead``, a need whose demand is the same."""
+    forecast = ahead.rate
+    rate = (
+        need.rate
+        and forecast
+        and replace(need.rate, error=forecast.error, stays=forecast.stays, lasted=forecast.lasted)
+    )
     return replace(need, demand=ahead.demand, required=ahead.required, sufficient=ahead.sufficient, rate=rate)
 
 
 class _Cycle(Struct, frozen=True, gc=False):
-    """What is known of a model before WVA looks ahead. Times in seconds, amounts in the unit of the need."""
+    """What is known of a model before its forecast. Times in seconds, amounts in the unit of the need."""
 
     demand: float
     rate: DemandRate
     memory: Foresight
     now: float
     seconds: float  # since the cycle before; the first cycle counts as long as the shortest slot
-    woken: bool  # whether the fast lane began it, for whatever model
+    woken: bool  # whether the fast lane began it, for any model
     urgent: bool  # whether it did so for this model; not in its first cycle, as nothing was known of it before
     start: float  # how long a replica takes to start
     lead: float  # the time from a change of demand until a replica that is ordered for it serves
-    until: float  # in how many seconds those under way serve; the lead time if there are none
+    until: float  # in how many seconds the replicas under way serve; the lead time if there are none
     serving: float  # what the Ready replicas get through, perhaps late, if that is known; else what they carry
-    carried: float  # what they carry within targets
-    ordered: float  # the same as ``serving`` of the replicas that are asked for, whether they serve or not
-    most: float  # what may be ordered
-    ready: Numbers  # the Ready replicas as the API server tells them
-    lost: float  # how many times what serves would serve if no replica had vanished since the cycle before
+    carried: float  # what the Ready replicas carry within targets
+    ordered: float  # the same as ``serving``, for all replicas that are asked for, whether they serve or not
+    most: float  # the largest capacity that may be ordered
+    ready: Numbers  # the Ready replicas as the API server counts them
+    lost: float  # how many times as much they would carry if no replica had vanished since the cycle before
     taken: bool  # whether another writer has taken replicas away lately
     moving: bool  # whether the replicas that serve are about to change, or have just changed
 
@@ -213,7 +221,7 @@ class _Cycle(Struct, frozen=True, gc=False):
 
 
 class _Got(Struct, frozen=True, gc=False):
-    """What users got of the pods of a role, beside what they shall get."""
+    """The share of requests in time that users got from the pods of a role, beside the share that they shall get."""
 
     share: ServedShare | None  # of the requests in the time before ``at``; None if that is not known
     at: float
@@ -223,16 +231,16 @@ class _Got(Struct, frozen=True, gc=False):
 class _Series(Struct, frozen=True, gc=False):
     """The demand of the past, and that of this cycle.
 
-    ``_outlook`` finds out whether it ``jumps``. If it does, ``slots`` and ``left`` are others than before.
+    ``_outlook`` finds out whether this cycle shows a jump, and sets ``jumps``. Then ``slots`` and ``left`` change, too.
     """
 
     before: tuple[Slot, ...]  # the slots without this cycle
-    rest: Slot  # what earlier cycles counted that is in none of these slots; of no seconds if there is nothing
-    told: Slot  # the rest and this cycle, as they were counted
-    slot: Slot  # the rest and this cycle, as they count
-    waits: bool  # whether these become no slot yet
+    rest: Slot  # demand that earlier cycles counted and that is in none of these slots; 0 seconds long without any
+    told: Slot  # the rest and this cycle together, as measured
+    slot: Slot  # the same, as it counts after the corrections of ``_series``
+    waits: bool  # whether ``slot`` waits for more cycles before it becomes one of the slots
     shows: bool  # whether this cycle is short, and what it shows counts for itself
-    jumps: bool = False  # whether that is a jump; then the slot ends here, and is partial
+    jumps: bool = False  # whether this cycle shows a jump; then the slot ends here, and is partial
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -253,10 +261,10 @@ class _Outlook(Struct, frozen=True, gc=False):
     series: _Series
     dispersion: float
     level: Pace  # of the whole slots, without what usually ends before a replica has started
-    certain: float  # the level less one standard error, with what usually ends
+    certain: float  # the level less one standard error, with the demand that usually ends
     newest: Pace  # the level, or what short cycles have shown lately if that is more
-    shown: float  # what short cycles have shown lately, with what of a jump does not show in them; 0 if there are none
-    likely: float  # what they have shown less one standard error; 0 if there are none
+    shown: float  # what short cycles have shown lately, plus the part of a jump that does not show; 0 without any
+    likely: float  # what short cycles have shown lately, less one standard error; 0 without any
     levels: tuple[Level, ...]
 
 
@@ -269,16 +277,16 @@ class _Held(Struct, frozen=True, gc=False):
 
 
 class _Readiness(Struct, frozen=True, gc=False):
-    """The demand for which there have to be replicas, whatever waits."""
+    """The demand for which there have to be replicas, apart from what waits."""
 
     foreseen: float  # at the end of the lead time
     reserved: float  # with the reserve, and with what short cycles have shown
-    held: float  # the same, but with one standard error less of what short cycles have shown
+    held: float  # the same, but what short cycles have shown counts less one standard error
     blocks: tuple[Block, ...]
 
 
 class _Required(Struct, frozen=True, gc=False):
-    """The capacity that is needed, with what has to be drained."""
+    """The capacity that is needed, also to drain what waits."""
 
     required: float  # what there must be
     with_backlog: float  # what the present demand asks for, with all that will wait
@@ -324,7 +332,7 @@ def forecast_of(
     held = _hold(cycle, outlook, readiness, capacity, keep_warm)
     correction = _correction(cycle, outlook, readiness, got)
     factor = correction.factor
-    # That the load of a model has risen is known, as the short cycle began by that. So less may be chance.
+    # A short cycle began because the load of the model had risen. So less of what it shows may be chance.
     error = outlook.newest.error * (_DOUBT_SHARE if outlook.series.shows else 1.0)
     need = replace(
         need,
@@ -365,21 +373,21 @@ def forecast_of(
 
 
 def _told(factor: float) -> str:
-    """Return the factor in words, behind the figures of a need; nothing if it is 1."""
+    """Return the factor in words, to follow the figures of a need; nothing if it is 1."""
     return f"; users got less than was planned, so {factor:.3g} times as much is asked for" if factor > 1.0 else ""
 
 
 def _correction(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, got: _Got | None) -> Correction:
-    """3.6 What users got: return how many times what seems to be needed is asked for.
+    """3.6 What users got: return by which factor WVA asks for more than seems to be needed.
 
-    Requests that wait after a shortage are late because of it, so it ends with them.
+    Requests that still wait after a shortage are late because of it, so the shortage lasts until they are gone.
     """
     rate, before = cycle.rate, cycle.memory.correction
     if got is None:
         return before
     short = cycle.carried < max(outlook.newest.rate, readiness.reserved) or rate.refused or cycle.taken
-    follows = before.short and rate.backlog > _WAITING_SECONDS * cycle.carried
-    room = None if short or follows else cycle.carried / max(readiness.reserved, 1e-9)
+    draining = before.short and rate.backlog > _WAITING_SECONDS * cycle.carried
+    room = None if short or draining else cycle.carried / max(readiness.reserved, 1e-9)
     return corrected(
         before,
         got.share,
@@ -399,7 +407,7 @@ def _start_ups(
 ) -> dict[VariantKey, tuple[float, ...]]:
     """Return how long the last pods of each variant took to start, in seconds, the newest last.
 
-    Until a start time is known, all Ready pods count, however long ago they started. One that took a very long time
+    Until a start time is known, all Ready pods count, however long ago they started. A pod that took a very long time
     does not count.
     """
     remembered, start_ups = dict(memory.start_ups), {}
@@ -436,13 +444,13 @@ def _cycle(
     # If in doubt, the longer time to start counts.
     starts = [age for age in unready if age < _LONGEST_START_SECONDS]
     for times in start_ups.values():
-        known = sorted(times or (_USUAL_START_SECONDS,))  # if at most three are known, the longest counts
-        starts.append(known[int(_START_UP_QUANTILE * (len(known) - 1) + 0.5)])
+        ascending = sorted(times or (_USUAL_START_SECONDS,))  # if at most three are known, the longest counts
+        starts.append(ascending[int(_START_UP_QUANTILE * (len(ascending) - 1) + 0.5)])
     start = min(max(starts, default=_USUAL_START_SECONDS), deadline)
     lead = _REACTION_SECONDS + start
     # While a capacity is uncertain, only demand beyond what replicas get through late is sure to pile up.
     asked = dict(asked_for(variants))
-    there: Numbers = tuple(sorted([(variant.key, variant.ready_replicas) for variant in variants]))
+    ready_numbers: Numbers = tuple(sorted([(variant.key, variant.ready_replicas) for variant in variants]))
     serving = _through(need, rate, ready)
     ordered = _through(need, rate, asked)
     taken_at = [variant.taken_at for variant in variants if variant.taken_at is not None]
@@ -462,24 +470,26 @@ def _cycle(
         carried=need.carried(ready),
         ordered=ordered,
         most=MOST_TIMES * need.carried({key: max(1, count) for key, count in ready.items()}),
-        ready=there,
-        lost=1.0 if taken else _lost(need, memory.ready, there, asked),
+        ready=ready_numbers,
+        lost=1.0 if taken else _lost(need, memory.ready, ready_numbers, asked),
         taken=taken,
         moving=taken or rate.unsettled or bool(unready) or ordered > serving,
     )
 
 
 def _lost(need: Need, before: Numbers, ready: Numbers, asked: Mapping[VariantKey, int]) -> float:
-    """Return how many times what the Ready replicas carry they would carry if none had vanished, at most twice.
+    """Return how many times as much the Ready replicas would carry if none had vanished, at most twice as much.
 
     A replica has vanished if it was Ready in the cycle before, and is still asked for.
     """
-    there, now = dict(before), dict(ready)
-    kept = {key: max(count, min(there.get(key, 0), asked.get(key, 0))) for key, count in now.items()}
-    if kept == now:
+    before_counts, ready_counts = dict(before), dict(ready)
+    without_loss = {
+        key: max(count, min(before_counts.get(key, 0), asked.get(key, 0))) for key, count in ready_counts.items()
+    }
+    if without_loss == ready_counts:
         return 1.0
-    carried = need.carried(now)
-    return min(_MOST_LOST, need.carried(kept) / carried) if carried > 0.0 else _MOST_LOST
+    carried = need.carried(ready_counts)
+    return min(_MOST_LOST, need.carried(without_loss) / carried) if carried > 0.0 else _MOST_LOST
 
 
 def _series(cycle: _Cycle) -> _Series:
@@ -494,17 +504,17 @@ def _series(cycle: _Cycle) -> _Series:
     nothing = Slot(now, 0.0, 0.0)
     rest = memory.rest or nothing
     if rest.early and rate.unsettled:
-        # What short cycles have shown before pods came counts. What comes from now on may have to even out.
+        # What short cycles have shown before pods came counts. The demand from now on may have to even out.
         slots, rest = (*slots, replace(rest, early=False)), nothing
     # The rest stays marked while short cycles go on, unless pods come or go.
     early = not rate.unsettled and (rest.early or (cycle.short and not rest.seconds))
-    told = slot = Slot(now, rest.seconds + cycle.seconds, rest.amount + cycle.demand * cycle.seconds, early)
+    measured = slot = Slot(now, rest.seconds + cycle.seconds, rest.amount + cycle.demand * cycle.seconds, early)
     uneven, long_wait = False, rate.backlog > _LONG_WAIT_SECONDS * cycle.serving
     if slots and (rate.unsettled or long_wait or cycle.taken):
         amount, length, _ = alike(slots, memory.dispersion)
         usual = amount / length * slot.seconds
         if cycle.taken and cycle.serving * slot.seconds < usual:
-            # Those who are turned away or give up try again, and no counter tells a second try from a new request.
+            # Users who are turned away or give up try again, and no counter tells a second try from a new request.
             slot = replace(slot, amount=min(slot.amount, usual))
         if long_wait:
             # Some users give up, and no counter shows that. So demand counts as no less than before.
@@ -512,7 +522,7 @@ def _series(cycle: _Cycle) -> _Series:
         uneven = rate.unsettled and slot.amount > usual and slot.seconds < _LONGEST_REST_SECONDS
     waits = uneven or slot.seconds < _SLOT_SECONDS
     slot = replace(slot, partial=uneven or rest.partial)
-    return _Series(slots, rest, told, slot, waits, cycle.short and not uneven)
+    return _Series(slots, rest, measured, slot, waits, cycle.short and not uneven)
 
 
 def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
@@ -520,11 +530,12 @@ def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
     slots, dispersion = series.slots, cycle.memory.dispersion
     if not series.waits and len(slots) > 1:
         dispersion = dispersed(dispersion, slots[-2], series.told)
-    # Slots at the end that are shorter than a slot ended with a jump. ``_lately`` tells of them and of short cycles.
+    # Slots at the end that are shorter than ``_SLOT_SECONDS`` end with a jump. ``_lately`` is about them and about
+    # short cycles.
     whole = len(slots)
     while whole > 1 and slots[whole - 1].seconds < _SLOT_SECONDS:
         whole -= 1
-    # After a surge users who had given up and come again make demand seem to fall. So only in calm times it does.
+    # In a surge users who have given up come again, so demand seems to fall after it. Only in calm times a fall counts.
     calm = cycle.memory.correction.calm
     level = newest = pace(slots[:whole], dispersion, falls=calm is not None and calm <= cycle.now)
     shown = likely = 0.0
@@ -536,7 +547,7 @@ def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
         likely = max(0.0, lately.rate - lately.error)
         if series.shows and series.waits and lately.jump and whole == len(series.before):
             hidden = _JUMP_SHARE * lately.jump if cycle.seconds > _BRIEF_SECONDS else 0.0
-            # The part that does not show is bounded here, and what waits in ``_required``.
+            # The part that does not show is bounded here; ``_required`` bounds what waits.
             shown = min(shown + hidden, max(lately.rate, surge_factor * likely))
             series = replace(series, jumps=True)
     certain = max(0.0, level.rate - level.error)
@@ -550,8 +561,8 @@ def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
 def _lately(cycle: _Cycle, series: _Series, dispersion: float) -> Pace:
     """Return the pace with what short cycles show: all slots, the rest, and this cycle if it counts for itself.
 
-    A rest that has to even out shows nothing yet. Of this cycle no more counts than came between the last two scrapes
-    of each pod.
+    A rest that has to even out does not count yet. This cycle counts with no more demand than came between the last two
+    scrapes of each pod.
     """
     pieces = series.before
     if series.rest.seconds and not series.rest.partial:
@@ -574,21 +585,23 @@ def _readiness(cycle: _Cycle, outlook: _Outlook, worth: float, keep_warm: float)
     """3.3 Reserve: return the demand to be ready for, if a missed replica costs ``worth`` times its price."""
     level, now, lead = outlook.level, cycle.now, cycle.lead
     foreseen = level.at(lead) + _CAUTION * level.error
-    # To lose replicas is as to have that much more demand.
+    # A loss of replicas counts like that much more demand.
     rate = cycle.lost * outlook.certain
     blocks = warm.observed(cycle.memory.blocks, foreseen=foreseen, rate=rate, now=now, seconds=lead)
     surprise = warm.reserve(blocks, foreseen=foreseen, now=now, worth=worth)
     soon = lead + _MARGIN_SECONDS
-    kept = warm.worth_keeping(outlook.levels, surprise, now=now, seconds=soon, longest=keep_warm)
-    return _Readiness(foreseen, max(outlook.shown, foreseen, kept), max(outlook.likely, foreseen, kept), blocks)
+    worthwhile = warm.worth_keeping(outlook.levels, surprise, now=now, seconds=soon, longest=keep_warm)
+    return _Readiness(
+        foreseen, max(outlook.shown, foreseen, worthwhile), max(outlook.likely, foreseen, worthwhile), blocks
+    )
 
 
 def _required(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_factor: float) -> _Required:
     """3.4 Backlog: return the capacity that is needed, so that what waits is drained, too.
 
-    What engines refuse does not wait. It counts in full, perhaps several times, so no more is added for a jump in it.
-    Where capacities leave room for chance, and replicas get through what comes, a jump that one cycle has shown counts
-    as one standard error less than that, not as more.
+    Requests that engines refuse do not wait. They count in full, perhaps several times, so nothing is added for a jump
+    in them. Where capacities leave room for chance, and replicas get through what comes, a jump that only one cycle has
+    shown counts less one standard error, and nothing is added for the part that does not show.
     """
     rate, level, foreseen = cycle.rate, outlook.level, readiness.foreseen
     drain = max(_DRAIN_SHARE * cycle.lead, _SHORTEST_DRAIN_SECONDS)
@@ -600,11 +613,11 @@ def _required(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_fac
         with_backlog = max(with_backlog, outlook.shown + rate.backlog / drain)
     if cycle.taken:
         # What another writer takes away comes back with the next write of the scaler. More replicas would not come
-        # sooner, and the other writer would take them away, too. So what piles up meanwhile asks for none.
+        # sooner, and the other writer would take them away, too. So what piles up meanwhile asks for no replicas.
         with_backlog, waiting = foreseen, 0.0
-    over = _piled_up(cycle, level)
-    if over > 0:
-        with_backlog = max(with_backlog, cycle.carried + over / drain)
+    piled_up = _piled_up(cycle, level)
+    if piled_up > 0:
+        with_backlog = max(with_backlog, cycle.carried + piled_up / drain)
     sure = max(outlook.likely, foreseen - level.error)
     required = max(readiness.reserved, min(with_backlog, surge_factor * sure))
     if unhurried and level.jump:
@@ -616,8 +629,8 @@ def _piled_up(cycle: _Cycle, level: Pace) -> float:
     """Return the requests in progress beyond those that the replicas carry, in a cycle woken for the model; else 0.
 
     Such a cycle began because the model had, or would soon have, more in progress than its replicas carry. If requests
-    wait, no replicas come or go, and those of the model are nearly full by their rate, too, then the difference has
-    piled up, whatever the rate of these few seconds says.
+    wait, no replicas come or go, and the replicas are nearly full by their rate, too, then the difference has piled up,
+    whatever the rate of these few seconds says.
     """
     rate = cycle.rate
     if cycle.urgent and rate.backlog and not cycle.moving and level.rate + level.error > _FULL * cycle.carried:
@@ -628,8 +641,8 @@ def _piled_up(cycle: _Cycle, level: Pace) -> float:
 def _backlogs(cycle: _Cycle, let_in: float) -> tuple[float, float]:
     """Return the requests that will wait at two times, if ``let_in`` per second are let in.
 
-    First when the replicas under way serve, but at least those that wait now; then when replicas that are ordered now
-    serve.
+    The first time is when the replicas under way serve; at least the requests that wait now count. The second is when
+    replicas that are ordered now serve.
     """
     backlog, until = cycle.rate.backlog, cycle.until
     first = max(0.0, backlog + (let_in - cycle.serving) * min(until, _PATIENCE_SECONDS))
@@ -645,8 +658,9 @@ def _begun(cycle: _Cycle) -> float:
 def _hold(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, capacity: _Required, keep_warm: float) -> _Held:
     """3.5 Hold: return what a shrink must leave.
 
-    Of the past only what is higher than now is kept. So the first entry is the highest of the hold. Demand that usually
-    ends before a replica has started asks for no replica, but those that serve it stay until it has ended.
+    The history keeps only demand that is higher than now, so its first entry is the highest of the hold. Demand that
+    usually ends before a replica has started asks for no new replica, but the replicas that serve it stay until it has
+    ended.
     """
     now, memory, slack, series = cycle.now, cycle.memory, 1.0 + _SLACK, outlook.series
     hold = min(keep_warm, max(cycle.start, _REACTION_SECONDS, _HOLD_CYCLES * cycle.regular))
@@ -656,13 +670,13 @@ def _hold(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, capacity: _Re
     held_history = (*higher, (now, readiness.held))
     highest = held_history[0][1] * slack
     # A short cycle began because the load of a model had risen, so what it shows is no reason to shrink.
-    told = series.told.amount / series.told.seconds if cycle.short else 0.0
-    there = warm.staying(outlook.levels, outlook.certain, now=now, seconds=hold)
-    present = max(capacity.with_backlog, readiness.foreseen * slack, told * slack, capacity.drained, there)
+    measured = series.told.amount / series.told.seconds if cycle.short else 0.0
+    staying = warm.staying(outlook.levels, outlook.certain, now=now, seconds=hold)
+    present = max(capacity.with_backlog, readiness.foreseen * slack, measured * slack, capacity.drained, staying)
     if now - _begun(cycle) < hold * _COVERED:
         sufficient, stays = inf, [(inf, f"nothing shrinks before demand is known for {hold * _COVERED:.0f} s")]
     else:
-        sufficient = max(capacity.required, capacity.drained, told * slack, highest, there)
+        sufficient = max(capacity.required, capacity.drained, measured * slack, highest, staying)
         often = "demand often rises to what they carry, so replicas stay while that is likely"
         stays = [
             (readiness.reserved * slack, often),

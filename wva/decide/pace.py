@@ -35,7 +35,7 @@ class Pace:
     error: float  # one standard error of the rate
     rise: float  # per second; negative while demand falls
     jump: float  # how far the newest cycle was above the one before, where that is more than chance, else 0
-    lasted: float  # for how many seconds it has been as now, as far as chance lets see
+    lasted: float  # for how many seconds the rate has differed from now by no more than chance
 
     def at(self, seconds: float) -> float:
         """Return the demand expected after some seconds; never less than now."""
@@ -47,12 +47,12 @@ def pace(slots: Sequence[Slot], dispersion: float, *, falls: bool = False) -> Pa
 
     ``dispersion``: variance of a count over its mean. ``falls``: whether demand may fall on a line.
     """
-    amount, seconds, taken = alike(slots, dispersion)
-    rise, lasted = _trend(slots, slots[len(slots) - (taken + 1) // 2 :], dispersion, falls=falls)
+    amount, seconds, count = alike(slots, dispersion)
+    rise, lasted = _trend(slots, slots[len(slots) - (count + 1) // 2 :], dispersion, falls=falls)
     # A mean is the demand in the middle of its time, so half of the rise is added. The rise may be younger.
     rate = max(0.0, amount / seconds + rise * min(seconds, lasted) / 2.0)
     jump = 0.0
-    if taken == 1 and len(slots) > 1 and not slots[-2].partial:  # the slot after a partial one shows all of a jump
+    if count == 1 and len(slots) > 1 and not slots[-2].partial:  # the slot after a partial one shows all of a jump
         jump = max(0.0, rate - slots[-2].amount / slots[-2].seconds)
     return Pace(rate, sqrt(dispersion * max(rate, 0.5 / seconds) / seconds), rise, jump, seconds)
 
@@ -64,34 +64,36 @@ def _trend(slots: Sequence[Slot], newest: Sequence[Slot], dispersion: float, *, 
     A fall has ended if the newest slots are above it by more than chance.
     """
     trend, lasted, end = 0.0, 0.0, slots[-1].at
-    lately, came = sum(map(_seconds, newest)), sum(map(_amount, newest))
-    highest = came / lately - _DIFFERENT * sqrt(dispersion * max(came, 0.5)) / lately
-    inside = [slot for slot in slots if slot.at - slot.seconds > end - _TREND_SECONDS[-1] - 1.0]
-    begun = [slot.at - slot.seconds for slot in inside]
-    all_times = [slot.at - slot.seconds / 2.0 - end for slot in inside]
-    all_rates = [slot.amount / slot.seconds for slot in inside]
+    newest_seconds, newest_amount = sum(map(_seconds, newest)), sum(map(_amount, newest))
+    lower_bound = (
+        newest_amount / newest_seconds - _DIFFERENT * sqrt(dispersion * max(newest_amount, 0.5)) / newest_seconds
+    )
+    recent = [slot for slot in slots if slot.at - slot.seconds > end - _TREND_SECONDS[-1] - 1.0]
+    starts = [slot.at - slot.seconds for slot in recent]
+    all_times = [slot.at - slot.seconds / 2.0 - end for slot in recent]
+    all_rates = [slot.amount / slot.seconds for slot in recent]
     for window, fewest in zip(_TREND_SECONDS, _FEWEST, strict=True):
-        first = bisect_right(begun, end - window - 1.0)
-        length, count = sum(map(_seconds, inside[first:])), len(inside) - first
+        first = bisect_right(starts, end - window - 1.0)
+        length, count = sum(map(_seconds, recent[first:])), len(recent) - first
         if length < 0.8 * window:
             break
         if count < fewest:
             continue  # the cycles are long, so a longer window has enough slots
         times, rates = all_times[first:], all_rates[first:]
-        middle, usual = sum(times) / count, sum(rates) / count
-        spread = sum([(at - middle) ** 2 for at in times])
-        slope = sum([(at - middle) * (rate - usual) for at, rate in zip(times, rates, strict=True)]) / spread
-        deviation = sqrt(12.0 * dispersion * max(usual, 1.0 / length) / length) / length
-        ended = slope < 0.0 and (not falls or usual - slope * (lately / 2.0 + middle) < highest)
+        mean_time, mean_rate = sum(times) / count, sum(rates) / count
+        spread = sum([(time - mean_time) ** 2 for time in times])
+        slope = sum([(time - mean_time) * (rate - mean_rate) for time, rate in zip(times, rates, strict=True)]) / spread
+        deviation = sqrt(12.0 * dispersion * max(mean_rate, 1.0 / length) / length) / length
+        ended = slope < 0.0 and (not falls or mean_rate - slope * (newest_seconds / 2.0 + mean_time) < lower_bound)
         if ended or abs(slope) <= max(abs(trend), _CERTAIN * deviation):
             continue
-        left_by_line = sum([(rate - usual) ** 2 for rate in rates]) - slope * slope * spread
-        total, squares, before, left_by_jump = sum(rates), sum([rate * rate for rate in rates]), 0.0, inf
-        for place in range(1, count):
-            before += rates[place - 1]
-            left = squares - before * before / place - (total - before) ** 2 / (count - place)
-            left_by_jump = min(left_by_jump, left)
-        if left_by_line < left_by_jump:
+        line_residual = sum([(rate - mean_rate) ** 2 for rate in rates]) - slope * slope * spread
+        total, squares, sum_before, jump_residual = sum(rates), sum([rate * rate for rate in rates]), 0.0, inf
+        for index in range(1, count):
+            sum_before += rates[index - 1]
+            residual = squares - sum_before * sum_before / index - (total - sum_before) ** 2 / (count - index)
+            jump_residual = min(jump_residual, residual)
+        if line_residual < jump_residual:
             trend, lasted = slope, length
     return trend, lasted
 
@@ -99,24 +101,24 @@ def _trend(slots: Sequence[Slot], newest: Sequence[Slot], dispersion: float, *, 
 def alike(slots: Sequence[Slot], dispersion: float) -> tuple[float, float, int]:
     """Return the amount, the seconds and the number of the last slots that differ by no more than chance.
 
-    A partial slot before the last is none of them: it shows less than the demand after its jump.
+    A partial slot before the last one ends them: it shows less than the demand after its jump.
     """
     last = slots[-1]
-    amount, seconds, taken = last.amount, last.seconds, 1
-    while taken < len(slots):
-        block = slots[max(0, len(slots) - 2 * taken) : len(slots) - taken]
-        more, longer = sum(map(_amount, block)), sum(map(_seconds, block))
-        pooled = max(amount + more, 1.0) / (seconds + longer)
-        deviation = sqrt(dispersion * pooled * (1.0 / seconds + 1.0 / longer))
-        changed = abs(amount / seconds - more / longer) > _DIFFERENT * deviation
+    amount, seconds, count = last.amount, last.seconds, 1
+    while count < len(slots):
+        block = slots[max(0, len(slots) - 2 * count) : len(slots) - count]
+        block_amount, block_seconds = sum(map(_amount, block)), sum(map(_seconds, block))
+        pooled = max(amount + block_amount, 1.0) / (seconds + block_seconds)
+        deviation = sqrt(dispersion * pooled * (1.0 / seconds + 1.0 / block_seconds))
+        changed = abs(amount / seconds - block_amount / block_seconds) > _DIFFERENT * deviation
         if changed or any(map(_partial, block)):
             break
-        amount, seconds, taken = amount + more, seconds + longer, taken + len(block)
-    return amount, seconds, taken
+        amount, seconds, count = amount + block_amount, seconds + block_seconds, count + len(block)
+    return amount, seconds, count
 
 
 def dispersed(before: float, old: Slot, new: Slot) -> float:
-    """Return the dispersion after one more slot: how far it differs from the one before, compared with pure chance."""
+    """Return the dispersion after one more slot: how far a slot differs from the one before, against pure chance."""
     pooled = (old.amount + new.amount) / (old.seconds + new.seconds)
     if pooled * min(old.seconds, new.seconds) < 1.0:
         return before

@@ -1,6 +1,6 @@
 """``decide``: Snapshot, Memory, Policy and now in; one Decision per variant and the next Memory out.
 
-``_conclude`` names the six steps of a cycle, each a module. All models go through each step together. The same inputs
+``_conclude`` calls the six steps of a cycle, each a module. All models go through each step together. The same inputs
 give the same decisions to the last bit, in any order of the objects, so a recorded cycle can be replayed.
 """
 
@@ -58,20 +58,22 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
     allowed = [terms(model, need) for model, need in zip(models, needs, strict=True)]
     plan = planned(models, needs, parts, allowed, stock, policy)
     # 5 settle: which rule holds for each variant
-    settled = [settle(model, need, found, plan) for model, need, found in zip(models, needs, allowed, strict=True)]
+    settled = [
+        settle(model, need, model_terms, plan) for model, need, model_terms in zip(models, needs, allowed, strict=True)
+    ]
     zeros = zeros_of(models, needs, policy)
     settled = settled_or_zero(models, needs, settled, zeros, now)
     # 6 explain: the decisions in words, and what the next cycle must know
     gpus = (snapshot.inventory_detail or "not read") if stock.frozen else ""
-    told = [
-        explain(model, need, found, verdicts, gpus=gpus, binding=plan.binding.get(model.key.whole))
-        for model, need, found, verdicts in zip(models, needs, allowed, settled, strict=True)
+    decisions = [
+        explain(model, need, model_terms, verdicts, gpus=gpus, binding=plan.binding.get(model.key.whole))
+        for model, need, model_terms, verdicts in zip(models, needs, allowed, settled, strict=True)
     ]
-    cases = list(zip(models, needs, allowed, settled, told, strict=True))
+    cases = list(zip(models, needs, allowed, settled, decisions, strict=True))
     outcome = _outcome(cases, sleeping, measured, after, now)
     idle = {model.key.whole: zero.retention_seconds for model, zero in zip(models, zeros, strict=True) if zero.enabled}
     outcome = replace(outcome, retentions=idle)
-    let_go(cases, models, measured, needs, allowed, settled, told)
+    let_go(cases, models, measured, needs, allowed, settled, decisions)
     return outcome
 
 
@@ -82,28 +84,28 @@ def _outcome(
     after: Memory,
     now: float,
 ) -> Outcome:
-    """Return what came of a cycle. Of each model: readings, need, terms, verdicts and decisions."""
+    """Return the outcome of a cycle. Each case has the readings, need, terms, verdicts and decisions of a model."""
     past = {entry.key: entry for entry in after.models}
-    kept: list[ModelMemory] = []
+    histories: list[ModelMemory] = []
     entries = [asleep(variant) for variant in sleeping]
     rules: dict[VariantKey, Rule] = {}
     late: dict[VariantKey, Trouble] = {}
     loads: dict[ModelKey, Load] = {}
-    for model, need, found, verdicts, decisions in cases:
-        memory = remembered(past.get(model.key, model.memory), need, found, verdicts, decisions, now)
+    for model, need, model_terms, verdicts, decisions in cases:
+        memory = remembered(past.get(model.key, model.memory), need, model_terms, verdicts, decisions, now)
         if memory.peaks or memory != ModelMemory(model.key):
-            kept.append(memory)
+            histories.append(memory)
         if load := load_of(model, need, decisions):
             loads[model.key.whole] = load.beside(loads.get(model.key.whole))
-        for each, verdict, decision in zip(model.variants, verdicts, decisions, strict=True):
-            entries.append(to_publish(decision, each.progress, now=now))
-            rules[each.key] = verdict.rule
-            if trouble := lateness(decision, each.progress):
-                late[each.key] = trouble
+        for readings, verdict, decision in zip(model.variants, verdicts, decisions, strict=True):
+            entries.append(to_publish(decision, readings.progress, now=now))
+            rules[readings.key] = verdict.rule
+            if trouble := lateness(decision, readings.progress):
+                late[readings.key] = trouble
     entries.sort(key=lambda entry: entry[0].key)
     return Outcome(
         tuple([decision for decision, _ in entries]),
-        replace(after, variants=tuple([entry for _, entry in entries]), models=tuple(kept), failing=()),
+        replace(after, variants=tuple([entry for _, entry in entries]), models=tuple(histories), failing=()),
         rules=rules,
         late=late,
         loads=loads,

@@ -1,11 +1,11 @@
-"""3.7 Shrinks on trial: replicas that carry less alone than was believed while others served beside them.
+"""3.7 Shrinks on trial: replicas that carry less alone than they seemed to while others served beside them.
 
 What a replica carries can depend on how many there are. Where requests share prefixes, fewer replicas find fewer of
-them in their caches, and compute more. So a fleet that seems enough can be too few as soon as the others have gone;
-the model grows, seems to have too many, and shrinks again. What was believed of the smaller fleet is remembered for a
-while. If it turns out to carry less, and less than a demand that it was believed to carry, the shrink is regretted:
-unless they seem to carry much more of the demand than then, no shrink leaves so few, for an hour, and for twice as long
-each time that it is regretted again.
+them in their caches, and compute more. So a fleet that seems enough can be too small as soon as the others have gone;
+the model grows, seems to have too many replicas, and shrinks again. So after a shrink WVA remembers for a while what
+the smaller fleet seemed to carry. If it carries less than that, and less than a demand that it seemed to carry, WVA
+regrets the shrink: for an hour no shrink leaves so few replicas again, unless they seem to carry much more of the
+demand than they did then. Each time that WVA regrets the shrink again, this lasts twice as long.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ Carries = Callable[[Mapping[VariantKey, int]], float]
 
 def asked_for(variants: Sequence[Variant]) -> Numbers:
     """Return the replicas that the variants of a model are asked for."""
-    asked = [(one.key, one.spec_replicas if one.status_desired is None else one.status_desired) for one in variants]
+    asked = [
+        (variant.key, variant.spec_replicas if variant.status_desired is None else variant.status_desired)
+        for variant in variants
+    ]
     return tuple(sorted(asked))
 
 
@@ -47,8 +50,8 @@ def tried(
     if trial is not None and now - trial.at >= _TRIAL_SECONDS:
         trial = None
     if trial is not None:
-        able = carries(dict(trial.numbers))
-        if able < demand <= trial.carries and able < _LESS * trial.carries:
+        carried = carries(dict(trial.numbers))
+        if carried < demand <= trial.carries and carried < _LESS * trial.carries:
             room, times = trial.carries / demand, 1
             if regret is not None and _within(trial.numbers, regret.numbers):
                 room, times = max(room, regret.room), regret.times + 1
@@ -59,7 +62,7 @@ def tried(
 
 
 def regretting(need: Need, regret: Regret | None, now: float) -> Need:
-    """Return a need whose shrinks leave more than the replicas of a regretted one, while that is in force."""
+    """Return a need whose shrinks leave more than the replicas of a regretted shrink, while the regret is in force."""
     if regret is None or need.rate is None:
         return need
     if now - regret.at >= min(_LONGEST_SECONDS, _REGRET_SECONDS * 2.0 ** (regret.times - 1)):
@@ -73,6 +76,6 @@ def regretting(need: Need, regret: Regret | None, now: float) -> Need:
 
 
 def _within(numbers: Numbers, others: Numbers) -> bool:
-    """Tell whether no variant has more replicas than in the others."""
-    known = dict(others)
-    return all(count <= known.get(key, 0) for key, count in numbers)
+    """Tell whether no variant has more replicas in ``numbers`` than in ``others``."""
+    other_counts = dict(others)
+    return all(count <= other_counts.get(key, 0) for key, count in numbers)

@@ -1,15 +1,15 @@
-"""What users got against what was planned: if fewer are in time although there is enough, more is asked for.
+"""What users got against what was planned: if too few are in time although replicas suffice, WVA asks for more.
 
-What a replica carries follows from what engines tell of themselves. Some of what makes requests late does not show
-there: short answers that wait for the prompts of others, pods that are slower than their siblings, a gateway that sends
-too many requests to one pod. So the share of requests in time is compared with the objective, as ``collect.in_time``
-has it. The factor by which more is asked for follows it, in small steps.
+What a replica carries follows from what the engines report. Some causes of late requests do not show there: short
+answers that wait for the prompts of others, pods that are slower than their siblings, a gateway that sends too many
+requests to one pod. So WVA compares the share of requests in time, which ``collect.in_time`` measures, with the
+objective. It changes the factor by which it asks for more in small steps.
 
-Only calm times tell something: the replicas have carried what the model was thought to need for a while, and demand has
-not risen. Then the replicas that are there are too few if more requests are late than chance explains. A raise asks for
-somewhat more than these. It is kept for an hour, and goes in small steps while far fewer requests are late than may be.
-When requests become longer, users are late before the sizes show it. So a raise is taken back if the replicas turn out
-to be too few anyway within two minutes.
+Only calm times count: the replicas have carried what the model seemed to need for a while, and demand has not risen. If
+more requests are late then than chance explains, the present replicas are too few. A raise asks for somewhat more than
+these replicas. It is kept for an hour, and then lowered in small steps while far fewer requests are late than may be.
+When requests become longer, they are late before their sizes show it. So a raise is taken back if the replicas turn out
+to be too few anyway within two minutes after it.
 
 Some requests are late however many replicas there are: a long prompt takes its time. Raises that have made a fleet
 clearly larger, but have not made fewer requests late, are taken back, and none is tried for some hours.
@@ -48,11 +48,11 @@ def corrected(
     demand: float,
     now: float,
 ) -> Correction:
-    """Return the factor after a cycle, with what has to be remembered of it.
+    """Return the correction after a cycle: the factor, and what to remember.
 
-    ``share`` is what users got in the time before ``at``, None if that is not known. ``in_time`` is the share that
-    shall be in time. ``room`` is how many times what the model needs its replicas carry, None if they do not.
-    ``demand`` is what arrives now, per second.
+    ``share`` is the share in time in the ``LATELY_SECONDS`` before ``at``, None if that is not known. ``in_time`` is
+    the share that shall be in time. ``room``: how many times the need of the model its replicas carry, None if they do
+    not carry it. ``demand`` is what arrives now, per second.
     """
     calm = 0.0 if before.calm is None else before.calm
     if before.calm is None or demand > _RISEN * before.demand:

@@ -42,24 +42,27 @@ class Refusal:
 
 
 def roles_to_start(variants: Mapping[str, Sequence[Variant]]) -> frozenset[str]:
-    """Return the roles of a model of which a variant has to start for a request to be served; ``variants`` by role.
+    """Return the roles of which a variant has to start before the model can serve a request.
 
-    They are the cheapest roles that compute the stages which no active variant computes. A variant that does not say
-    its role starts nothing.
+    ``variants`` are those of the model, by role. The roles are the cheapest that compute the stages which no active
+    variant computes. A variant that does not say its role is not started.
     """
-    running = {role for role, own in variants.items() if any(variant.active for variant in own)}
-    # Those that may start; if none of a role may, ``activate`` says why.
-    able = {role: [each for each in own if each.bounds.clamp(MAX_REPLICAS) > 0] for role, own in variants.items()}
-    known = {role: able[role] or own for role, own in variants.items() if role}
+    running = {role for role, of_role in variants.items() if any(variant.active for variant in of_role)}
+    # The variants that may start; if none of a role may, ``activate`` says why.
+    able = {
+        role: [variant for variant in of_role if variant.bounds.clamp(MAX_REPLICAS) > 0]
+        for role, of_role in variants.items()
+    }
+    known = {role: able[role] or of_role for role, of_role in variants.items() if role}
     missing = frozenset().union(*[STAGES[role] for role in known])
     missing = missing.difference(*[STAGES[role] for role in running if role])
     resting = sorted(known.keys() - running)
     costs = {role: (not able[role], min([variant.cost for variant in known[role]])) for role in resting}
     enough = [
-        (sum([costs[role][0] for role in some]), sum([costs[role][1] for role in some]), len(some), some)
+        (sum([costs[role][0] for role in chosen]), sum([costs[role][1] for role in chosen]), len(chosen), chosen)
         for count in range(len(resting) + 1)
-        for some in combinations(resting, count)
-        if missing <= frozenset().union(*[STAGES[role] for role in some])
+        for chosen in combinations(resting, count)
+        if missing <= frozenset().union(*[STAGES[role] for role in chosen])
     ]
     return frozenset(min(enough)[-1])
 

@@ -3,7 +3,7 @@
 Surprises: time is cut into blocks, each as long as the lead time. A block keeps the demand that was foreseen when it
 began, and the highest demand in it. A replica in reserve costs its price all the time, and saves ``WORTH`` times its
 price while it is needed. So it pays for a rise that at least one of ``WORTH`` blocks shows. A single rise may be
-chance, so two blocks must show it. Blocks that began at a similar demand tell most; if there are too few of them, all
+chance, so two blocks must show it. Only blocks that began at a similar demand count; if there are too few of them, all
 blocks count.
 
 How much a missed replica costs depends on what users got. While fewer requests are late than the objective allows, a
@@ -11,9 +11,9 @@ late one costs less, down to ``CHEAPEST`` times the price of a replica, and the 
 frequent. While more are late, it becomes dearer again, up to ``WORTH`` (``priced``).
 
 Levels: when demand leaves a level and comes back, WVA keeps the time between, as serverless platforms do for functions
-(Shahrad et al., Serverless in the Wild, 2020). The returns that took at least as long as the level has been away now
-give the chance that it comes back within the lead time and half a minute. Replicas for a level stay while this chance
-is at least one in ``WORTH``. A spike that came once has no returns, so no replica stays for it.
+(Shahrad et al., Serverless in the Wild, 2020). From the returns that took at least as long as the level has now been
+away, WVA derives the chance that it comes back within the lead time and half a minute. Replicas for a level stay while
+this chance is at least one in ``WORTH``. A spike that came once has no returns, so no replica stays for it.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def priced(before: LatePrice, share: ServedShare | None, *, at: float, in_time: 
     """
     if share is None or share.requests <= 0.0 or at - LATELY_SECONDS < before.looked:
         return before
-    kept = 0.5 ** (LATELY_SECONDS / _LOOK_SECONDS)
-    requests = kept * before.requests + share.requests
-    late = kept * before.late + share.requests * (1.0 - share.share)
+    decay = 0.5 ** (LATELY_SECONDS / _LOOK_SECONDS)
+    requests = decay * before.requests + share.requests
+    late = decay * before.late + share.requests * (1.0 - share.share)
     excess = late / requests / max(1.0 - in_time, _FEWEST_LATE) - 1.0
     factor = exp(_PER_HOUR * LATELY_SECONDS / 3600.0 * min(excess, _DEAREST))
     return LatePrice(min(WORTH, max(CHEAPEST, before.worth * factor)), at, requests, late)
@@ -79,13 +79,13 @@ def reserve(blocks: Sequence[Block], *, foreseen: float, now: float, worth: floa
 
     ``worth``: how many times its price a replica saves while it is missed.
     """
-    past = [(one, float(0.5 ** ((now - one.begun) / _HALF_LIFE_SECONDS))) for one in blocks[:-1]]
+    past = [(block, float(0.5 ** ((now - block.begun) / _HALF_LIFE_SECONDS))) for block in blocks[:-1]]
     similar = [pair for pair in past if foreseen / _SIMILAR <= pair[0].foreseen <= foreseen * _SIMILAR]
     known = sum([weight for _, weight in similar]) >= _FEWEST
     counted = similar if known else past
     # The largest ratio of peak to foreseen that enough blocks have reached, at least 1
     ratio, reached_by, share = 1.0, 0.0, sum([weight for _, weight in counted]) / worth
-    ratios = sorted([(one.peak / max(one.foreseen, 1e-9), weight) for one, weight in counted], reverse=True)
+    ratios = sorted([(block.peak / max(block.foreseen, 1e-9), weight) for block, weight in counted], reverse=True)
     for number, (reached, weight) in enumerate(ratios, start=1):
         reached_by += weight
         if reached <= 1.0 or (number >= _PATTERN and reached_by >= share):
@@ -95,7 +95,7 @@ def reserve(blocks: Sequence[Block], *, foreseen: float, now: float, worth: floa
 
 
 def seen(levels: Sequence[Level], rate: float, *, now: float, shortest: float) -> tuple[Level, ...]:
-    """Return the levels after a cycle with this demand. One that came back within ``shortest`` was never left."""
+    """Return the levels after a cycle with this demand. A return within ``shortest`` seconds does not count as one."""
     known = {level.number: level for level in levels}
     reached = floor(log(max(rate, _LOWEST)) / log(LEVEL_STEP))
     for number in range(ceil(log(_LOWEST) / log(LEVEL_STEP)), reached + 1):
@@ -109,8 +109,8 @@ def seen(levels: Sequence[Level], rate: float, *, now: float, shortest: float) -
     for number, level in known.items():
         if number >= reached and level.left is None and rate < _LEFT * level.value:
             known[number] = replace(level, left=now, stays=(*level.stays, now - level.reached)[-_KEPT:])
-    there = [known[number] for number in sorted(known)]
-    return tuple([level for level in there if level.left is None or now - level.left < FORGET_SECONDS])
+    remaining = [known[number] for number in sorted(known)]
+    return tuple([level for level in remaining if level.left is None or now - level.left < FORGET_SECONDS])
 
 
 def lasting(levels: Sequence[Level], rate: float, *, now: float, seconds: float) -> float:
@@ -129,8 +129,8 @@ def lasting(levels: Sequence[Level], rate: float, *, now: float, seconds: float)
 
 def staying(levels: Sequence[Level], rate: float, *, now: float, seconds: float) -> float:
     """Return the part of a demand that has been there for some seconds."""
-    there = [level.value for level in levels if level.left is None and now - level.reached >= seconds]
-    return min(rate, max(there, default=0.0) * LEVEL_STEP)
+    values = [level.value for level in levels if level.left is None and now - level.reached >= seconds]
+    return min(rate, max(values, default=0.0) * LEVEL_STEP)
 
 
 def worth_keeping(levels: Sequence[Level], reserved: float, *, now: float, seconds: float, longest: float) -> float:
@@ -139,22 +139,22 @@ def worth_keeping(levels: Sequence[Level], reserved: float, *, now: float, secon
     One is the highest level that returns within ``seconds`` often enough and was left less than ``longest`` ago. The
     other is the part of ``reserved`` that is not known to come back later.
     """
-    kept = 0.0
+    returning = 0.0
     for level in levels:
         returns = level.returns
         if level.left is None or len(returns) < _PATTERN:
             continue
         # The chance that the level comes back within ``seconds``, after it has been away for so long
         away, mean = now - level.left, sum(returns) / len(returns)
-        deviation = sqrt(sum([(each - mean) ** 2 for each in returns]) / (len(returns) - 1))
+        deviation = sqrt(sum([(interval - mean) ** 2 for interval in returns]) / (len(returns) - 1))
         within = after = 0.0
-        for each in returns:
-            width = max(_SHARPEST_SECONDS, _SHARPEST_SHARE * each) + deviation
-            low, high = each - width, each + width
+        for interval in returns:
+            width = max(_SHARPEST_SECONDS, _SHARPEST_SHARE * interval) + deviation
+            low, high = interval - width, interval + width
             after += max(0.0, high - max(low, away)) / (high - low)
             within += max(0.0, min(high, away + seconds) - max(low, away)) / (high - low)
         if away <= longest and within / (after + _NEVER) * WORTH >= 1.0:
-            kept = level.value * sqrt(LEVEL_STEP)
+            returning = level.value * sqrt(LEVEL_STEP)
         else:
-            reserved = min(reserved, max(kept, level.value))
-    return max(kept, reserved)
+            reserved = min(reserved, max(returning, level.value))
+    return max(returning, reserved)
