@@ -46,14 +46,14 @@ def explain(
     ``gpus`` says why the GPUs are not known. ``binding`` is the role that keeps the model from serving more.
     """
     shared, decisions = _shared(model, need, found, verdicts), []
-    for each, verdict in zip(model.variants, verdicts, strict=True):
-        progress, variant, held = each.progress, each.progress.variant, need.hold
+    for readings, verdict in zip(model.variants, verdicts, strict=True):
+        progress, variant, held = readings.progress, readings.progress.variant, need.hold
         published, previous, number = progress.published, progress.previous, verdict.number
         if held is not None:
             source = Source.CURRENT_REPLICAS if previous is None else Source.PREVIOUS_DESIRED
             reason, message = held.reason, f"{held.message}; keeping {published} ({source.value})"
         else:
-            reason, message = verdict.rule.reason, _sentence(model, need, found, each, verdict, shared)
+            reason, message = verdict.rule.reason, _sentence(model, need, found, readings, verdict, shared)
             source = Source.MEASURED
             if reason in HOLD_REASONS:
                 source = Source.CURRENT_REPLICAS if previous is None else Source.HELD
@@ -71,17 +71,17 @@ def explain(
         moved = found.course in {Course.GROW, Course.SHRINK} or verdict.rule in {Rule.REPLACES, Rule.REPLACED}
         if moved or limit.fewer:
             steps.append(Step("allocate", shared, published, verdict.planned, limit.by, limit.fewer))
-        allowed, over = variant.bounds.clamp(number), NO_LIMIT
+        allowed, bound_limit = variant.bounds.clamp(number), NO_LIMIT
         if allowed != number:
             side, bound, origin = "below", "minimum", variant.bounds.minimum_origin
             if allowed < number:
                 side, bound, origin = "above", "maximum", variant.bounds.ceiling_origin
-                over = Limit(origin, number - allowed)
+                bound_limit = Limit(origin, number - allowed)
             message = f"{number} is {side} the {bound} {allowed} of {origin}; {message}"
             reason = reason if reason in HOLD_REASONS else Reason.BOUNDED
         if binding is not None:
             message = f"{message}; {binding.role} keeps the model from serving more"
-        steps.append(Step("settle", message, steps[-1].after, allowed, over.by, over.fewer))
+        steps.append(Step("settle", message, steps[-1].after, allowed, bound_limit.by, bound_limit.fewer))
         if verdict.not_zero:
             words = f"not to zero: {verdict.not_zero}"
             steps.append(Step("zero", words, allowed, allowed))
@@ -99,11 +99,11 @@ def explain(
                 reason,
                 message,
                 source,
-                each.verdict,
-                each.coverage,
+                readings.verdict,
+                readings.coverage,
                 tuple(steps),
-                each.spare_kv or 0.0,
-                engines=_engines(model, need, each),
+                readings.spare_kv or 0.0,
+                engines=_engines(model, need, readings),
                 aim=need.aims.get(variant.key),
             )
         )
@@ -111,10 +111,10 @@ def explain(
 
 
 def load_of(model: ModelReadings, need: Need, decisions: Sequence[Decision]) -> Load | None:
-    """Return the demand for a model beside what its replicas carry, None if its demand is no rate."""
+    """Return the demand for a model and what its replicas carry, None if its demand is no rate."""
     if need.rate is None or need.hold is not None:
         return None
-    serving = need.carried({each.key: each.progress.serving for each in model.variants})
+    serving = need.carried({variant.key: variant.progress.serving for variant in model.variants})
     desired = need.carried({decision.key: decision.desired for decision in decisions})
     return Load(need.demand, need.rate.error, serving, desired)
 
@@ -132,27 +132,27 @@ def to_publish(decision: Decision, progress: Progress, *, now: float) -> tuple[D
     return resting, forgotten
 
 
-def _engines(model: ModelReadings, need: Need, each: VariantReadings) -> MetricsVerdict:
+def _engines(model: ModelReadings, need: Need, readings: VariantReadings) -> MetricsVerdict:
     """Return what is wrong with the engines of a variant.
 
-    Series are missing, pods sleep, a name is shared, or it is not known which stages of a request they compute.
+    Series are missing, pods sleep, models share a name, or it is not known which stages of a request the pods compute.
     """
     missing = f"the percentage analyzer decides instead: {need.unusable}" if need.unusable else ""
-    names, count = [pod.pod for pod in each.dormant[:_SHOWN_PODS]], len(each.dormant)
+    names, count = [pod.pod for pod in readings.dormant[:_SHOWN_PODS]], len(readings.dormant)
     more = f" and {count - _SHOWN_PODS} more" if count > _SHOWN_PODS else ""
     pods = f"{count} Ready {'pod sleeps and counts' if count == 1 else 'pods sleep and count'} as no replica"
     dormant = f"{pods}: {', '.join(names)}{more}" if count else ""
-    shared = next((pod.namesakes for pod in (*each.replicas, *each.dormant) if pod.namesakes), "")
-    told = {
+    shared = next((pod.namesakes for pod in (*readings.replicas, *readings.dormant) if pod.namesakes), "")
+    problems = {
         TroubleReason.ENGINE_SERIES_UNUSABLE: missing,
         TroubleReason.ENGINES_DORMANT: dormant,
         TroubleReason.MODEL_NAME_SHARED: shared,
         TroubleReason.ROLE_UNKNOWN: _roleless(model),
     }
-    reason = next((reason for reason, words in told.items() if words), None)
+    reason = next((reason for reason, words in problems.items() if words), None)
     if reason is None:
         return ENGINES_READABLE
-    return MetricsVerdict(available=False, reason=reason.value, message=_joined(*told.values()))
+    return MetricsVerdict(available=False, reason=reason.value, message=_joined(*problems.values()))
 
 
 def _roleless(model: ModelReadings) -> str:
@@ -164,24 +164,26 @@ def _roleless(model: ModelReadings) -> str:
     return f"{known}: it is sized by the requests of its own pods alone"
 
 
-def _shared(model: ModelReadings, need: Need, found: Terms, verdicts: Sequence[Verdict]) -> str:
+def _shared(model: ModelReadings, need: Need, model_terms: Terms, verdicts: Sequence[Verdict]) -> str:
     """Return the words about the whole model: what it needs, and which variants grow or shrink."""
-    if found.course in {Course.HOLD, Course.STAY}:
+    if model_terms.course in {Course.HOLD, Course.STAY}:
         return need.summary
     pairs = list(zip(model.variants, verdicts, strict=True))
-    if found.course is Course.GROW:
-        wish = need.wish or f"{need.required:.4g} {need.unit} needed, {found.present:.4g} there ({_figures(need)})"
-        growing = [(each, verdict) for each, verdict in pairs if verdict.rule is Rule.GROWS]
+    if model_terms.course is Course.GROW:
+        wish = (
+            need.wish or f"{need.required:.4g} {need.unit} needed, {model_terms.present:.4g} there ({_figures(need)})"
+        )
+        growing = [(variant, verdict) for variant, verdict in pairs if verdict.rule is Rule.GROWS]
         if growing:
-            more = sum(verdict.number - each.progress.level for each, verdict in growing)
+            more = sum(verdict.number - variant.progress.level for variant, verdict in growing)
             which = "the cheapest that can grow:"
             if need.unit != REPLICAS:
                 which = _CHEAPEST.format("more")
-            elif any(each.progress.waiting or each.progress.silent for each, _ in growing):
+            elif any(variant.progress.waiting or variant.progress.silent for variant, _ in growing):
                 which = "the only variants left:"
             return f"{wish}; {replicas(more)} more, {which} {_names(growing)}"
         if any(verdict.rule is Rule.NO_CANDIDATE for verdict in verdicts):
-            obstacles = "; ".join(f"{each.key.name}: {_obstacle(each.progress, need)}" for each, _ in pairs)
+            obstacles = "; ".join(f"{variant.key.name}: {_obstacle(variant.progress, need)}" for variant, _ in pairs)
             return f"{wish}, but no variant can grow ({obstacles})"
         held_by = next((verdict.limit.by for verdict in verdicts if verdict.rule is Rule.ROLE_LIMITED), "")
         if held_by:
@@ -189,23 +191,25 @@ def _shared(model: ModelReadings, need: Need, found: Terms, verdicts: Sequence[V
         if any(verdict.rule is Rule.NO_GPUS for verdict in verdicts):
             return f"{wish}, but there are no GPUs for it"
         return f"{wish}, {need.deferred}" if need.deferred else wish
-    if found.course is Course.WAIT:
-        if found.rule is Rule.SUFFICES:
-            coming = f"{replicas(found.coming)} on the way" if found.coming else "those that have just come"
+    if model_terms.course is Course.WAIT:
+        if model_terms.rule is Rule.SUFFICES:
+            coming = f"{replicas(model_terms.coming)} on the way" if model_terms.coming else "those that have just come"
             return f"{need.wish}, but {coming} would be enough"
-        if found.rule is Rule.ANSWERED:
-            words = f"what is under way ({replicas(found.coming)}) was asked for it, and demand has not risen since"
+        if model_terms.rule is Rule.ANSWERED:
+            words = (
+                f"what is under way ({replicas(model_terms.coming)}) was asked for it, and demand has not risen since"
+            )
             return f"{need.wish or need.summary}; {words}"
         return f"{need.wish}, {need.deferred}"
-    changes = [(each.key.name, verdict.planned - each.progress.base) for each, verdict in pairs]
+    changes = [(variant.key.name, verdict.planned - variant.progress.base) for variant, verdict in pairs]
     if any(verdict.rule is Rule.REPLACES for _, verdict in pairs):
         come = ", ".join(f"{change} of {name}" for name, change in changes if change > 0)
         leave = ", ".join(f"{-change} of {name}" for name, change in changes if change < 0)
         return _joined(f"{come} would carry the load for less in place of {leave}", need.summary)
-    going = [(each, verdict) for each, verdict in pairs if verdict.rule is Rule.SHRINKS]
+    going = [(variant, verdict) for variant, verdict in pairs if verdict.rule is Rule.SHRINKS]
     if going:
-        left = sum(each.progress.serving for each, _ in pairs)
-        left -= sum(each.progress.base - verdict.number for each, verdict in going)
+        left = sum(variant.progress.serving for variant, _ in pairs)
+        left -= sum(variant.progress.base - verdict.number for variant, verdict in going)
         which = "dearest variant that can shrink:" if need.unit == REPLICAS else _CHEAPEST.format("fewer")
         return _joined(f"{replicas(left)} can carry the load", f"{which} {_names(going)}", _figures(need))
     return need.summary
@@ -218,32 +222,32 @@ def _figures(need: Need) -> str:
 
 
 def _names(changing: Sequence[tuple[VariantReadings, Verdict]]) -> str:
-    return ", ".join(f"{each.key.name} (cost {each.progress.variant.cost:g})" for each, _ in changing)
+    return ", ".join(f"{variant.key.name} (cost {variant.progress.variant.cost:g})" for variant, _ in changing)
 
 
 def _joined(*words: str) -> str:
     return "; ".join(filter(None, words))
 
 
-def _enough(model: ModelReadings, need: Need, what: str) -> str:
-    """Say that there is enough, or, while requests wait, that these are no reason to grow."""
-    samples = [pod.queue_length for each in model.variants for pod in each.replicas]
+def _enough(model: ModelReadings, need: Need, noun: str) -> str:
+    """Say that there is enough of ``noun``, or, while requests wait, that these are no reason to grow."""
+    samples = [pod.queue_length for variant in model.variants for pod in variant.replicas]
     samples += [] if model.queue is None else [model.queue.size]
     waiting = sum([sample.fresh_value or 0.0 for sample in samples])
     waiting = waiting if need.rate is None else max(waiting, need.rate.backlog)
-    return f"{waiting:.4g} waiting in queues, which asks for no more replicas" if waiting > 0 else f"enough {what}"
+    return f"{waiting:.4g} waiting in queues, which asks for no more replicas" if waiting > 0 else f"enough {noun}"
 
 
 def _sentence(
-    model: ModelReadings, need: Need, found: Terms, each: VariantReadings, verdict: Verdict, shared: str
+    model: ModelReadings, need: Need, model_terms: Terms, readings: VariantReadings, verdict: Verdict, shared: str
 ) -> str:
     """Return why a variant has its number."""
-    progress, rule = each.progress, verdict.rule
+    progress, rule = readings.progress, verdict.rule
     if rule is Rule.STEADY:
         ignored, base = "", progress.base
         if progress.step > 1 and base == progress.current and base > progress.lowest:
-            counts = {other.key: other.progress.base for other in model.variants}
-            if need.carried(counts | {each.key: base - 1}) >= need.sufficient:
+            counts = {variant.key: variant.progress.base for variant in model.variants}
+            if need.carried(counts | {readings.key: base - 1}) >= need.sufficient:
                 ignored = f"1 replica less would do, but its scaler ignores a change of less than {progress.step}"
         return _joined(_enough(model, need, "capacity"), ignored, need.objection or need.summary)
     if rule is Rule.OBJECTED:
@@ -254,27 +258,29 @@ def _sentence(
     if rule is Rule.SHRINK_WITHDRAWN:
         return f"{shared}, so the unfinished shrink to {progress.base} is withdrawn"
     if rule is Rule.SIBLING_KEPT:
-        names = ", ".join([other.key.name for other in model.variants if other.progress.outstanding])
+        names = ", ".join([variant.key.name for variant in model.variants if variant.progress.outstanding])
         return f"{shared}; withdrawing the unfinished shrink of {names} covers that"
     if rule is Rule.GROWTH_WITHDRAWN:
         if progress.overdue:
             return f"{replicas(progress.base)} not reached in time and no longer needed"
-        instead = "other variants cover the need" if found.course is Course.GROW else "fewer than now would do"
+        instead = "other variants cover the need" if model_terms.course is Course.GROW else "fewer than now would do"
         return f"{replicas(progress.base)} no longer needed: {instead}"
     if rule is Rule.INCOMPLETE:
-        gaps = "; ".join(f"{other.key.name}: {other.verdict.message}" for other in model.variants if other.unread)
+        gaps = "; ".join(
+            f"{variant.key.name}: {variant.verdict.message}" for variant in model.variants if variant.unread
+        )
         return f"nothing shrinks on incomplete metrics ({gaps})"
     if rule is Rule.SHRINK_UNFINISHED:
-        held = "the others carry the load" if model.complete else "held until Ready pods and replicas agree"
-        return _joined(f"{replicas(progress.outstanding)} still to go", held, need.summary)
+        cause = "the others carry the load" if model.complete else "held until Ready pods and replicas agree"
+        return _joined(f"{replicas(progress.outstanding)} still to go", cause, need.summary)
     if rule is Rule.NOT_READY:
         if progress.overdue:
             return f"{replicas(progress.waiting)} not ready within {progress.allowed}, no longer counted on"
         return f"{replicas(coming)} pending" if progress.waiting else f"{replicas(coming)} new and not reporting yet"
     if rule is Rule.SIBLING_PENDING:
-        return f"nothing shrinks while replicas of {', '.join(found.concerned)} are pending"
+        return f"nothing shrinks while replicas of {', '.join(model_terms.concerned)} are pending"
     if rule is Rule.SIBLING_UNFINISHED:
-        return f"waits for the shrink of {', '.join(found.concerned)}"
+        return f"waits for the shrink of {', '.join(model_terms.concerned)}"
     if rule is Rule.UNCOUNTED:
         words = "nothing shrinks until Ready pods and replicas agree"
         return _joined(_enough(model, need, "spare"), words, need.summary)
@@ -282,7 +288,7 @@ def _sentence(
         tolerance = "" if progress.step == 1 else f", and its scaler ignores a step of less than {progress.step}"
         return f"{_enough(model, need, 'spare')}; it cannot go below {max(1, progress.lowest)}{tolerance}"
     if rule is Rule.KEPT:
-        return _joined("fewer replicas would carry the present demand", found.cause, need.summary)
+        return _joined("fewer replicas would carry the present demand", model_terms.cause, need.summary)
     if rule is Rule.IDLE:
         return "no request within the retention period and none in progress"
     return shared

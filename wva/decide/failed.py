@@ -59,13 +59,13 @@ class Load:
     desired: float
 
     def beside(self, other: Load | None) -> Load:
-        """Return the load of a model with the roles of both: that of the role which lacks more."""
+        """Return this load or that of another role of the model, whichever lacks more."""
         return self if other is None or self.demand - self.serving >= other.demand - other.serving else other
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a cycle, of either engine; every tuple is sorted."""
+    """The result of a cycle of either engine; every tuple is sorted."""
 
     decisions: tuple[Decision, ...]
     memory: Memory
@@ -73,7 +73,7 @@ class Outcome:
     refused: tuple[tuple[str, str], ...] = ()  # namespaces whose own configuration was left out, and why it failed
     rules: Mapping[VariantKey, Rule] = field(default_factory=dict)  # the rule of step 5 that decided on a variant
     ceilings: Mapping[ModelKey, float] = field(default_factory=dict)  # requests in progress that replicas carry
-    # After how many seconds without a request a model that may go to zero does: over so long they are to be counted
+    # After how many seconds without a request a model that may go to zero does so; requests are counted over this time
     retentions: Mapping[ModelKey, float] = field(default_factory=dict)
     loads: Mapping[ModelKey, Load] = field(default_factory=dict)  # of models whose demand is a rate
     late: Mapping[VariantKey, Trouble] = field(default_factory=dict)  # why replicas of a variant are not there in time
@@ -82,7 +82,9 @@ class Outcome:
     @property
     def grew(self) -> bool:
         """Whether this cycle asks for more replicas of a variant than the one before."""
-        return any(each.previous is not None and each.desired > each.previous for each in self.decisions)
+        return any(
+            decision.previous is not None and decision.desired > decision.previous for decision in self.decisions
+        )
 
 
 def isolated(
@@ -104,24 +106,24 @@ def isolated(
 
     def attempt(models: Collection[ModelKey], without: Collection[str] = ()) -> Outcome:
         """Decide on these models; ``without``: namespaces whose own configuration does not count."""
-        local = tuple([each for each in policy.namespaces if each.namespace not in without])
-        seen = apart(snapshot, models, remembered, counts_pods=counts_pods)
-        return engine(seen, memory, replace(policy, namespaces=local) if without else policy, now)
+        local = tuple([entry for entry in policy.namespaces if entry.namespace not in without])
+        part = apart(snapshot, models, remembered, counts_pods=counts_pods)
+        return engine(part, memory, replace(policy, namespaces=local) if without else policy, now)
 
     models = sorted({variant.model for variant in snapshot.variants}.difference(unread))
     outcome, errors = separate(models, attempt, suspects=memory.failing)
     refused: dict[str, str] = {}
-    for model, error in sorted(errors.items(), key=lambda each: each[0]):
+    for model, error in sorted(errors.items(), key=lambda pair: pair[0]):
         namespace = model.namespace
         if namespace in refused or all(local.namespace != namespace for local in policy.namespaces):
             continue
         try:
-            attempt([each for each in models if each.namespace == namespace], {namespace})
+            attempt([candidate for candidate in models if candidate.namespace == namespace], {namespace})
         except Exception:  # noqa: BLE001, S112 - the configuration is not the cause
             continue
         refused[namespace] = cause_of(error)
     if refused:
-        outcome, errors = separate(models, lambda kept: attempt(kept, refused), suspects=errors.keys())
+        outcome, errors = separate(models, lambda keys: attempt(keys, refused), suspects=errors.keys())
     outcome = replace(outcome, refused=tuple(sorted(refused.items())))
     causes = unread | {model: f"deciding failed: {cause_of(error)}" for model, error in errors.items()}
     if not causes:
@@ -136,7 +138,7 @@ def isolated(
     failures = [FailedModel(model, causes[model], error) for model, error in errors.items()]
     return replace(
         outcome,
-        decisions=tuple(sorted(decisions, key=lambda each: each.key)),
+        decisions=tuple(sorted(decisions, key=lambda decision: decision.key)),
         memory=replace(
             outcome.memory,
             variants=tuple(sorted(entries, key=lambda entry: entry.key)),
@@ -185,7 +187,7 @@ def apart(
         replicas=tuple(replica for replica in snapshot.replicas if replica.variant not in keys),
         request_counts=tuple(counts for counts in snapshot.request_counts if counts.model in models),
         queues=tuple(queue for queue in snapshot.queues if queue.model in models),
-        served=tuple(each for each in snapshot.served if each.model in models),
+        served=tuple(entry for entry in snapshot.served if entry.model in models),
         inventory=inventory,
     )
 
@@ -250,13 +252,13 @@ def separate(
     tries = _Tries(attempt)
     kept = tries.joined((), tuple([key for key in keys if key not in suspects]), suspected=False)
     kept = tries.joined(kept, tuple([key for key in keys if key in suspects]), suspected=True)
-    found = tries.of(kept)
-    if kept and isinstance(found, Exception):
-        tries.failed |= dict.fromkeys(kept, found)
-        found = tries.of(())
-    if isinstance(found, Exception):
-        raise found
-    return found[0], tries.failed
+    result = tries.of(kept)
+    if kept and isinstance(result, Exception):
+        tries.failed |= dict.fromkeys(kept, result)
+        result = tries.of(())
+    if isinstance(result, Exception):
+        raise result
+    return result[0], tries.failed
 
 
 class _Tries(Generic[K, T]):
@@ -285,23 +287,23 @@ class _Tries(Generic[K, T]):
         waiting = [tuple([key for key in keys if key not in self.failed])]
         while waiting:
             group = waiting.pop()
-            found = self.of(kept + group)
-            if not isinstance(found, Exception):
+            result = self.of(kept + group)
+            if not isinstance(result, Exception):
                 kept += group
             elif len(group) > 1 and not (suspected and len(group) > _MOST_REJOINING):
                 waiting += reversed(_halves(group))
             elif group:
-                apart = group if suspected else group + self._partner(group[0], kept)
-                self.failed |= dict.fromkeys(apart, found)
+                left_out = group if suspected else group + self._partner(group[0], kept)
+                self.failed |= dict.fromkeys(left_out, result)
                 kept = tuple([key for key in kept if key not in self.failed])
         return kept
 
     def _set_aside(self, keys: tuple[K, ...]) -> None:
         """Set aside each key that raises alone."""
-        found = self.of(keys) if keys else None
-        if isinstance(found, Exception) and len(keys) == 1:
-            self.failed[keys[0]] = found
-        elif isinstance(found, Exception):
+        result = self.of(keys) if keys else None
+        if isinstance(result, Exception) and len(keys) == 1:
+            self.failed[keys[0]] = result
+        elif isinstance(result, Exception):
             for half in _halves(keys):
                 self._set_aside(half)
 

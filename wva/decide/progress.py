@@ -6,7 +6,7 @@ changes. The clock starts when number, replicas and Ready pods differ, starts ag
 number changes, and stops when all three agree. After a restart of WVA the clock is read from the Progressing condition
 and the age of the pods.
 
-``lateness`` says in words which replicas count no more. The status tells it as the condition ReplicasOnTime.
+``lateness`` says in words which replicas count no more. The status shows it as the condition ReplicasOnTime.
 
 Where another variant can serve instead, replicas count as lost sooner: when the oldest pod has been starting for half
 as long again as the slowest of the last ones did, and the scaler has created all of them.
@@ -104,7 +104,7 @@ class Progress(Struct, frozen=True, gc=False):
 
     @property
     def few(self) -> bool:
-        """Whether the variant may have more replicas although not all of those that it has start."""
+        """Whether the variant may have more replicas although not all of its replicas start."""
         return self.level < _MOST_PER_SERVING * self.ready
 
     def may_grow(self, *, skips: bool) -> bool:
@@ -143,20 +143,21 @@ def progress_of(
 ) -> Progress:
     """Return where a variant stands, from its Ready pods and its memory (None: it has none).
 
-    ``replicas`` are the Ready pods that are awake; beside them so many are ``dormant``. These are neither supply nor
-    under way: nobody knows when they wake. So whatever a variant needs, it needs beside them. ``slowest`` is how long
-    the slowest of its last pods took to start, in seconds; 0 if that is not known, or no other variant could serve.
+    ``replicas`` are the Ready pods that are awake, ``dormant`` is the number of those that sleep. Sleeping pods are
+    neither supply nor under way: nobody knows when they wake. So a variant gets the replicas that it needs beside them.
+    ``slowest`` is how long the slowest of its last pods took to start, in seconds; 0 if that is not known, or no other
+    variant could serve.
     """
     now, deadline = moment.now, moment.deadline_seconds
     previous = previous_of(variant, entry)
     current, ready = variant.current_replicas, len(replicas)
-    there = ready + dormant
+    ready_pods = ready + dormant
     floor = 1 if variant.active else 0
     base = variant.bounds.clamp(max(floor, current) if previous is None else previous)
     # The start of the running clock, None if none runs. One in the future counts as now, or the clock would never end.
     if entry is None:
-        known = [variant.settling_since, variant.oldest_unready_since]
-        started = max([min(time, now) for time in known if time is not None], default=None)
+        starts = [variant.settling_since, variant.oldest_unready_since]
+        started = max([min(time, now) for time in starts if time is not None], default=None)
     elif entry.settling_since is None:
         started = None
     else:
@@ -170,15 +171,15 @@ def progress_of(
             if replica.ready_since is None or now - replica.ready_since < _NEW_SECONDS:
                 missing = SampleState.MISSING
                 silent += replica.kv_usage.state is missing and replica.queue_length.state is missing
-    unsettled = base != current or current > there or silent > 0
+    unsettled = base != current or current > ready_pods or silent > 0
     since = (now if started is None else started) if unsettled else None
     age = 0.0 if since is None else now - since
     level = max(base, current)
-    waiting = level - min(there, current)
+    waiting = level - min(ready_pods, current)
     # The clock starts again with every new number. The age of a pod does not.
     oldest = now if variant.oldest_unready_since is None else variant.oldest_unready_since
     slow = min(deadline, _slow(slowest)) if slowest and current >= base else deadline
-    late = current > there and now - oldest >= slow
+    late = current > ready_pods and now - oldest >= slow
     overdue = since is not None and age >= (slow if late else deadline)
     return Progress(
         variant,
@@ -195,7 +196,7 @@ def progress_of(
         0 if overdue else max(0, waiting - max(int(late), variant.unschedulable_pods)) + silent,
         max(0, current - base),
         level,
-        there == current or (overdue and there < current),
+        ready_pods == current or (overdue and ready_pods < current),
         overdue,
         late,
         ready if entry is None or entry.settling_since is None else max(entry.ready_replicas, ready),
@@ -229,10 +230,10 @@ def clocked(decision: Decision, progress: Progress, *, now: float) -> tuple[Deci
 def lateness(decision: Decision, progress: Progress) -> Trouble:
     """Return why replicas that the number asks for are not there in time, UNTROUBLED if none is late.
 
-    It says what the decision was made on: pods without a node count as no supply at once, other missing replicas from
+    It follows the rules of the decision: pods without a node count as no supply at once, other missing replicas from
     the deadline on. Replicas that the number does not ask for any more are never late.
     """
-    variant, there = progress.variant, progress.ready + progress.dormant
+    variant, ready_pods = progress.variant, progress.ready + progress.dormant
     wanted = min(progress.base, decision.desired)
     if variant.unschedulable_pods and decision.desired:
         count = variant.unschedulable_pods
@@ -243,12 +244,12 @@ def lateness(decision: Decision, progress: Progress) -> Trouble:
         return Trouble(
             TroubleReason.CONTAINERS_FAILING, f"{count} {'pod fails' if count == 1 else 'pods fail'}: {variant.failure}"
         )
-    if wanted <= there or not (progress.overdue or progress.late):
+    if wanted <= ready_pods or not (progress.overdue or progress.late):
         return UNTROUBLED
-    if variant.spec_replicas < wanted and progress.current <= there:
+    if variant.spec_replicas < wanted and progress.current <= ready_pods:
         words = f"the number is {wanted}, and after the transition deadline spec.replicas of the target is still "
         return Trouble(TroubleReason.SCALER_NOT_FOLLOWING, f"{words}{variant.spec_replicas}")
     words = f"not Ready within {progress.allowed}"
     if not progress.overdue:
         words = f"not Ready, and the oldest of their pods is past {progress.allowed}"
-    return Trouble(TroubleReason.REPLICAS_LATE, f"{wanted - there} of {replicas(wanted)} {words}")
+    return Trouble(TroubleReason.REPLICAS_LATE, f"{wanted - ready_pods} of {replicas(wanted)} {words}")

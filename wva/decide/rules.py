@@ -38,8 +38,8 @@ On the others it only takes back replicas that are asked for and have no GPUs.
 class Rule(StrEnum):
     """The rules in words and in their order, each with the reason of the decision.
 
-    The words say when the rule holds, and after the colon what becomes of the number. A model that is held has the
-    reason of its hold.
+    The words say when the rule holds, and after the colon what happens to the number. The decisions on a model that is
+    held have the reason of its hold.
     """
 
     reason: Reason
@@ -101,25 +101,25 @@ class Verdict(Struct, frozen=True, gc=False):
     planned: int  # the number that the allocator gave
     limit: Limit = NO_LIMIT  # what kept it from being larger
     not_zero: str = ""  # in words: why the model does not go to zero although scale to zero is on
-    surprising: bool = False  # whether users do not expect this
+    surprising: bool = False  # whether users would not expect that the model stays above zero
 
 
 class ModelCase(Struct, frozen=True, gc=False):
-    """What the rules look at of a whole model, once the allocator has planned."""
+    """What the rules read of a whole model, once the allocator has planned."""
 
     concerned: tuple[str, ...]  # the names of the variants that the rule about the model concerns
     deferred: bool  # the analyzer says that what it measures has been answered (``Need.deferred``)
     grows: bool  # a variant grows
     covered: bool  # withdrawing unfinished shrinks covers the need
     enough: bool  # the serving replicas less one would suffice
-    unread: bool  # a replica that should report does not, and the analyzer remembers none; so never by demand
+    unread: bool  # a replica that should report does not, and the analyzer remembers none; the demand analyzer does
     shrinks: bool  # a variant shrinks
     replaces: bool  # another mix of variants is cheaper, the move included
     progresses: Sequence[Progress]  # where its variants stand
 
 
 class VariantCase(Struct, frozen=True, gc=False):
-    """What the rules look at of one variant. Numbers are of replicas."""
+    """What the rules read of one variant. Numbers are of replicas."""
 
     course: Course  # what the model does
     rule: Rule  # the rule about the whole model, as in ``Terms``
@@ -137,7 +137,7 @@ class VariantCase(Struct, frozen=True, gc=False):
 
 
 class Row(Struct, frozen=True, gc=False):
-    """A rule: on which courses it is asked about, when it holds then, and the number that it gives."""
+    """A rule: the courses on which it is tried, when it holds, and the number that it gives."""
 
     rule: Rule
     courses: frozenset[Course]
@@ -162,10 +162,10 @@ def _held_by_role(case: VariantCase) -> bool:
 
 
 def _needless(case: VariantCase) -> bool:
-    """Tell whether an unfinished growth goes.
+    """Tell whether an unfinished growth is withdrawn.
 
-    While the model grows, a plan below what is asked for means that GPUs are missing: ``want`` lets only that remove
-    replicas, and only those that do not exist yet.
+    While the model grows, a plan below what is asked for means that GPUs are missing: only then ``want`` lets the
+    allocator remove replicas, and only those that do not exist yet.
     """
     progress = case.progress
     if case.course is Course.GROW:
@@ -182,7 +182,7 @@ def _deferred(case: VariantCase) -> bool:
 
 
 def _unchanged(case: VariantCase) -> int:
-    """Return the number published last; no more than planned if a limit takes back what is asked for."""
+    """Return the number published last; at most the planned number if a limit takes back what is asked for."""
     published, planned = case.progress.published, case.planned
     return min(published, planned) if case.limit.by and planned < case.progress.base else published
 
@@ -250,11 +250,11 @@ RULES: Final = (
         _unchanged,
     ),
     Row(Rule.OBJECTED, _STAY, lambda case: case.rule is Rule.OBJECTED and case.progress.may_shrink, _unchanged),
-    # Only a variant that may not shrink comes here, because the row before has the others.
+    # Only a variant that may not shrink comes here, because the row before matches the others.
     Row(
         Rule.AT_FLOOR,
         _STAY,
-        lambda case: case.rule is Rule.OBJECTED and any(each.may_shrink for each in case.model.progresses),
+        lambda case: case.rule is Rule.OBJECTED and any(progress.may_shrink for progress in case.model.progresses),
         _unchanged,
     ),
     Row(Rule.STEADY, _CALM, _always, _unchanged),

@@ -66,7 +66,7 @@ class VariantReadings(Struct, frozen=True, gc=False):
 
     @property
     def room(self) -> tuple[float, float]:
-        """Mean spares of KV cache and queue, to order variants of the same cost; an unknown spare counts as 0."""
+        """Mean spares of KV cache and queue, to order variants of the same cost; an unknown spare is the smallest."""
         kv, queue = self.spare_kv, _spare(self.queue, self.thresholds.queue_length_threshold)
         return (-math.inf if kv is None else kv, -math.inf if queue is None else queue)
 
@@ -120,12 +120,12 @@ def believe(
     for key in sorted(models):
         if key.role:
             several.setdefault(key.whole, []).append(key.role)
-    # One start says little of the next.
-    slowest = {key: max(starts) for each in memory.foreseen for key, starts in each.start_ups if len(starts) > 1}
+    # A single start says little about the next.
+    slowest = {key: max(starts) for entry in memory.foreseen for key, starts in entry.start_ups if len(starts) > 1}
     entries, past = memory.by_key(), {entry.key: entry for entry in memory.models}
     queues = {queue.model: queue for queue in snapshot.queues}
-    counts = {each.model: each for each in snapshot.request_counts}
-    served = {each.model: each for each in snapshot.served}
+    counts = {entry.model: entry for entry in snapshot.request_counts}
+    served = {entry.model: entry for entry in snapshot.served}
     bounded: dict[int, tuple[SaturationPolicy, SaturationPolicy]] = {}
     running: list[ModelReadings] = []
     sleeping: list[Variant] = []
@@ -162,17 +162,17 @@ def believe(
                 covered, words = _all_report(len(replicas))
             else:
                 covered, words = reported(replicas, failure)
-            each = VariantReadings(variant.key, progress, replicas, covered, words, kv, length, thresholds, dormant)
+            readings = VariantReadings(variant.key, progress, replicas, covered, words, kv, length, thresholds, dormant)
             if variant.active or variant.bounds.minimum == 0:
-                taking_part.append(each)
+                taking_part.append(readings)
                 ready += progress.ready
                 complete = complete and covered.fresh == progress.ready and progress.countable
             else:
-                asleep.append(each)
-        sleeping += [each.progress.variant for each in asleep]
+                asleep.append(readings)
+        sleeping += [readings.progress.variant for readings in asleep]
         absent = None
         if failure is not None or not taking_part or not taking_part[0].coverage.fresh:
-            absent = absence([replica for each in taking_part for replica in each.replicas], failure=failure)
+            absent = absence([replica for readings in taking_part for replica in readings.replicas], failure=failure)
         running.append(
             ModelReadings(
                 key,
@@ -270,6 +270,6 @@ def _samples(replicas: Iterable[ReplicaMetrics]) -> Iterable[tuple[str, str, Sam
 
 def _example(replicas: Iterable[ReplicaMetrics], states: Collection[SampleState]) -> str:
     """Describe the first sample that is in one of the states."""
-    pod, signal, sample = next(each for each in _samples(replicas) if each[2].state in states)
+    pod, signal, sample = next(row for row in _samples(replicas) if row[2].state in states)
     detail = f" ({sample.detail})" if sample.detail else ""
     return f"{pod}: {signal} {sample.state.value}{detail}"

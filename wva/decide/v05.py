@@ -38,23 +38,27 @@ def _decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> O
     """Decide on all models; an error on any of them is raised."""
     progresses: list[Progress] = []
     decisions: list[Decision] = []
-    for seen in believe(snapshot, memory, policy, now)[0]:
-        model = [each for each in seen.variants if each.progress.variant.active]
-        progresses += [each.progress for each in model]
+    for model_readings in believe(snapshot, memory, policy, now)[0]:
+        model = [readings for readings in model_readings.variants if readings.progress.variant.active]
+        progresses += [readings.progress for readings in model]
         # 1 analyze the model, 2 find a number for each variant
-        found = decide_model(model, seen.policy, seen.failure)
+        drafts = decide_model(model, model_readings.policy, model_readings.failure)
         # 3 an idle model goes to zero, any other keeps a replica; variants without a target are left out. The original
         # counted a time without samples in Prometheus as a time without requests; here it counts as unknown.
-        rule = policy.scale_to_zero_for(seen.key)
-        finished = seen.counts.finished if seen.counts is not None and seen.counts.covered else None
-        numbers = {each.key.name: each.desired for each in found if each.reason is Reason.COMPATIBILITY}
-        changed = enforced(numbers, {each.key.name: each.cost for each in found}, rule, finished) or {}
+        rule = policy.scale_to_zero_for(model_readings.key)
+        finished = (
+            model_readings.counts.finished
+            if model_readings.counts is not None and model_readings.counts.covered
+            else None
+        )
+        numbers = {draft.key.name: draft.desired for draft in drafts if draft.reason is Reason.COMPATIBILITY}
+        changed = enforced(numbers, {draft.key.name: draft.cost for draft in drafts}, rule, finished) or {}
         reason, words = Reason.MODEL_MINIMUM, "the model may not go to zero"
         if rule.enabled:
             reason, words = Reason.IDLE, f"no request finished within {rule.retention_seconds:g} s"
-        for each, readings in zip(found, model, strict=True):
-            name, bounds = each.key.name, readings.progress.variant.bounds
-            decision = each.with_step("enforce", reason, words, changed[name]) if name in changed else each
+        for draft, readings in zip(drafts, model, strict=True):
+            name, bounds = draft.key.name, readings.progress.variant.bounds
+            decision = draft.with_step("enforce", reason, words, changed[name]) if name in changed else draft
             # 4 bounds, which the original did not have. A decision without evidence keeps its reason.
             desired, allowed = decision.desired, bounds.clamp(decision.desired)
             if allowed == desired:
@@ -64,14 +68,18 @@ def _decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> O
             if allowed > desired:
                 side, limit, origin, by = "below", "minimum", bounds.minimum_origin, ""
             why = f"{desired} is {side} the {limit} {allowed} of {origin}; {decision.message}"
-            kept = decision.reason if decision.held else Reason.BOUNDED
-            decisions.append(decision.limited("enforce", kept, why, allowed, by=by))
+            bounded_reason = decision.reason if decision.held else Reason.BOUNDED
+            decisions.append(decision.limited("enforce", bounded_reason, why, allowed, by=by))
     # 5 no more GPUs than there are, over all models. Decisions without a target are left out, and an inventory that
     # could not be read limits nothing.
     if policy.limited and snapshot.inventory is None:
         decisions = [decision.noted("limit", "GPU inventory unknown: not limited") for decision in decisions]
     elif policy.limited and snapshot.inventory is not None:
-        claims = [(each, at.variant) for each, at in zip(decisions, progresses, strict=True) if not each.held]
+        claims = [
+            (decision, progress.variant)
+            for decision, progress in zip(decisions, progresses, strict=True)
+            if not decision.held
+        ]
         taken, pools = used(claims), Inventory.of(list(snapshot.inventory.pools)).pools
         free = {pool.accelerator: max(0, pool.capacity - taken[pool.accelerator]) for pool in pools}
         limited = {decision.key: decision for decision in grants(claims, free)}
@@ -79,7 +87,7 @@ def _decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> O
     # 6 the clocks, and the variants at zero
     entries = [clocked(decision, progress, now=now) for decision, progress in zip(decisions, progresses, strict=True)]
     pairs = zip(decisions, progresses, strict=True)
-    late = {each.key: trouble for each, at in pairs if (trouble := lateness(each, at))}
+    late = {decision.key: trouble for decision, progress in pairs if (trouble := lateness(decision, progress))}
     entries += [asleep(variant) for variant in snapshot.variants if not variant.active]
     entries.sort(key=lambda entry: entry[0].key)
     return Outcome(
@@ -119,8 +127,8 @@ def analyze(model: Sequence[VariantReadings], policy: SaturationPolicy) -> Analy
     """Analyze one model from its variants in order."""
     full, long = policy.kv_cache_threshold, policy.queue_length_threshold
     loads = []
-    for each in model:
-        usages = [found for pod in each.replicas if (found := usage(pod)) is not None]
+    for variant in model:
+        usages = [pod_usage for pod in variant.replicas if (pod_usage := usage(pod)) is not None]
         spare_kv = spare_queue = 0.0
         count = 0
         for kv, queue in usages:
@@ -130,7 +138,7 @@ def analyze(model: Sequence[VariantReadings], policy: SaturationPolicy) -> Analy
                 spare_queue += long - queue
         if usages:
             means = spare_kv / max(1, count), spare_queue / max(1, count)
-            loads.append(VariantLoad(each.progress.variant, len(usages), count, *means))
+            loads.append(VariantLoad(variant.progress.variant, len(usages), count, *means))
     count = sum(load.open for load in loads)
     kv = queue = 0.0
     if count:
@@ -168,19 +176,21 @@ def usage(pod: ReplicaMetrics) -> tuple[float, float] | None:
 def targets(analysis: Analysis) -> dict[str, int]:
     """Return the targets of the variants with reporting pods, by name."""
     variants = [load.variant for load in analysis.loads]
-    unreached = {each.key.name for each in variants if each.status_desired not in {None, 0, each.current_replicas}}
+    unreached = {
+        variant.key.name for variant in variants if variant.status_desired not in {None, 0, variant.current_replicas}
+    }
     if unreached or any(load.pods != load.variant.current_replicas for load in analysis.loads):
         return {
-            each.key.name: each.status_desired or 0 if each.key.name in unreached else each.current_replicas
-            for each in variants
+            variant.key.name: variant.status_desired or 0 if variant.key.name in unreached else variant.current_replicas
+            for variant in variants
         }
     numbers = {load.variant.key.name: load.pods for load in analysis.loads}
     if analysis.shortage:
-        growing = [(each.cost, each.key.name) for each in variants if not each.pending_replicas]
+        growing = [(variant.cost, variant.key.name) for variant in variants if not variant.pending_replicas]
         if growing:
             numbers[min(growing)[1]] += 1
     elif analysis.may_shrink:
-        shrinking = [(each.cost, each.key.name) for each in variants if numbers[each.key.name] > 1]
+        shrinking = [(variant.cost, variant.key.name) for variant in variants if numbers[variant.key.name] > 1]
         if shrinking:
             numbers[max(shrinking)[1]] -= 1
     return numbers
@@ -194,7 +204,7 @@ def decide_model(
     A variant without a target gets the number in its status, 0 included. The original published nothing for a variant
     that it had never decided on. Here such a variant publishes the replicas that exist.
     """
-    pods = [pod for each in model for pod in each.replicas]
+    pods = [pod for readings in model for pod in readings.replicas]
     hold = absence(pods, failure=failure)
     analysis = analyze(model if failure is None else (), policy)
     numbers = targets(analysis)
@@ -206,8 +216,8 @@ def decide_model(
     if hold is not None and not numbers:
         summary, reason = hold.message, hold.reason
     decisions = []
-    for each in model:
-        draft, name, variant = unchanged(each, summary), each.key.name, each.progress.variant
+    for readings in model:
+        draft, name, variant = unchanged(readings, summary), readings.key.name, readings.progress.variant
         if name in numbers:
             draft = replace(draft, spare_capacity=spares[name])
             words = f"saturation-only mode: {replace(draft, desired=numbers[name]).action.value}"
@@ -275,20 +285,20 @@ def grants(claims: Sequence[tuple[Decision, Variant]], free: dict[str, int]) -> 
     GPUs of a grant that do not make a whole replica are lost.
     """
     granted = [decision for decision, _ in claims]
-    order = sorted(range(len(claims)), key=lambda place: (claims[place][0].spare_capacity, claims[place][0].cost))
-    for place in order:
-        decision, variant = claims[place]
+    order = sorted(range(len(claims)), key=lambda index: (claims[index][0].spare_capacity, claims[index][0].cost))
+    for index in order:
+        decision, variant = claims[index]
         asked, gpus = max(0, decision.desired - decision.current), max(1, variant.gpus_per_replica)
-        given = min(asked * gpus, free.get(variant.accelerator, 0))
-        if given:
-            free[variant.accelerator] -= given
-        count = given // gpus
+        granted_gpus = min(asked * gpus, free.get(variant.accelerator, 0))
+        if granted_gpus:
+            free[variant.accelerator] -= granted_gpus
+        count = granted_gpus // gpus
         target = decision.current + count if asked else decision.desired
         words = f"no scale-up (target={target}, current={decision.current})"
         words = f"allocated {count * gpus} GPUs for +{count} replicas" if count else words
         if count == asked:
-            granted[place] = decision.noted("limit", words)
+            granted[index] = decision.noted("limit", words)
         else:
             words = f"limited: {words}" if count else words
-            granted[place] = decision.limited("limit", Reason.GPU_LIMITED, words, target, by=LIMITER)
+            granted[index] = decision.limited("limit", Reason.GPU_LIMITED, words, target, by=LIMITER)
     return granted

@@ -42,53 +42,53 @@ _ENOUGH: Final = 1.0 - 1e-9
 
 
 def with_roles(models: Sequence[ModelReadings], needs: Sequence[Need], parts: Mapping[ModelKey, float]) -> list[Need]:
-    """Return the needs with what the other roles of a model say about them; ``parts`` are those of ``parts_of``.
+    """Return the needs, adjusted to the other roles of their model; ``parts`` are those of ``parts_of``.
 
     A role that computes no answers does not shrink while it counts replicas: its pods hold few requests, however busy
     they are.
     """
-    # Of each model, in the order of its roles: the role, and how many requests it will pass on.
+    # By model, in the order of its roles: the role, and how many requests it will pass on.
     passing: dict[ModelKey, list[tuple[tuple[int, str], float]]] = {}
     for model, need in zip(models, needs, strict=True):
         if need.key in parts:
             passed = min(_most_passed(model, need), need.required) / parts[need.key]
             passing.setdefault(need.key.whole, []).append((place_of(need.key.role), passed))
-    found = []
+    adjusted = []
     for model, need in zip(models, needs, strict=True):
-        before = [each for each in passing.get(need.key.whole, ()) if each[0][0] < place_of(need.key.role)[0]]
+        before = [entry for entry in passing.get(need.key.whole, ()) if entry[0][0] < place_of(need.key.role)[0]]
         if need.key in parts and before:
-            (_, role), passed = max(before, key=lambda each: each[1])
-            found.append(_with_passed(need, role, passed * parts[need.key]))
+            (_, role), passed = max(before, key=lambda entry: entry[1])
+            adjusted.append(_with_passed(need, role, passed * parts[need.key]))
         elif need.unit == REPLICAS and model.others and not computes(model.key.role, DECODE):
-            found.append(replace(need, objection=need.objection or "it is not known yet what its pods carry"))
+            adjusted.append(replace(need, objection=need.objection or "it is not known yet what its pods carry"))
         else:
-            found.append(need)
-    return found
+            adjusted.append(need)
+    return adjusted
 
 
 def _most_passed(model: ModelReadings, need: Need) -> float:
-    """Return what replicas that compute no answers let through, those under way among them, also late.
+    """Return what replicas that compute no answers get through, perhaps late; those under way count, too.
 
     Each is a queue with one server: with ``batch`` requests in progress it is busy for ``batch / (1 + batch)`` of the
-    time, and gets through as much more as is left of it.
+    time. When it is busy all the time, it gets through ``1 + 1 / batch`` times as much.
     """
-    present, serving = present_capacity(model, need), sum([each.progress.serving for each in model.variants])
+    present, serving = present_capacity(model, need), sum([variant.progress.serving for variant in model.variants])
     batch = need.rate.ceiling / serving if need.rate is not None and serving else math.inf
     return present * (1.0 + 1.0 / batch) if batch > 0.0 else present
 
 
 def _with_passed(need: Need, role: str, passed: float) -> Need:
-    """Return a need whose shrink leaves what a role before it will pass on.
+    """Return a need whose shrink leaves the capacity for what a role before it will pass on.
 
-    That is more than what comes now, if the role before has been short. Then it has replicas under way, or works off
-    what has piled up in front of it.
+    If the role before has been short, that is more than comes now: the role has replicas under way, or works off what
+    has piled up in front of it.
     """
     if need.sufficient >= passed:
         return need
     rate = need.rate
     if rate is not None and rate.stays:
-        told = f"{role} will pass on {passed:.3g} {need.unit}"
-        rate = replace(rate, stays=(*rate.stays, (passed, told)))
+        words = f"{role} will pass on {passed:.3g} {need.unit}"
+        rate = replace(rate, stays=(*rate.stays, (passed, words)))
     return replace(need, sufficient=passed, rate=rate)
 
 
@@ -102,8 +102,8 @@ def terms(model: ModelReadings, need: Need) -> Terms:
     present = present_capacity(model, need)
     if need.hold is not None:
         return Terms(Course.HOLD, Rule.HELD, present, {})
-    awaited = tuple([each.key.name for each in variants if each.progress.in_flight])
-    coming = sum([each.progress.in_flight for each in variants]) if awaited else 0
+    awaited = tuple([variant.key.name for variant in variants if variant.progress.in_flight])
+    coming = sum([variant.progress.in_flight for variant in variants]) if awaited else 0
     # Replicas under way were ordered for an earlier demand. More are needed only if what is required now, the backlog
     # included, certainly exceeds the capacity of all that are asked for.
     certain = need.required - (_CERTAIN * need.rate.error if coming and need.rate is not None else 0.0)
@@ -111,20 +111,24 @@ def terms(model: ModelReadings, need: Need) -> Terms:
         if coming and _answered(model, need):
             return Terms(Course.WAIT, Rule.ANSWERED, present, {}, coming, awaited)
         able = _able(variants, skips=need.unit == REPLICAS)
-        free = {each.key: each.progress.level for each in able if need.of(each.key) > 0}
+        free = {variant.key: variant.progress.level for variant in able if need.of(variant.key) > 0}
         return Terms(Course.GROW, Rule.NO_CANDIDATE, present, free, coming, awaited)
     if need.deferred or need.wish:
         return Terms(Course.WAIT, Rule.DEFERRED if need.deferred else Rule.SUFFICES, present, {}, coming, awaited)
     if awaited:
         return Terms(Course.STAY, Rule.SIBLING_PENDING, present, {}, coming, awaited)
-    shrinking = tuple([each.key.name for each in variants if each.progress.outstanding and not each.progress.overdue])
+    shrinking = tuple(
+        [variant.key.name for variant in variants if variant.progress.outstanding and not variant.progress.overdue]
+    )
     if shrinking:
         return Terms(Course.STAY, Rule.SIBLING_UNFINISHED, present, {}, coming, shrinking)
     if not counted(model, need):
         return Terms(Course.STAY, Rule.UNCOUNTED, present, {})
     if need.objection:
         return Terms(Course.STAY, Rule.OBJECTED, present, {})
-    free = {each.key: each.progress.base for each in variants if each.progress.base == each.progress.current}
+    free = {
+        variant.key: variant.progress.base for variant in variants if variant.progress.base == variant.progress.current
+    }
     if need.sufficient < present * (1 - _ROUNDING) and (
         need.unit == REPLICAS or _left(variants, need, need.sufficient)
     ):
@@ -140,18 +144,18 @@ def terms(model: ModelReadings, need: Need) -> Terms:
 def _answered(model: ModelReadings, need: Need) -> bool:
     """Tell whether replicas under way were asked for the present demand.
 
-    Only where the unit is replicas this has to be asked: other needs say how much is missing beside what is under way.
+    This matters only if the unit is replicas: other needs say how much is missing beside what is under way.
 
     For some seconds the replicas that start count as ordered for the present demand. After that a variant without such
     replicas may grow. Where every variant has some, the model waits unless its demand has risen since. To take back an
     unfinished shrink is quicker than to start replicas, so then the model does not wait.
     """
     variants = model.variants
-    if need.unit != REPLICAS or any(each.progress.returns for each in variants):
+    if need.unit != REPLICAS or any(variant.progress.returns for variant in variants):
         return False
-    if min([each.progress.age_seconds for each in variants if each.progress.in_flight]) < SPACING_SECONDS:
+    if min([variant.progress.age_seconds for variant in variants if variant.progress.in_flight]) < SPACING_SECONDS:
         return True
-    if any(each.progress.may_grow(skips=True) for each in variants):
+    if any(variant.progress.may_grow(skips=True) for variant in variants):
         return False
     answered = model.memory.answered
     return answered is not None and need.demand <= answered * _RISEN
@@ -165,15 +169,15 @@ def _able(variants: Sequence[VariantReadings], *, skips: bool) -> list[VariantRe
     starting replicas may. But if its new replicas never start, it gets only a few, and if its scaler does not even
     create them, it gets none.
     """
-    obstacles = [(each, each.progress.blocked(skips=skips)) for each in variants]
-    able = [each for each, obstacle in obstacles if obstacle is None]
-    if not any(each.progress.bounded() is None for each in able):
+    obstacles = [(variant, variant.progress.blocked(skips=skips)) for variant in variants]
+    able = [variant for variant, obstacle in obstacles if obstacle is None]
+    if not any(variant.progress.bounded() is None for variant in able):
         able += [
-            each
-            for each, obstacle in obstacles
+            variant
+            for variant, obstacle in obstacles
             if obstacle in {"waiting", "silent"}
-            and each.progress.few
-            and not (each.progress.overdue and each.progress.base > each.progress.current)
+            and variant.progress.few
+            and not (variant.progress.overdue and variant.progress.base > variant.progress.current)
         ]
     return able
 
@@ -187,20 +191,20 @@ def _replacement(variants: Sequence[VariantReadings], need: Need, free: Mapping[
     if need.rate is None or need.sufficient == math.inf:
         return None
     prices = {
-        each.key: each.progress.variant.cost / need.of(each.key)
-        for each in variants
-        if each.key in free and need.of(each.key) > 0
+        variant.key: variant.progress.variant.cost / need.of(variant.key)
+        for variant in variants
+        if variant.key in free and need.of(variant.key) > 0
     }
     measured = [
-        (prices[each.key], each.key)
-        for each in variants
-        if each.key in prices
-        and need.capacities[each.key].basis not in _SUPPOSED
-        and each.progress.may_grow(skips=False)
+        (prices[variant.key], variant.key)
+        for variant in variants
+        if variant.key in prices
+        and need.capacities[variant.key].basis not in _SUPPOSED
+        and variant.progress.may_grow(skips=False)
     ]
     price, cheapest = min(measured, default=(math.inf, None))
-    dearer = [each for each in variants if prices.get(each.key, 0.0) > price * (1 + move_share(need))]
-    return cheapest if any(each.progress.may_shrink for each in dearer) else None
+    dearer = [variant for variant in variants if prices.get(variant.key, 0.0) > price * (1 + move_share(need))]
+    return cheapest if any(variant.progress.may_shrink for variant in dearer) else None
 
 
 def move_share(need: Need) -> float:
@@ -228,22 +232,23 @@ def _held_back(variants: Sequence[VariantReadings], need: Need, present: float) 
 
 def _left(variants: Sequence[VariantReadings], need: Need, least: float) -> dict[str, float]:
     """Return the variants that can shrink by a step and leave at least ``least``: names, and the capacity left."""
-    counts = {each.key: max(0, each.progress.base - each.progress.dormant) for each in variants}
+    counts = {variant.key: max(0, variant.progress.base - variant.progress.dormant) for variant in variants}
     left = {}
-    for each in variants:
-        if each.progress.may_shrink:
-            carried = need.carried(counts | {each.key: max(0, counts[each.key] - each.progress.step)})
+    for variant in variants:
+        if variant.progress.may_shrink:
+            carried = need.carried(counts | {variant.key: max(0, counts[variant.key] - variant.progress.step)})
             if carried >= least * (1 - _ROUNDING):
-                left[each.key.name] = carried
+                left[variant.key.name] = carried
     return left
 
 
 def counted(model: ModelReadings, need: Need) -> bool:
     """Tell whether every replica counts in the need.
 
-    Each one reports. Or the analyzer remembers those that do not; then the numbers of pods and replicas must agree.
+    Either each replica reports, or the analyzer remembers those that do not. For the latter the numbers of pods and
+    replicas must agree.
     """
-    return model.complete or (need.recalls and all(each.progress.countable for each in model.variants))
+    return model.complete or (need.recalls and all(variant.progress.countable for variant in model.variants))
 
 
 def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: Policy) -> Want:
@@ -254,12 +259,12 @@ def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: P
         goal = need.sufficient if course is Course.SHRINK else min(need.sufficient, found.present)
     limited = policy.limited or policy.analyzer_for(model.key) is Analyzer.QUEUEING
     # A measured capacity may be false, so a limit follows from the number of Ready replicas.
-    most_replicas = int(MOST_TIMES) * max(1, sum([each.progress.ready for each in model.variants]))
+    most_replicas = int(MOST_TIMES) * max(1, sum([readings.progress.ready for readings in model.variants]))
     offers = []
-    for each in model.variants:
-        progress, variant = each.progress, each.progress.variant
+    for readings in model.variants:
+        progress, variant = readings.progress, readings.progress.variant
         bounds, limits = variant.bounds, stock.limits_of(variant) if limited else ()
-        capacity = need.of(each.key) if course in MOVES and each.key in found.free else 0.0
+        capacity = need.of(readings.key) if course in MOVES and readings.key in found.free else 0.0
         supply = progress.serving + progress.in_flight
         present, floor, ceiling, origin = progress.base, bounds.minimum or 0, bounds.maximum, bounds.ceiling_origin
         if not capacity > 0:
@@ -268,21 +273,21 @@ def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: P
                 present = bounds.clamp(progress.published)
             elif grows:
                 present = max(present, bounds.clamp(progress.level) if progress.outstanding else 0)
-            goal -= min(present, supply) * need.of(each.key)
+            goal -= min(present, supply) * need.of(readings.key)
         else:
-            present, floor = found.free[each.key], progress.lowest
-            # Of the replicas from which it starts, some may carry nothing; they are planned in addition.
+            present, floor = found.free[readings.key], progress.lowest
+            # Some of the replicas from which it starts may carry nothing; they are planned in addition.
             goal += max(0, present - supply) * capacity
             if grows:
                 # Missing GPUs never remove replicas that exist, but may remove replicas that are only asked for.
                 floor = max(floor, min(present, progress.current)) if limits else present
-            elif each.key != found.replacement:
+            elif readings.key != found.replacement:
                 ceiling, origin = present, ""
             if need.rate is not None and (ceiling is None or ceiling > max(present, most_replicas)):
                 ceiling, origin = max(present, most_replicas), ""
         offers.append(
             Offer(
-                each.key,
+                readings.key,
                 variant.cost,
                 capacity,
                 present,
@@ -293,16 +298,16 @@ def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: P
                 progress.step,
                 max(1, variant.gpus_per_replica),
                 limits,
-                each.rank if len(model.variants) > 1 else (),
+                readings.rank if len(model.variants) > 1 else (),
             )
         )
     beside = need.required - goal if grows else 0.0
     most = 1 if policy.optimizer_for(model.key) is Optimizer.ONE_STEP else need.most_added
     smallest = min([offer.capacity for offer in offers if offer.capacity > 0], default=math.inf)
     if grows and most is not None and math.isfinite(smallest):
-        kept = [min(each.present, math.inf if each.ceiling is None else each.ceiling) for each in offers]
-        there = sum([count * each.capacity for count, each in zip(kept, offers, strict=True)])
-        goal = min(goal, there + most * smallest)
+        numbers = [min(offer.present, math.inf if offer.ceiling is None else offer.ceiling) for offer in offers]
+        carried = sum([count * offer.capacity for count, offer in zip(numbers, offers, strict=True)])
+        goal = min(goal, carried + most * smallest)
     return Want(
         model.key,
         max(0.0, goal),
@@ -313,11 +318,11 @@ def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: P
 
 
 def parts_of(models: Sequence[ModelReadings], needs: Sequence[Need]) -> dict[ModelKey, float]:
-    """Return the part of the requests of its model that comes to each role, if requests need others, too.
+    """Return by role which part of the requests of its model comes to it, if these need other roles, too.
 
-    It is what comes to the role beside what comes to the last one. What has passed a role may be less than comes to it,
-    because it is short itself, so a part is at most the whole. A role that counts replicas is left out, because it is
-    not known how many requests they carry.
+    The part is what comes to the role, divided by what comes to the last role of the model. A role that is short passes
+    on less than comes to it, so the quotient may be above 1; a part is at most 1. A role that counts replicas is left
+    out, because it is not known how many requests they carry.
     """
     joined = [
         (need.key, need.demand)
@@ -353,18 +358,18 @@ def planned(
     """Return the cheapest numbers of all models; those of a model that wants nothing are not in it."""
     rule = _sharing(models, allowed, policy)
     wants = []
-    for model, need, found in zip(models, needs, allowed, strict=True):
+    for model, need, model_terms in zip(models, needs, allowed, strict=True):
         # Replicas that exist have their GPUs already. The limiter can deny only replicas that are asked for beyond
         # them.
-        asks = stock.counted and any(each.progress.base > each.progress.current for each in model.variants)
-        if found.course in MOVES or asks:
-            wanted, target = want(model, need, found, stock, policy), policy.service_target_for(model.key)
+        asks = stock.counted and any(variant.progress.base > variant.progress.current for variant in model.variants)
+        if model_terms.course in MOVES or asks:
+            wanted, target = want(model, need, model_terms, stock, policy), policy.service_target_for(model.key)
             priority = LOWEST_PRIORITY if target is None else target.priority
-            if found.course is Course.GROW:
+            if model_terms.course is Course.GROW:
                 wanted = replace(wanted, part=parts.get(need.key, 0.0))
-            # Within a priority the model comes first whose demand is the most beside its capacity. By score, the lack
-            # counts in replicas, times the importance.
-            weight = need.demand / found.present if found.present > 0 else 1.0
+            # Within a priority the model comes first whose demand is the highest in relation to its capacity. By score,
+            # what is missing counts in replicas, times the importance.
+            weight = need.demand / model_terms.present if model_terms.present > 0 else 1.0
             if rule.sharing is SharingRule.SCORE:
                 smallest = min([offer.capacity for offer in wanted.offers if offer.capacity > 0], default=1.0)
                 weight = LOWEST_PRIORITY / priority / smallest
@@ -378,7 +383,9 @@ def _sharing(models: Sequence[ModelReadings], allowed: Sequence[Terms], policy: 
     By score if a growing model asks for that, else by the policy of best effort, else by priority. Among models of one
     priority the weight counts.
     """
-    growing = [model.key for model, found in zip(models, allowed, strict=True) if found.course is Course.GROW]
+    growing = [
+        model.key for model, model_terms in zip(models, allowed, strict=True) if model_terms.course is Course.GROW
+    ]
     if any(policy.optimizer_for(key) is Optimizer.GREEDY_BY_SCORE for key in growing):
         return AllocationPolicy(SharingRule.SCORE)
     if policy.solver.best_effort is not BestEffort.NONE:
@@ -387,34 +394,34 @@ def _sharing(models: Sequence[ModelReadings], allowed: Sequence[Terms], policy: 
 
 
 def fitted(wants: Sequence[Want], needs: Mapping[ModelKey, Need], stock: Stock, policy: AllocationPolicy) -> Plan:
-    """Return a plan whose replicas together carry what each model wants, as nearly as three more plans come to it.
+    """Return a plan whose replicas together carry what each model wants, as nearly as three more plans allow.
 
     The allocator adds capacities up. But what replicas carry together may depend on their number, and on the variants
     among which a gateway spreads requests (``Need.carries``). So the need is scaled by the error of the sum, and the
     allocator is asked again. A plan that carries too little cannot come again: its sum is below the next need. But the
     last plan may still carry too little.
     """
-    asked = {each.key: each for each in wants}
+    adjusted = {wanted.key: wanted for wanted in wants}
     plan = allocate(wants, stock, policy)
-    open_ = [each for each in wants if each.need > 0.0 and needs[each.key].carries is not None]
+    adjustable = [wanted for wanted in wants if wanted.need > 0.0 and needs[wanted.key].carries is not None]
     for turn in range(_ROUNDS):
         changed = False
-        for each in open_:
-            counts = {offer.key: plan.numbers[offer.key] for offer in each.offers}
+        for wanted in adjustable:
+            counts = {offer.key: plan.numbers[offer.key] for offer in wanted.offers}
             # Replicas without a known capacity keep their number, and carry no part of the need.
-            still = {offer.key: counts[offer.key] for offer in each.offers if not offer.capacity > 0.0}
-            carried = needs[each.key].carried(counts)
-            carried -= needs[each.key].carried(still) if still else 0.0
-            short = carried < each.need * _ENOUGH
+            fixed = {offer.key: counts[offer.key] for offer in wanted.offers if not offer.capacity > 0.0}
+            carried = needs[wanted.key].carried(counts)
+            carried -= needs[wanted.key].carried(fixed) if fixed else 0.0
+            short = carried < wanted.need * _ENOUGH
             # The first plan may also have been too large. After that needs only grow, so that this ends.
             if carried > 0.0 and (short or turn == 0):
-                total = sum([offer.capacity * counts[offer.key] for offer in each.offers])
+                total = sum([offer.capacity * counts[offer.key] for offer in wanted.offers])
                 scale = total / carried
-                asked[each.key] = replace(
-                    each, need=each.need * scale, part=each.part * scale, beside=each.beside * scale
+                adjusted[wanted.key] = replace(
+                    wanted, need=wanted.need * scale, part=wanted.part * scale, beside=wanted.beside * scale
                 )
                 changed = True
         if not changed:
             break
-        plan = allocate(list(asked.values()), stock, policy)
+        plan = allocate(list(adjusted.values()), stock, policy)
     return plan
