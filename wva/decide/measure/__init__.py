@@ -30,11 +30,11 @@ order, and the memory with the analyzer's part replaced."""
 
 
 def _queueing(
-    models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float, seen: Observed
+    models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float, observations: Observed
 ) -> tuple[list[Need], Memory]:
     from wva.decide.measure.queueing import measure as queueing  # noqa: PLC0415 - imports numpy, which takes 20 MB
 
-    return queueing(models, memory, policy, now, seen)
+    return queueing(models, memory, policy, now, observations)
 
 
 ANALYZERS: Final[Mapping[Analyzer, Measuring]] = {
@@ -50,26 +50,26 @@ _COUNTING: Final = {Analyzer.QUEUEING, Analyzer.DEMAND}  # they share what is ob
 def measure(models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float) -> tuple[list[Need], Memory]:
     """Return the needs of all models, in their order, and the memory after the measurement."""
     groups: dict[Analyzer, list[ModelReadings]] = {}
-    before, seen = {entry.key: entry for entry in memory.demand}, {}
+    before, observations = {entry.key: entry for entry in memory.demand}, {}
     for model in models:
         name = policy.analyzer_for(model.key)
         if model.key.role and name is Analyzer.QUEUEING:  # its formulas are of requests with prompt and answer
             name = Analyzer.DEMAND
         groups.setdefault(name, []).append(model)
         if policy.proactive_model or name in _COUNTING:
-            seen[model.key] = observed(model, before.get(model.key) or DemandMemory(model.key), now)
-    memory = replace(memory, demand=tuple([each.after for each in seen.values()]))
+            observations[model.key] = observed(model, before.get(model.key) or DemandMemory(model.key), now)
+    memory = replace(memory, demand=tuple([observation.after for observation in observations.values()]))
     needs: dict[ModelKey, Need] = {}
     for name, group in groups.items():
-        found, memory = ANALYZERS[name](group, memory, policy, now, seen)
-        needs |= {need.key: need for need in found}
+        group_needs, memory = ANALYZERS[name](group, memory, policy, now, observations)
+        needs |= {need.key: need for need in group_needs}
     groups.pop(Analyzer.QUEUEING, None)
     asked = [model for group in groups.values() for model in group if not model.key.role]
     if policy.proactive_model and asked:
-        found, memory = _queueing(asked, memory, policy, now, seen)
-        for model, second in zip(asked, found, strict=True):
+        group_needs, memory = _queueing(asked, memory, policy, now, observations)
+        for model, second in zip(asked, group_needs, strict=True):
             needs[model.key] = replace(needs[model.key], second=second)
-    let_go(seen)
+    let_go(observations)
     return [needs[model.key] for model in models], memory
 
 
@@ -78,17 +78,17 @@ def ceilings(needs: Sequence[Need]) -> dict[ModelKey, float]:
 
     Those of all its roles are counted together: the engines count a request in each role that it is at.
     """
-    found: dict[ModelKey, float] = {}
+    totals: dict[ModelKey, float] = {}
     for need in needs:
         ceiling = inf if need.rate is None else need.rate.ceiling
-        found[need.key.whole] = found.get(need.key.whole, 0.0) + ceiling
-    return {key: ceiling for key, ceiling in found.items() if ceiling < inf}
+        totals[need.key.whole] = totals.get(need.key.whole, 0.0) + ceiling
+    return {key: ceiling for key, ceiling in totals.items() if ceiling < inf}
 
 
 def solutions(needs: Sequence[Need]) -> dict[ModelKey, QueueModel]:
     """Return what the queueing formulas found of each model that they were asked about."""
-    every = [each for need in needs for each in (need, need.second) if each is not None]
-    return {each.key: each.solved for each in every if each.solved is not None}
+    all_needs = [part for need in needs for part in (need, need.second) if part is not None]
+    return {part.key: part.solved for part in all_needs if part.solved is not None}
 
 
 def present_capacity(model: ModelReadings, need: Need) -> float:
@@ -97,7 +97,9 @@ def present_capacity(model: ModelReadings, need: Need) -> float:
     It is in the unit of the need. A variant whose capacity is not known adds nothing.
     """
     progresses = {variant.key: variant.progress for variant in model.variants}
-    return need.carried({key: min(each.base, each.serving + each.in_flight) for key, each in progresses.items()})
+    return need.carried(
+        {key: min(progress.base, progress.serving + progress.in_flight) for key, progress in progresses.items()}
+    )
 
 
 def larger(first: Need, second: Need, model: ModelReadings) -> Need:
@@ -107,14 +109,16 @@ def larger(first: Need, second: Need, model: ModelReadings) -> Need:
     must leave what both want to keep, and neither may object to it. If the first only counts replicas, a shrink is in
     the unit of the second, which knows what each replica carries. Otherwise the strongest replicas would go first.
     """
-    present, other = present_capacity(model, first), present_capacity(model, second)
-    if first.hold is not None or second.hold is not None or not (present > 0 and other > 0):
+    first_present, second_present = present_capacity(model, first), present_capacity(model, second)
+    if first.hold is not None or second.hold is not None or not (first_present > 0 and second_present > 0):
         return replace(first, summary=f"{first.summary}; Hybrid mode: {second.summary}")
-    calm = not first.wish and first.required <= present and first.unit == REPLICAS
-    larger_share = second.required / other > first.required / present and second.required > other
-    leading, following, scale, limit = first, second, present / other, present
+    calm = not first.wish and first.required <= first_present and first.unit == REPLICAS
+    larger_share = (
+        second.required / second_present > first.required / first_present and second.required > second_present
+    )
+    leading, following, scale, limit = first, second, first_present / second_present, first_present
     if calm or larger_share:
-        leading, following, scale, limit = second, first, other / present, other
+        leading, following, scale, limit = second, first, second_present / first_present, second_present
     removable = [need.most_removed for need in (first, second) if need.most_removed is not None]
     return replace(
         leading,

@@ -4,7 +4,7 @@ Where signals are missing, the analyzer goes on with less, step by step:
 
 1. A pod whose last scrape failed is credited with requests at its last rate (``demand_arrivals``).
 2. For a pod without counters, the means over the last minutes that it reports replace them.
-3. A variant of which nothing has been learned counts as carrying a little less for its price than the best other one.
+3. A variant of which nothing has been learned is assumed to carry a little less for its price than the best other one.
 4. If nothing is known of any variant, or no pod reports, there is no answer, and ``Need.hold`` says why.
 """
 
@@ -62,11 +62,11 @@ class FleetCapacity:
 
     def batch(self, key: VariantKey, together: int) -> float:
         """Return the batch that a replica may have in a fleet of this size."""
-        found = self.batches.get((key, together))
-        if found is None:
+        batch = self.batches.get((key, together))
+        if batch is None:
             alone = self.unevenness + max(0.0, 1.0 - self.unevenness) / max(1, together)
-            found = self.batches[key, together] = self.engines[key].batch(alone)
-        return found
+            batch = self.batches[key, together] = self.engines[key].batch(alone)
+        return batch
 
     def alone(self, key: VariantKey, together: int) -> float:
         """Return the requests per second that a replica carries among so many of its kind."""
@@ -79,22 +79,22 @@ class FleetCapacity:
         the whole. The harmonic mean of these loads counts, weighted by the requests that each variant serves: if a
         variant that gets too many requests serves few of all requests, few requests are late.
         """
-        asked = tuple(counts.items())
-        if asked in self.sums:
-            return self.sums[asked]
+        fleet = tuple(counts.items())
+        if fleet in self.sums:
+            return self.sums[fleet]
         together = sum(counts.values())
         rated = [
             (counts[key], engine, self.weights[key], self.batch(key, together) / self.weights[key])
             for key, engine in self.engines.items()
             if counts.get(key)
         ]
-        load = lowest = min([own for _, _, _, own in rated], default=0.0)
+        load = lowest = min([bearable for _, _, _, bearable in rated], default=0.0)
         if len(rated) > 1:
-            parts = [(count * engine.rate(lowest * weight), own) for count, engine, weight, own in rated]
-            load = sum([part for part, _ in parts]) / sum([part / own for part, own in parts])
+            parts = [(count * engine.rate(lowest * weight), bearable) for count, engine, weight, bearable in rated]
+            load = sum([part for part, _ in parts]) / sum([part / bearable for part, bearable in parts])
         carried = [count * engine.rate(min(engine.most, load * weight)) for count, engine, weight, _ in rated]
-        found = self.sums[asked] = sum(carried, 0.0)
-        return found
+        total = self.sums[fleet] = sum(carried, 0.0)
+        return total
 
     def answers(self, counts: Mapping[VariantKey, int]) -> float:
         """Return the requests per second that replicas get through with all their places taken."""
@@ -121,40 +121,40 @@ def measure(
     A model of which nothing is known yet gets the need of the percentage analyzer. Its summary also says why the demand
     is not known, and an objection of either analyzer counts.
     """
-    needs, kept = [], {entry.key: entry for entry in memory.demand}
+    needs, memories = [], {entry.key: entry for entry in memory.demand}
     handovers = _handovers(models, seen)
     for model in models:
         agreed = objectives_of(model, policy)
         handover = 0.0 if computes(model.key.role, DECODE) else handovers.get(model.key.whole, 0.0)
-        need, kept[model.key] = need_of(model, seen[model.key], agreed, handover)
+        need, memories[model.key] = need_of(model, seen[model.key], agreed, handover)
         needs.append(need)
-    memory = replace(memory, demand=tuple(kept.values()))
-    unknown = {place: need.hold.message for place, need in enumerate(needs) if need.hold is not None}
+    memory = replace(memory, demand=tuple(memories.values()))
+    unknown = {index: need.hold.message for index, need in enumerate(needs) if need.hold is not None}
     if unknown:
-        found, memory = percentage.measure([models[place] for place in unknown], memory, policy, now, seen)
-        for (place, why), instead in zip(unknown.items(), found, strict=True):
-            words = f"{instead.summary}; demand is not known: {why}".removeprefix("; ")
-            needs[place] = replace(
-                instead,
+        substitutes, memory = percentage.measure([models[index] for index in unknown], memory, policy, now, seen)
+        for (index, why), substitute in zip(unknown.items(), substitutes, strict=True):
+            words = f"{substitute.summary}; demand is not known: {why}".removeprefix("; ")
+            needs[index] = replace(
+                substitute,
                 summary=words,
-                objection=instead.objection or needs[place].objection,
-                unusable=needs[place].unusable,
-                aims=needs[place].aims,
+                objection=substitute.objection or needs[index].objection,
+                unusable=needs[index].unusable,
+                aims=needs[index].aims,
             )
     return needs, memory
 
 
 def _handovers(models: Sequence[ModelReadings], seen: Observed) -> dict[ModelKey, float]:
-    """Return how long first tokens take at the decode pods of models in roles, in seconds: the longest of its roles.
+    """Return by model in roles how long first tokens take at its decode pods, in seconds: the longest of its roles.
 
     A prompt that is computed comes to a decode pod, which gets its KV cache and computes one step.
     """
-    found: dict[ModelKey, float] = {}
+    handovers: dict[ModelKey, float] = {}
     for model in models:
         if not computes(model.key.role, PREFILL):
             key = model.key.whole
-            found[key] = max(found.get(key, 0.0), seen[model.key].after.first.usual)
-    return found
+            handovers[key] = max(handovers.get(key, 0.0), seen[model.key].after.first.usual)
+    return handovers
 
 
 def need_of(
@@ -165,29 +165,29 @@ def need_of(
     ``handover``: how long a first token takes after its prompt has left these pods, in seconds.
     """
     objectives, after = agreed.objectives, seen.after
-    need = replace(seen.need, aims={each.key: Aim(objectives, agreed.words) for each in model.variants})
+    need = replace(seen.need, aims={readings.key: Aim(objectives, agreed.words) for readings in model.variants})
     if not seen.changes:
         return need, after
-    variants = [each.progress.variant for each in model.variants]
+    variants = [readings.progress.variant for readings in model.variants]
     sizes = (after.prompt.usual, after.answer.usual, after.held.usual)
     engines = [
-        engine_of(entry.fit, variant.parameters, found.kv_tokens, sizes, seen.before.variability, objectives)
+        engine_of(entry.fit, variant.parameters, variant_change.kv_tokens, sizes, seen.before.variability, objectives)
         if computes(variant.role, DECODE)
         else prompt_engine_of(entry.fit, variant.parameters, sizes[0], seen.before.variability, objectives, handover)
-        for variant, entry, found in zip(variants, after.variants, seen.changes, strict=True)
+        for variant, entry, variant_change in zip(variants, after.variants, seen.changes, strict=True)
     ]
     after = replace(after, unevenness=_unevenness(after.unevenness, engines, seen.changes))
     if need.hold is not None or need.rate is None:
         return need, after
     kinds = {variant.key: engine for variant, engine in zip(variants, engines, strict=True) if engine is not None}
     if not _sizes_known(after, [variant.role for variant in variants]) or not kinds:
-        why = Absence(Reason.METRICS_INCOMPLETE, "nothing is known yet of what its replicas carry")
-        unusable = "" if any(found.kv_tokens for found in seen.changes) else _cache_unknown(model)
-        return replace(need, hold=why, objection="", unusable=unusable), after
+        absence = Absence(Reason.METRICS_INCOMPLETE, "nothing is known yet of what its replicas carry")
+        unusable = "" if any(variant_change.kv_tokens for variant_change in seen.changes) else _cache_unknown(model)
+        return replace(need, hold=absence, objection="", unusable=unusable), after
     # Until loads are measured, WVA assumes that they are in proportion to the sequences that fit into a replica.
     loads = {entry.key: entry.load for entry in after.variants}
-    usual = [loads[key] / engine.most for key, engine in kinds.items() if loads[key]]
-    scale = sum(usual) / len(usual) if usual else 1.0
+    ratios = [loads[key] / engine.most for key, engine in kinds.items() if loads[key]]
+    scale = sum(ratios) / len(ratios) if ratios else 1.0
     if len(kinds) < len(variants):
         # A variant that was never seen counts like the best other one, with a speed in proportion to its price.
         prices = {variant.key: max(variant.cost, 1e-9) for variant in variants}
@@ -203,12 +203,12 @@ def need_of(
     for variant, engine in zip(variants, engines, strict=True):
         basis, limit = (CapacityBasis.BORROWED, "") if engine is None else (CapacityBasis.OBSERVED, engine.limit)
         capacities[variant.key] = Capacity(fleet.alone(variant.key, present), basis, limit)
-    ceiling = sum([fleet.batch(each.key, present) * each.progress.serving for each in model.variants])
+    ceiling = sum([fleet.batch(readings.key, present) * readings.progress.serving for readings in model.variants])
     # The capacity for sizes that few requests have shown is uncertain. So what it is short of is not sure to pile up:
     # after a change of sizes, nothing is ordered to drain what the replicas can get through late.
     # Of engines that compute prompts only, the time of a prompt is measured. So what they get through is always known.
-    few = min(after.prompt.many, after.answer.many) < _FEW_REQUESTS
-    answers = fleet.answers if few or not computes(model.key.role, DECODE) else None
+    few_requests = min(after.prompt.many, after.answer.many) < _FEW_REQUESTS
+    answers = fleet.answers if few_requests or not computes(model.key.role, DECODE) else None
     rate = replace(need.rate, answers=answers, ceiling=ceiling)
     return replace(need, capacities=capacities, carries=fleet.carries, rate=rate, aims=aims), after
 
@@ -216,21 +216,21 @@ def need_of(
 def _unevenness(known: float, engines: Sequence[EngineModel | None], changes: Sequence[VariantChange]) -> float:
     """Return how far the loads of replicas of a variant differ, compared with chance: 0 not at all, 1 as by chance.
 
-    While requests wait, and while pods come and go, they differ for other reasons. Requests are whole: of one for two
-    replicas, one has it, however even the gateway is. So what differs at least is left out on both sides, and where few
-    are in progress the little that is left tells little.
+    While requests wait, and while pods come and go, loads differ for other reasons. Requests are whole: if there is one
+    request for two replicas, one of them has it, however even the gateway is. So this least difference is subtracted on
+    both sides. Where few requests are in progress, little is left then, and it counts for little.
     """
-    for engine, found in zip(engines, changes, strict=True):
-        pods = len(found.loads)
-        calm = not found.moved and found.waiting <= _FEW_WAIT * found.running
+    for engine, variant_change in zip(engines, changes, strict=True):
+        pods = len(variant_change.loads)
+        calm = not variant_change.moved and variant_change.waiting <= _FEW_WAIT * variant_change.running
         if engine is None or pods <= 1 or not calm:
             continue
-        mean = sum(found.loads) / pods
-        part = mean % 1.0
-        least = part * (1.0 - part) * pods / (pods - 1)
-        longer = found.step / found.gaps / engine.base if found.gaps else 1.0
-        by_chance = mean * max(1.0, longer) - least
-        variance = sum([(load - mean) ** 2 for load in found.loads]) / (pods - 1) - least
+        mean = sum(variant_change.loads) / pods
+        fraction = mean % 1.0
+        least = fraction * (1.0 - fraction) * pods / (pods - 1)
+        slowdown = variant_change.step / variant_change.gaps / engine.base if variant_change.gaps else 1.0
+        by_chance = mean * max(1.0, slowdown) - least
+        variance = sum([(load - mean) ** 2 for load in variant_change.loads]) / (pods - 1) - least
         weight = _UNEVENNESS_MEMORY * min(4, pods - 1) / max(_FULL_WEIGHT, by_chance)
         known += weight * (max(0.0, min(3.0 * by_chance, variance)) - known * by_chance)
     return max(0.0, min(1.5, known))
@@ -239,7 +239,7 @@ def _unevenness(known: float, engines: Sequence[EngineModel | None], changes: Se
 def _sizes_known(memory: DemandMemory, roles: Sequence[str]) -> bool:
     """Tell whether the sizes of requests are known that count for pods of these roles.
 
-    Pods that compute answers only get prompts that are computed already.
+    Prompts are already computed when they come to pods that compute nothing but answers.
     """
     prompts = memory.prompt.many > 0.0 or not any(computes(role, PREFILL) for role in roles)
     held = memory.held.many > 0.0 or not any(computes(role, DECODE) for role in roles)
@@ -248,88 +248,102 @@ def _sizes_known(memory: DemandMemory, roles: Sequence[str]) -> bool:
 
 def objectives_of(model: ModelReadings, policy: Policy) -> AgreedObjectives:
     """Return the objectives of a model, from the annotations of its variants and from the policy."""
-    asked = [each.progress.variant.asked for each in model.variants]
-    return policy.objectives_for(model.key, [*(each for each in asked if each is not None), *model.asked])
+    asked = [variant.progress.variant.asked for variant in model.variants]
+    return policy.objectives_for(
+        model.key, [*(objectives for objectives in asked if objectives is not None), *model.asked]
+    )
 
 
 def _aim(engine: EngineModel, key: VariantKey, agreed: AgreedObjectives, variability: float) -> Aim:
-    """Return what is planned for with a variant. Whoever asked for nothing is not told what cannot be reached."""
+    """Return the objectives that are planned for with a variant.
+
+    If nobody asked for any, the words do not say which cannot be reached.
+    """
     asked, reached = agreed.objectives, engine.reached(variability)
     if reached is asked:
         return Aim(reached, agreed.words)
-    found, beyond = {}, []
+    planned, beyond = {}, []
     for name, words in (("ttft_seconds", "the first token"), ("itl_seconds", "the time between tokens")):
         wanted, nearest = getattr(asked, name), getattr(reached, name)
-        found[name] = wanted if nearest <= wanted else preferred(nearest)
+        planned[name] = wanted if nearest <= wanted else preferred(nearest)
         if nearest > wanted:
-            beyond.append(f"{words} within {time_in_words(wanted)}: {time_in_words(found[name])} is the nearest")
-    told = f"no number of replicas of {key.name} reaches {' and '.join(beyond)}" if agreed.words else ""
-    return Aim(replace(asked, **found), agreed.words, told)
+            beyond.append(f"{words} within {time_in_words(wanted)}: {time_in_words(planned[name])} is the nearest")
+    unreachable = f"no number of replicas of {key.name} reaches {' and '.join(beyond)}" if agreed.words else ""
+    return Aim(replace(asked, **planned), agreed.words, unreachable)
 
 
 def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObservation:
     """Return what happened at a model since the last cycle. ``now`` is in seconds since the epoch."""
-    unknown = model.failure
-    if unknown is None and memory.at == now:
-        unknown = "no time has passed since the last measurement"
-    if unknown is not None:
-        return ModelObservation(_nothing(model.key, unknown), memory, memory)
+    obstacle = model.failure
+    if obstacle is None and memory.at == now:
+        obstacle = "no time has passed since the last measurement"
+    if obstacle is not None:
+        return ModelObservation(_nothing(model.key, obstacle), memory, memory)
     if memory.at is not None and now < memory.at:
         # The clock was set back: forget everything that has a time, and keep what has been learned.
-        anew = [replace(entry, pods=()) for entry in memory.variants]
-        memory = replace(memory, at=None, variants=tuple(anew), owed=0.0)
+        reset = [replace(entry, pods=()) for entry in memory.variants]
+        memory = replace(memory, at=None, variants=tuple(reset), owed=0.0)
     last = now if memory.at is None else memory.at
     waiting = None if model.queue is None else model.queue.size.fresh_value
     waiting = memory.queue if waiting is None else waiting
     known = {entry.key: entry for entry in memory.variants}
-    entries = [known.get(each.key) or VariantDemand(each.key) for each in model.variants]
+    entries = [known.get(readings.key) or VariantDemand(readings.key) for readings in model.variants]
     before = [{pod.name: pod for pod in entry.pods} for entry in entries]
-    replicas = [(*each.replicas, *each.dormant) for each in model.variants]
+    replicas = [(*readings.replicas, *readings.dormant) for readings in model.variants]
     parts = spread(list(zip(replicas, before, strict=True)), last, now)
-    uneven = still_uneven([pod for own in replicas for pod in own], now)
+    uneven = still_uneven([pod for variant_pods in replicas for pod in variant_pods], now)
     changes = [
-        change(own, pods, expected, kv_tokens(own), last, now, uneven=uneven)
-        for own, pods, expected in zip(replicas, before, parts, strict=True)
+        change(variant_pods, pods, expected, kv_tokens(variant_pods), last, now, uneven=uneven)
+        for variant_pods, pods, expected in zip(replicas, before, parts, strict=True)
     ]
-    pods = [pod for each in model.variants for pod in each.replicas]
-    if pods and not any(found.told for found in changes):
+    pods = [pod for readings in model.variants for pod in readings.replicas]
+    if pods and not any(variant_change.told for variant_change in changes):
         causes = [f" ({pod.pod}: {pod.counters_detail})" for pod in pods if pod.counters_detail]
         why = f"no Ready pod tells anything{min(causes, default='')}"
         nothing = replace(_nothing(model.key, why), unusable=min(causes, default="").strip(" ()"))
         return ModelObservation(nothing, memory, memory)
     arrived = left = refused = backlog = 0.0
     complete, moved = True, False
-    for found in changes:
-        arrived += found.arrived
-        left += found.left
-        refused += found.refused
-        backlog += found.waiting
-        complete, moved = complete and found.complete, moved or found.moved
+    for variant_change in changes:
+        arrived += variant_change.arrived
+        left += variant_change.left
+        refused += variant_change.refused
+        backlog += variant_change.waiting
+        complete, moved = complete and variant_change.complete, moved or variant_change.moved
     prompt = memory.prompt.with_more(
-        sum([each.prompt_tokens for each in changes]), sum([each.prompts for each in changes])
+        sum([variant_change.prompt_tokens for variant_change in changes]),
+        sum([variant_change.prompts for variant_change in changes]),
     )
     answer = memory.answer.with_more(
-        sum([each.answer_tokens for each in changes]), sum([each.answers for each in changes])
+        sum([variant_change.answer_tokens for variant_change in changes]),
+        sum([variant_change.answers for variant_change in changes]),
     )
     held = memory.held.with_more(
-        _SEEN_PART * sum([each.held for each in changes]), _SEEN_PART * sum([each.running for each in changes])
+        _SEEN_PART * sum([variant_change.held for variant_change in changes]),
+        _SEEN_PART * sum([variant_change.running for variant_change in changes]),
     )
     # While requests wait at decode pods, first tokens take longer there because of that.
-    waits = backlog > _FEW_WAIT * sum([each.running for each in changes])
-    handed = memory.first
+    waits = backlog > _FEW_WAIT * sum([variant_change.running for variant_change in changes])
+    first_tokens = memory.first
     if not waits and not computes(model.key.role, PREFILL):
-        handed = handed.with_more(sum([each.first_seconds for each in changes]), sum([each.firsts for each in changes]))
-    # What replicas of each variant have in progress, relative to those of other variants
-    loads, means = [entry.load for entry in entries], [sum(each.loads) / max(1, len(each.loads)) for each in changes]
-    both = [mean for mean in means if mean > 0.0]
-    if len(both) > 1 and min(both) >= _FEWEST_IN_FLIGHT:
-        shares = [mean / sum(both) for mean in means]
+        first_tokens = first_tokens.with_more(
+            sum([variant_change.first_seconds for variant_change in changes]),
+            sum([variant_change.firsts for variant_change in changes]),
+        )
+    # The requests that replicas of each variant have in progress, relative to those of other variants
+    loads, means = (
+        [entry.load for entry in entries],
+        [sum(variant_change.loads) / max(1, len(variant_change.loads)) for variant_change in changes],
+    )
+    positive = [mean for mean in means if mean > 0.0]
+    if len(positive) > 1 and min(positive) >= _FEWEST_IN_FLIGHT:
+        shares = [mean / sum(positive) for mean in means]
         loads = [
             old + _LOAD_MEMORY * (share - old) if old and share else share or old
             for old, share in zip(loads, shares, strict=True)
         ]
     # The squared variation of the lengths of prompts
-    variability, lengths = memory.variability, [pair for found in changes for pair in found.lengths]
+    variability, lengths = memory.variability, [pair for variant_change in changes for pair in variant_change.lengths]
     prompts = sum([number for number, _ in lengths])
     if prompts >= 1.0 and prompt.usual >= 1.0:
         squares = sum([(tokens - number * prompt.usual) ** 2 for number, tokens in lengths])
@@ -337,15 +351,15 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         variability = max(0.0, min(_MOST_VARIED, variability + min(1.0, len(lengths) / _PAIRS) * surprise))
     owed = memory.owed if memory.owed > 0.0 else memory.owed * at_once(now - last)
     arrived = arrived + waiting - memory.queue - owed
-    rate = max([sum([pod.rate for each in kept for pod in each.pods]) for kept in (entries, changes)])
+    rate = max([sum([pod.rate for item in group for pod in item.pods]) for group in (entries, changes)])
     variants = []
-    for each, entry, found, load in zip(model.variants, entries, changes, loads, strict=True):
-        one, fit = each.progress.variant, entry.fit
-        if not computes(one.role, DECODE):
-            fit = learned_prompts(fit, found, one.parameters, variability, now)
+    for readings, entry, variant_change, load in zip(model.variants, entries, changes, loads, strict=True):
+        variant, fit = readings.progress.variant, entry.fit
+        if not computes(variant.role, DECODE):
+            fit = learned_prompts(fit, variant_change, variant.parameters, variability, now)
         elif held.many:
-            fit = learned(fit, found, held=held.usual, now=now)
-        variants.append(VariantDemand(entry.key, fit, found.pods, load))
+            fit = learned(fit, variant_change, held=held.usual, now=now)
+        variants.append(VariantDemand(entry.key, fit, variant_change.pods, load))
     after = replace(
         memory,
         at=now,
@@ -356,15 +370,18 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         queue=waiting,
         owed=min(max(0.0, -arrived), _OWED_SECONDS * rate) + memory.owed - owed - left,
         variability=variability,
-        first=handed,
+        first=first_tokens,
     )
     if memory.at is None:
         # Perhaps the controller was started again and has lost its memory.
-        first = _nothing(model.key, "this is the first measurement", "nothing shrinks in the first cycle")
-        return ModelObservation(first, memory, after, changes)
+        first_need = _nothing(model.key, "this is the first measurement", "nothing shrinks in the first cycle")
+        return ModelObservation(first_need, memory, after, changes)
     seconds = now - last
     demand = max(0.0, arrived) / seconds
-    scraped = sum([pod.rate for found in changes for pod in found.pods]) + max(0.0, waiting - memory.queue) / seconds
+    scraped = (
+        sum([pod.rate for variant_change in changes for pod in variant_change.pods])
+        + max(0.0, waiting - memory.queue) / seconds
+    )
     need = Need(
         model.key,
         UNIT,
@@ -378,7 +395,8 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
             refused=refused / seconds,
             scraped=scraped,
             unsettled=moved,
-            in_progress=sum([pod.running + pod.waiting for found in changes for pod in found.pods]) + waiting,
+            in_progress=sum([pod.running + pod.waiting for variant_change in changes for pod in variant_change.pods])
+            + waiting,
         ),
         objection="" if complete else "not every pod has told of itself lately",
         recalls=True,
@@ -400,6 +418,6 @@ def _nothing(key: ModelKey, why: str, objection: str = "") -> Need:
 
 def kv_tokens(replicas: Sequence[ReplicaMetrics]) -> float:
     """Return the size of a replica's KV cache in tokens, 0 if none reports it; where they differ, the median."""
-    told = [replica.engine.kv_capacity_tokens.value or 0.0 for replica in replicas if replica.engine is not None]
-    sizes = sorted([size for size in told if size >= 1.0])
+    reported = [replica.engine.kv_capacity_tokens.value or 0.0 for replica in replicas if replica.engine is not None]
+    sizes = sorted([size for size in reported if size >= 1.0])
     return sizes[(len(sizes) - 1) // 2] if sizes else 0.0

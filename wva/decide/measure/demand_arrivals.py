@@ -157,8 +157,8 @@ class VariantChange:
             self.prefilled += prompt_tokens * gap_seconds / seconds
         prefill_seconds = after.prefill_seconds - base.prefill_seconds
         # Without an answer to its query, the time before is not known.
-        told = base.prefill_seconds > 0.0 or base.prompts <= 0.0
-        if old is not None and told and prompts > 0.0 and prefill_seconds > 0.0:
+        known = base.prefill_seconds > 0.0 or base.prompts <= 0.0
+        if old is not None and known and prompts > 0.0 and prefill_seconds > 0.0:
             waited = min(old.waiting, new.waiting)
             self.prefills.append(PodPrefills(seconds, prompts, prompt_tokens, prefill_seconds, waited))
         if old is not None and base.first_seconds > 0.0 and after.first_seconds > base.first_seconds:
@@ -206,7 +206,7 @@ def spread(
     elapsed = now - last
     known = [[pod.rate for pod in before.values() if _counts(pod, now)] for _, before in variants]
     total, count = sum([sum(rates) for rates in known]), sum(map(len, known))
-    found: list[dict[str, PodPart]] = []
+    all_parts: list[dict[str, PodPart]] = []
     moments: list[float] = []  # the parts of the cycle that were left when pods came or went
     left = 0.0
     for (replicas, before), rates in zip(variants, known, strict=True):
@@ -218,14 +218,14 @@ def spread(
             if old is not None:
                 parts[old.name] = PodPart(old, old.rate, old.rate * elapsed)
             elif slow and elapsed > 0.0 and since is not None and 0.0 <= now - since < _SILENT_SECONDS:
-                begun = PodMemory(replica.pod, replace(_EMPTY, at=since), 0.0, 0.0, rate=usual, untold=True)
-                parts[replica.pod] = PodPart(begun, usual, usual * (now - since))
+                new_pod = PodMemory(replica.pod, replace(_EMPTY, at=since), 0.0, 0.0, rate=usual, untold=True)
+                parts[replica.pod] = PodPart(new_pod, usual, usual * (now - since))
                 moments.append(min(1.0, (now - since) / elapsed))
         moments += [0.5] * len(before.keys() - parts.keys())
         left += sum([part.rate for part in parts.values() if _counts(part.pod, now)])
-        found.append(parts)
+        all_parts.append(parts)
     if not moments or not left:
-        return found
+        return all_parts
     scale = total / left
     mean = 1.0 + (scale - 1.0) * sum(moments) / len(moments)
     return [
@@ -233,7 +233,7 @@ def spread(
             name: PodPart(part.pod, part.rate * scale, part.credit * (mean if name in before else scale))
             for name, part in parts.items()
         }
-        for parts, (_, before) in zip(found, variants, strict=True)
+        for parts, (_, before) in zip(all_parts, variants, strict=True)
     ]
 
 
@@ -244,12 +244,12 @@ def still_uneven(replicas: Iterable[ReplicaMetrics], now: float) -> bool:
 
 
 def at_once(elapsed: float) -> float:
-    """Return which part of what cycles before left counts in one of so many seconds."""
+    """Return which part of the requests that earlier cycles left counts in a cycle of ``elapsed`` seconds."""
     return min(1.0, elapsed / _AT_ONCE_SECONDS)
 
 
 def between(replicas: Sequence[ReplicaMetrics]) -> float:
-    """Return the seconds between two scrapes of a pod; the longest of some pods, 0 if not known."""
+    """Return the seconds between two scrapes of a pod, the longest of these pods; 0 if not known."""
     return max([replica.scrape_seconds or 0.0 for replica in replicas], default=0.0)
 
 
@@ -272,65 +272,67 @@ def change(
 
     ``parts`` are from ``spread``. ``uneven``: a pod of the model is new.
     """
-    found = VariantChange(kv_tokens=kv_tokens)
-    told: list[PodMemory] = []
+    result = VariantChange(kv_tokens=kv_tokens)
+    reported: list[PodMemory] = []
     silent: list[tuple[PodPart, float]] = []
-    anew: list[tuple[PodMemory, PodMemory]] = []
-    elapsed, first, own = now - last, False, between(replicas)
+    renewed: list[tuple[PodMemory, PodMemory]] = []
+    elapsed, has_new, scrape_seconds = now - last, False, between(replicas)
     for replica in replicas:
         part, since = parts.get(replica.pod), replica.ready_since
         old = None if part is None else part.pod
         new = _told(replica, old, now)
-        found.told = found.told or new is not None
-        back = of_before = False
+        result.told = result.told or new is not None
+        back = outdated = False
         if new is not None and old is not None:
             # Counters that are no newer than those before say nothing, even if their time stamp is newer.
-            begun, after, base = old.counters.at, new.counters, old.counters
+            old_at, after, base = old.counters.at, new.counters, old.counters
             back = old.derived != new.derived or after.finished < base.finished or after.gaps < base.gaps
-            restarted = since is not None and since > begun
-            lately = old.derived == new.derived and not restarted and now - begun < _SILENT_SECONDS
-            of_before = after.at <= begun or (back and lately)
-        if new is None or of_before:
+            restarted = since is not None and since > old_at
+            lately = old.derived == new.derived and not restarted and now - old_at < _SILENT_SECONDS
+            outdated = after.at <= old_at or (back and lately)
+        if new is None or outdated:
             if part is not None and old is not None:
                 silent.append((part, 1.0 if back else _UNEVEN))
-                found.waiting += old.waiting
+                result.waiting += old.waiting
                 since = old.counters.at
-            found.complete = found.complete and since is not None and now - since < _SILENT_SECONDS
+            result.complete = result.complete and since is not None and now - since < _SILENT_SECONDS
             continue
-        found.running += new.running
-        found.waiting += new.waiting
-        found.held += (replica.engine.kv_usage.value or 0.0) * kv_tokens if replica.engine is not None else 0.0
+        result.running += new.running
+        result.waiting += new.waiting
+        result.held += (replica.engine.kv_usage.value or 0.0) * kv_tokens if replica.engine is not None else 0.0
         if old is not None and back:
-            anew.append((new, old))
+            renewed.append((new, old))
         else:
-            first = first or old is None or old.untold
-            new, came = found.add(new, old, since, last, now)
-            told.append(
-                new if part is None else found.shown(new, came, part, between=own, elapsed=elapsed, uneven=uneven)
+            has_new = has_new or old is None or old.untold
+            new, came = result.add(new, old, since, last, now)
+            reported.append(
+                new
+                if part is None
+                else result.shown(new, came, part, between=scrape_seconds, elapsed=elapsed, uneven=uneven)
             )
         if not replica.dormant and (since is None or now - since > _SETTLED_SECONDS):
-            found.loads.append(new.running + new.waiting)
+            result.loads.append(new.running + new.waiting)
     # A rate that is far from those of the pods that report may be false, above all if the counters went back.
-    usual = sum([pod.rate for pod in told]) / len(told) if told else LARGEST
-    for new, old in anew:
+    usual = sum([pod.rate for pod in reported]) / len(reported) if reported else LARGEST
+    for new, old in renewed:
         rate = min(old.rate, usual)
-        found.arrived += rate * (new.counters.at - old.counters.at + new.age - old.age) - old.credited
-        told.append(replace(new, rate=rate))
+        result.arrived += rate * (new.counters.at - old.counters.at + new.age - old.age) - old.credited
+        reported.append(replace(new, rate=rate))
     for part, most in silent:
         credit = min(part.credit, most * usual * elapsed) if _counts(part.pod, now) else 0.0
-        found.arrived += credit
-        told.append(replace(part.pod, rate=part.rate, credited=part.pod.credited + credit))
+        result.arrived += credit
+        reported.append(replace(part.pod, rate=part.rate, credited=part.pod.credited + credit))
     names = {replica.pod for replica in replicas}
     for name in sorted(before.keys() - names):
         # A pod that ended had arrivals after its last scrape that are in no counter: those of half a cycle on average.
-        found.arrived += 0.5 * elapsed * before[name].rate
-    found.pods = tuple(told)
-    found.moved = first or before.keys() != {pod.name for pod in told}
-    return found
+        result.arrived += 0.5 * elapsed * before[name].rate
+    result.pods = tuple(reported)
+    result.moved = has_new or before.keys() != {pod.name for pod in reported}
+    return result
 
 
 def _of(count: float, total: float, most: float) -> float:
-    """Return the tokens of requests, of which at most so many count."""
+    """Return the tokens of ``count`` requests, of which at most ``most`` count."""
     return total if count <= most else total * most / count
 
 

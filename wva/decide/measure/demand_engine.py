@@ -66,13 +66,13 @@ class EngineModel(Struct, frozen=True, gc=False):
     answer: float  # the steps of an answer
     prompt_steps: float  # the steps of a prompt
     most: float  # requests in progress at most
-    allowed: float  # the mean batch may be so large
-    limit: str  # what bounds these
-    objectives: Objectives = DEFAULT_OBJECTIVES  # what users shall get, even if no engine can
+    allowed: float  # the largest mean batch that is allowed
+    limit: str  # what bounds ``most`` and ``allowed``
+    objectives: Objectives = DEFAULT_OBJECTIVES  # what users shall get, even if no engine can give it
     timely: float = inf  # with more in progress a step takes longer than the objective for the time between tokens
 
     def rate(self, batch: float) -> float:
-        """Return the requests per second at which so many are in progress, by Little's law."""
+        """Return the requests per second at which ``batch`` requests are in progress, by Little's law."""
         return batch / (self.answer * (self.base + self.slope * batch) + batch * self.prefill)
 
     def faster(self, factor: float) -> EngineModel:
@@ -80,7 +80,7 @@ class EngineModel(Struct, frozen=True, gc=False):
         return replace(self, base=self.base / factor, slope=self.slope / factor, prefill=self.prefill / factor)
 
     def within(self) -> float:
-        """Return the time for the first token at this replica, in seconds."""
+        """Return how long the first token may take at this replica, in seconds."""
         return self.objectives.ttft_seconds
 
     def least_ttft(self, variability: float) -> float:
@@ -105,18 +105,18 @@ class EngineModel(Struct, frozen=True, gc=False):
         """
         low, high, wait = 0.0, self.allowed, 0.5 * self.objectives.ttft_seconds
         base, slope, prefill, answer, most = self.base, self.slope, self.prefill, self.answer, self.most
-        each, scale, timely = slope + prefill / answer, alone / base, self.timely
+        per_request, scale, timely = slope + prefill / answer, alone / base, self.timely
         for _ in range(_HALVINGS):
             batch = (low + high) / 2.0
             room = wait * batch / (answer * (base + slope * batch) + batch * prefill)
-            if batch + _SPREAD * sqrt(batch * (base + batch * each) * scale) <= min(most + room, timely):
+            if batch + _SPREAD * sqrt(batch * (base + batch * per_request) * scale) <= min(most + room, timely):
                 low = batch
             else:
                 high = batch
         return max(0.1, low)
 
     def batch_by_prompts(self, variability: float, alone: float = 1.0) -> float:
-        """Return the batch at which as many prompts wait too long as may be late, at most the allowed one.
+        """Return the batch at which as many prompts wait too long as may be late, at most the allowed batch.
 
         For prompts the replica is a queue with one server. ``variability`` is the squared variation of their lengths.
         A queue that replicas share is shorter: ``alone`` is as for ``batch``.
@@ -125,41 +125,41 @@ class EngineModel(Struct, frozen=True, gc=False):
         target = max(self.within(), self.least_ttft(variability))
         late = log(round(1.0 - self.objectives.in_time, _LATE_DIGITS))
         varied = max(_LEAST_VARIED, _ARRIVALS + variability)
-        found, rate = 0.0, high
+        best, rate = 0.0, high
         for _ in range(_HALVINGS):
             left = 1.0 - rate * (self.answer * self.slope + self.prefill)
             batch = self.allowed if left <= 0.0 else min(self.allowed, rate * self.answer * self.base / left)
             service = self.prefill + self.prompt_steps * (self.base + self.slope * batch)
             busy, room = rate * service, target - service
             if busy < 1.0 and room > 0.0 and log(busy) - 2.0 * (1.0 - busy) * room / (service * varied * alone) <= late:
-                low, found = rate, batch
+                low, best = rate, batch
             else:
                 high = rate
             if low >= high:
                 return self.allowed
             rate = (low + high) / 2.0
-        return max(found, 0.1)
+        return max(best, 0.1)
 
 
 class PromptEngine(EngineModel, frozen=True, gc=False):
     """One replica that computes prompts only: ``base`` and ``prefill`` are both the time of a prompt.
 
-    Its first token is that of the user after the ``handover``, of which at most half of the objective counts.
+    The user gets the first token after the ``handover``, which counts as at most half of the objective.
     """
 
     handover: float = 0.0
     variability: float = 0.0  # the squared variation of the lengths of prompts
 
     def batch(self, alone: float) -> float:
-        """Return the mean batch that a replica may have, if it has such a share of the variation for itself."""
+        """Return the mean batch that a replica may have; ``alone`` is as for ``EngineModel``."""
         return self.batch_by_prompts(self.variability, _PROMPTS_ALONE + (1.0 - _PROMPTS_ALONE) * alone)
 
     def within(self) -> float:
-        """Return the time for the first token at this replica."""
+        """Return how long the first token may take at this replica, in seconds."""
         return self.objectives.ttft_seconds - self._after()
 
     def reached(self, variability: float) -> Objectives:
-        """Return the objectives that are planned for. The time between tokens is that of other replicas."""
+        """Return the objectives that are planned for. The time between tokens depends on other replicas."""
         ttft = self.least_ttft(variability) + self._after()
         asked = self.objectives
         return asked if ttft <= asked.ttft_seconds else replace(asked, ttft_seconds=ttft)
@@ -179,8 +179,8 @@ def learned(fit: Fit, found: VariantChange, *, held: float, now: float) -> Fit:
     cached = batch * held
     weight = 1.0 / (step * step * (_NOISE * _NOISE + 4.0 / found.gaps))
     rows = []
-    for (a, b, c, d, e), told in zip(fit.rows, (1.0, batch, cached, prefilled), strict=True):
-        new = weight * told
+    for (a, b, c, d, e), feature in zip(fit.rows, (1.0, batch, cached, prefilled), strict=True):
+        new = weight * feature
         row = (decay * a + new, decay * b + new * batch, decay * c + new * cached)
         rows.append((*row, decay * d + new * prefilled, decay * e + new * step))
     return Fit(tuple(rows), min(fit.shortest or inf, step), now)
@@ -193,13 +193,13 @@ def learned_prompts(
 
     ``variability`` is the squared variation of the lengths of prompts.
     """
-    prompts = sum([each.prompts for each in found.prefills])
-    tokens = sum([each.tokens for each in found.prefills])
+    prompts = sum([pod.prompts for pod in found.prefills])
+    tokens = sum([pod.tokens for pod in found.prefills])
     if prompts < _FEWEST_PROMPTS or not tokens > 0.0:
         return fit
     decay = 0.5 ** (max(0.0, now - fit.at) / _HALF_LIFE_SECONDS) if fit.at else 0.0
     budget = _step_tokens(parameters)
-    busy = sum([each.prompts * _alone(each, budget, variability) for each in found.prefills])
+    busy = sum([pod.prompts * _alone(pod, budget, variability) for pod in found.prefills])
     if not _SHORTEST_STEP < busy / prompts < _LONGEST_STEP:
         return fit
     return replace(
@@ -210,18 +210,20 @@ def learned_prompts(
     )
 
 
-def _alone(told: PodPrefills, budget: float, variability: float) -> float:
-    """Return how long a prompt takes that an engine computes alone, in seconds.
+def _alone(pod: PodPrefills, budget: float, variability: float) -> float:
+    """Return how long an engine takes for a prompt that it computes alone, in seconds.
 
-    A step computes the prompts that came during the step before, together. So if prompts come by chance at a rate r,
-    and each takes s alone, they take a mean of t = s + (r s)^2 (t + v s), with the squared variation v of their
-    lengths: while the engine is busy (r s of the time), a prompt shares its step with those that came during the step
-    before. A step has room for ``budget`` tokens, so the longer the prompts, the fewer share it; that the second part
-    is divided by 1 + length / budget was found in simulated engines, and is within 5 % there for prompts of up to two
-    budgets. If always more prompts wait than fit into a step, the engine has no pause, and s is the time between two.
+    A step computes all prompts together that came during the step before. So if prompts come by chance at a rate r, and
+    each takes s alone, they take a mean of t = s + (r s)^2 (t + v s), with the squared variation v of their lengths:
+    while the engine is busy (r s of the time), a prompt shares its step with those that came during the step before.
+
+    A step has room for ``budget`` tokens, so the longer the prompts, the fewer share a step: the second term is divided
+    by 1 + length / budget. This divisor was found in simulated engines; there the result is within 5 % for prompts of
+    up to two budgets. If more prompts wait at any time than fit into a step, the engine has no pause, and s is the time
+    between two prompts.
     """
-    rate, mean, length = told.prompts / told.seconds, told.taken / told.prompts, told.tokens / told.prompts
-    if told.waited * length > budget:
+    rate, mean, length = pod.prompts / pod.seconds, pod.taken / pod.prompts, pod.tokens / pod.prompts
+    if pod.waited * length > budget:
         return 1.0 / rate
     shared = rate * rate / (1.0 + length / budget)
     alone = mean * 2.0 / (1.0 + sqrt(1.0 + 4.0 * shared * mean * mean))  # without the variation, which makes it less
@@ -240,7 +242,7 @@ def prompt_engine_of(
     objectives: Objectives,
     handover: float = 0.0,
 ) -> PromptEngine | None:
-    """Return a replica that computes prompts of so many tokens only, None while nothing has been learned.
+    """Return a replica that computes prompts only, of ``prompt`` tokens each; None while nothing has been learned.
 
     ``handover``: how long a first token takes after its prompt has left these pods, in seconds. The replica is a queue
     with one server: ``batch / (1 + batch)`` is the share of time in which it is busy.
@@ -296,7 +298,7 @@ def engine_of(
 
 
 def _most_likely(fit: Fit, cache: float) -> tuple[float, ...]:
-    """Return the four numbers of a step that are most likely after the data, for a KV cache of so many tokens.
+    """Return the four numbers of a step that are most likely given the data, for a KV cache of ``cache`` tokens.
 
     A number below a tenth of its prior is set to this tenth. The prior follows from ``base``, so it is found in two
     rounds.
@@ -305,27 +307,27 @@ def _most_likely(fit: Fit, cache: float) -> tuple[float, ...]:
     values: tuple[float, ...] = ()
     for _ in range(2):
         prior = (base, base * _SEQUENCE_OF_BASE, base * _CACHE_OF_BASE / cache, base * _PROMPT_OF_BASE)
-        least = [0.1 * usual for usual in prior]
+        least = [0.1 * prior_value for prior_value in prior]
         system = list(map(list, fit.rows))
-        for place, usual in enumerate(prior):
-            strength = 1.0 / (_PRIOR_SPREAD * usual) ** 2
-            system[place][place] += strength
-            system[place][-1] += strength * usual
+        for index, prior_value in enumerate(prior):
+            strength = 1.0 / (_PRIOR_SPREAD * prior_value) ** 2
+            system[index][index] += strength
+            system[index][-1] += strength * prior_value
         values = _solved(system)
         fixed: dict[int, float] = {}
-        while low := [place for place, value in enumerate(values) if value < least[place] and place not in fixed]:
-            fixed |= {place: least[place] for place in low}
+        while low := [index for index, value in enumerate(values) if value < least[index] and index not in fixed]:
+            fixed |= {index: least[index] for index in low}
             reduced = []
-            for place, row in enumerate(system):
+            for index, row in enumerate(system):
                 # The columns of values that are known go to the right side.
                 known = 0.0
-                for other, value in fixed.items():
-                    known += row[other] * value
-                free = [0.0 if other in fixed else factor for other, factor in enumerate(row)]
+                for column, value in fixed.items():
+                    known += row[column] * value
+                free = [0.0 if column in fixed else factor for column, factor in enumerate(row)]
                 free[-1] -= known
-                if place in fixed:
-                    free = [0.0, 0.0, 0.0, 0.0, fixed[place]]
-                    free[place] = 1.0
+                if index in fixed:
+                    free = [0.0, 0.0, 0.0, 0.0, fixed[index]]
+                    free[index] = 1.0
                 reduced.append(free)
             values = _solved(reduced)
         base = max(0.3 * fit.shortest, min(fit.shortest, values[0]))

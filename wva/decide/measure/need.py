@@ -29,7 +29,9 @@ UNKNOWN: Final = Capacity(0.0, CapacityBasis.UNKNOWN)
 
 
 class DemandRate(Struct, frozen=True, gc=False):
-    """What is known beside a demand that is a rate: its past says something about its future. In the unit of the need.
+    """What is known of a demand that is a rate, beside its size: its past says something about its future.
+
+    All amounts are in the unit of the need.
 
     The defaults are those of a demand that is known exactly, of which nothing waits.
     """
@@ -38,7 +40,7 @@ class DemandRate(Struct, frozen=True, gc=False):
     backlog: float = 0.0  # the demand that has piled up, in the unit times seconds
     refused: float = 0.0  # the part of the demand that was not let in, so it waits nowhere; each attempt counts
     # The demand between the last two scrapes of each pod; infinite where that is not known. A cycle that is shorter
-    # than the time between two scrapes counts the whole time, or nothing.
+    # than the time between two scrapes counts the demand of this whole time, or none.
     scraped: float = math.inf
     unsettled: bool = False  # whether pods came or went, so that a part of the demand may belong to the next cycle
     in_progress: float = 0.0  # the requests in progress, those that wait among them
@@ -50,8 +52,9 @@ class DemandRate(Struct, frozen=True, gc=False):
     answers: Callable[[Mapping[VariantKey, int]], float] | None = None
     # Whether capacities leave room for what comes by chance: hardly anybody is late while demand is a little more.
     roomy: bool = False
-    # How many times as long as a replica takes to be ordered and to start the demand has been as it is now; infinite if
-    # it has been so for all that is remembered of it. A move between variants has to repay its start within this time.
+    # For how long the demand has been as it is now, in multiples of the time that a replica takes to be ordered and to
+    # start; infinite if it has been so for as long as WVA remembers. A move between variants has to repay its start
+    # within this time.
     lasted: float = math.inf
     # The amounts that a shrink must leave, each with the reason in words. The first is what the present demand needs,
     # and has no words. Of the others, the first that keeps a replica is named. Empty if nothing is kept beyond that.
@@ -80,9 +83,9 @@ class Need(Struct, frozen=True, gc=False):
     carries: Callable[[Mapping[VariantKey, int]], float] | None = None
     solved: QueueModel | None = None  # what the queueing formulas found, None where they were not asked
     second: Need | None = None  # what another analyzer measured of the same model, until both have been foreseen
-    # Whether a replica that does not report now counts as before; ``objection`` says when that has been for too long.
+    # Whether a replica that does not report now counts as before; ``objection`` says so if it has been silent too long.
     recalls: bool = False
-    # What is planned for with each variant; empty if the analyzer has no objectives.
+    # The objectives that are planned for with each variant; empty if the analyzer has none.
     aims: Mapping[VariantKey, Aim] = {}
 
     def carried(self, counts: Mapping[VariantKey, int]) -> float:

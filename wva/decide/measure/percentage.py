@@ -6,7 +6,7 @@ not how many are missing. So a model at most doubles its serving replicas, and w
 
 A sample is the highest value of the last minute. It shows how full a replica has been, not that more replicas have
 joined since. So the peaks of each replica are compared with those of the last cycle that saw an older scrape of it (a
-cycle that begins before the next scrape has seen nothing new):
+cycle that begins before the next scrape sees nothing new):
 
 - if the peaks of the same replicas rise, there is more load than they can take;
 - if they fall, the replicas work off a backlog;
@@ -98,10 +98,10 @@ class Usage(Struct, frozen=True, gc=False):
         if self.reporting and self.saturated == self.reporting:
             return f"{self.saturated} of {self.reporting} reporting replicas saturated"
         words = []
-        for one in (self.kv, self.queue):
-            count = len(one.samples)
-            if count and one.spare(count) < one.trigger - _ROUNDING:
-                spare = f"mean spare {one.name} {one.spare(count):.4g} below trigger {one.trigger:.4g}"
+        for signal in (self.kv, self.queue):
+            count = len(signal.samples)
+            if count and signal.spare(count) < signal.trigger - _ROUNDING:
+                spare = f"mean spare {signal.name} {signal.spare(count):.4g} below trigger {signal.trigger:.4g}"
                 words.append(f"{spare} on {replicas_in_words(count)}")
         return " and ".join(words)
 
@@ -111,10 +111,10 @@ class Usage(Struct, frozen=True, gc=False):
         Replicas that do not report a signal count as full as the others. The result is COUNTLESS if no number could.
         """
         count = 0
-        for one, target in ((self.kv, self.kv.target * clear), (self.queue, self.queue.target)):
-            if one.load > 0:
-                share = self.reporting / len(one.samples)
-                count = max(count, rounded_up(one.load * share / target - _ROUNDING) if target > 0 else COUNTLESS)
+        for signal, target in ((self.kv, self.kv.target * clear), (self.queue, self.queue.target)):
+            if signal.load > 0:
+                share = self.reporting / len(signal.samples)
+                count = max(count, rounded_up(signal.load * share / target - _ROUNDING) if target > 0 else COUNTLESS)
         return count
 
     def missing(self, rise: tuple[float, float] = (0.0, 0.0)) -> int:
@@ -123,11 +123,11 @@ class Usage(Struct, frozen=True, gc=False):
         If a trigger leaves no usage at all, the model asks for twice as many.
         """
         count = 0
-        for one, more in ((self.kv, rise[0]), (self.queue, rise[1])):
-            used = math.fsum(one.samples)
+        for signal, signal_rise in ((self.kv, rise[0]), (self.queue, rise[1])):
+            used = math.fsum(signal.samples)
             if used > 0:
-                wanted, twice = self.reporting * (used / len(one.samples) + more), 2 * self.reporting
-                count = max(count, rounded_up(wanted / one.target - _ROUNDING) if one.target > 0 else twice)
+                wanted, twice = self.reporting * (used / len(signal.samples) + signal_rise), 2 * self.reporting
+                count = max(count, rounded_up(wanted / signal.target - _ROUNDING) if signal.target > 0 else twice)
         return count - self.reporting
 
     def objection(self, demand: float, regretted: Shrink | None, serving: int, leaving: int) -> tuple[str, int]:
@@ -161,7 +161,7 @@ def measure(
     models: Sequence[ModelReadings], memory: Memory, _policy: Policy, now: float, _seen: object
 ) -> tuple[list[Need], Memory]:
     """Return the needs of models in replicas, in their order, and the memory with their peaks and shrinks."""
-    needs, left = [], {entry.key: entry for entry in memory.models}
+    needs, memories = [], {entry.key: entry for entry in memory.models}
     for model in models:
         policy, before = model.policy, model.memory
         pods: list[PodPeak] = []
@@ -182,13 +182,13 @@ def measure(
             if progress.in_flight:
                 in_flight += progress.in_flight
                 youngest = min(youngest, progress.age_seconds)
-        everyone = Usage.of(pods, policy)
-        wish, deferred = everyone.wish(), ""
+        usage = Usage.of(pods, policy)
+        wish, deferred = usage.wish(), ""
         if wish:
             dated = list(zip(pods, since, strict=True))
-            required, deferred = _required(model, everyone, dated, serving, in_flight, now)
+            required, deferred = _required(model, usage, dated, serving, in_flight, now)
         else:
-            required = serving if everyone.saturated else min(serving, everyone.carried_by())
+            required = serving if usage.saturated else min(serving, usage.carried_by())
         regretted = before.regretted if before.regretted and now - before.regretted.at < REGRETTED_SECONDS else None
         shrunk = before.shrunk
         if shrunk is not None and model.absence is None and (wish or required > counted):
@@ -197,12 +197,12 @@ def measure(
             shrunk = None
         # The demand is how many replicas the KV usage fills up to its trigger. The queue is left out: it says how much
         # has piled up, not how much arrives.
-        demand = everyone.kv.load / everyone.kv.target if everyone.kv.target > 0 else everyone.kv.load
-        objection, sufficient = everyone.objection(demand, regretted, serving, leaving)
-        summary = f"{everyone.reporting} of {ready} replicas report, {everyone.saturated} saturated"
-        for one in (everyone.kv, everyone.queue):
-            count = len(one.samples)
-            summary += f", mean spare {one.name} {one.spare(count):.4g}" if count else ""
+        demand = usage.kv.load / usage.kv.target if usage.kv.target > 0 else usage.kv.load
+        objection, sufficient = usage.objection(demand, regretted, serving, leaving)
+        summary = f"{usage.reporting} of {ready} replicas report, {usage.saturated} saturated"
+        for signal in (usage.kv, usage.queue):
+            count = len(signal.samples)
+            summary += f", mean spare {signal.name} {signal.spare(count):.4g}" if count else ""
         needs.append(
             Need(
                 key=model.key,
@@ -225,11 +225,11 @@ def measure(
             # The peaks of replicas that still fill up would rise without more load.
             filled = [pod for pod, at in zip(pods, since, strict=True) if now - at >= FILLING_SECONDS]
             filled.sort(key=_name)
-            peaks = tuple(filled if everyone.reporting == len(pods) else [pod for pod in filled if _reports(pod)])
+            peaks = tuple(filled if usage.reporting == len(pods) else [pod for pod in filled if _reports(pod)])
             older = _older(before, peaks)
             earlier = tuple([older[pod.pod] for pod in peaks if pod.pod in older])
-        left[model.key] = ModelMemory(before.key, peaks, shrunk, regretted, before.answered, earlier)
-    return needs, replace(memory, models=tuple(left[key] for key in sorted(left)))
+        memories[model.key] = ModelMemory(before.key, peaks, shrunk, regretted, before.answered, earlier)
+    return needs, replace(memory, models=tuple(memories[key] for key in sorted(memories)))
 
 
 def _scraped(pod: ReplicaMetrics) -> float | None:
@@ -238,15 +238,15 @@ def _scraped(pod: ReplicaMetrics) -> float | None:
 
 
 def _older(memory: ModelMemory, pods: Sequence[PodPeak]) -> dict[str, PodPeak]:
-    """Return by pod the last remembered peaks that are of an older scrape than these; those of unknown times are."""
+    """Return by pod the last remembered peaks that are of an older scrape than these, or if a time is not known."""
     times = {pod.pod: pod.at for pod in pods}
-    found: dict[str, PodPeak] = {}
+    older: dict[str, PodPeak] = {}
     for peak in (*memory.earlier, *memory.peaks):
         if peak.pod in times:
             at = times[peak.pod]
             if peak.at is None or at is None or peak.at < at:
-                found[peak.pod] = peak
-    return found
+                older[peak.pod] = peak
+    return older
 
 
 def _reports(pod: PodPeak) -> bool:
@@ -265,7 +265,7 @@ def _required(
     settled = [(pod, at) for pod, at in reporting if now - at >= FILLING_SECONDS] or reporting
     filled = [pod for pod, _ in settled]
     filling = len(reporting) - len(settled)
-    told = usage if len(settled) == len(dated) else Usage.of(filled, policy)
+    judged = usage if len(settled) == len(dated) else Usage.of(filled, policy)
     # The newest replicas became Ready at about the same time. Until the window of the samples has passed, the samples
     # of older replicas show peaks from before the newest served.
     latest = max([at for _, at in settled], default=-math.inf)
@@ -279,9 +279,9 @@ def _required(
     # Have the peaks of the same replicas risen since their scrapes before? KV usage counts up to its threshold, and a
     # queue only beyond its threshold.
     before = _older(model.memory, filled)
-    both = [(pod, before[pod.pod]) for pod in filled if pod.pod in before]
-    kv = _known([(new.kv_usage, old.kv_usage) for new, old in both])
-    queue = _known([(new.queue_length, old.queue_length) for new, old in both])
+    compared = [(pod, before[pod.pod]) for pod in filled if pod.pod in before]
+    kv = _known([(new.kv_usage, old.kv_usage) for new, old in compared])
+    queue = _known([(new.queue_length, old.queue_length) for new, old in compared])
     full, long = policy.kv_cache_threshold, policy.queue_length_threshold
     changes = (
         _share(_mean_change([(min(new, full), min(old, full)) for new, old in kv]), full),
@@ -289,14 +289,14 @@ def _required(
     )
     if (kv or queue) and max(changes) < _NOTICEABLE:
         # Older replicas hold less once others have joined them. That does not mean that less arrives.
-        if min(changes) <= -_NOTICEABLE and len(both) == len(filled):
+        if min(changes) <= -_NOTICEABLE and len(compared) == len(filled):
             return serving, "but less than in the cycle before: what has piled up is being worked off"
         if young is not None or filling:
             return serving, "but no more than before the newest replicas served"
     if filling or in_flight:
         # Replicas under way count as supply, but the others still have their share of the load. So only load up to the
         # thresholds counts: load beyond them has piled up meanwhile.
-        missing, shown = told.missing() - filling, told.carried_by() - told.reporting - filling
+        missing, shown = judged.missing() - filling, judged.carried_by() - judged.reporting - filling
         missing = min(missing, shown) if in_flight or shown <= 0 else missing
     elif young is not None:
         # New replicas get most of the requests, so they look busier than all will be: the others count as just right.
@@ -304,7 +304,7 @@ def _required(
     else:
         # All have served for long. The load will rise as much again until new replicas serve.
         rises = [_mean_change([(max(new, old), old) for new, old in pairs]) for pairs in (kv, queue)]
-        missing = max(1, told.missing((rises[0], rises[1])))
+        missing = max(1, judged.missing((rises[0], rises[1])))
     if in_flight:
         return serving + min(max(0, missing), in_flight + math.ceil((serving + in_flight) / 2)), ""
     half = filling or young is not None

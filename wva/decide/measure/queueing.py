@@ -75,7 +75,7 @@ Numbers = NDArray[np.float64]
 
 def bounded(target: Target) -> Target:
     """Return a target with every number between 0 and ``LARGEST``."""
-    ttft, itl, tps = [min(max(0.0, each), LARGEST) for each in (target.ttft, target.itl, target.tps)]
+    ttft, itl, tps = [min(max(0.0, number), LARGEST) for number in (target.ttft, target.itl, target.tps)]
     return replace(target, ttft=ttft, itl=itl, tps=tps)
 
 
@@ -91,8 +91,8 @@ def known_service(profile: PerformanceProfile, prompt: float, answer: float, siz
     slope = growth + steps * beta
     # In the formula of the profile, n includes the request itself.
     base = gamma + steps * alpha + slope
-    found = ServiceTimes(base, slope, gamma + growth, growth, alpha + beta, beta, 0.0, size, 0.0)
-    return found if found.usable else None
+    service = ServiceTimes(base, slope, gamma + growth, growth, alpha + beta, beta, 0.0, size, 0.0)
+    return service if service.usable else None
 
 
 def learned_service(engine: EngineModel, size: float) -> ServiceTimes | None:
@@ -101,8 +101,8 @@ def learned_service(engine: EngineModel, size: float) -> ServiceTimes | None:
     slope = 1000.0 * engine.slope + prompt / engine.answer
     prefill, decode = engine.prompt_steps * step + prompt, step + 1000.0 * engine.slope
     base = prefill + engine.answer * decode
-    found = ServiceTimes(base, slope * (1.0 + engine.answer), prefill, slope, decode, slope, 1.0, size, prompt)
-    return found if found.usable else None
+    service = ServiceTimes(base, slope * (1.0 + engine.answer), prefill, slope, decode, slope, 1.0, size, prompt)
+    return service if service.usable else None
 
 
 def known_batch(profile: PerformanceProfile, usual: float, answer: float) -> float:
@@ -127,8 +127,8 @@ def assure(cases: Sequence[tuple[ServiceTimes, Target, float]]) -> list[Assured]
     if not cases:
         return []
     rows = [
-        (*astuple(each), max(1.0, among), target.ttft or np.inf, target.itl or np.inf, target.use)
-        for each, target, among in cases
+        (*astuple(service), max(1.0, among), target.ttft or np.inf, target.itl or np.inf, target.use)
+        for service, target, among in cases
     ]
     columns: Numbers = np.array(rows, dtype=np.float64).T
     base, slope, size, wanted_ttft, wanted_itl, use = columns[[0, 1, 7, 10, 11, 12]]
@@ -139,20 +139,20 @@ def assure(cases: Sequence[tuple[ServiceTimes, Target, float]]) -> list[Assured]
     # If the targets hold at a rate, they hold at all lower ones.
     top = np.minimum(use, MOST_USED) * size / (base + slope * size)
     rate, width = np.zeros(len(rows)), top
-    places = np.arange(1, _POINTS + 1)[:, None] / _POINTS
+    fractions = np.arange(1, _POINTS + 1)[:, None] / _POINTS
     for _ in range(_ROUNDS):
-        tried = rate + width * places
+        tried = rate + width * fractions
         _, inside, itl, ttft = _latencies(columns, tried)
         holds = (itl <= bound_itl) & (ttft <= bound_ttft) & (inside <= most)
-        held = np.logical_and.accumulate(holds, axis=0).sum(axis=0)
-        rate, width = rate + width * (held / _POINTS), np.where(held < _POINTS, width / _POINTS, 0.0)
+        held_count = np.logical_and.accumulate(holds, axis=0).sum(axis=0)
+        rate, width = rate + width * (held_count / _POINTS), np.where(held_count < _POINTS, width / _POINTS, 0.0)
     mean, inside, itl, ttft = _latencies(columns, rate)
     by_itl = (rate < top) & (_latencies(columns, rate * _BEYOND)[2] > bound_itl)
     full = (rate >= top) | (inside >= size)
     limits = np.where(by_itl, ITL, np.where(full, SEQUENCES, TTFT))
     feasible = possible_itl & possible_ttft
-    found = (rate * 1000, np.where(feasible, mean / size, 0.0), itl, ttft, least_itl, least_ttft, limits, feasible)
-    return list(map(Assured, [each for each, _, _ in cases], *[column.tolist() for column in found]))
+    results = (rate * 1000, np.where(feasible, mean / size, 0.0), itl, ttft, least_itl, least_ttft, limits, feasible)
+    return list(map(Assured, [service for service, _, _ in cases], *[column.tolist() for column in results]))
 
 
 def _latencies(columns: Numbers, rate: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
@@ -198,7 +198,7 @@ class UnderLoad(Struct, frozen=True, gc=False):
 def under_load(service: ServiceTimes, rate: float, among: float) -> UnderLoad:
     """Return a replica at ``rate`` requests per second; ``among``: how many replicas share the load."""
     columns: Numbers = np.array([[*astuple(service), max(1.0, among)]], dtype=np.float64).T
-    mean, inside, itl, ttft = [float(each[0]) for each in _latencies(columns, np.array([rate / 1000.0]))]
+    mean, inside, itl, ttft = [float(column[0]) for column in _latencies(columns, np.array([rate / 1000.0]))]
     computed = min(inside, service.size)
     wait = ttft - service.prefill - service.prefill_slope * computed - service.first * itl
     return UnderLoad(min(mean / service.size, 1.0), itl, ttft, max(0.0, wait))
@@ -221,7 +221,7 @@ def usage(kinds: Sequence[FleetVariant], demand: float) -> float:
     requests too slowly, the others are used less, so that there are more of them. A variant that never meets the
     targets counts for nothing.
     """
-    found = []
+    options = []
     uses = [(kind.assured.used, kind) for kind in kinds]
     for level in sorted({use for use, _ in uses if use > 0}):
         slow = [kind for use, kind in uses if 0 < use < level]
@@ -237,11 +237,11 @@ def usage(kinds: Sequence[FleetVariant], demand: float) -> float:
         cost = math.fsum([kind.cost * kind.lowest for kind in slow])
         left = demand - math.fsum([kind.assured.rate_at(used) * kind.lowest for kind in stay])
         rates = [(max(kind.assured.rate_at(used), _LEAST), kind) for use, kind in uses if use >= level]
-        for rate, kind in sorted(rates, key=lambda each: each[1].cost / each[0]):
+        for rate, kind in sorted(rates, key=lambda entry: entry[1].cost / entry[0]):
             count = max(float(kind.lowest), min(left / rate, kind.highest))
             cost, left = cost + count * kind.cost, max(0.0, left - count * rate)
-        found.append((left > 1e-9 * demand, cost / WORTH if slow else cost, used))
-    return min(found, default=(True, 0.0, 0.0))[-1]
+        options.append((left > 1e-9 * demand, cost / WORTH if slow else cost, used))
+    return min(options, default=(True, 0.0, 0.0))[-1]
 
 
 # What a model needs
@@ -280,12 +280,12 @@ def measure(
     past = {entry.key: entry for entry in memory.foreseen}
     loads = [_load(case.need.demand, past.get(case.model.key), now) for case in cases]
     pooled = [
-        {key: math.sqrt(load / max(each.rate, _LEAST_RATE)) for key, each in sized.items()}
+        {key: math.sqrt(load / max(assured.rate, _LEAST_RATE)) for key, assured in sized.items()}
         for load, sized in zip(loads, alone, strict=True)
     ]
     beside = _sized(cases, [target for target, _ in reached], pooled)
-    found = zip(cases, beside, loads, reached, strict=True)
-    return [_need(case, sized, load, remarks) for case, sized, load, (_, remarks) in found], memory
+    rows = zip(cases, beside, loads, reached, strict=True)
+    return [_need(case, sized, load, remarks) for case, sized, load, (_, remarks) in rows], memory
 
 
 def _load(demand: float, before: Foresight | None, now: float) -> float:
@@ -303,19 +303,19 @@ def _load(demand: float, before: Foresight | None, now: float) -> float:
     return max(mean, amount / seconds)
 
 
-def _case(model: ModelReadings, seen: ModelObservation, policy: Policy) -> _Case:
+def _case(model: ModelReadings, observation: ModelObservation, policy: Policy) -> _Case:
     """Return a model with its targets, and with a replica as a queue for each variant that can be sized."""
-    kept = seen.after
+    memory = observation.after
     replicas: dict[VariantKey, _Replica] = {}
     settings = bounded_policy(policy.queueing_for(model.key) or QueueingPolicy())
-    prompt, answer, held = kept.prompt.usual, kept.answer.usual, kept.held.usual
+    prompt, answer, held = memory.prompt.usual, memory.answer.usual, memory.held.usual
     # Variants of a model on as many GPUs of the same kind have the same parameters, also those that were never seen.
     kinds: dict[tuple[str, int], list[tuple[VariantReadings, VariantDemand]]] = {}
-    if seen.need.hold is None and kept.prompt.many and kept.answer.many:
-        for each, entry in zip(model.variants, kept.variants, strict=True):
-            variant = each.progress.variant
+    if observation.need.hold is None and memory.prompt.many and memory.answer.many:
+        for readings, entry in zip(model.variants, memory.variants, strict=True):
+            variant = readings.progress.variant
             name = variant.accelerator or f"unknown/{variant.key.name}"
-            kinds.setdefault((name, max(1, variant.gpus_per_replica)), []).append((each, entry))
+            kinds.setdefault((name, max(1, variant.gpus_per_replica)), []).append((readings, entry))
     for one_kind in kinds.values():
         # What was learned of several variants whose replicas are alike adds up.
         fits = [entry.fit for _, entry in one_kind if settings.tuning_enabled and entry.fit.shortest]
@@ -323,14 +323,18 @@ def _case(model: ModelReadings, seen: ModelObservation, policy: Policy) -> _Case
         if len(fits) > 1:
             rows = [
                 tuple([math.fsum(numbers) for numbers in zip(*same, strict=True)])
-                for same in zip(*[one.rows for one in fits], strict=True)
+                for same in zip(*[learned_fit.rows for learned_fit in fits], strict=True)
             ]
-            fit = Fit(tuple(rows), min([one.shortest for one in fits]), max([one.at for one in fits]))
-        cache = kv_tokens([pod for each, _ in one_kind for pod in each.replicas])
+            fit = Fit(
+                tuple(rows),
+                min([learned_fit.shortest for learned_fit in fits]),
+                max([learned_fit.at for learned_fit in fits]),
+            )
+        cache = kv_tokens([pod for readings, _ in one_kind for pod in readings.replicas])
         by_cache = KV_SHARE * cache / held if cache and held else math.inf
         waits = _queued([pod for _, entry in one_kind for pod in entry.pods])
-        for each, _ in one_kind:
-            variant = each.progress.variant
+        for readings, _ in one_kind:
+            variant = readings.progress.variant
             profile = policy.profile_for(variant.model.model_id, variant.accelerator)
             most = 0 if variant.parameters is None else variant.parameters.max_num_seqs
             usual = float(most if most > 0 else DEFAULT_BATCH)
@@ -340,14 +344,14 @@ def _case(model: ModelReadings, seen: ModelObservation, policy: Policy) -> _Case
             given = None if profile is None else known_service(profile, prompt, answer, size)
             learned = None
             if given is None or waits:
-                engine = engine_of(fit, variant.parameters, cache, (prompt, answer, held), kept.variability)
+                engine = engine_of(fit, variant.parameters, cache, (prompt, answer, held), memory.variability)
                 learned = None if engine is None else learned_service(engine, size)
             # Given parameters go before learned ones. While requests wait, those that promise far more are wrong.
             if learned is not None and (given is None or learned.most < BELIEVED_SHARE * given.most):
-                replicas[each.key] = _Replica(learned, bound, CapacityBasis.OBSERVED)
+                replicas[readings.key] = _Replica(learned, bound, CapacityBasis.OBSERVED)
             elif given is not None:
-                replicas[each.key] = _Replica(given, bound, CapacityBasis.DERIVED)
-    in_order = {each.key: replicas[each.key] for each in model.variants if each.key in replicas}
+                replicas[readings.key] = _Replica(given, bound, CapacityBasis.DERIVED)
+    in_order = {readings.key: replicas[readings.key] for readings in model.variants if readings.key in replicas}
     # The targets are those of the model, else those of its service class, else none: then the rate alone counts.
     service = policy.service_target_for(model.key)
     tps = 0.0 if service is None else service.tps
@@ -359,7 +363,7 @@ def _case(model: ModelReadings, seen: ModelObservation, policy: Policy) -> _Case
     else:
         multiplier = settings.slo_multiplier if settings.slo_multiplier > 1 else DEFAULT_SLO_MULTIPLIER
         target, promise = Target(use=1 - 1 / multiplier), "no targets"
-    return _Case(model, seen.need, kept, in_order, bounded(target), promise)
+    return _Case(model, observation.need, memory, in_order, bounded(target), promise)
 
 
 def _queued(pods: Sequence[PodMemory]) -> bool:
@@ -373,12 +377,12 @@ def _sized(
 ) -> list[dict[VariantKey, Assured]]:
     """Return what the replicas of each model take within its targets, all computed together."""
     rows = [
-        (each.service, target, among.get(key, 1.0))
+        (replica.service, target, among.get(key, 1.0))
         for case, target, among in zip(cases, targets, pooled, strict=True)
-        for key, each in case.replicas.items()
+        for key, replica in case.replicas.items()
     ]
-    done = iter(assure(rows))
-    return [{key: next(done) for key in case.replicas} for case in cases]
+    results = iter(assure(rows))
+    return [{key: next(results) for key in case.replicas} for case in cases]
 
 
 def _reached(case: _Case, sized: Mapping[VariantKey, Assured]) -> tuple[Target, list[str]]:
@@ -387,14 +391,14 @@ def _reached(case: _Case, sized: Mapping[VariantKey, Assured]) -> tuple[Target, 
     If any variant meets the wanted targets, these are returned, otherwise those that the nearest variant can meet.
     """
     target, words = case.target, []
-    if any(each.feasible for each in sized.values()) or not sized:
-        for key, each in sized.items():
-            if not each.feasible:
-                alone = f"TTFT {each.least_ttft:.4g} ms and ITL {each.least_itl:.4g} ms"
+    if any(assured.feasible for assured in sized.values()) or not sized:
+        for key, assured in sized.items():
+            if not assured.feasible:
+                alone = f"TTFT {assured.least_ttft:.4g} ms and ITL {assured.least_itl:.4g} ms"
                 words.append(f"{key.name} never meets the targets: a request alone takes {alone}")
         return target, words
     ttft, itl = target.ttft or math.inf, target.itl or math.inf
-    excess = {key: max(each.least_ttft / ttft, each.least_itl / itl) for key, each in sized.items()}
+    excess = {key: max(assured.least_ttft / ttft, assured.least_itl / itl) for key, assured in sized.items()}
     key = min(excess, key=lambda key: (excess[key], key))
     best, reached = sized[key], target
     for name, wanted, least in (("TTFT", target.ttft, best.least_ttft), ("ITL", target.itl, best.least_itl)):
@@ -409,19 +413,19 @@ def _reached(case: _Case, sized: Mapping[VariantKey, Assured]) -> tuple[Target, 
 
 def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks: Sequence[str]) -> Need:
     """Return what a model needs once its replicas are sized. ``remarks``: which targets are out of reach, in words."""
-    model, need, kept, target = case.model, case.need, case.kept, case.target
+    model, need, memory, target = case.model, case.need, case.kept, case.target
     backlog = 0.0 if need.rate is None else need.rate.backlog
-    variants, pods = model.variants, {entry.key: entry.pods for entry in kept.variants}
+    variants, pods = model.variants, {entry.key: entry.pods for entry in memory.variants}
     hold = need.hold
     if model.failure is not None:
         hold = Absence(Reason.PROMETHEUS_ERROR, model.failure)
-    elif not any(each.replicas for each in variants):
+    elif not any(readings.replicas for readings in variants):
         hold = Absence(Reason.NO_READY_REPLICAS, "no ready replica")
     elif hold is None and not case.replicas:
         running = any(pod.running for own in pods.values() for pod in own)
         if need.demand > 0 or backlog > 0 or running:
             why = "the size of the requests is not known yet"
-            if kept.prompt.many and kept.answer.many:
+            if memory.prompt.many and memory.answer.many:
                 why = "no performance parameters, neither known nor learned"
             hold = Absence(Reason.METRICS_INCOMPLETE, why)
     if hold is not None:
@@ -430,9 +434,9 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
     # a variant can be sized, each replica counts as able to carry any demand.
     kinds: dict[VariantKey, FleetVariant] = {}
     wanted, answers = 0.0, None
-    capacities = dict.fromkeys([each.key for each in variants], Capacity(LARGEST, CapacityBasis.UNKNOWN))
+    capacities = dict.fromkeys([readings.key for readings in variants], Capacity(LARGEST, CapacityBasis.UNKNOWN))
     if sized:
-        for variant in [each.progress.variant for each in variants if each.key in sized]:
+        for variant in [readings.progress.variant for readings in variants if readings.key in sized]:
             bounds = variant.bounds
             least = int(variant.active) if bounds.minimum is None else bounds.minimum
             highest = math.inf if bounds.maximum is None else bounds.maximum
@@ -445,7 +449,7 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
             rate = kind.assured.rate_at(used) if kind.assured.used >= used > 0 else LEFT_OUT * kind.assured.rate
             limit = replica.bound if limit == SEQUENCES else limit
             capacities[key] = Capacity(max(rate, _LEAST_RATE), replica.basis, limit)
-        wanted = max(need.demand - others, target.tps / kept.answer.usual, 0.0)
+        wanted = max(need.demand - others, target.tps / memory.answer.usual, 0.0)
         most = {key: kind.assured.rate_at(MOST_USED) for key, kind in kinds.items()}
 
         def answers(numbers: Mapping[VariantKey, int]) -> float:
@@ -454,28 +458,32 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
 
     # Why nothing may shrink
     unread = 0
-    for each in variants:
+    for readings in variants:
         fresh = [
             engine.running.fresh_value is not None
             and engine.waiting.fresh_value is not None
             and (pod.counters is not None or engine.success_rate.fresh_value is not None)
-            for pod in each.replicas
+            for pod in readings.replicas
             if (engine := pod.engine) is not None
         ]
-        unread += max(0, each.progress.serving - sum(fresh))
+        unread += max(0, readings.progress.serving - sum(fresh))
     queue, objection = model.queue, f"{replicas_in_words(unread)} unread" if unread else need.objection
     if not objection and queue is not None and queue.size.state not in {SampleState.FRESH, SampleState.MISSING}:
         objection = f"the scheduler's queue is {queue.size.state.value}"
     queued = _queued([pod for own in pods.values() for pod in own])
     if not objection and queued:
         objection = f"{backlog:.4g} requests wait"
-    if not objection and sized and any(each.progress.variant.active and each.key not in sized for each in variants):
+    if (
+        not objection
+        and sized
+        and any(readings.progress.variant.active and readings.key not in sized for readings in variants)
+    ):
         objection = "not every variant can be sized"
     # The figures; if a target is out of reach, also what the demand costs
     takes = [
-        f"{key.name} takes {each.per_replica:.4g} ({each.limit}; {_ORIGINS[each.basis]})"
-        for key, each in capacities.items()
-        if each.limit
+        f"{key.name} takes {capacity.per_replica:.4g} ({capacity.limit}; {_ORIGINS[capacity.basis]})"
+        for key, capacity in capacities.items()
+        if capacity.limit
     ]
     summary = "nothing arrives and nothing waits"
     if takes:
@@ -486,13 +494,15 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
             within = f"at {target.use:.0%} of its highest rate ({case.promise})"
         words.append(f"{within} a replica of {', '.join(takes)}")
         if remarks:
-            costs = {each.key: each.progress.variant.cost for each in variants if each.key in case.replicas}
+            costs = {
+                readings.key: readings.progress.variant.cost for readings in variants if readings.key in case.replicas
+            }
             key = min(costs, key=lambda key: (costs[key] / capacities[key].per_replica, key))
             count = rounded_up(wanted / capacities[key].per_replica)
             price = f"at a cost of {costs[key] * count:.4g}"
             words += [*remarks, f"that takes {replicas_in_words(count)} of {key.name} {price}"]
         summary = "; ".join(words)
-    told = None if need.rate is None else replace(need.rate, answers=answers, roomy=bool(sized))
-    need = replace(need, demand=wanted, required=wanted, sufficient=wanted, capacities=capacities, rate=told)
-    solved = QueueModel(need.demand, kept.answer.usual, target, sized)
+    demand_rate = None if need.rate is None else replace(need.rate, answers=answers, roomy=bool(sized))
+    need = replace(need, demand=wanted, required=wanted, sufficient=wanted, capacities=capacities, rate=demand_rate)
+    solved = QueueModel(need.demand, memory.answer.usual, target, sized)
     return replace(need, objection=objection, summary=summary, solved=solved if sized else None)

@@ -25,7 +25,10 @@ class Target(Struct, frozen=True, gc=False):
 
 
 class ServiceTimes(Struct, frozen=True, gc=False):
-    """One replica for requests of one size. Each time in ms is that of a request alone, plus a slope for each other."""
+    """One replica for requests of one size.
+
+    Each time in ms is that of a request alone, plus a slope for each other request.
+    """
 
     base: float  # of a whole request
     slope: float
@@ -34,12 +37,12 @@ class ServiceTimes(Struct, frozen=True, gc=False):
     decode: float  # of a decode step
     decode_slope: float
     first: float  # 1 if the first token takes a decode step, else 0
-    size: float  # at most so many at once
+    size: float  # the most requests that it computes at once
     work: float  # for how long a prompt keeps other requests waiting
 
     @property
     def most(self) -> float:
-        """Requests per ms with as many at once as it computes."""
+        """Requests per ms while it computes as many at once as it can."""
         return self.size / (self.base + self.slope * self.size)
 
     @property
@@ -70,7 +73,7 @@ class Assured(Struct, frozen=True, gc=False):
 class QueueModel(Struct, frozen=True):
     """What the formulas were given for a model, and what they found for its variants.
 
-    ``demand`` is in requests per second, ``answer`` in tokens of a request.
+    ``demand`` is in requests per second, ``answer`` in tokens per request.
     """
 
     demand: float

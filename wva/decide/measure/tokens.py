@@ -129,10 +129,14 @@ class VariantTokens:
 def read(reports: Sequence[VariantReadings]) -> tuple[list[VariantTokens], MeanRequest]:
     """Return the variants of a model, and its mean request over the replicas that report theirs."""
     known = [request for report in reports for pod in report.replicas if (request := _request(pod)).known]
-    prompts, answers = [each.input_tokens for each in known], [each.output_tokens for each in known]
-    typical = MeanRequest(mean(prompts), mean(answers), mean([each.hit_rate for each in known]), known=bool(known))
+    prompts, answers = [request.input_tokens for request in known], [request.output_tokens for request in known]
+    typical = MeanRequest(
+        mean(prompts), mean(answers), mean([request.hit_rate for request in known]), known=bool(known)
+    )
     return [
-        VariantTokens(report.progress, tuple([found for pod in report.replicas if (found := _reading(pod, typical))]))
+        VariantTokens(
+            report.progress, tuple([reading for pod in report.replicas if (reading := _reading(pod, typical))])
+        )
         for report in reports
     ], typical
 
@@ -140,7 +144,7 @@ def read(reports: Sequence[VariantReadings]) -> tuple[list[VariantTokens], MeanR
 def totals(model: Sequence[VariantTokens], amount: Callable[[ReplicaTokens], float]) -> list[float]:
     """Return an amount per variant. A replica that cannot be judged counts as busy as the others."""
     amounts = [[amount(reading) for reading in variant.readings] for variant in model]
-    everything = mean([found for own in amounts for found in own])
+    everything = mean([value for own in amounts for value in own])
     return [
         math.fsum(own) + variant.unread * (mean(own) if own else everything)
         for variant, own in zip(model, amounts, strict=True)
@@ -211,14 +215,16 @@ def learn(
     # Histories of k2. A cycle adds one value per kind, the median over its queueing replicas, so that one odd pod does
     # not speak for all. A history is corrected upwards as soon as a replica holds more than its mean without queueing.
     histories = {history.kind: history for history in known.histories}
-    seen: dict[EngineKind, list[ReplicaTokens]] = {}
-    for each in model:
-        for reading in each.readings:
+    readings_by_kind: dict[EngineKind, list[ReplicaTokens]] = {}
+    for variant_tokens in model:
+        for reading in variant_tokens.readings:
             if reading.request.known:
-                seen.setdefault(kind_of(each.progress.variant, reading.request), []).append(reading)
-    for kind, readings in seen.items():
+                readings_by_kind.setdefault(kind_of(variant_tokens.progress.variant, reading.request), []).append(
+                    reading
+                )
+    for kind, readings in readings_by_kind.items():
         history = histories.get(kind, K2History(kind, (), now))
-        bound = [tokens for each in readings if (tokens := compute_bound(each.queue, each.in_use, policy))]
+        bound = [tokens for reading in readings if (tokens := compute_bound(reading.queue, reading.in_use, policy))]
         most = max(reading.in_use for reading in readings)
         if bound:
             histories[kind] = history.append(median(bound), now=now)
@@ -229,18 +235,18 @@ def learn(
     # record from a Deployment is read again.
     records = {record.variant: record for record in known.records}
     live: list[Carried | None] = []
-    for each in model:
-        variant, parameters = each.progress.variant, each.progress.variant.parameters
+    for variant_tokens in model:
+        variant, parameters = variant_tokens.progress.variant, variant_tokens.progress.variant.parameters
         judged = []
-        for reading in each.readings:
+        for reading in variant_tokens.readings:
             request = reading.request
             engine = kind_of(variant, request)
-            found = histories.get(engine)
+            history = histories.get(engine)
             if not request.known:
                 # While the length of the answers is not known, the smallest k2 that has been seen counts.
-                same = [one for kind, one in histories.items() if replace(kind, bucket=engine.bucket) == engine]
-                found = min(same, key=lambda history: (history.mean, history.kind), default=None)
-            k2, times = (0, 0) if found is None else (found.mean, len(found.values))
+                same = [history for kind, history in histories.items() if replace(kind, bucket=engine.bucket) == engine]
+                history = min(same, key=lambda history: (history.mean, history.kind), default=None)
+            k2, count = (0, 0) if history is None else (history.mean, len(history.values))
             queues = request.known and compute_bound(reading.queue, reading.in_use, policy) > 0
             tokens, basis = effective(
                 memory_bound(reading.kv_tokens, policy),
@@ -248,16 +254,16 @@ def learn(
                 history=k2,
                 derived=derived_capacity(parameters, request) if derive else 0,
             )
-            judged.append(Carried(tokens, basis, times))
-        judged.sort(key=lambda one: (one.tokens, one.basis))
-        tokens = median([one.tokens for one in judged])
+            judged.append(Carried(tokens, basis, count))
+        judged.sort(key=lambda carried: (carried.tokens, carried.basis))
+        tokens = median([carried.tokens for carried in judged])
         own = judged[(len(judged) - 1) // 2]._replace(tokens=tokens) if judged else None
         live.append(own)
         engines = (variant.key, variant.accelerator, variant.gpus_per_replica)
         record = records.pop(variant.key, None)
         record = record if record is not None and describes(record, variant) else None
         if own is not None:
-            size = median([reading.kv_tokens for reading in each.readings])
+            size = median([reading.kv_tokens for reading in variant_tokens.readings])
             parameters = record.parameters if parameters is None and record is not None else parameters
             record = CapacityRecord(*engines, size, own.tokens, LearnedFrom.LIVE, now, parameters)
         elif parameters is not None and record is not None and record.learned_from is LearnedFrom.LIVE:
@@ -269,13 +275,13 @@ def learn(
             records[variant.key] = record
     # What a replica carries if none of its variant reports
     variants = []
-    for each, own in zip(model, live, strict=True):
-        variant = each.progress.variant
+    for variant_tokens, own in zip(model, live, strict=True):
+        variant = variant_tokens.progress.variant
         sibling = None if own else compatible_sibling(variant, records.values())
         carried = own or idle_capacity(records.get(variant.key), request=typical, policy=policy, sibling=sibling)
-        variants.append(replace(each, carried=carried))
-    kept, past = [records[key] for key in sorted(records)], [histories[kind] for kind in sorted(histories)]
-    return variants, LearnedCapacity(known.model, known.since, tuple(kept), tuple(past))
+        variants.append(replace(variant_tokens, carried=carried))
+    by_variant, by_kind = [records[key] for key in sorted(records)], [histories[kind] for kind in sorted(histories)]
+    return variants, LearnedCapacity(known.model, known.since, tuple(by_variant), tuple(by_kind))
 
 
 def memory_bound(kv_tokens: int, policy: SaturationPolicy) -> int:
@@ -361,9 +367,11 @@ def describes(record: CapacityRecord, variant: Variant) -> bool:
 
 def compatible_sibling(variant: Variant, records: Iterable[CapacityRecord]) -> CapacityRecord | None:
     """Return the record of another variant of the model with the same engines: a live one first, then by name."""
-    others = [each for each in records if each.variant != variant.key and each.effective > 0 and each.parameters]
-    found = [each for each in others if variant.parameters and describes(each, variant)]
-    return min(found, key=lambda each: (each.learned_from is not LearnedFrom.LIVE, each.variant), default=None)
+    others = [
+        record for record in records if record.variant != variant.key and record.effective > 0 and record.parameters
+    ]
+    matching = [record for record in others if variant.parameters and describes(record, variant)]
+    return min(matching, key=lambda record: (record.learned_from is not LearnedFrom.LIVE, record.variant), default=None)
 
 
 # What the model needs
@@ -382,7 +390,7 @@ def measure(
         variants, typical = read(reports)
         variants, lesson = learn(known, variants, typical, model.policy, derive=not relearning, now=now)
         lessons.append(lesson)
-        readings = [reading for each in variants for reading in each.readings]
+        readings = [reading for variant in variants for reading in variant.readings]
         # Demand and capacity of the model, now and when all replicas under way serve. A scheduler's queue that is not
         # reported counts as empty.
         waiting, doubt, queue = 0.0, "", model.queue
@@ -395,10 +403,12 @@ def measure(
                 doubt = "the length of the requests in the scheduler's queue is not known"
         demands = totals(variants, lambda reading: reading.demand)
         demand = math.fsum([*demands, waiting])
-        ready = sum([each.progress.serving for each in variants])
-        supply = math.fsum([each.progress.serving * each.carried.tokens for each in variants])
-        counts = [each.progress.serving + each.progress.in_flight for each in variants]
-        anticipated = math.fsum([count * each.carried.tokens for count, each in zip(counts, variants, strict=True)])
+        ready = sum([variant.progress.serving for variant in variants])
+        supply = math.fsum([variant.progress.serving * variant.carried.tokens for variant in variants])
+        counts = [variant.progress.serving + variant.progress.in_flight for variant in variants]
+        anticipated = math.fsum(
+            [count * variant.carried.tokens for count, variant in zip(counts, variants, strict=True)]
+        )
         # Why the model holds. Waiting requests ask for replicas even if there are none.
         hold = absence(pods, failure=model.failure)
         if hold is None and not readings:
@@ -407,7 +417,7 @@ def measure(
         elif hold is not None and hold.reason is Reason.NO_READY_REPLICAS and waiting > 0:
             hold = None
         # Reasons against fewer replicas beside the numbers
-        unread = sum([each.unread for each in variants])
+        unread = sum([variant.unread for variant in variants])
         objection = doubt
         if hold is not None:
             objection = hold.message
@@ -415,16 +425,20 @@ def measure(
             objection = f"capacity is being learned again; nothing shrinks for {RELEARNING_SECONDS:g} s"
         elif unread:
             objection = f"{unread} of {replicas_in_words(ready)} unread; {gap(pods)}"
-        elif any(not each.progress.countable or each.progress.in_flight for each in variants):
+        elif any(not variant.progress.countable or variant.progress.in_flight for variant in variants):
             objection = "replicas are on their way"
         elif any(not reading.request.known and max(reading.queue, reading.waiting) > 0 for reading in readings):
             objection = "the length of the waiting requests is not known"
-        unfirm = [each for each in variants if each.progress.serving and each.carried.observations < FIRM_OBSERVATIONS]
-        unsure = relearning or any(each.carried.basis is not CapacityBasis.KV_CACHE for each in unfirm)
+        unfirm = [
+            variant
+            for variant in variants
+            if variant.progress.serving and variant.carried.observations < FIRM_OBSERVATIONS
+        ]
+        unsure = relearning or any(variant.carried.basis is not CapacityBasis.KV_CACHE for variant in unfirm)
         # Nothing grows while replicas of unknown capacity are under way, or while any are under way and none serves.
         # While capacity is learned again, nothing grows either as long as all replicas of a variant are unread.
-        blind = any(each.progress.in_flight and not (ready and each.carried.tokens > 0) for each in variants)
-        unseen = [each.progress for each in variants if not each.readings]
+        blind = any(variant.progress.in_flight and not (ready and variant.carried.tokens > 0) for variant in variants)
+        unseen = [variant.progress for variant in variants if not variant.readings]
         blind = blind or (relearning and any(progress.serving or progress.in_flight for progress in unseen))
         short = 0.0
         if hold is None and not blind:
@@ -432,11 +446,16 @@ def measure(
             # while replicas were too few or still loading: replicas for all of it would come when it is gone. A queue
             # in the replicas that is getting shorter does not count. If no tokens are held, all waiting tokens count.
             held = math.fsum(totals(variants, lambda reading: reading.held))
-            shorter = sum([each.waiting for each in readings]) < sum([each.queue for each in readings]) * _DRAINING
+            shorter = (
+                sum([reading.waiting for reading in readings])
+                < sum([reading.queue for reading in readings]) * _DRAINING
+            )
             waits = max(0.0, 0.0 if shorter else math.fsum(demands) - held) + waiting
             wanted = held + (min(waits, held) if held > 0 else waits)
             short = missing(demand=wanted, anticipated=anticipated, policy=model.policy)
-            smallest = min([each.carried.tokens for each in variants if each.carried.tokens > 0], default=math.inf)
+            smallest = min(
+                [variant.carried.tokens for variant in variants if variant.carried.tokens > 0], default=math.inf
+            )
             short = min(short, smallest) if unsure else short
         peak = math.fsum([*totals(variants, lambda reading: reading.peak_demand), waiting])
         free = 0.0 if objection else left_over(demand=peak, supply=supply, policy=model.policy)
@@ -444,8 +463,8 @@ def measure(
         # new one, it must leave what the demand needs.
         least = demand / (model.policy.scale_up_threshold or 1.0) if objection else supply - free
         required = anticipated + short if short > 0 else min(least, anticipated)
-        carried = {each.progress.variant.key: each.carried for each in variants}
-        capacities = {key: Capacity(float(each.tokens), each.basis) for key, each in carried.items()}
+        carried = {variant.progress.variant.key: variant.carried for variant in variants}
+        capacities = {key: Capacity(float(entry.tokens), entry.basis) for key, entry in carried.items()}
         summary = f"{len(readings)} of {replicas_in_words(ready)} judged, demand {demand:.0f} tokens"
         summary += f" of {supply:.0f} (utilization {demand / supply:.3g})" if supply else ", no supply"
         needs.append(
