@@ -160,8 +160,8 @@ def _roleless(model: ModelReadings) -> str:
     if model.key.role or not model.others:
         return ""
     others = " and ".join(model.others)
-    known = f"its pods say no known role, and other variants of the model are {others}"
-    return f"{known}: it is sized by the requests of its own pods alone"
+    words = f"its pods say no known role, and other variants of the model are {others}"
+    return f"{words}: it is sized by the requests of its own pods alone"
 
 
 def _shared(model: ModelReadings, need: Need, model_terms: Terms, verdicts: Sequence[Verdict]) -> str:
@@ -175,13 +175,13 @@ def _shared(model: ModelReadings, need: Need, model_terms: Terms, verdicts: Sequ
         )
         growing = [(variant, verdict) for variant, verdict in pairs if verdict.rule is Rule.GROWS]
         if growing:
-            more = sum(verdict.number - variant.progress.level for variant, verdict in growing)
-            which = "the cheapest that can grow:"
+            added = sum(verdict.number - variant.progress.level for variant, verdict in growing)
+            choice = "the cheapest that can grow:"
             if need.unit != REPLICAS:
-                which = _CHEAPEST.format("more")
+                choice = _CHEAPEST.format("more")
             elif any(variant.progress.waiting or variant.progress.silent for variant, _ in growing):
-                which = "the only variants left:"
-            return f"{wish}; {replicas(more)} more, {which} {_names(growing)}"
+                choice = "the only variants left:"
+            return f"{wish}; {replicas(added)} more, {choice} {_names(growing)}"
         if any(verdict.rule is Rule.NO_CANDIDATE for verdict in verdicts):
             obstacles = "; ".join(f"{variant.key.name}: {_obstacle(variant.progress, need)}" for variant, _ in pairs)
             return f"{wish}, but no variant can grow ({obstacles})"
@@ -208,10 +208,10 @@ def _shared(model: ModelReadings, need: Need, model_terms: Terms, verdicts: Sequ
         return _joined(f"{come} would carry the load for less in place of {leave}", need.summary)
     going = [(variant, verdict) for variant, verdict in pairs if verdict.rule is Rule.SHRINKS]
     if going:
-        left = sum(variant.progress.serving for variant, _ in pairs)
-        left -= sum(variant.progress.base - verdict.number for variant, verdict in going)
-        which = "dearest variant that can shrink:" if need.unit == REPLICAS else _CHEAPEST.format("fewer")
-        return _joined(f"{replicas(left)} can carry the load", f"{which} {_names(going)}", _figures(need))
+        remaining = sum(variant.progress.serving for variant, _ in pairs)
+        remaining -= sum(variant.progress.base - verdict.number for variant, verdict in going)
+        choice = "dearest variant that can shrink:" if need.unit == REPLICAS else _CHEAPEST.format("fewer")
+        return _joined(f"{replicas(remaining)} can carry the load", f"{choice} {_names(going)}", _figures(need))
     return need.summary
 
 

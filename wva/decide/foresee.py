@@ -24,9 +24,9 @@ they make a slot. Each part is a function, in this order:
 3.4. Backlog (``_required``): the capacity that drains the requests which wait now, and those which will wait when new
      replicas serve, within a share of the lead time, but not within less than 30 s. In a cycle that was woken for the
      model, requests in progress beyond what the replicas carry are drained, too, if the replicas are nearly full. The
-     replicas that drain a backlog are idle soon after, so WVA orders at most ``surge_factor`` times the demand that is
-     sure for it. Where capacities leave room for chance, and nothing piles up, the first cycle of a jump orders what is
-     sure to be there, and the next one the rest.
+     replicas that drain a backlog are idle soon after, so for it WVA orders at most ``surge_factor`` times the demand
+     that is sure. Where capacities leave room for chance, and nothing piles up, the first cycle of a jump orders what
+     is sure to be there, and the next one the rest.
 3.5. Hold (``_hold``): no replica goes before demand has been lower for the longest of three times: a start, a reaction,
      and twice the last cycle that was woken for no model. If ``keep_warm`` is shorter, it counts instead. Demand that
      falls on a line is not held. After a short cycle WVA holds the demand it saw minus one standard error.
@@ -152,8 +152,8 @@ def _of_all_stages(needs: Sequence[Need], models: Sequence[ModelReadings]) -> li
         if need.rate is not None and need.hold is None and not computes(model.key.role, DECODE):
             through = _through(need, need.rate, {variant.key: len(variant.replicas) for variant in model.variants})
             maxima = {variant.key: variant.progress.variant.bounds.clamp(MAX_REPLICAS) for variant in model.variants}
-            most = min(need.demand, _through(need, need.rate, maxima))
-            stuck[model.key.whole] = stuck.get(model.key.whole, 0.0) + max(0.0, most - through)
+            attainable = min(need.demand, _through(need, need.rate, maxima))
+            stuck[model.key.whole] = stuck.get(model.key.whole, 0.0) + max(0.0, attainable - through)
     if not any(stuck.values()):
         return list(needs)
     return [
@@ -535,7 +535,8 @@ def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
     whole = len(slots)
     while whole > 1 and slots[whole - 1].seconds < _SLOT_SECONDS:
         whole -= 1
-    # In a surge users who have given up come again, so demand seems to fall after it. Only in calm times a fall counts.
+    # Users who give up in a surge come again, and when that ends, demand seems to fall. So a fall counts only in calm
+    # times.
     calm = cycle.memory.correction.calm
     level = newest = pace(slots[:whole], dispersion, falls=calm is not None and calm <= cycle.now)
     shown = likely = 0.0
@@ -677,9 +678,9 @@ def _hold(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, capacity: _Re
         sufficient, stays = inf, [(inf, f"nothing shrinks before demand is known for {hold * _COVERED:.0f} s")]
     else:
         sufficient = max(capacity.required, capacity.drained, measured * slack, highest, staying)
-        often = "demand often rises to what they carry, so replicas stay while that is likely"
+        words = "demand often rises to what they carry, so replicas stay while that is likely"
         stays = [
-            (readiness.reserved * slack, often),
+            (readiness.reserved * slack, words),
             (highest, f"replicas stay for {hold:.0f} s after demand has fallen"),
         ]
     return _Held(held_history, sufficient, ((present, ""), *stays) if stays[-1][0] > present else ())

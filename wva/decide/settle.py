@@ -49,7 +49,7 @@ def settle(model: ModelReadings, need: Need, found: Terms, plan: Plan) -> list[V
     for variant in variants:
         key, limit = variant.key, plan.limits.get(variant.key, NO_LIMIT)
         if not limit.by:
-            limit = NO_LIMIT  # a ceiling of ``terms`` is a limit that no user has set
+            limit = NO_LIMIT  # a ceiling of ``want`` is a limit that no user has set
         planned, leaves = numbers[key], leaving.get(key, 0)
         case = VariantCase(found.course, found.rule, model_case, key, variant.progress, planned, leaves, limit)
         verdicts.append(verdict(case))

@@ -49,15 +49,15 @@ def roles_to_start(variants: Mapping[str, Sequence[Variant]]) -> frozenset[str]:
     """
     running = {role for role, of_role in variants.items() if any(variant.active for variant in of_role)}
     # The variants that may start; if none of a role may, ``activate`` says why.
-    able = {
+    startable = {
         role: [variant for variant in of_role if variant.bounds.clamp(MAX_REPLICAS) > 0]
         for role, of_role in variants.items()
     }
-    known = {role: able[role] or of_role for role, of_role in variants.items() if role}
-    missing = frozenset().union(*[STAGES[role] for role in known])
+    candidates = {role: startable[role] or of_role for role, of_role in variants.items() if role}
+    missing = frozenset().union(*[STAGES[role] for role in candidates])
     missing = missing.difference(*[STAGES[role] for role in running if role])
-    resting = sorted(known.keys() - running)
-    costs = {role: (not able[role], min([variant.cost for variant in known[role]])) for role in resting}
+    resting = sorted(candidates.keys() - running)
+    costs = {role: (not startable[role], min([variant.cost for variant in candidates[role]])) for role in resting}
     enough = [
         (sum([costs[role][0] for role in chosen]), sum([costs[role][1] for role in chosen]), len(chosen), chosen)
         for count in range(len(resting) + 1)

@@ -67,9 +67,9 @@ def _decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> O
             side, limit, origin, by = "above", "maximum", bounds.ceiling_origin, bounds.ceiling_origin
             if allowed > desired:
                 side, limit, origin, by = "below", "minimum", bounds.minimum_origin, ""
-            why = f"{desired} is {side} the {limit} {allowed} of {origin}; {decision.message}"
+            message = f"{desired} is {side} the {limit} {allowed} of {origin}; {decision.message}"
             bounded_reason = decision.reason if decision.held else Reason.BOUNDED
-            decisions.append(decision.limited("enforce", bounded_reason, why, allowed, by=by))
+            decisions.append(decision.limited("enforce", bounded_reason, message, allowed, by=by))
     # 5 no more GPUs than there are, over all models. Decisions without a target are left out, and an inventory that
     # could not be read limits nothing.
     if policy.limited and snapshot.inventory is None:

@@ -302,12 +302,12 @@ def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: P
             )
         )
     beside = need.required - goal if grows else 0.0
-    most = 1 if policy.optimizer_for(model.key) is Optimizer.ONE_STEP else need.most_added
+    most_added = 1 if policy.optimizer_for(model.key) is Optimizer.ONE_STEP else need.most_added
     smallest = min([offer.capacity for offer in offers if offer.capacity > 0], default=math.inf)
-    if grows and most is not None and math.isfinite(smallest):
+    if grows and most_added is not None and math.isfinite(smallest):
         numbers = [min(offer.present, math.inf if offer.ceiling is None else offer.ceiling) for offer in offers]
         carried = sum([count * offer.capacity for count, offer in zip(numbers, offers, strict=True)])
-        goal = min(goal, carried + most * smallest)
+        goal = min(goal, carried + most_added * smallest)
     return Want(
         model.key,
         max(0.0, goal),
@@ -331,8 +331,8 @@ def parts_of(models: Sequence[ModelReadings], needs: Sequence[Need]) -> dict[Mod
     ]
     last: dict[ModelKey, tuple[tuple[int, str], float]] = {}
     for key, demand in joined:
-        own = place_of(key.role), demand
-        last[key.whole] = max(last.get(key.whole, own), own)
+        candidate = place_of(key.role), demand
+        last[key.whole] = max(last.get(key.whole, candidate), candidate)
     wholes = {key: demand for key, (_, demand) in last.items()}
     return {
         key: 1.0 if demand >= wholes[key.whole] else max(_LEAST_PART, demand / wholes[key.whole])

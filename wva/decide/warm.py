@@ -81,8 +81,8 @@ def reserve(blocks: Sequence[Block], *, foreseen: float, now: float, worth: floa
     """
     past = [(block, float(0.5 ** ((now - block.begun) / _HALF_LIFE_SECONDS))) for block in blocks[:-1]]
     similar = [pair for pair in past if foreseen / _SIMILAR <= pair[0].foreseen <= foreseen * _SIMILAR]
-    known = sum([weight for _, weight in similar]) >= _FEWEST
-    counted = similar if known else past
+    enough_similar = sum([weight for _, weight in similar]) >= _FEWEST
+    counted = similar if enough_similar else past
     # The largest ratio of peak to foreseen that enough blocks have reached, at least 1
     ratio, reached_by, share = 1.0, 0.0, sum([weight for _, weight in counted]) / worth
     ratios = sorted([(block.peak / max(block.foreseen, 1e-9), weight) for block, weight in counted], reverse=True)
@@ -91,25 +91,25 @@ def reserve(blocks: Sequence[Block], *, foreseen: float, now: float, worth: floa
         if reached <= 1.0 or (number >= _PATTERN and reached_by >= share):
             ratio = max(1.0, reached)
             break
-    return foreseen * (ratio if known else min(ratio, _LARGEST))
+    return foreseen * (ratio if enough_similar else min(ratio, _LARGEST))
 
 
 def seen(levels: Sequence[Level], rate: float, *, now: float, shortest: float) -> tuple[Level, ...]:
     """Return the levels after a cycle with this demand. A return within ``shortest`` seconds does not count as one."""
-    known = {level.number: level for level in levels}
+    by_number = {level.number: level for level in levels}
     reached = floor(log(max(rate, _LOWEST)) / log(LEVEL_STEP))
     for number in range(ceil(log(_LOWEST) / log(LEVEL_STEP)), reached + 1):
-        level = known.get(number)
+        level = by_number.get(number)
         if level is None:
-            known[number] = Level(number, now)
+            by_number[number] = Level(number, now)
         elif level.left is not None:
             away = now - level.left
             returns = (*level.returns, away)[-_KEPT:] if away >= shortest else level.returns
-            known[number] = replace(level, reached=now, left=None, returns=returns)
-    for number, level in known.items():
+            by_number[number] = replace(level, reached=now, left=None, returns=returns)
+    for number, level in by_number.items():
         if number >= reached and level.left is None and rate < _LEFT * level.value:
-            known[number] = replace(level, left=now, stays=(*level.stays, now - level.reached)[-_KEPT:])
-    remaining = [known[number] for number in sorted(known)]
+            by_number[number] = replace(level, left=now, stays=(*level.stays, now - level.reached)[-_KEPT:])
+    remaining = [by_number[number] for number in sorted(by_number)]
     return tuple([level for level in remaining if level.left is None or now - level.left < FORGET_SECONDS])
 
 

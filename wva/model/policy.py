@@ -100,8 +100,8 @@ class SaturationPolicy(Merged):
         if self.analyzer_name is Analyzer.TOKENS and self.scale_up_threshold <= self.scale_down_boundary:
             return "scale_up_threshold", f"above scaleDownBoundary ({self.scale_down_boundary:g})"
         if not fits(self.optimizer_name, self.analyzer_name):
-            able = " or ".join(FITTING[self.analyzer_name]) or '""'
-            return "optimizer_name", f'{able}, which go with analyzerName "{self.analyzer_name or "percentage"}"'
+            fitting = " or ".join(FITTING[self.analyzer_name]) or '""'
+            return "optimizer_name", f'{fitting}, which go with analyzerName "{self.analyzer_name or "percentage"}"'
         return None
 
     def excess(self) -> tuple[str, str] | None:

@@ -64,10 +64,10 @@ def measure(models: Sequence[ModelReadings], memory: Memory, policy: Policy, now
         group_needs, memory = ANALYZERS[name](group, memory, policy, now, observations)
         needs |= {need.key: need for need in group_needs}
     groups.pop(Analyzer.QUEUEING, None)
-    asked = [model for group in groups.values() for model in group if not model.key.role]
-    if policy.proactive_model and asked:
-        group_needs, memory = _queueing(asked, memory, policy, now, observations)
-        for model, second in zip(asked, group_needs, strict=True):
+    remaining = [model for group in groups.values() for model in group if not model.key.role]
+    if policy.proactive_model and remaining:
+        group_needs, memory = _queueing(remaining, memory, policy, now, observations)
+        for model, second in zip(remaining, group_needs, strict=True):
             needs[model.key] = replace(needs[model.key], second=second)
     let_go(observations)
     return [needs[model.key] for model in models], memory

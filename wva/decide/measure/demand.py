@@ -132,8 +132,8 @@ def measure(
     unknown = {index: need.hold.message for index, need in enumerate(needs) if need.hold is not None}
     if unknown:
         substitutes, memory = percentage.measure([models[index] for index in unknown], memory, policy, now, seen)
-        for (index, why), substitute in zip(unknown.items(), substitutes, strict=True):
-            words = f"{substitute.summary}; demand is not known: {why}".removeprefix("; ")
+        for (index, reason), substitute in zip(unknown.items(), substitutes, strict=True):
+            words = f"{substitute.summary}; demand is not known: {reason}".removeprefix("; ")
             needs[index] = replace(
                 substitute,
                 summary=words,
@@ -213,7 +213,7 @@ def need_of(
     return replace(need, capacities=capacities, carries=fleet.carries, rate=rate, aims=aims), after
 
 
-def _unevenness(known: float, engines: Sequence[EngineModel | None], changes: Sequence[VariantChange]) -> float:
+def _unevenness(unevenness: float, engines: Sequence[EngineModel | None], changes: Sequence[VariantChange]) -> float:
     """Return how far the loads of replicas of a variant differ, compared with chance: 0 not at all, 1 as by chance.
 
     While requests wait, and while pods come and go, loads differ for other reasons. Requests are whole: if there is one
@@ -227,13 +227,13 @@ def _unevenness(known: float, engines: Sequence[EngineModel | None], changes: Se
             continue
         mean = sum(variant_change.loads) / pods
         fraction = mean % 1.0
-        least = fraction * (1.0 - fraction) * pods / (pods - 1)
+        least_variance = fraction * (1.0 - fraction) * pods / (pods - 1)
         slowdown = variant_change.step / variant_change.gaps / engine.base if variant_change.gaps else 1.0
-        by_chance = mean * max(1.0, slowdown) - least
-        variance = sum([(load - mean) ** 2 for load in variant_change.loads]) / (pods - 1) - least
+        by_chance = mean * max(1.0, slowdown) - least_variance
+        variance = sum([(load - mean) ** 2 for load in variant_change.loads]) / (pods - 1) - least_variance
         weight = _UNEVENNESS_MEMORY * min(4, pods - 1) / max(_FULL_WEIGHT, by_chance)
-        known += weight * (max(0.0, min(3.0 * by_chance, variance)) - known * by_chance)
-    return max(0.0, min(1.5, known))
+        unevenness += weight * (max(0.0, min(3.0 * by_chance, variance)) - unevenness * by_chance)
+    return max(0.0, min(1.5, unevenness))
 
 
 def _sizes_known(memory: DemandMemory, roles: Sequence[str]) -> bool:
@@ -286,8 +286,8 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
     last = now if memory.at is None else memory.at
     waiting = None if model.queue is None else model.queue.size.fresh_value
     waiting = memory.queue if waiting is None else waiting
-    known = {entry.key: entry for entry in memory.variants}
-    entries = [known.get(readings.key) or VariantDemand(readings.key) for readings in model.variants]
+    by_key = {entry.key: entry for entry in memory.variants}
+    entries = [by_key.get(readings.key) or VariantDemand(readings.key) for readings in model.variants]
     before = [{pod.name: pod for pod in entry.pods} for entry in entries]
     replicas = [(*readings.replicas, *readings.dormant) for readings in model.variants]
     parts = spread(list(zip(replicas, before, strict=True)), last, now)
@@ -299,8 +299,8 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
     pods = [pod for readings in model.variants for pod in readings.replicas]
     if pods and not any(variant_change.told for variant_change in changes):
         causes = [f" ({pod.pod}: {pod.counters_detail})" for pod in pods if pod.counters_detail]
-        why = f"no Ready pod tells anything{min(causes, default='')}"
-        nothing = replace(_nothing(model.key, why), unusable=min(causes, default="").strip(" ()"))
+        reason = f"no Ready pod tells anything{min(causes, default='')}"
+        nothing = replace(_nothing(model.key, reason), unusable=min(causes, default="").strip(" ()"))
         return ModelObservation(nothing, memory, memory)
     arrived = left = refused = backlog = 0.0
     complete, moved = True, False
@@ -407,13 +407,15 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
 
 def _cache_unknown(model: ModelReadings) -> str:
     """Return in words why the size of the KV cache of no replica is known."""
-    sizes = [(pod.pod, pod.engine.kv_capacity_tokens) for each in model.variants for pod in each.replicas if pod.engine]
+    sizes = [
+        (pod.pod, pod.engine.kv_capacity_tokens) for variant in model.variants for pod in variant.replicas if pod.engine
+    ]
     return next((f"{pod}: {size.detail or 'no series vllm:cache_config_info'}" for pod, size in sizes), "")
 
 
-def _nothing(key: ModelKey, why: str, objection: str = "") -> Need:
+def _nothing(key: ModelKey, reason: str, objection: str = "") -> Need:
     """Return a need that says why there is no answer."""
-    return Need(key, UNIT, 0.0, 0.0, 0.0, {}, hold=Absence(Reason.METRICS_INCOMPLETE, why), objection=objection)
+    return Need(key, UNIT, 0.0, 0.0, 0.0, {}, hold=Absence(Reason.METRICS_INCOMPLETE, reason), objection=objection)
 
 
 def kv_tokens(replicas: Sequence[ReplicaMetrics]) -> float:

@@ -1,13 +1,13 @@
 """Derives from the counters of pods how many requests arrived, how large they are, and what the engines did.
 
 The requests that arrive at a pod are those that finished there or were refused there, plus the change of those that
-are in it. A client that sends a refused request again arrives again, since no counter tells that: while pods refuse,
-demand may seem as many times too large as clients try. Once the fleet has grown, nothing is refused. Each pod is
-compared with its own last scrape, so a failed scrape loses nothing. Until the pod reports again, it is credited with
+are in it. If a client sends a refused request again, it counts again, since no counter shows that: while pods refuse
+requests, demand may seem as many times too large as clients try. Once the fleet has grown, nothing is refused. Each pod
+is compared with its own last scrape, so a failed scrape loses nothing. Until the pod reports again, it is credited with
 requests at its last rate, and the credit is then subtracted from what it reports. A new pod has counted from zero.
 
-What a pod reports belongs to the time between its own scrapes. If that is longer than a cycle, only the part of a cycle
-counts in a cycle: the pod had the rest in cycles before, at which most other pods were not scraped either.
+What a pod reports belongs to the time between its own scrapes. If that time is longer than a cycle, a cycle counts only
+its own part of it: the pod had the rest in earlier cycles, in which most other pods were not scraped either.
 
 Requests that go to a new pod do not go to others. So when pods come or go, the sum of all rates stays, and each pod
 gets a new part of it (``spread``), until its next scrapes tell what it really gets. A gateway sends many requests to a
@@ -156,7 +156,7 @@ class VariantChange:
             self.batch += gaps * gap_seconds / seconds
             self.prefilled += prompt_tokens * gap_seconds / seconds
         prefill_seconds = after.prefill_seconds - base.prefill_seconds
-        # Without an answer to its query, the time before is not known.
+        # If prompts took 0 seconds before, their query had no answer, and the time before is not known.
         known = base.prefill_seconds > 0.0 or base.prompts <= 0.0
         if old is not None and known and prompts > 0.0 and prefill_seconds > 0.0:
             waited = min(old.waiting, new.waiting)
@@ -176,7 +176,7 @@ class VariantChange:
         """
         old = part.pod
         seconds = new.counters.at - old.counters.at
-        # What was expected of the pod in its own time, which ended ``new.age`` ago
+        # The requests expected at the pod between its last two scrapes, the later of which was ``new.age`` seconds ago
         expected = old.credited + part.credit + part.rate * (old.age - new.age)
         rate = new.rate
         if old.untold and part.rate > 0.0:
@@ -204,13 +204,13 @@ def spread(
     its variant, or of the model. If scrapes are frequent, it soon tells itself what it gets.
     """
     elapsed = now - last
-    known = [[pod.rate for pod in before.values() if _counts(pod, now)] for _, before in variants]
-    total, count = sum([sum(rates) for rates in known]), sum(map(len, known))
+    known_rates = [[pod.rate for pod in before.values() if _counts(pod, now)] for _, before in variants]
+    total_before, count = sum([sum(rates) for rates in known_rates]), sum(map(len, known_rates))
     all_parts: list[dict[str, PodPart]] = []
     moments: list[float] = []  # the parts of the cycle that were left when pods came or went
-    left = 0.0
-    for (replicas, before), rates in zip(variants, known, strict=True):
-        usual = sum(rates) / len(rates) if rates else total / max(1, count)
+    total_after = 0.0
+    for (replicas, before), rates in zip(variants, known_rates, strict=True):
+        usual = sum(rates) / len(rates) if rates else total_before / max(1, count)
         parts: dict[str, PodPart] = {}
         slow = between(replicas) > max(elapsed, _AT_ONCE_SECONDS)
         for replica in replicas:
@@ -222,11 +222,11 @@ def spread(
                 parts[replica.pod] = PodPart(new_pod, usual, usual * (now - since))
                 moments.append(min(1.0, (now - since) / elapsed))
         moments += [0.5] * len(before.keys() - parts.keys())
-        left += sum([part.rate for part in parts.values() if _counts(part.pod, now)])
+        total_after += sum([part.rate for part in parts.values() if _counts(part.pod, now)])
         all_parts.append(parts)
-    if not moments or not left:
+    if not moments or not total_after:
         return all_parts
-    scale = total / left
+    scale = total_before / total_after
     mean = 1.0 + (scale - 1.0) * sum(moments) / len(moments)
     return [
         {
@@ -318,8 +318,8 @@ def change(
         rate = min(old.rate, usual)
         result.arrived += rate * (new.counters.at - old.counters.at + new.age - old.age) - old.credited
         reported.append(replace(new, rate=rate))
-    for part, most in silent:
-        credit = min(part.credit, most * usual * elapsed) if _counts(part.pod, now) else 0.0
+    for part, multiple in silent:
+        credit = min(part.credit, multiple * usual * elapsed) if _counts(part.pod, now) else 0.0
         result.arrived += credit
         reported.append(replace(part.pod, rate=part.rate, credited=part.pod.credited + credit))
     names = {replica.pod for replica in replicas}
@@ -363,8 +363,8 @@ def _told(replica: ReplicaMetrics, old: PodMemory | None, now: float) -> PodMemo
         )
     if counters is None:
         return None
-    known = _numbers(counters)
-    if not (min(known) >= 0.0 and max(known) <= LARGEST and sum(known) <= 10.0 * LARGEST):
+    numbers = _numbers(counters)
+    if not (min(numbers) >= 0.0 and max(numbers) <= LARGEST and sum(numbers) <= 10.0 * LARGEST):
         return None
     if counters.aborted > counters.finished or counters.at > now + _AHEAD_SECONDS:
         return None

@@ -307,7 +307,7 @@ def _most_likely(fit: Fit, cache: float) -> tuple[float, ...]:
     values: tuple[float, ...] = ()
     for _ in range(2):
         prior = (base, base * _SEQUENCE_OF_BASE, base * _CACHE_OF_BASE / cache, base * _PROMPT_OF_BASE)
-        least = [0.1 * prior_value for prior_value in prior]
+        minimums = [0.1 * prior_value for prior_value in prior]
         system = list(map(list, fit.rows))
         for index, prior_value in enumerate(prior):
             strength = 1.0 / (_PRIOR_SPREAD * prior_value) ** 2
@@ -315,16 +315,16 @@ def _most_likely(fit: Fit, cache: float) -> tuple[float, ...]:
             system[index][-1] += strength * prior_value
         values = _solved(system)
         fixed: dict[int, float] = {}
-        while low := [index for index, value in enumerate(values) if value < least[index] and index not in fixed]:
-            fixed |= {index: least[index] for index in low}
+        while low := [index for index, value in enumerate(values) if value < minimums[index] and index not in fixed]:
+            fixed |= {index: minimums[index] for index in low}
             reduced = []
             for index, row in enumerate(system):
                 # The columns of values that are known go to the right side.
-                known = 0.0
+                fixed_sum = 0.0
                 for column, value in fixed.items():
-                    known += row[column] * value
+                    fixed_sum += row[column] * value
                 free = [0.0 if column in fixed else factor for column, factor in enumerate(row)]
-                free[-1] -= known
+                free[-1] -= fixed_sum
                 if index in fixed:
                     free = [0.0, 0.0, 0.0, 0.0, fixed[index]]
                     free[index] = 1.0

@@ -81,8 +81,8 @@ class Usage(Struct, frozen=True, gc=False):
         if not len(kv) == len(queue) == reporting:
             reporting = sum([_reports(pod) for pod in pods])
         if max(kv, default=-1.0) >= full or max(queue, default=-1.0) >= long:
-            both = [(pod.kv_usage, pod.queue_length) for pod in pods]
-            saturated = sum([(u is not None and u >= full) or (q is not None and q >= long) for u, q in both])
+            signals = [(pod.kv_usage, pod.queue_length) for pod in pods]
+            saturated = sum([(u is not None and u >= full) or (q is not None and q >= long) for u, q in signals])
         kv_load = math.fsum([min(usage, full) for usage in kv] if saturated else kv)
         queue_load = math.fsum([min(waiting, long) for waiting in queue] if saturated else queue)
         k, q = policy.kv_spare_trigger, policy.queue_spare_trigger
@@ -296,8 +296,8 @@ def _required(
     if filling or in_flight:
         # Replicas under way count as supply, but the others still have their share of the load. So only load up to the
         # thresholds counts: load beyond them has piled up meanwhile.
-        missing, shown = judged.missing() - filling, judged.carried_by() - judged.reporting - filling
-        missing = min(missing, shown) if in_flight or shown <= 0 else missing
+        missing, capped = judged.missing() - filling, judged.carried_by() - judged.reporting - filling
+        missing = min(missing, capped) if in_flight or capped <= 0 else missing
     elif young is not None:
         # New replicas get most of the requests, so they look busier than all will be: the others count as just right.
         missing = max(1, young.missing())

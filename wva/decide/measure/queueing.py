@@ -135,7 +135,7 @@ def assure(cases: Sequence[tuple[ServiceTimes, Target, float]]) -> list[Assured]
     _, _, least_itl, least_ttft = _latencies(columns, np.zeros(len(rows)))
     possible_itl, possible_ttft = least_itl <= wanted_itl, least_ttft <= wanted_ttft
     bound_itl, bound_ttft = np.where(possible_itl, wanted_itl, np.inf), np.where(possible_ttft, wanted_ttft, np.inf)
-    most = np.where(possible_ttft, np.inf, size)
+    most_inside = np.where(possible_ttft, np.inf, size)
     # If the targets hold at a rate, they hold at all lower ones.
     top = np.minimum(use, MOST_USED) * size / (base + slope * size)
     rate, width = np.zeros(len(rows)), top
@@ -143,7 +143,7 @@ def assure(cases: Sequence[tuple[ServiceTimes, Target, float]]) -> list[Assured]
     for _ in range(_ROUNDS):
         tried = rate + width * fractions
         _, inside, itl, ttft = _latencies(columns, tried)
-        holds = (itl <= bound_itl) & (ttft <= bound_ttft) & (inside <= most)
+        holds = (itl <= bound_itl) & (ttft <= bound_ttft) & (inside <= most_inside)
         held_count = np.logical_and.accumulate(holds, axis=0).sum(axis=0)
         rate, width = rate + width * (held_count / _POINTS), np.where(held_count < _POINTS, width / _POINTS, 0.0)
     mean, inside, itl, ttft = _latencies(columns, rate)
@@ -176,11 +176,11 @@ def _latencies(columns: Numbers, rate: Numbers) -> tuple[Numbers, Numbers, Numbe
     taken = 1 / (1 + room * free * np.sqrt(2 * np.pi) * np.exp(np.minimum(room**2 / 2, 300.0)))
     few = np.minimum(mean / size, 1.0) ** (np.sqrt(2 * (size * pooled + 1)) - 1)
     taken = np.maximum(taken, taken * (few / np.maximum(taken, 1e-300)) ** (1 / np.sqrt(size)))
-    left = np.maximum(size / (base + slope * size) - rate, 1e-12)
-    place = np.log(np.maximum(taken / MISSED, 1.0)) / (pooled * left)
+    spare_rate = np.maximum(size / (base + slope * size) - rate, 1e-12)
+    place_wait = np.log(np.maximum(taken / MISSED, 1.0)) / (pooled * spare_rate)
     used = np.minimum(rate * work, MOST_USED)
-    behind = work / (2 * (1 - used)) * np.log(np.maximum(used / MISSED, 1.0))
-    return mean, inside, itl, place + behind + prefill + prefill_slope * computed + first * itl
+    prompt_wait = work / (2 * (1 - used)) * np.log(np.maximum(used / MISSED, 1.0))
+    return mean, inside, itl, place_wait + prompt_wait + prefill + prefill_slope * computed + first * itl
 
 
 class UnderLoad(Struct, frozen=True, gc=False):
@@ -217,7 +217,7 @@ def usage(kinds: Sequence[FleetVariant], demand: float) -> float:
     """Return how far replicas are used in the cheapest fleet for a demand in requests per second, 0 if there is none.
 
     A router sends requests to the replica that is used least, so that all have the same share of their sequences in
-    use. Variants that may only be used less are left out, except for replicas that must stay. If these serve too many
+    use. Variants that may not be used so much are left out, except for replicas that must stay. If these serve too many
     requests too slowly, the others are used less, so that there are more of them. A variant that never meets the
     targets counts for nothing.
     """
@@ -276,7 +276,7 @@ def measure(
     # the square root of their number counts.
     alone = _sized(cases, [case.target for case in cases], [{} for _ in cases])
     reached = [_reached(case, sized) for case, sized in zip(cases, alone, strict=True)]
-    # The capacity should not change with the chance of one cycle, nor be that of the time before a jump.
+    # The capacity should neither follow the chance of one cycle, nor be that of the time before a jump.
     past = {entry.key: entry for entry in memory.foreseen}
     loads = [_load(case.need.demand, past.get(case.model.key), now) for case in cases]
     pooled = [
@@ -289,9 +289,9 @@ def measure(
 
 
 def _load(demand: float, before: Foresight | None, now: float) -> float:
-    """Return the demand that tells how many replicas share the load: of the last cycles, or now if that is more.
+    """Return the demand that decides how many replicas share the load: the mean of the last cycles, or now if more.
 
-    Now is the mean over the longest time that differs from this cycle by no more than chance.
+    The demand now is the mean over the longest time that differs from this cycle by no more than chance.
     """
     if before is None or before.at is None or not before.at < now:
         return demand
@@ -336,9 +336,9 @@ def _case(model: ModelReadings, observation: ModelObservation, policy: Policy) -
         for readings, _ in one_kind:
             variant = readings.progress.variant
             profile = policy.profile_for(variant.model.model_id, variant.accelerator)
-            most = 0 if variant.parameters is None else variant.parameters.max_num_seqs
-            usual = float(most if most > 0 else DEFAULT_BATCH)
-            batch = usual if profile is None else known_batch(profile, usual, answer)
+            max_num_seqs = 0 if variant.parameters is None else variant.parameters.max_num_seqs
+            default_batch = float(max_num_seqs if max_num_seqs > 0 else DEFAULT_BATCH)
+            batch = default_batch if profile is None else known_batch(profile, default_batch, answer)
             bound = KV_CACHE if by_cache < batch else SEQUENCES
             size = max(1.0, float(math.floor(min(batch, by_cache))))
             given = None if profile is None else known_service(profile, prompt, answer, size)
@@ -422,12 +422,12 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
     elif not any(readings.replicas for readings in variants):
         hold = Absence(Reason.NO_READY_REPLICAS, "no ready replica")
     elif hold is None and not case.replicas:
-        running = any(pod.running for own in pods.values() for pod in own)
+        running = any(pod.running for variant_pods in pods.values() for pod in variant_pods)
         if need.demand > 0 or backlog > 0 or running:
-            why = "the size of the requests is not known yet"
+            reason = "the size of the requests is not known yet"
             if memory.prompt.many and memory.answer.many:
-                why = "no performance parameters, neither known nor learned"
-            hold = Absence(Reason.METRICS_INCOMPLETE, why)
+                reason = "no performance parameters, neither known nor learned"
+            hold = Absence(Reason.METRICS_INCOMPLETE, reason)
     if hold is not None:
         return replace(need, hold=hold, summary=hold.message)
     # The capacity of replicas in the cheapest fleet, where all of them are used alike, and the demand for them. Until
@@ -438,23 +438,23 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
     if sized:
         for variant in [readings.progress.variant for readings in variants if readings.key in sized]:
             bounds = variant.bounds
-            least = int(variant.active) if bounds.minimum is None else bounds.minimum
+            lowest = int(variant.active) if bounds.minimum is None else bounds.minimum
             highest = math.inf if bounds.maximum is None else bounds.maximum
-            kinds[variant.key] = FleetVariant(sized[variant.key], variant.cost, least, highest)
-        others = sum([pod.rate for key, own in pods.items() if key not in kinds for pod in own])
-        used = usage(list(kinds.values()), max(0.0, load - others))
+            kinds[variant.key] = FleetVariant(sized[variant.key], variant.cost, lowest, highest)
+        other_rate = sum([pod.rate for key, variant_pods in pods.items() if key not in kinds for pod in variant_pods])
+        used = usage(list(kinds.values()), max(0.0, load - other_rate))
         capacities = dict.fromkeys(capacities, UNKNOWN)
         for key, kind in kinds.items():
             replica, limit = case.replicas[key], kind.assured.limit
             rate = kind.assured.rate_at(used) if kind.assured.used >= used > 0 else LEFT_OUT * kind.assured.rate
             limit = replica.bound if limit == SEQUENCES else limit
             capacities[key] = Capacity(max(rate, _LEAST_RATE), replica.basis, limit)
-        wanted = max(need.demand - others, target.tps / memory.answer.usual, 0.0)
-        most = {key: kind.assured.rate_at(MOST_USED) for key, kind in kinds.items()}
+        wanted = max(need.demand - other_rate, target.tps / memory.answer.usual, 0.0)
+        highest_rates = {key: kind.assured.rate_at(MOST_USED) for key, kind in kinds.items()}
 
         def answers(numbers: Mapping[VariantKey, int]) -> float:
             """Return what so many replicas get through, also beyond the targets."""
-            return sum([numbers.get(key, 0) * rate for key, rate in most.items()])
+            return sum([numbers.get(key, 0) * rate for key, rate in highest_rates.items()])
 
     # Why nothing may shrink
     unread = 0
@@ -470,7 +470,7 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
     queue, objection = model.queue, f"{replicas_in_words(unread)} unread" if unread else need.objection
     if not objection and queue is not None and queue.size.state not in {SampleState.FRESH, SampleState.MISSING}:
         objection = f"the scheduler's queue is {queue.size.state.value}"
-    queued = _queued([pod for own in pods.values() for pod in own])
+    queued = _queued([pod for variant_pods in pods.values() for pod in variant_pods])
     if not objection and queued:
         objection = f"{backlog:.4g} requests wait"
     if (

@@ -225,11 +225,11 @@ def learn(
     for kind, readings in readings_by_kind.items():
         history = histories.get(kind, K2History(kind, (), now))
         bound = [tokens for reading in readings if (tokens := compute_bound(reading.queue, reading.in_use, policy))]
-        most = max(reading.in_use for reading in readings)
+        most_in_use = max(reading.in_use for reading in readings)
         if bound:
             histories[kind] = history.append(median(bound), now=now)
-        elif history.values and most > history.mean:
-            histories[kind] = history.append(most, now=now)
+        elif history.values and most_in_use > history.mean:
+            histories[kind] = history.append(most_in_use, now=now)
     # What a replica of each variant carries is the median over those that report. A record that no longer describes the
     # Deployment is replaced. Without replicas, a live record stays and takes over the Deployment's parameters, and a
     # record from a Deployment is read again.
@@ -257,15 +257,15 @@ def learn(
             judged.append(Carried(tokens, basis, count))
         judged.sort(key=lambda carried: (carried.tokens, carried.basis))
         tokens = median([carried.tokens for carried in judged])
-        own = judged[(len(judged) - 1) // 2]._replace(tokens=tokens) if judged else None
-        live.append(own)
+        live_carried = judged[(len(judged) - 1) // 2]._replace(tokens=tokens) if judged else None
+        live.append(live_carried)
         engines = (variant.key, variant.accelerator, variant.gpus_per_replica)
         record = records.pop(variant.key, None)
         record = record if record is not None and describes(record, variant) else None
-        if own is not None:
+        if live_carried is not None:
             size = median([reading.kv_tokens for reading in variant_tokens.readings])
             parameters = record.parameters if parameters is None and record is not None else parameters
-            record = CapacityRecord(*engines, size, own.tokens, LearnedFrom.LIVE, now, parameters)
+            record = CapacityRecord(*engines, size, live_carried.tokens, LearnedFrom.LIVE, now, parameters)
         elif parameters is not None and record is not None and record.learned_from is LearnedFrom.LIVE:
             record = replace(record, parameters=parameters)
         elif parameters is not None:
@@ -275,10 +275,12 @@ def learn(
             records[variant.key] = record
     # What a replica carries if none of its variant reports
     variants = []
-    for variant_tokens, own in zip(model, live, strict=True):
+    for variant_tokens, live_carried in zip(model, live, strict=True):
         variant = variant_tokens.progress.variant
-        sibling = None if own else compatible_sibling(variant, records.values())
-        carried = own or idle_capacity(records.get(variant.key), request=typical, policy=policy, sibling=sibling)
+        sibling = None if live_carried else compatible_sibling(variant, records.values())
+        carried = live_carried or idle_capacity(
+            records.get(variant.key), request=typical, policy=policy, sibling=sibling
+        )
         variants.append(replace(variant_tokens, carried=carried))
     by_variant, by_kind = [records[key] for key in sorted(records)], [histories[kind] for kind in sorted(histories)]
     return variants, LearnedCapacity(known.model, known.since, tuple(by_variant), tuple(by_kind))
