@@ -12,11 +12,13 @@ No variant gets more replicas than its ceiling, a number that its scaler ignores
 that exist are never removed because GPUs are missing.
 
 Each model is first solved alone. If the result exceeds a limit, all models that draw from this limit are solved
-together. If that exceeds another limit, its models are added, and so on. Both searches are exact, unless one uses up
-the ``effort`` of the policy, or ends within half a per cent for over a hundred models. Then the plan has a ``gap``.
+together. If that exceeds another limit, its models are added, and so on. Both searches are exact, with two exceptions:
+a search uses up the ``effort`` of the policy, or it has over a hundred models and ends within half a per cent. Then the
+plan has a ``gap``.
 
-A model whose requests need several roles has a want for each. They pass the roles in order, so a role gets no more
-than the roles after it can use. What has passed a role has to be served, so the roles after it may get more.
+A model whose requests need several roles has a want for each role. Requests pass the roles in order, so a role gets no
+more than the roles after it can use. Requests that have passed a role have to be served, so the roles after it may get
+more.
 """
 
 from __future__ import annotations
@@ -58,10 +60,12 @@ def allocate(wants: Sequence[Want], stock: Stock = UNLIMITED, policy: Allocation
         lacks = {model.want.key: lack for model in models if (lack := model.lack(numbers))}
         limits |= fleet.denials(wanted, numbers)
     for roles in joined if lacks else ():
-        at = _binder(roles, short, lacks, limits)
-        if at is not None:
-            binder = binding[roles[at].want.key.whole] = roles[at].want.key
-            held = [offer.key for role in roles[:at] for offer in role.offers if wanted[offer.key] > numbers[offer.key]]
+        index = _binder(roles, short, lacks, limits)
+        if index is not None:
+            binder = binding[roles[index].want.key.whole] = roles[index].want.key
+            held = [
+                offer.key for role in roles[:index] for offer in role.offers if wanted[offer.key] > numbers[offer.key]
+            ]
             limits |= {key: Limit(f"{ROLE_LIMIT}{binder.role}", wanted[key] - numbers[key]) for key in held}
     return Plan(numbers, lacks, limits, max((model.gap for model in models), default=0.0), binding)
 
@@ -84,7 +88,7 @@ class _Model:
         self._solve(goal, alone)
 
     def lower(self, requests: float, alone: Scarce) -> bool:
-        """Take a goal that is enough for so many requests of the model; tell whether that is a lower one."""
+        """Lower the goal to what ``requests`` of the model need. Return False if that would not lower it."""
         goal = self.want.needed(requests) * (1 - ROUNDING)
         if goal >= self.goal:
             return False
@@ -100,10 +104,10 @@ class _Model:
             return
         part = Part(self.lines, goal, alone)
         self.lines = part.lines
-        found, lowest = part.cheapest()
+        choice, lowest = part.cheapest()
         # If no numbers suffice because of rounding, the model gets the largest ones.
-        cost, _, self.numbers = found or part.choice(tuple(line.high for line in part.lines))
-        self.gap = 1 - lowest / cost if found and cost > lowest * (1 + ROUNDING) else 0.0
+        cost, _, self.numbers = choice or part.choice(tuple(line.high for line in part.lines))
+        self.gap = 1 - lowest / cost if choice and cost > lowest * (1 + ROUNDING) else 0.0
 
     def put(self, numbers: dict[VariantKey, int]) -> None:
         """Put the number of each variant into ``numbers``."""
@@ -121,7 +125,7 @@ class _Model:
         return lack if lack > 2 * ROUNDING * need else 0.0
 
     def carried(self, lacks: Mapping[ModelKey, float]) -> float:
-        """Return how many requests of the model it carries if it lacks so much."""
+        """Return how many requests of the model this role carries if it misses its part of ``lacks``."""
         return self.want.requests(self.want.believed - lacks[self.want.key])
 
     def ceiling(self, lack: float, numbers: Mapping[VariantKey, int]) -> dict[VariantKey, Limit]:
@@ -134,23 +138,29 @@ class _Model:
 
 
 def _joined(models: Sequence[_Model]) -> list[list[_Model]]:
-    """Return the models in their order, the roles together whose requests need each other, as requests pass them."""
-    found: list[list[_Model]] = []
-    places: dict[ModelKey, int] = {}
+    """Return the models in their order, in groups. Roles whose requests need each other are one group.
+
+    The roles of a group are in the order in which requests pass them.
+    """
+    joined: list[list[_Model]] = []
+    indices: dict[ModelKey, int] = {}
     for model in models:
-        place = places.setdefault(model.want.key.whole, len(found)) if model.want.joined else len(found)
-        if place == len(found):
-            found.append([])
-        found[place].append(model)
+        index = indices.setdefault(model.want.key.whole, len(joined)) if model.want.joined else len(joined)
+        if index == len(joined):
+            joined.append([])
+        joined[index].append(model)
     return [
-        sorted(roles, key=lambda role: place_of(role.want.key.role)) if len(roles) > 1 else roles for roles in found
+        sorted(roles, key=lambda role: place_of(role.want.key.role)) if len(roles) > 1 else roles for roles in joined
     ]
 
 
 def _fitting(
     joined: Sequence[Sequence[_Model]], lacks: Mapping[ModelKey, float], wanted: dict[VariantKey, int], alone: Scarce
 ) -> dict[VariantKey, int]:
-    """Return the numbers with which no role carries more than one after it that lacks some; else the same object."""
+    """Return numbers with which no role carries more than a later role that lacks capacity.
+
+    If nothing has to change, the result is the object ``wanted`` itself.
+    """
     fitting = wanted
     for roles in joined if lacks else ():
         most = math.inf
@@ -169,16 +179,18 @@ def _binder(
     lacks: Mapping[ModelKey, float],
     limits: Mapping[VariantKey, Limit],
 ) -> int | None:
-    """Return the place of the role that keeps a model from serving more, None if none does.
+    """Return the index of the role that keeps a model from serving more, None if none does.
 
-    Of the roles that something limits it is the one that carries least. ``short`` has what roles lack by their bounds
-    alone, and ``lacks`` what they lack in the end.
+    Among the roles that something limits, it is the one that carries the fewest requests. ``short`` has what roles lack
+    by their bounds alone, and ``lacks`` what they lack in the end.
     """
-    lacking = [at for at, role in enumerate(roles) if role.want.joined and role.want.key in lacks]
+    lacking = [index for index, role in enumerate(roles) if role.want.joined and role.want.key in lacks]
     limited = [
-        at for at in lacking if roles[at].want.key in short or any(each.key in limits for each in roles[at].offers)
+        index
+        for index in lacking
+        if roles[index].want.key in short or any(offer.key in limits for offer in roles[index].offers)
     ]
-    return min(limited or lacking, key=lambda at: (roles[at].carried(lacks), -at), default=None)
+    return min(limited or lacking, key=lambda index: (roles[index].carried(lacks), -index), default=None)
 
 
 class _Fleet:
@@ -187,9 +199,10 @@ class _Fleet:
     def __init__(
         self, models: Sequence[_Model], joined: Sequence[list[_Model]], stock: Stock, policy: AllocationPolicy
     ) -> None:
-        """Take the GPUs of replicas that come in any case: up to the floor, and of variants of unknown capacity.
+        """Take away the GPUs of replicas that come in any case.
 
-        ``joined`` has the roles together whose requests need each other.
+        These are the replicas up to the floor, and those of variants of unknown capacity. ``joined`` has the models in
+        groups: roles whose requests need each other are one group.
         """
         self._models, self._joined, self._policy = models, joined, policy
         self._free = dict(stock.free)
@@ -217,14 +230,14 @@ class _Fleet:
         while exceeded := {name for name, gpus in self._left().items() if gpus < 0} - self._active:
             self._active, effort = self._active | exceeded, self._policy.effort
             granted = dict(granted)
-            for names, groups in self._groups():
+            for names, joined in self._groups():
                 # Two thirds of the effort go to sharing the GPUs, the rest to finding the lowest price.
                 shared = effort * 2 // 3
-                places = {name: at for at, name in enumerate(sorted(names))}
+                places = {name: index for index, name in enumerate(sorted(names))}
                 scarce = Scarce(shared, places, tuple(self._free.get(name, 0) for name in places))
                 claims = [
                     Claim([Leg(role.want, list(map(self._capped, role.lines)), role.goal, scarce) for role in roles])
-                    for roles in groups
+                    for roles in joined
                 ]
                 Room(claims, scarce).share(self._policy.sharing, delayed=self._policy.delayed)
                 scarce.effort += effort - shared
@@ -238,7 +251,7 @@ class _Fleet:
                 joint.solve()
                 effort = scarce.effort
                 gap = 0.0 if joint.closed else 1 - joint.bound / joint.cost
-                models = [role for roles in groups for role in roles]
+                models = [role for roles in joined for role in roles]
                 for model, part, choice in zip(models, parts, joint.choices, strict=True):
                     model.lines, model.numbers, model.gap = part.lines, choice[2], gap
                     model.put(granted)
@@ -246,15 +259,15 @@ class _Fleet:
 
     def denials(self, wanted: Mapping[VariantKey, int], granted: Mapping[VariantKey, int]) -> dict[VariantKey, Limit]:
         """Return the limit of each variant that gets fewer replicas than with enough GPUs, and how many fewer."""
-        left, found = self._left(), {}
+        left, limits = self._left(), {}
         for model in self._models:
             for offer in model.offers:
-                scarce = offer.limits if offer.key in self._kept else self._active.intersection(offer.limits)
-                binding = [(left.get(name, 0), name) for name in scarce]
+                names = offer.limits if offer.key in self._kept else self._active.intersection(offer.limits)
+                binding = [(left.get(name, 0), name) for name in names]
                 fewer = wanted[offer.key] - granted[offer.key]
                 if fewer > 0 and binding:
-                    found[offer.key] = Limit(min(binding)[1], fewer)
-        return found
+                    limits[offer.key] = Limit(min(binding)[1], fewer)
+        return limits
 
     def _left(self) -> dict[str, int]:
         """Return the GPUs that the models leave, below 0 if they take too many. ``_free`` excludes kept numbers."""
@@ -269,16 +282,16 @@ class _Fleet:
     def _groups(self) -> list[tuple[set[str], list[list[_Model]]]]:
         """Return groups of active limits, each with the models that share them directly or through other models."""
         groups: list[tuple[set[str], list[int]]] = []
-        for at, roles in enumerate(self._joined):
+        for index, roles in enumerate(self._joined):
             lines = [line for role in roles for line in role.lines if self._active & set(line.limits)]
             lines = [line for line in lines if line.high > line.base]
             if lines:
                 names = {name for line in map(self._capped, lines) if line.high > line.base for name in line.limits}
-                joined = [group for group in groups if not names.isdisjoint(group[0])]
+                overlapping = [group for group in groups if not names.isdisjoint(group[0])]
                 groups = [group for group in groups if names.isdisjoint(group[0])]
-                names = (names & self._active).union(*(group[0] for group in joined))
-                groups.append((names, sorted([at, *(place for group in joined for place in group[1])])))
-        return [(names, [self._joined[at] for at in places]) for names, places in groups]
+                names = (names & self._active).union(*(group[0] for group in overlapping))
+                groups.append((names, sorted([index, *(member for group in overlapping for member in group[1])])))
+        return [(names, [self._joined[index] for index in indices]) for names, indices in groups]
 
     def _capped(self, line: Line) -> Line:
         """Return a line whose numbers take at most the GPUs that are free."""

@@ -44,7 +44,7 @@ class Offer(Struct, frozen=True, gc=False):
     step: int = 1  # the smallest change of the existing replicas that the scaler acts on
     gpus: int = 1  # GPUs of one replica
     limits: tuple[str, ...] = ()  # names in ``Stock`` that the GPUs are taken from; empty if GPUs are not counted
-    rank: tuple[float, ...] = ()  # of equal variants with equal numbers the lowest gets the next replica
+    rank: tuple[float, ...] = ()  # among equal variants with equal numbers, the lowest rank gets the next replica
 
     @property
     def pinned(self) -> bool:
@@ -72,22 +72,22 @@ class Want(Struct, frozen=True, gc=False):
     priority: int = LOWEST_PRIORITY  # of its service class, 1 the highest
     weight: float = 1.0  # within a priority the largest is first; with ``SharingRule.SCORE`` it multiplies the lack
     keeps_one: bool = False  # a replica stays even without a need
-    # Of a role, if requests need other roles of the model, too: the part of the requests that come to it, and what of
-    # them the variants carry that keep their number. 0: no other role is needed.
+    # For a role, if requests also need other roles of the model. ``part``: the share of the model's requests that come
+    # to this role; 0 if no other role is needed. ``beside``: what the variants that keep their number carry of these.
     part: float = 0.0
     beside: float = 0.0
 
     @property
     def joined(self) -> bool:
-        """Whether other roles of the model can use no more of this one than they carry themselves."""
+        """Whether requests also need other roles, which can use no more of this role than they carry themselves."""
         return _SMALLEST <= self.part <= LARGEST and abs(self.beside) <= LARGEST and self.believed > 0.0
 
     def requests(self, covered: float) -> float:
-        """Return how many requests of the model a role carries if so much of its need is covered."""
+        """Return how many requests of the model a role carries if this much of its need is covered."""
         return (covered + self.beside) / self.part if self.joined else covered
 
     def needed(self, requests: float) -> float:
-        """Return how much of the need of a role has to be covered for so many requests of the model."""
+        """Return how much of the need of a role has to be covered for this many requests of the model."""
         return requests * self.part - self.beside if self.joined else requests
 
     @property
@@ -97,19 +97,20 @@ class Want(Struct, frozen=True, gc=False):
 
 
 class SharingRule(StrEnum):
-    """Which models get the GPUs that do not suffice for all: the order of the models, and what each turn gives.
+    """Which models get GPUs if there are too few for all: the order of the models, and what each turn gives.
 
     All but the first two are best effort (``saturationPolicy``): models that can be covered completely come first.
     """
 
-    # One model after another, by priority, weight and name, as much as each can use. Within a priority, first what each
-    # was promised: a weight is measured anew in each cycle, and by chance the order of two models changes with it.
+    # One model after another, by priority, weight and name; each gets as much as it can use. Within a priority, each
+    # model first gets what it was promised: weights are measured anew in each cycle, and so the order of two models may
+    # change by chance.
     PRIORITY = "Priority"
-    SCORE = "Score"  # a replica to the model of which most is missing, times its weight
+    SCORE = "Score"  # a replica to the model that lacks the most, times its weight
     NONE = "None"  # nothing to the others
-    PRIORITY_EXHAUSTIVE = "PriorityExhaustive"  # to the others what is left, one after another
-    PRIORITY_ROUND_ROBIN = "PriorityRoundRobin"  # to the others one replica in turns, within each priority
-    ROUND_ROBIN = "RoundRobin"  # to the others one replica in turns
+    PRIORITY_EXHAUSTIVE = "PriorityExhaustive"  # the others get what is left, one after another
+    PRIORITY_ROUND_ROBIN = "PriorityRoundRobin"  # the others get one replica in turns, within each priority
+    ROUND_ROBIN = "RoundRobin"  # the others get one replica in turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ class Plan:
     missing: Mapping[ModelKey, float] = field(default_factory=dict)  # capacity not covered, of models that lack some
     limits: Mapping[VariantKey, Limit] = field(default_factory=dict)  # of variants that would have more replicas
     gap: float = 0.0  # the largest share by which the price of models that are solved together may exceed the lowest
-    # Of models in roles that lack some: the role that keeps the model from serving more.
+    # For each model with roles that lack capacity: the role that keeps the model from serving more.
     binding: Mapping[ModelKey, ModelKey] = field(default_factory=dict)
 
 
@@ -161,7 +162,8 @@ class Stock:
         if inventory is None:
             return UNLIMITED if unknown is UnknownInventory.UNLIMITED else Stock()
         inventory = Inventory.of(list(inventory.pools), list(inventory.quotas))
-        # Of pools of one accelerator the first counts, as for ``pool_of``; of quotas of one name the smallest.
+        # If several pools have one accelerator, the first counts, as in ``pool_of``; if several quotas have one name,
+        # the smallest counts.
         free = {f"{LIMITER} {pool.accelerator}": pool.free for pool in reversed(inventory.pools)}
         for quota in inventory.quotas:
             free[_name(quota)] = min(quota.free, free.get(_name(quota), quota.free))

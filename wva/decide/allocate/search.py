@@ -2,7 +2,7 @@
 
 A ``Line`` is one variant, or several equal ones, with the cost of each number of replicas. Small parts of the cost
 decide ties: each unit of capacity lowers the cost by a millionth of the lowest price per unit, and each move adds a
-billionth of the lowest price. So of numbers with one price the most capacity wins, then the fewest moves.
+billionth of the lowest price. So among numbers of equal price, the most capacity wins, then the fewest moves.
 
 A ``Part`` is one model: branch and bound over its lines. The cost of each line is convex, so filling up with the
 cheapest capacity first gives the cheapest fractional numbers. Their cost is a lower bound for a partial choice. The
@@ -83,8 +83,10 @@ class Line(Struct, gc=False):
 
     def segments(self, toll: float) -> Iterator[tuple[float, float]]:
         """Return the capacity from the smallest to the largest number in pieces: cost per unit (rising) and amount."""
-        turns = sorted({self.low, min(max(self.present, self.low), self.high), min(self.base, self.high), self.high})
-        for first, last in pairwise(turns):
+        breakpoints = sorted(
+            {self.low, min(max(self.present, self.low), self.high), min(self.base, self.high), self.high}
+        )
+        for first, last in pairwise(breakpoints):
             rate = self.slope + (self.added if first >= self.present else 0.0) + (toll if first >= self.base else 0.0)
             yield rate / self.capacity, (last - first) * self.capacity
 
@@ -128,13 +130,13 @@ def lines_of(offers: Sequence[Offer], move_share: float, *, frozen: bool) -> lis
         if not (present == base and len(spans) == 1 and len(known) > 1):
             lines[offer.key] = line
             continue
-        # Of equal variants without an unfinished change, only the sum matters.
-        alike = _alike(line)
-        if (other := lines.get(alike)) is not None:
-            spans = ((other.low + line.low, other.high + line.high),)
-            present, base = other.present + present, other.base + base
-            line = replace(other, offers=(*other.offers, offer), spans=spans, present=present, base=base)
-        lines[alike] = line
+        # For equal variants without an unfinished change, only the sum matters.
+        key = _alike(line)
+        if (equal := lines.get(key)) is not None:
+            spans = ((equal.low + line.low, equal.high + line.high),)
+            present, base = equal.present + present, equal.base + base
+            line = replace(equal, offers=(*equal.offers, offer), spans=spans, present=present, base=base)
+        lines[key] = line
     return sorted(lines.values(), key=lambda line: line.slope / line.capacity)[:_MOST]
 
 
@@ -149,17 +151,17 @@ def direct(lines: Sequence[Line], goal: float) -> Numbers | None:
     if len(lines) == 1:
         number = lines[0].up(rounded_up(goal / lines[0].capacity))
         return (lines[0].high if number is None else number,)
-    one, two = lines[-1], lines[0]
-    if len(lines) > 2 or goal / one.capacity > _TRIED:  # noqa: PLR2004 - a pair
+    costly, cheap = lines[-1], lines[0]
+    if len(lines) > 2 or goal / costly.capacity > _TRIED:  # noqa: PLR2004 - a pair
         return None
     best: Numbers | None = None
-    least, count = _ANY, one.up(one.low)
-    while count is not None and one.cost(count) < least:
-        rest = goal - count * one.capacity
-        other = two.up(max(two.low, math.ceil(rest / two.capacity)))
-        if other is not None and (cost := one.cost(count) + two.cost(other)) < least:
-            best, least = (other, count), cost * (1 - _EQUAL)
-        count = one.up(count + 1) if other is None or other > two.low else None
+    least, count = _ANY, costly.up(costly.low)
+    while count is not None and costly.cost(count) < least:
+        rest = goal - count * costly.capacity
+        cheap_count = cheap.up(max(cheap.low, math.ceil(rest / cheap.capacity)))
+        if cheap_count is not None and (cost := costly.cost(count) + cheap.cost(cheap_count)) < least:
+            best, least = (cheap_count, count), cost * (1 - _EQUAL)
+        count = costly.up(count + 1) if cheap_count is None or cheap_count > cheap.low else None
     return best
 
 
@@ -175,8 +177,8 @@ def spread(lines: Sequence[Line], numbers: Numbers, found: dict[VariantKey, int]
     for group in groups.values() if len(groups) < len(lines) else ():
         even = _shared([offer for line, _ in group for offer in line.offers], sum(number for _, number in group))
         evened = [(line, sum(even[offer.key] for offer in line.offers)) for line, _ in group]
-        costs = [sum(line.cost(n) for line, n in each) for each in (evened, group)]
-        takes = [sum(max(0, n - line.base) for line, n in each) for each in (evened, group)]
+        costs = [sum(line.cost(n) for line, n in pairs) for pairs in (evened, group)]
+        takes = [sum(max(0, n - line.base) for line, n in pairs) for pairs in (evened, group)]
         if all(line.up(n) == n for line, n in evened) and costs[0] <= costs[1] * (1 + 1e-13) and takes[0] <= takes[1]:
             found |= even
 
@@ -184,7 +186,7 @@ def spread(lines: Sequence[Line], numbers: Numbers, found: dict[VariantKey, int]
 def _shared(offers: Sequence[Offer], number: int) -> dict[VariantKey, int]:
     """Return the numbers of equal variants: replicas go to the smallest, or are taken from the largest.
 
-    The first new one goes to the variant with the most spare, so of equal variants this one grows first.
+    The first new replica goes to the variant with the most spare, so among equal variants this variant grows first.
     """
     present = {offer.key: offer.bounded(offer.present) for offer in offers}
     change = number - sum(present.values())
@@ -204,8 +206,8 @@ def raised(
 ) -> dict[VariantKey, int]:
     """Return the numbers as if ``count`` replicas were added one by one, each to the smallest that may still grow.
 
-    A change may be large, so there is no such loop. Of equal numbers the first in ``ties`` grows; ``ties`` has every
-    key. ``most`` has the largest number of each key that has one. Replicas that find no room are left out.
+    A change may be large, so no loop adds them one by one. Among equal numbers, the first in ``ties`` grows; ``ties``
+    has every key. ``most`` has the largest number of each key that has one. Replicas that find no room are left out.
     """
     if not numbers or count <= 0:
         return dict(numbers)
@@ -278,11 +280,11 @@ class Part:
         return cost + (lack * self._price_of_lack if lack else 0.0), tuple(taken), numbers
 
     def cheapest(self, tolls: Sequence[float] = (), left: Gpus | None = None) -> tuple[Choice | None, float]:
-        """Return the cheapest choice with tolls within the GPUs ``left`` or None, and a lower bound of the cost."""
+        """Return the cheapest choice with tolls, None if none fits in ``left``, and a lower bound of the cost."""
         if self._menu is None:
-            found, complete = self._search(tolls, left, _ANY, most=_PER_SEARCH, split=0)
-            best = self.choice(found[0][1]) if found else None
-            return best, found[0][0] if found and complete else self._fill(0, self._need)[0]
+            candidates, complete = self._search(tolls, left, _ANY, most=_PER_SEARCH, split=0)
+            best = self.choice(candidates[0][1]) if candidates else None
+            return best, candidates[0][0] if candidates and complete else self._fill(0, self._need)[0]
         best, lowest = None, math.inf
         self._scarce.effort -= 1
         for choice in self._menu:
@@ -295,10 +297,10 @@ class Part:
         """Return the choices that cost at most ``limit`` with tolls, the cheapest first, and whether these are all."""
         choices, complete = self._menu, True
         if choices is None:
-            found, complete = self._search(tolls, None, limit, most=most, split=self._drawing)
-            choices = [self.choice(numbers) for _, numbers in found]
+            candidates, complete = self._search(tolls, None, limit, most=most, split=self._drawing)
+            choices = [self.choice(numbers) for _, numbers in candidates]
         costs = [(choice[0] + sum(map(mul, tolls, choice[1])), choice) for choice in choices]
-        return sorted([each for each in costs if each[0] <= limit]), complete
+        return sorted([pair for pair in costs if pair[0] <= limit]), complete
 
     def keep_menu(self) -> None:
         """Keep all choices if they are few; the next searches then look only at these."""
@@ -309,84 +311,87 @@ class Part:
     def _search(
         self, tolls: Sequence[float], left: Gpus | None, limit: float, *, most: int, split: int
     ) -> tuple[list[tuple[float, Numbers]], bool]:
-        """Return choices up to a limit: all numbers of the first ``split`` lines, the cheapest ones of the others."""
+        """Return choices that cost at most ``limit``, with their costs.
+
+        They have all numbers of the first ``split`` lines, and the cheapest numbers of the others.
+        """
         self._split = split
         tolled = zip(self.lines, self._places, strict=True)
-        self._tolls = [line.gpus * sum([tolls[at] for at in places]) if tolls else 0.0 for line, places in tolled]
+        self._tolls = [line.gpus * sum([tolls[place] for place in places]) if tolls else 0.0 for line, places in tolled]
         self._segments = [(self._price_of_lack, len(self.lines), math.inf)]
-        for at, line in enumerate(self.lines):
-            self._segments += [(rate, at, amount) for rate, amount in line.segments(self._tolls[at])]
+        for index, line in enumerate(self.lines):
+            self._segments += [(rate, index, amount) for rate, amount in line.segments(self._tolls[index])]
         self._segments.sort()
         # With many lines, each number takes longer.
-        worth = 1 + len(self.lines) // 8
-        given = self._left = max(2 * len(self.lines) + 50, min(most, self._scarce.effort) // worth)
-        found = self._walk(0, self._need, limit, self._scarce.free if left is None else left)
-        self._scarce.effort -= (given - self._left) * worth
-        return found, self._left > 0
+        weight = 1 + len(self.lines) // 8
+        allowed = self._left = max(2 * len(self.lines) + 50, min(most, self._scarce.effort) // weight)
+        candidates = self._walk(0, self._need, limit, self._scarce.free if left is None else left)
+        self._scarce.effort -= (allowed - self._left) * weight
+        return candidates, self._left > 0
 
-    def _walk(self, at: int, need: float, limit: float, left: Gpus) -> list[tuple[float, Numbers]]:
-        """Choose the numbers of the lines from ``at`` on, those nearest to the best fractional numbers first."""
+    def _walk(self, first: int, need: float, limit: float, left: Gpus) -> list[tuple[float, Numbers]]:
+        """Choose the numbers of the lines from ``first`` on, those nearest to the best fractional numbers first."""
         if need <= self._tiny:
-            return [(0.0, self._lows[at:])]
-        if at == len(self.lines):
+            return [(0.0, self._lows[first:])]
+        if first == len(self.lines):
             lack = need * self._price_of_lack
             return [(lack, ())] if lack <= limit else []
-        line, places, toll = self.lines[at], self._places[at], self._tolls[at]
+        line, places, toll = self.lines[first], self._places[first], self._tolls[first]
         most = line.base + min([left[place] for place in places]) // line.gpus if places else line.high
         # A number that misses the need by rounding alone covers it.
-        share = max(0.0, self._fill(at, need)[1] - self._tiny)
+        share = max(0.0, self._fill(first, need)[1] - self._tiny)
         wanted = math.ceil(min(line.low + share / line.capacity, line.high, most))
-        found: list[tuple[float, Numbers]] = []
-        down = None if at + 1 == len(self.lines) and self._price_of_lack == math.inf else line.down(wanted - 1)
+        candidates: list[tuple[float, Numbers]] = []
+        down = None if first + 1 == len(self.lines) and self._price_of_lack == math.inf else line.down(wanted - 1)
         for step, number in ((1, line.up(wanted)), (-1, down)):
             count = number
             while count is not None and count <= most and self._left > 0:
                 self._left -= 1
                 cost, after = line.cost(count, toll), need - (count - line.low) * line.capacity
-                if cost + self._fill(at + 1, after)[0] > limit:
+                if cost + self._fill(first + 1, after)[0] > limit:
                     break
                 taken = max(0, count - line.base) * line.gpus
                 rest = tuple([gpus - taken * (place in places) for place, gpus in enumerate(left)]) if places else left
-                if cost + self._lacking(at + 1, after, rest) <= limit:
-                    for more, numbers in self._walk(at + 1, after, limit - cost, rest):
-                        if at >= self._split:
-                            found.clear()
-                            limit = (cost + more) * (1 - _EQUAL)
-                        found.append((cost + more, (count, *numbers)))
+                if cost + self._lacking(first + 1, after, rest) <= limit:
+                    for rest_cost, numbers in self._walk(first + 1, after, limit - cost, rest):
+                        if first >= self._split:
+                            candidates.clear()
+                            limit = (cost + rest_cost) * (1 - _EQUAL)
+                        candidates.append((cost + rest_cost, (count, *numbers)))
                 if step > 0 and after <= self._tiny:
                     break
                 count = line.up(count + 1) if step > 0 else line.down(count - 1)
-        return found
+        return candidates
 
-    def _lacking(self, at: int, need: float, left: Gpus) -> float:
-        """Return the least price of the lack if the GPUs ``left`` do not suffice for the lines from ``at`` on.
+    def _lacking(self, first: int, need: float, left: Gpus) -> float:
+        """Return the least price of the lack if the GPUs ``left`` do not suffice for the lines from ``first`` on.
 
         It is 0 unless lack has a price and all lines draw from scarce GPUs.
         """
         if not self._by_gpu or self._drawing < len(self.lines):
             return 0.0
         free: list[float] = list(left)
-        for owner in self._by_gpu:
-            if owner >= at:
-                line, place = self.lines[owner], self._places[owner][0]
-                there = max(line.low, min(line.base, line.high))
-                count = min(line.high - there, free[place] / line.gpus)
+        for index in self._by_gpu:
+            if index >= first:
+                line, place = self.lines[index], self._places[index][0]
+                existing = max(line.low, min(line.base, line.high))
+                count = min(line.high - existing, free[place] / line.gpus)
                 free[place] -= count * line.gpus
-                need -= (there - line.low + count) * line.capacity
+                need -= (existing - line.low + count) * line.capacity
         return max(0.0, need) * self._price_of_lack
 
-    def _fill(self, at: int, need: float) -> tuple[float, float]:
-        """Return the lowest cost of a capacity, in fractions of the lines from ``at`` on, and the part of the first."""
+    def _fill(self, first: int, need: float) -> tuple[float, float]:
+        """Return the lowest cost of a capacity, in fractions of lines from ``first`` on, and the part of ``first``."""
         cost = share = 0.0
-        for rate, owner, amount in self._segments if need > self._tiny else ():
+        for rate, index, amount in self._segments if need > self._tiny else ():
             if need <= self._tiny:
                 break
-            if owner >= at:
-                part = min(amount, need)
-                cost += rate * part
-                need -= part
-                if owner == at:
-                    share += part
+            if index >= first:
+                used = min(amount, need)
+                cost += rate * used
+                need -= used
+                if index == first:
+                    share += used
         return cost, share
 
 
@@ -407,11 +412,11 @@ class Joint:
         # Raise the bound by tolls.
         tolls, pace, stale, best_left = self.tolls, 1.0, 0, self._scarce.free
         for turn in range(1, _ROUNDS + 1):
-            found = [part.cheapest(tolls) for part in self._parts]
-            choices = [choice for choice, _ in found if choice is not None]
+            cheapest = [part.cheapest(tolls) for part in self._parts]
+            choices = [choice for choice, _ in cheapest if choice is not None]
             left = self._scarce.left_by(choices)
-            bound = math.fsum(lowest for _, lowest in found) - math.fsum(map(mul, tolls, self._scarce.free))
-            if min(left, default=0) >= 0 and len(choices) == len(found):
+            bound = math.fsum(lowest for _, lowest in cheapest) - math.fsum(map(mul, tolls, self._scarce.free))
+            if min(left, default=0) >= 0 and len(choices) == len(cheapest):
                 self._offer(choices)
             if bound > self.bound:
                 self.bound, self.tolls, best_left, stale = bound, tolls, left, 0
@@ -423,11 +428,11 @@ class Joint:
             if turn % _IMPROVED == 0:
                 self._improve(self.tolls)
             # If GPUs of a limit are left and its toll is 0, the toll cannot fall further.
-            slope = [0 if each > 0 and not toll else -each for each, toll in zip(left, tolls, strict=True)]
+            slope = [0 if gpus > 0 and not toll else -gpus for gpus, toll in zip(left, tolls, strict=True)]
             if self._over or not any(slope):
                 break
-            step = pace * (self.cost - bound) / sum(each * each for each in slope)
-            tolls = [max(0.0, toll + step * each) for toll, each in zip(tolls, slope, strict=True)]
+            step = pace * (self.cost - bound) / sum(component * component for component in slope)
+            tolls = [max(0.0, toll + step * component) for toll, component in zip(tolls, slope, strict=True)]
         self._improve(self.tolls)
         self._improve([0.0] * len(tolls))
         for share in _SHARES if len(self._parts) <= _MANY else ():
@@ -458,28 +463,28 @@ class Joint:
         before, tolls = math.inf, [toll * (1 - 1e-9) for toll in tolls]
         while self.cost < before - _CLOSE * abs(self.cost) and not self._over:
             before, spare = self.cost, self._scarce.left_by(self.choices)
-            for at, part in enumerate(self._parts):
-                cost, taken, _ = self.choices[at]
+            for index, part in enumerate(self._parts):
+                cost, taken, _ = self.choices[index]
                 left = tuple(map(add, spare, taken))
                 better, _ = part.cheapest(tolls, left)
                 if better is not None and better[0] < cost:
                     self.cost += better[0] - cost
-                    self.choices[at] = better
+                    self.choices[index] = better
                     spare = tuple(map(sub, left, better[1]))
 
     def _combine(self, limit: float) -> bool:
-        """Look at the combinations that cost at most ``limit``; tell whether these are all."""
+        """Look at the combinations that cost at most ``limit``. Return whether it looked at all of them."""
         free, complete, most = self._scarce.free, True, _PAIRS // len(self._parts)
         lowest = [part.cheapest(self.tolls)[1] for part in self._parts]
         slack = limit + math.fsum(map(mul, self.tolls, free)) - math.fsum(lowest) + _CLOSE * abs(self.cost)
-        # By the GPUs taken: the cost above the lowest with tolls, the cost without, and the choices.
+        # By the GPUs taken: how far the cost with tolls is above the lowest, the cost without tolls, and the choices.
         combined: dict[Gpus, tuple[float, float, tuple[Choice, ...]]] = {(0,) * len(free): (0.0, 0.0, ())}
         for part, least in zip(self._parts, lowest, strict=True):
-            menu, all_of_it = part.near(self.tolls, least + slack, _PER_LIST)
+            menu, whole_menu = part.near(self.tolls, least + slack, _PER_LIST)
             if len(combined) * len(menu) > most:
-                combined = dict(nsmallest(most // len(menu) + 1, combined.items(), key=lambda each: each[1][0]))
-                all_of_it = False
-            complete = complete and all_of_it
+                combined = dict(nsmallest(most // len(menu) + 1, combined.items(), key=lambda item: item[1][0]))
+                whole_menu = False
+            complete = complete and whole_menu
             self._scarce.effort -= len(combined) * len(menu) // 2
             following: dict[Gpus, tuple[float, float, tuple[Choice, ...]]] = {}
             for taken, (excess, cost, chosen) in combined.items():
@@ -492,5 +497,5 @@ class Joint:
                         following[sums] = (excess + tolled - least, cost + choice[0], (*chosen, choice))
             combined = following
         if combined:
-            self._offer(list(min(combined.values(), key=lambda each: each[1])[2]))
+            self._offer(list(min(combined.values(), key=lambda combination: combination[1])[2]))
         return complete

@@ -5,8 +5,9 @@ here. Each ``SharingRule`` is a series of raises. A raise gives one model more c
 keep the capacity that they were given, but they may have to change to another kind of GPU to make room.
 
 A model whose requests need several roles is raised in all of them together, by the requests that all of them carry.
-The most are found by trying: a goal that the roles cannot reach together says by how much it was too high. Then the
-roles after the first are raised without it, and so on: what has passed a role needs only those after it.
+The largest number of requests is found by trying: where the roles cannot reach a goal together, the search says by how
+much the goal was too high. Then the roles after the first are raised without it, and so on: requests that have passed a
+role need only the roles after it.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _SLIGHT: Final = 1e-12  # share of the most that counts for nothing
 class Leg:
     """One model, or one of its roles: the most that it can use, its choice, and what it begins with.
 
-    ``lines`` are those that can take scarce GPUs, with the places of these, and ``every`` is all of them. ``given`` is
-    the capacity that it is given, at first that without more GPUs. ``promised`` is that of the present numbers, also of
-    replicas that have not been created yet.
+    ``lines`` are the lines that can take scarce GPUs, with the places of their limits; ``every`` has all lines.
+    ``given`` is the capacity that the leg is given, at first what it has without more GPUs. ``promised`` is the
+    capacity of the present numbers, with replicas that have not been created yet.
     """
 
     def __init__(self, want: Want, lines: Sequence[Line], most: float, scarce: Scarce) -> None:
@@ -72,8 +73,9 @@ class Leg:
 class Claim:
     """One model that needs scarce GPUs: the most that it can use, and the capacity that it is given.
 
-    Its ``legs`` are its roles as requests pass them, or the model itself. Amounts are requests of the model that all
-    legs carry, as far as each needs to carry them, or the capacity of a model without roles.
+    Its ``legs`` are its roles in the order in which requests pass them, or the model itself. An amount is the number of
+    requests of the model that all legs carry, as far as each needs to carry them. For a model without roles it is a
+    capacity.
     """
 
     def __init__(self, legs: Sequence[Leg]) -> None:
@@ -98,32 +100,32 @@ class Claim:
 
     def goals(self) -> list[tuple[Leg, float]]:
         """Return each leg with the capacity that it is given, as far as the legs after it can use that."""
-        found, most = [], math.inf
+        goals, most = [], math.inf
         for leg in reversed(self.legs):
-            found.append((leg, min(leg.given, leg.want.needed(most))))
+            goals.append((leg, min(leg.given, leg.want.needed(most))))
             if leg.given < leg.most:
                 most = min(most, leg.want.requests(leg.given))
-        return found[::-1]
+        return goals[::-1]
 
     def usable(self, spare: Sequence[int]) -> float:
         """Return the most that could be added with these GPUs."""
         return min(leg.usable(spare) / (leg.want.part if leg.want.joined else 1.0) for leg in self.growing)
 
-    def _together(self, parts: Sequence[float]) -> float:
-        """Return the amount that all legs have with their parts. A leg that has all that it needs limits nothing."""
-        pairs = zip(self.legs, parts, strict=True)
-        return min([leg.want.requests(part) for leg, part in pairs if part < leg.most], default=self.most)
+    def _together(self, capacities: Sequence[float]) -> float:
+        """Return the amount that legs with these capacities carry. A leg that has all that it needs limits nothing."""
+        pairs = zip(self.legs, capacities, strict=True)
+        return min([leg.want.requests(capacity) for leg, capacity in pairs if capacity < leg.most], default=self.most)
 
 
 class _Attempt(NamedTuple):
-    """What a model can have of a goal."""
+    """How much of a goal a model can reach."""
 
     goal: float
     choices: list[Choice]  # of its legs
     beside: list[tuple[Leg, Choice]]  # of other legs that make room; they keep what they were given
     lacks: bool  # whether a leg does not reach the goal
     covered: float  # the amount that all legs have
-    highest: float  # the amount that no choices exceed, as far as that was found out
+    highest: float  # no choices exceed this amount, as far as is known
 
 
 class Room:
@@ -152,52 +154,54 @@ class Room:
             if rule is SharingRule.NONE:
                 continue
             # Raise the model whose turn it is, until no model can have more. If turns are equal, the order counts.
-            waiting = sorted((turn_of(claim, 0), at, 0, claim) for at, claim in enumerate(claims) if claim.missing)
+            waiting = sorted(
+                (turn_of(claim, 0), index, 0, claim) for index, claim in enumerate(claims) if claim.missing
+            )
             while waiting:
-                _, at, turns, claim = heappop(waiting)
+                _, index, turns, claim = heappop(waiting)
                 amount = math.inf
                 if rule not in {SharingRule.PRIORITY, SharingRule.PRIORITY_EXHAUSTIVE}:
                     # One replica, or half of an equal share of what is left if that is more.
                     most = claim.usable(self._spare)
                     amount = claim.unit * max(1, most // (2 * (1 + len(waiting)) * claim.unit))
                 if self._raise(claim, min(claim.most, claim.given + amount)) and claim.missing:
-                    heappush(waiting, (turn_of(claim, turns + 1), at, turns + 1, claim))
+                    heappush(waiting, (turn_of(claim, turns + 1), index, turns + 1, claim))
                 elif len(claim.legs) > 1:
-                    # What has passed the first role needs the others only.
+                    # Requests that have passed the first role need only the others.
                     later = Claim(claim.legs[1:])
                     if later.missing:
-                        heappush(waiting, (turn_of(later, turns), at, turns, later))
+                        heappush(waiting, (turn_of(later, turns), index, turns, later))
 
     def _raise(self, claim: Claim, goal: float, *, whole: bool = False) -> bool:
-        """Give a model as much capacity as possible up to ``goal``; tell whether it has all. ``whole``: all or none."""
+        """Raise a model to ``goal``, or as near as possible. Return whether it gets there. ``whole``: all or none."""
         if not claim.missing:
             return True
-        found = self._tried(claim, goal)
-        enough = not found.lacks
+        attempt = self._tried(claim, goal)
+        enough = not attempt.lacks
         if len(claim.legs) > 1 and not enough and not whole:
-            found = self._largest(claim, found)
+            attempt = self._largest(claim, attempt)
         # Slightly less than is covered, because rounding must not make these numbers too few.
-        covered = found.covered - _SLIGHT * claim.most
+        covered = attempt.covered - _SLIGHT * claim.most
         if len(claim.legs) > 1 and covered <= claim.given:
             return enough
-        for leg, choice in found.beside:
+        for leg, choice in attempt.beside:
             leg.choice = choice
-        if found.beside:
-            self._spare = self._scarce.left_by(leg.choice for each in self._claims for leg in each.legs)
-        for leg, choice in zip(claim.legs, found.choices, strict=True) if enough or not whole else ():
-            part = min(leg.most, leg.want.needed(covered))
-            if part > leg.given:
-                leg.given, leg.held = part, leg.part(part)
+        if attempt.beside:
+            self._spare = self._scarce.left_by(leg.choice for sharer in self._claims for leg in sharer.legs)
+        for leg, choice in zip(claim.legs, attempt.choices, strict=True) if enough or not whole else ():
+            capacity = min(leg.most, leg.want.needed(covered))
+            if capacity > leg.given:
+                leg.given, leg.held = capacity, leg.part(capacity)
             left = tuple(map(add, self._spare, leg.choice[1]))
             leg.choice = leg.held.choice(choice[2])
             self._spare = tuple(map(sub, left, leg.choice[1]))
         return enough
 
     def _tried(self, claim: Claim, goal: float, floor: int = 0) -> _Attempt:
-        """Return the best choices for a goal, made with the effort down to ``floor``."""
+        """Return the best choices for a goal. The search ends when the effort that is left falls to ``floor``."""
         goals = [min(leg.most, leg.want.needed(goal)) for leg in claim.legs]
         prices = [1.0 / (claim.most * (leg.want.part if leg.want.joined else 1.0)) for leg in claim.legs]
-        parts = [leg.part(part, price) for leg, part, price in zip(claim.legs, goals, prices, strict=True)]
+        parts = [leg.part(capacity, price) for leg, capacity, price in zip(claim.legs, goals, prices, strict=True)]
         spare, choices, beside, highest = self._spare, [], [], goal
         for leg, part in zip(claim.legs, parts, strict=True):
             left = tuple(map(add, spare, leg.choice[1]))
@@ -206,31 +210,33 @@ class Room:
         if any(map(_lack, parts, choices)):
             # To make room, other models change to other kinds of GPUs.
             effort = self._scarce.effort
-            legs = [leg for each in self._claims for leg in each.legs if any(leg.choice[1])]
+            legs = [leg for sharer in self._claims for leg in sharer.legs if any(leg.choice[1])]
             others = [leg for leg in legs if leg not in claim.legs]
             if effort > max(floor, _PER_MODEL * len(others)):
                 start = [*(leg.choice for leg in others), *choices]
                 joint = Joint([*(leg.held for leg in others), *parts], start, self._scarce, 2 * _LEAN)
                 joint.solve(max(floor, effort - effort // _PER_RAISE))
                 beside, choices = list(zip(others, joint.choices, strict=False)), joint.choices[len(others) :]
-                # The least lack of all legs together says how much one of them lacks at least.
+                # The lower bound of the lack of all legs together says how much one of them lacks at least.
                 highest -= max(0.0, joint.bound - _LEAN) * claim.most / len(parts)
         lacks = list(map(_lack, parts, choices))
         covered = [
-            leg.want.requests(part - lack) for leg, part, lack in zip(claim.legs, goals, lacks, strict=True) if lack
+            leg.want.requests(capacity - lack)
+            for leg, capacity, lack in zip(claim.legs, goals, lacks, strict=True)
+            if lack
         ]
         return _Attempt(goal, choices, beside, any(lacks), min(covered, default=goal), highest)
 
-    def _largest(self, claim: Claim, tried: _Attempt) -> _Attempt:
-        """Return the choices with the largest amount that all legs have, after a goal that they cannot reach."""
-        best, high, floor = tried, tried.highest, self._scarce.effort - self._scarce.effort // _PER_RAISE
+    def _largest(self, claim: Claim, attempt: _Attempt) -> _Attempt:
+        """Return the choices with which all legs together carry the most. ``attempt`` did not reach its goal."""
+        best, high, floor = attempt, attempt.highest, self._scarce.effort - self._scarce.effort // _PER_RAISE
         while high - best.covered > _NEAR * claim.most:
-            # The bound may be the most itself. But where a leg has all that it needs, it falls in small steps only.
-            near = tried.goal - high >= high - best.covered
+            # The bound may be the most itself. But where a leg has all that it needs, the bound falls in small steps.
+            near = attempt.goal - high >= high - best.covered
             goal = high if near else (best.covered + high) / 2
-            tried = self._tried(claim, goal, floor)
-            best = max(best, tried, key=lambda each: each.covered)
-            high = min(high, tried.highest) if tried.lacks else high
+            attempt = self._tried(claim, goal, floor)
+            best = max(best, attempt, key=lambda candidate: candidate.covered)
+            high = min(high, attempt.highest) if attempt.lacks else high
         return best
 
 
