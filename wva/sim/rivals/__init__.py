@@ -1,7 +1,7 @@
 """The policies that the scorecard compares: WVA and its rivals, each a way to decide how many replicas there should be.
 
 A policy makes the controllers of a run from its scenario and seed. ``docs/rivals.md`` says what each is and where its
-rules come from. To add one is to add a module here that calls ``registry.register``: all are imported below.
+rules come from. To add a policy, add a module here that calls ``registry.register``: all modules are imported below.
 
 - ``registry``     every policy by name
 - ``hpa``          the algorithm of the HorizontalPodAutoscaler
@@ -40,7 +40,7 @@ def run(scenario: Scenario, policy: str, seed: int) -> RunResult:
     """Run the policy of this name.
 
     Raises:
-        KeyError: there is none.
+        KeyError: no policy has this name.
 
     """
     return play(scenario, policy, seed, POLICIES[policy])

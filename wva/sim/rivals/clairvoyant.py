@@ -2,8 +2,8 @@
 
 The clairvoyant has enough capacity Ready at every moment (``demand``), with the fleets that are cheapest over the whole
 time: a replica costs from its creation, so a start costs what the pod costs until it is Ready. It knows how long each
-pod will take, and orders it no earlier than needed. It tries its plan before: it adds as much to the demand as it takes
-to serve users well. It is a reference, not a bound: a policy that lets requests wait a little may be cheaper.
+pod will take, and orders it no earlier than needed. It tries its plans beforehand, and adds as much to the demand as is
+needed to serve users well. It is a reference, not a bound: a policy that lets requests wait a little may be cheaper.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Planned:
     period_seconds = _PERIOD_SECONDS
 
     def __init__(self, changes: Sequence[PlannedChange]) -> None:
-        """Plan these, in order of time."""
+        """Take the changes, in order of time."""
         self._changes = changes
         self._next = 0
 
@@ -82,8 +82,8 @@ class KnowingPolicy:
     def __call__(self, scenario: Scenario, seed: int) -> list[StageController]:
         """Return its controller.
 
-        It tries plans with all variants, with each accelerator alone, as a gateway may send long prompts to the slow
-        ones of a mix, and a fixed fleet.
+        It tries plans with all variants, plans with each accelerator alone, and a fixed fleet. One accelerator alone
+        may be better, because a gateway may send long prompts to the slow pods of a mix.
         """
         if self.fixed:
             return [Planned(_tried(scenario, seed, [[_fixed]]))]
@@ -94,7 +94,7 @@ class KnowingPolicy:
 
 
 def _kind(scenario: Scenario, setup: VariantSetup) -> str:
-    """Return what variants have in common that a mix takes or leaves: where models share GPUs, their accelerator."""
+    """Return the key by which a mix takes or leaves variants: the accelerator if models share GPUs, else the name."""
     return setup.accelerator if scenario.others else setup.name
 
 
@@ -103,22 +103,25 @@ def _planned(
 ) -> list[PlannedChange]:
     """Plan with the variants of a mix; the others stay at their minimum.
 
-    A replica stays for a moment more than it is needed, for the answers that it has begun.
+    A replica stays one moment longer than it is needed, for the answers that it has begun.
     """
-    longer = [replace(one, rate=np.maximum(one.rate, np.concatenate((one.rate[:1], one.rate[:-1])))) for one in needed]
+    longer = [
+        replace(demand, rate=np.maximum(demand.rate, np.concatenate((demand.rate[:1], demand.rate[:-1]))))
+        for demand in needed
+    ]
 
     def bounded(model: Scenario) -> Scenario:
-        kept = [
+        setups = [
             setup if _kind(scenario, setup) in mix else replace(setup, maximum=setup.minimum)
             for setup in model.variants
         ]
-        return replace(model, variants=tuple(kept))
+        return replace(model, variants=tuple(setups))
 
     counts = cheapest_over_time(scenario.changed(bounded), *longer)
     changes = [
         change
-        for model, its_own in zip(scenario.models, by_model(scenario, counts), strict=True)
-        for change in plan(model, its_own, lambda: start_ups(seed))
+        for model, model_counts in zip(scenario.models, by_model(scenario, counts), strict=True)
+        for change in plan(model, model_counts, lambda: start_ups(seed))
     ]
     return sorted(changes, key=attrgetter("at_seconds"))
 
@@ -135,7 +138,8 @@ def _tried(scenario: Scenario, seed: int, plans: Sequence[Sequence[_Plan]]) -> l
     """Return the changes of the cheapest plan that serves users well; each row of plans gets the margin that it needs.
 
     What a replica carries is known for requests of one size. Where sizes differ, long prompts meet or the gateway
-    routes badly, more is needed. Where nothing serves users well, it is the cheapest of what comes near to the best.
+    routes badly, more is needed. Where no plan serves users well, the result is the cheapest of the plans that come
+    near to the best.
     """
     known = scenario.changed(lambda model: replace(model, traffic=partial(_known, model.traffic(seed))))
     references = references_of(scenario, [model.traffic(seed) for model in known.models])
@@ -143,46 +147,48 @@ def _tried(scenario: Scenario, seed: int, plans: Sequence[Sequence[_Plan]]) -> l
     def run(changes: list[PlannedChange]) -> _Trial:
         world = StageWorld(known, seed=seed)
         world.run([Planned(changes)])
-        found = figures(world, *references)
-        return _Trial(found.attainment, found.cost, changes)
+        result = figures(world, *references)
+        return _Trial(result.attainment, result.cost, changes)
 
-    needed = [part for one in references for part in one.demands]
+    needed = [demand for reference in references for demand in reference.demands]
 
     def trial(make: _Plan, margins: Sequence[float]) -> _Trial:
         return run(make(scenario, _enlarged(needed, margins)))
 
-    tried: list[_Trial] = []
+    trials: list[_Trial] = []
     good: list[_Trial] = []
     for row in plans:
         for margin in MARGINS:
             margins = [margin] * len(needed)
-            found = [trial(make, margins) for make in row]
-            tried += found
-            if served_well := [one for one in found if one.attainment >= GOAL]:
+            row_trials = [trial(make, margins) for make in row]
+            trials += row_trials
+            if served_well := [candidate for candidate in row_trials if candidate.attainment >= GOAL]:
                 good += served_well
                 if len(needed) > len(references):
                     good += _trimmed(partial(trial, row[0]), margins)
                 break
-    enough = max(one.attainment for one in tried) - _ALIKE
-    return min(good or [one for one in tried if one.attainment >= enough], key=attrgetter("cost")).changes
+    enough = max(candidate.attainment for candidate in trials) - _ALIKE
+    return min(
+        good or [candidate for candidate in trials if candidate.attainment >= enough], key=attrgetter("cost")
+    ).changes
 
 
 def _enlarged(needed: Sequence[DemandOverTime], margins: Sequence[float]) -> list[DemandOverTime]:
-    return [replace(one, rate=one.rate * (1.0 + margin)) for one, margin in zip(needed, margins, strict=True)]
+    return [replace(demand, rate=demand.rate * (1.0 + margin)) for demand, margin in zip(needed, margins, strict=True)]
 
 
 def _trimmed(run: Callable[[Sequence[float]], _Trial], margins: Sequence[float]) -> list[_Trial]:
     """Return the trials in which one role after the other gets the least margin with which users are served well."""
-    found: list[_Trial] = []
-    kept = list(margins)
-    for place, most in enumerate(margins):
+    trials: list[_Trial] = []
+    trimmed = list(margins)
+    for index, most in enumerate(margins):
         for margin in MARGINS[: MARGINS.index(most)]:
-            trial = run([*kept[:place], margin, *kept[place + 1 :]])
+            trial = run([*trimmed[:index], margin, *trimmed[index + 1 :]])
             if trial.attainment >= GOAL:
-                found.append(trial)
-                kept[place] = margin
+                trials.append(trial)
+                trimmed[index] = margin
                 break
-    return found
+    return trials
 
 
 def _known(traffic: Traffic, seed: int) -> Traffic:
@@ -200,13 +206,13 @@ class _Trial:
 def cheapest_over_time(scenario: Scenario, *needed: DemandOverTime) -> Ints:
     """Return the fleets that carry each moment and cost least together, starts included: a column per variant.
 
-    ``needed`` has one of each role of each model, whose columns stand one after the other. Exact, by dynamic
-    programming over all fleets that could be of use and that the cluster has GPUs for. Where even the largest are too
-    few, it is one that carries the largest share of what each model needs.
+    ``needed`` has a demand for each role of each model; their columns follow each other. The result is exact, by
+    dynamic programming over all fleets that could be of use and that the cluster has GPUs for. Where even the largest
+    fleets are too small, the result has one that carries the largest share of what each model needs.
     """
     setups = scenario.all_variants
     axes = range(len(setups))
-    most = [int(alone) for one in needed for alone in np.ceil((one.rate[:, None] / one.capacity).max(axis=0))]
+    most = [int(alone) for demand in needed for alone in np.ceil((demand.rate[:, None] / demand.capacity).max(axis=0))]
     lows = [setup.minimum for setup in setups]
     highs = [max(setup.minimum, min(setup.maximum, alone)) for setup, alone in zip(setups, most, strict=True)]
     counts = np.stack(np.meshgrid(*(np.arange(lows[v], highs[v] + 1) for v in axes), indexing="ij"))
@@ -220,27 +226,27 @@ def cheapest_over_time(scenario: Scenario, *needed: DemandOverTime) -> Ints:
     cost = np.full(standing.shape, np.inf)
     cost[tuple(min(highs[v], max(lows[v], setups[v].replicas)) - lows[v] for v in axes)] = 0.0
     costs = [cost]
-    for place in range(len(needed[0].rate)):
+    for moment in range(len(needed[0].rate)):
         for axis in axes:
-            # To end replicas is free; each that is added costs its start. So both are running minima.
+            # To end replicas is free; each replica that is added costs its start. So both are running minima.
             rising = starting[axis] * counts[axis]
             fewer = np.flip(np.minimum.accumulate(np.flip(cost, axis), axis), axis)
             cost = np.minimum(fewer, np.minimum.accumulate(cost - rising, axis) + rising)
         share, column = np.where(np.isinf(standing), 0.0, 1.0), 0
-        for one in needed:
-            columns = slice(column, column := column + one.capacity.shape[1])
-            if one.rate[place] > 0:
-                carried = np.tensordot(one.capacity[place], counts[columns], 1)
-                share = np.minimum(share, carried / one.rate[place])
+        for demand in needed:
+            columns = slice(column, column := column + demand.capacity.shape[1])
+            if demand.rate[moment] > 0:
+                carried = np.tensordot(demand.capacity[moment], counts[columns], 1)
+                share = np.minimum(share, carried / demand.rate[moment])
         cost = np.where(share >= min(1.0, share.max()) * _ENOUGH, cost + standing, np.inf)
         costs.append(cost)
 
     fleets = counts.reshape(len(axes), -1)
-    found = [fleets[:, int(np.argmin(cost))]]
-    for before in reversed(costs[1:-1]):
-        added = np.maximum(0, found[-1][:, None] - fleets)
-        found.append(fleets[:, int(np.argmin(before.ravel() + starting @ added))])
-    return np.array(found[::-1])
+    chosen = [fleets[:, int(np.argmin(cost))]]
+    for previous in reversed(costs[1:-1]):
+        added = np.maximum(0, chosen[-1][:, None] - fleets)
+        chosen.append(fleets[:, int(np.argmin(previous.ravel() + starting @ added))])
+    return np.array(chosen[::-1])
 
 
 def _mean_seconds(start_up: StartUp) -> float:
@@ -255,18 +261,18 @@ def start_ups(seed: int) -> StartUps:
 
 
 def plan(scenario: Scenario, counts: Ints, new_start_ups: Callable[[], StartUps]) -> list[PlannedChange]:
-    """Return the changes by which these counts are Ready at each moment, but the first ones while pods start.
+    """Return the changes that make these counts Ready at each moment, except at the first ones, while pods start.
 
     ``counts`` has a row per moment, a column per variant. ``new_start_ups`` begins the series of start-up times anew.
     """
-    kept = list(np.array(counts).T)
+    columns = list(np.array(counts).T)
     while True:
-        changes, amended = _changes(scenario, kept, new_start_ups())
+        changes, amended = _changes(scenario, columns, new_start_ups())
         if amended is None:
             return changes
-        place, begin, end, level = amended
-        span = kept[place][begin:end]
-        kept[place][begin:end] = np.maximum(span, level) if span.min() < level else np.minimum(span, level - 1)
+        index, begin, end, level = amended
+        span = columns[index][begin:end]
+        columns[index][begin:end] = np.maximum(span, level) if span.min() < level else np.minimum(span, level - 1)
 
 
 _Span = tuple[int, int, int, int]
@@ -274,54 +280,54 @@ _Span = tuple[int, int, int, int]
 
 
 def _changes(scenario: Scenario, counts: Sequence[Ints], draw: StartUps) -> tuple[list[PlannedChange], _Span | None]:
-    """Return the changes, or a span in which the counts have to be others.
+    """Return the changes, or a span in which the counts have to change.
 
-    Letting go ends pods that start before those that are Ready. So a level is kept in a gap in which its next pod
-    starts already, and given up where a pod would be Ready only after its end.
+    Scaling down ends pods that are starting before it ends pods that are Ready. So a level is kept through a gap in
+    which its next pod already starts. A level is given up where its pod would be Ready only after the level ends.
     """
     orders = sorted(_orders(scenario, counts), key=lambda order: order[:2])
-    seconds = [draw(scenario.variants[place].start_up) for _, place, _ in orders]
+    seconds = [draw(scenario.variants[index].start_up) for _, index, _ in orders]
     # Pods draw their start-up times in order of creation, so a pod is not created after the one that is needed next.
     created, latest = [0.0] * len(orders), float("inf")
     for number in range(len(orders) - 1, -1, -1):
         latest = min(latest, orders[number][0] * STEP_SECONDS - seconds[number] - _PERIOD_SECONDS)
         created[number] = max(0.0, latest)
     steps: list[tuple[float, int, int]] = []
-    for (moment, place, level), at_seconds, duration in zip(orders, created, seconds, strict=True):
-        needed = np.flatnonzero(counts[place][:moment] >= level)
+    for (moment, index, level), at_seconds, duration in zip(orders, created, seconds, strict=True):
+        needed = np.flatnonzero(counts[index][:moment] >= level)
         gap = int(needed[-1]) + 1 if len(needed) else 0
         if gap and at_seconds < gap * STEP_SECONDS:
-            return [], (place, gap, moment, level)
-        released = np.flatnonzero(counts[place][moment:] < level)
-        end = moment + int(released[0]) if len(released) else len(counts[place])
-        if at_seconds + duration >= end * STEP_SECONDS and end < len(counts[place]):
-            return [], (place, moment, end, level)
-        steps.append((at_seconds, place, 1))
+            return [], (index, gap, moment, level)
+        released = np.flatnonzero(counts[index][moment:] < level)
+        end = moment + int(released[0]) if len(released) else len(counts[index])
+        if at_seconds + duration >= end * STEP_SECONDS and end < len(counts[index]):
+            return [], (index, moment, end, level)
+        steps.append((at_seconds, index, 1))
     steps += _releases(scenario, counts)
     asked = [setup.replicas for setup in scenario.variants]
     changes = []
-    for at_seconds, place, step in sorted(steps, key=lambda step: (step[0], step[2] > 0)):
-        asked[place] += step
-        changes.append(PlannedChange(at_seconds, scenario.variants[place].name, asked[place]))
+    for at_seconds, index, step in sorted(steps, key=lambda step: (step[0], step[2] > 0)):
+        asked[index] += step
+        changes.append(PlannedChange(at_seconds, scenario.variants[index].name, asked[index]))
     return changes, None
 
 
 def _orders(scenario: Scenario, counts: Sequence[Ints]) -> Iterator[tuple[int, int, int]]:
-    """Yield for each new replica the moment at which it is needed, its variant, and the count that it makes up."""
-    for place, setup in enumerate(scenario.variants):
+    """Yield for each new replica the moment at which it is needed, the index of its variant, and the count with it."""
+    for index, setup in enumerate(scenario.variants):
         before = setup.replicas
-        for moment, count in enumerate(counts[place].tolist()):
+        for moment, count in enumerate(counts[index].tolist()):
             for level in range(before + 1, count + 1):
-                yield moment, place, level
+                yield moment, index, level
             before = count
 
 
 def _releases(scenario: Scenario, counts: Sequence[Ints]) -> Iterator[tuple[float, int, int]]:
-    for place, setup in enumerate(scenario.variants):
+    for index, setup in enumerate(scenario.variants):
         before = setup.replicas
-        for moment, count in enumerate(counts[place].tolist()):
+        for moment, count in enumerate(counts[index].tolist()):
             for _ in range(before - count):
-                yield moment * STEP_SECONDS, place, -1
+                yield moment * STEP_SECONDS, index, -1
             before = count
 
 

@@ -105,8 +105,8 @@ class PerPod:
         """Return what the mean of the readings asks for, None without a reading.
 
         Pods without a value never add to a change: they count as idle where the others ask for more, and as on target
-        where the others ask for less. Pending pods count, as idle, only where the others ask for more. An answer in the
-        other direction than that of the readings alone is no change.
+        where the others ask for less. Pending pods count, as idle, only where the others ask for more. If the result
+        then points in the other direction than the readings alone, nothing changes.
         """
         del exists  # this type of metric is about the pods it sees
         if not self.readings:
@@ -121,11 +121,15 @@ class PerPod:
             count += self.pending
         elif ratio < 1.0:
             total += self.missing * self.average
-        allowed = total / (count * self.average)
-        if abs(1.0 - allowed) <= tolerance or (growing and allowed < 1.0) or (ratio < 1.0 and allowed > 1.0):
+        ratio_of_all = total / (count * self.average)
+        if (
+            abs(1.0 - ratio_of_all) <= tolerance
+            or (growing and ratio_of_all < 1.0)
+            or (ratio < 1.0 and ratio_of_all > 1.0)
+        ):
             return current
-        wanted = ceil(allowed * count)
-        turned = (allowed < 1.0 and wanted > current) or (allowed > 1.0 and wanted < current)
+        wanted = ceil(ratio_of_all * count)
+        turned = (ratio_of_all < 1.0 and wanted > current) or (ratio_of_all > 1.0 and wanted < current)
         return current if turned else wanted
 
 
@@ -150,7 +154,7 @@ class SimulatedHpa:
         return self.look([External(value, average)], current=current, exists=exists, now=now)
 
     def look(self, metrics: Sequence[Metric], *, current: int, exists: int, now: float) -> int:
-        """Return the replicas to ask for, which the caller is taken to do.
+        """Return the replicas to ask for. The algorithm assumes that the caller asks for them.
 
         ``current`` is spec.replicas of the target, ``exists`` its status.replicas; ``now`` rises from look to look.
         """
@@ -161,8 +165,8 @@ class SimulatedHpa:
 
     def _decide(self, metrics: Sequence[Metric], *, current: int, exists: int, now: float) -> int:
         if not self._proposals:
-            # A controller that has just started takes what it finds for the proposal before its own, so that a restart
-            # does not shrink the target at once.
+            # A controller that has just started takes the current number as the proposal before its own, so that a
+            # restart does not shrink the target at once.
             self._proposals.append((now, current))
         if current == 0 and self.minimum != 0:
             return current

@@ -82,7 +82,7 @@ class ExternalAutoscaler:
 
 @dataclass(slots=True)
 class Operator:
-    """KEDA's own loop for a target with a minimum of 0. What waits at the gateway wakes it, as there is no pod then."""
+    """KEDA's own loop for a target with a minimum of 0. Requests at the gateway wake it, as there is no pod then."""
 
     variant: str
     scaled_object: KedaRules

@@ -1,11 +1,11 @@
 """KEDA on metrics of the endpoint picker (EPP), as the guides of llm-d have it.
 
 ``inflight``: the base ScaledObject of the guide keda-epp (llm-d/llm-d, commit b0d6a79): requests that run, 16 per
-replica. ``saturation``: its overlay (commit 76e392d): beside that the saturation of the pool, 0.7 per replica, and a
-stabilization window of 300 s for growth, too. The picker's default detector has the saturation: the mean over the pods
-of the larger of queue / 5 and KV usage / 0.8; a pod without metrics counts 1, and so does an empty pool.
+replica. ``saturation``: its overlay (commit 76e392d): in addition the saturation of the pool, 0.7 per replica, and a
+stabilization window of 300 s for growth, too. The picker's default detector computes the saturation: the mean over the
+pods of the larger of queue / 5 and KV usage / 0.8; a pod without metrics counts 1, and so does an empty pool.
 
-The guides write the saturation, a mean, as an average value: the HPA then asks for saturation / 0.7 pods in all.
+The guides use the saturation, a mean, as an average value: so the HPA asks for saturation / 0.7 pods in all.
 
 Facts: guides/workload-autoscaling/keda-epp of https://github.com/llm-d/llm-d, and the plugin utilization-detector of
 https://github.com/llm-d/llm-d-router.
@@ -65,7 +65,7 @@ class PickerScrapes:
         self._page = ScrapedPickerPage({}, {})
 
     def act(self, stage: StageView, now_seconds: float) -> None:
-        """Scrape once. The page is the gateway's: when that could not be scraped, it has no series."""
+        """Scrape once. The page is the gateway's: if the gateway could not be scraped, there are no series."""
         if stage.gateway_queue() is None:
             self._page = ScrapedPickerPage({}, {})
             return

@@ -1,9 +1,9 @@
 """The Knative Pod Autoscaler (KPA): concurrency over a stable and a panic window.
 
 It asks a proxy in each Ready pod once per second how many requests are in the pod, without Prometheus, and decides
-every 2 s. Stable: mean concurrency of 60 s over the target. Panic: the same of 6 s, once that asks for at least twice
-the Ready pods, until that has not been so for 60 s; meanwhile it never shrinks. The last pod goes only after 30 s more
-without a request.
+every 2 s. Stable: mean concurrency of 60 s over the target. Panic: the same of 6 s. A panic begins once that asks for
+at least twice the Ready pods, and ends when that has not been so for 60 s; meanwhile the KPA never shrinks. The last
+pod goes only after 30 s more without a request.
 
 Facts: https://knative.dev/docs/serving/autoscaling/kpa-specific/, the ConfigMap config-autoscaler, and the package
 pkg/autoscaler/scaling of Knative Serving.
@@ -80,7 +80,7 @@ class PodAutoscaler:
             return None
         stable = _mean([value for _, value in self._seen])
         since = now - settings.panic_window_seconds
-        panic = _mean([value for at, value in self._seen if at > since])
+        panic = _mean([value for time, value in self._seen if time > since])
         return self.scale(stable=stable, panic=panic, ready=ready, now=now)
 
     def scale(self, *, stable: float, panic: float, ready: int, now: float) -> int:

@@ -38,7 +38,7 @@ class PodsAutoscaler:
         view = stage.variants[self._variant]
         values = readings(stage, view.pods, self._load, at_seconds=now_seconds - self._adapter_seconds)
         metric = PerPod(values, self._target, missing=len(view.pods) - len(values))
-        # A Deployment at 0 is off for an HPA; whoever gave it this one has started it.
+        # An HPA leaves a Deployment at 0 alone. Whoever gave this Deployment its HPA has started it.
         current = max(1, view.replicas)
         replicas = self._hpa.look([metric], current=current, exists=len(view.pods), now=now_seconds)
         stage.scale(self._variant, replicas)

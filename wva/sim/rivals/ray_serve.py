@@ -1,9 +1,9 @@
 """The request-based autoscaler of Ray Serve, as version 2.60 has it.
 
 Handles note every 6 s how many requests they have sent and hold, and report that every 10 s. The controller takes the
-mean of the last 30 s. It wants that mean over the target (2), brought nearer to the running replicas by a factor (1).
-It acts once it has wanted more for 30 s without a break, or fewer for 600 s. Without a running replica any request
-starts one at once. It does not use Prometheus.
+mean of the last 30 s. It wants that mean over the target (2) as replicas; a factor (1) says how much of the way from
+the running replicas to that number it goes. It acts once it has wanted more for 30 s without a break, or fewer for
+600 s. Without a running replica any request starts one at once. It does not use Prometheus.
 
 Facts: https://docs.ray.io/en/releases-2.60.0/serve/advanced-guides/advanced-autoscaling.html, and the modules
 ray.serve.autoscaling_policy and ray.serve.config of that version.
@@ -35,7 +35,7 @@ _ROUNDING_SECONDS: Final = 1e-6
 class RayServeSettings:
     """An ``AutoscalingConfig`` with what surrounds it; the defaults are Ray Serve's.
 
-    ``upscaling_factor`` and ``downscaling_factor`` are shares of the way to the wanted number that are gone.
+    ``upscaling_factor`` and ``downscaling_factor`` say which share of the way to the wanted number it goes.
     """
 
     target_ongoing_requests: float = ONGOING_REQUESTS
@@ -62,10 +62,10 @@ class RayServeAutoscaler:
     def decide(self, *, ongoing: float, running: int, target: int, now: float) -> int:
         """Return the replicas to ask for, before bounds.
 
-        ``ongoing``: requests of the deployment, as the mean tells. ``target``: what was asked for before.
+        ``ongoing``: the mean number of requests of the deployment. ``target``: what was asked for before.
         """
         if running == 0:
-            # Neither the rule nor the delays: the first request starts replicas, and nobody ends those that start.
+            # Neither the rule nor the delays count: the first request starts replicas, and starting ones are not ended.
             return max(ceil(self.settings.upscaling_factor), target) if ongoing > 0 else target
         return self._delayed(self._wanted(ongoing, running), target=target, now=now)
 
@@ -98,7 +98,7 @@ class RayServeAutoscaler:
 
 @dataclass(slots=True)
 class HandleMetrics:
-    """What the handles of one deployment tell the controller: the mean of the requests of the last while."""
+    """What the handles of one deployment report to the controller: the mean number of requests of the last while."""
 
     settings: RayServeSettings
     _noted: deque[tuple[float, float]] = field(default_factory=deque)

@@ -40,7 +40,7 @@ TARGETS: Final[Mapping[LoadReading, tuple[float, ...]]] = MappingProxyType(
 )
 """The targets that are tried where a policy is tuned in hindsight.
 
-They reach from what suits long prompts, of which a few are enough for a pod, to what only a long queue comes to.
+They range from values for long prompts, of which a few are enough for a pod, to values that only a long queue reaches.
 """
 
 _VALUES: dict[LoadReading, Callable[[Sequence[float]], float]] = {

@@ -1,7 +1,8 @@
 """Every policy by name. A module of this package registers its own policies while it is imported.
 
-A policy with a target is registered with the targets to try as well, and each of them is a policy of its own:
-``NAME@TARGET``; of one for roles ``NAME@TARGET,TARGET``. ``docs/rivals.md`` has a row for each name without a target.
+A policy with a target is also registered with each of the targets to try. Each of these is a policy of its own:
+``NAME@TARGET``, or ``NAME@TARGET,TARGET`` for a policy of roles. ``docs/rivals.md`` has a row for each name without a
+target.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _defaults: Final[dict[str, Target]] = {}
 _of_roles: Final[set[str]] = set()
 
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(_policies)
-"""Every policy by name. A name with ``@`` has the target behind it instead of the default."""
+"""Every policy by name. A policy whose name has an ``@`` has the target that follows it, instead of the default."""
 FAMILIES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(_families)
 """By name of a policy with a target: the names of the same policy with each of the targets to try."""
 DEFAULTS: Final[Mapping[str, Target]] = MappingProxyType(_defaults)
-"""By name of a policy with a target: the target without an ``@``."""
+"""By name of a policy with a target: the target that the policy has without an ``@`` in its name."""
 OF_ROLES: Final[AbstractSet[str]] = _of_roles
-"""Policies that know prefill and decode, by name without a target: other scenarios do without them."""
+"""Names, without a target, of the policies that know prefill and decode. Scenarios without roles do not run them."""
 
 
 def with_target(name: str, target: Target) -> str:
@@ -81,14 +82,14 @@ def register_by_role(
         ValueError: another policy has one of the names.
 
     """
-    policies = {(one, two): of_targets(one, two) for one in first for two in second}
+    policies = {(prefill, decode): of_targets(prefill, decode) for prefill in first for decode in second}
     _register_all(name, policies, default, of_targets(*default))
     _of_roles.add(name)
 
 
 def _register_all(name: str, policies: Mapping[Any, Policy], default: Target, policy: Policy) -> None:
     register(name, policy)
-    for target, one in policies.items():
-        register(with_target(name, target), one)
+    for target, member in policies.items():
+        register(with_target(name, target), member)
     _families[name] = tuple(with_target(name, target) for target in policies)
     _defaults[name] = default

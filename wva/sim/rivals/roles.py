@@ -5,8 +5,8 @@
   56cb121). Prefill: the tokens that the picker has sent to prefill pods and that are not computed, over the tokens per
   second of an idle pod; 1.5 s per replica. Decode: the sum of the KV cache usages; 0.8 per replica. Both grow by at
   most one pod in 180 s, and shrink by one in 300 s.
-- ``fixed-ratio``: an HPA on the tokens per second that each decode pod generates, and so many prefill replicas for
-  each decode replica, as HeteroScale has it (https://arxiv.org/abs/2508.19559).
+- ``fixed-ratio``: an HPA on the tokens per second that each decode pod generates, and a fixed number of prefill
+  replicas for each decode replica, as HeteroScale has it (https://arxiv.org/abs/2508.19559).
 
 All variants of a role have the same autoscaler.
 """
@@ -68,7 +68,7 @@ def hpa_by_role(load: LoadReading, prefill: float, decode: float) -> Policy:
 
 
 class BacklogScrapes:
-    """Scrapes the picker for the prompts that it has sent to prefill pods, and that are not computed: in tokens."""
+    """Scrapes from the picker the tokens of prompts that it has sent to prefill pods and that are not computed yet."""
 
     decides = False
 
@@ -78,7 +78,7 @@ class BacklogScrapes:
         self._tokens: dict[str, float] | None = None
 
     def act(self, stage: StageView, now_seconds: float) -> None:
-        """Scrape once. The page is the gateway's: when that could not be scraped, it has no series."""
+        """Scrape once. The page is the gateway's: if the gateway could not be scraped, there are no series."""
         del now_seconds
         lost = stage.gateway_queue() is None
         self._tokens = None if lost else {name: self._sum(stage, view.pods) for name, view in stage.variants.items()}
@@ -98,12 +98,12 @@ class BacklogScrapes:
 def peak_prefill_throughput(scenario: Scenario, setup: VariantSetup) -> float:
     """Return what the guide's calibration measures: tokens of a full step over its time to the first token when idle.
 
-    That is through the whole path: the transfer and the first step of a decode pod are in it.
+    The time is that of the whole path: it includes the transfer and the first step of a decode pod.
     """
     transfer = scenario.gateway.transfer
     tokens = min(setup.parameters.max_num_batched_tokens, setup.parameters.max_model_len - 1)
-    later = min(other.parameters.alpha_seconds for other in of_role(scenario, DECODE))
-    seconds = alone_seconds(setup.parameters, tokens) + (transfer.seconds(tokens) if transfer else 0.0) + later
+    decode_seconds = min(decode_setup.parameters.alpha_seconds for decode_setup in of_role(scenario, DECODE))
+    seconds = alone_seconds(setup.parameters, tokens) + (transfer.seconds(tokens) if transfer else 0.0) + decode_seconds
     return tokens / seconds
 
 
@@ -112,15 +112,15 @@ def keda_tokens(queue_seconds: float, kv_caches: float) -> Policy:
 
     def controllers(scenario: Scenario, _: int) -> list[StageController]:
         scrapes = BacklogScrapes(scenario)
-        found: list[StageController] = [scrapes]
+        stage_controllers: list[StageController] = [scrapes]
         for setup in scenario.variants:
             if setup.role == PREFILL:
                 trigger = scrapes.seconds(peak_prefill_throughput(scenario, setup), queue_seconds)
             else:
                 trigger = sum_of_pods(LoadReading.KV_USAGE, kv_caches)
             rules = KedaRules((trigger,), GUIDE_BEHAVIOR, polling_seconds=_POLLING_SECONDS)
-            found.append(ExternalAutoscaler(scenario, setup, rules))
-        return found
+            stage_controllers.append(ExternalAutoscaler(scenario, setup, rules))
+        return stage_controllers
 
     return controllers
 
@@ -129,7 +129,7 @@ def keda_tokens(queue_seconds: float, kv_caches: float) -> Policy:
 
 
 class FixedRatio:
-    """One HPA on the decode pods, and so many prefill replicas for each of theirs."""
+    """One HPA on the decode pods, and a fixed number of prefill replicas for each decode replica."""
 
     def __init__(self, scenario: Scenario, ratio: float, tokens_per_second: float) -> None:
         """Begin without history."""
@@ -143,11 +143,11 @@ class FixedRatio:
 
     def act(self, stage: StageView, now_seconds: float) -> None:
         """Look at the decode pods and scale both roles."""
-        at, replicas = now_seconds - self._adapter_seconds, 0
+        at_seconds, replicas = now_seconds - self._adapter_seconds, 0
         for name, hpa in self._hpas.items():
             view = stage.variants[name]
             generated = [
-                rate(stage.scrapes(pod.name), ScrapedSignal.GENERATION_TOKENS, now=at, seconds=_RATE_SECONDS)
+                rate(stage.scrapes(pod.name), ScrapedSignal.GENERATION_TOKENS, now=at_seconds, seconds=_RATE_SECONDS)
                 for pod in view.pods
             ]
             values = [value for value in generated if value is not None]
@@ -160,7 +160,7 @@ class FixedRatio:
 
 
 def fixed_ratio(ratio: float, tokens_per_second: float) -> Policy:
-    """Return so many prefill replicas for each decode replica, and HPAs that aim at so many tokens per second."""
+    """Return ``ratio`` prefill replicas per decode replica, and HPAs that aim at these tokens per second."""
     return lambda scenario, _: [FixedRatio(scenario, ratio, tokens_per_second)]
 
 

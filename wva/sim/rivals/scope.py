@@ -1,6 +1,6 @@
 """Which variants a rival scales. Rivals know nothing of other variants of the model: one autoscaler per Deployment.
 
-``Scope.ALL``: each Deployment has one, with the same target, as one sets it up without a thought of prices.
+``Scope.ALL``: each Deployment has an autoscaler, all with the same target, as users set them up who ignore prices.
 ``Scope.CHEAPEST``: only the variant with the lowest price for its capacity has one; the others stay at their minimum.
 """
 
@@ -42,7 +42,7 @@ def scaled(scenario: Scenario, scope: Scope, capacity: Capacity = saturation) ->
 
 
 def at_minimum(scenario: Scenario, but: tuple[VariantSetup, ...]) -> list[StageController]:
-    """Return what holds all other variants at their minimum; nothing when there are none."""
+    """Return a controller that holds all other variants at their minimum; none if there are no others."""
     others = [setup for setup in scenario.variants if setup not in but]
     return [_AtMinimum(scenario.hpa_seconds, others)] if others else []
 

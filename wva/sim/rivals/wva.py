@@ -63,10 +63,10 @@ class WvaSetup:
 
 
 class Cycles:
-    """The optimizer of the controller, with its fast lane, for all models of the cluster. It keeps its page's numbers.
+    """The optimizer of the controller, with its fast lane, for all models of the cluster.
 
-    At a call it runs the cycle that is due, or the fast lane looks, which may begin that cycle now. Where there are
-    GPUs to count, the limiter is on.
+    A call runs the cycle that is due; otherwise the fast lane looks, which may begin that cycle now. Where there are
+    GPUs to count, the limiter is on. The numbers that its page has shown are kept.
     """
 
     joint = True
@@ -80,13 +80,13 @@ class Cycles:
         self.grew = False
         self.ceilings: Mapping[ModelKey, float] = {}
         to_zero = all(variant.minimum == 0 for variant in scenario.all_variants)
-        asked = replace(
+        saturation = replace(
             setup.policy.saturation,
             target_ttft_milliseconds=1000.0 * scenario.objectives.ttft_seconds,
             target_itl_milliseconds=1000.0 * scenario.objectives.itl_seconds,
         )
         limited = setup.policy.enable_limiter or bool(scenario.gpus)
-        self._policy = replace(setup.policy, saturation=asked, enable_limiter=limited)
+        self._policy = replace(setup.policy, saturation=saturation, enable_limiter=limited)
         self._policy = replace(self._policy, scale_to_zero=_TO_ZERO) if to_zero else self._policy
         self._observers = [self._observer(ModelKey(NAMESPACE, model.model_id)) for model in scenario.models]
         self._memory = Memory()
@@ -95,12 +95,12 @@ class Cycles:
         """Variants that are being started from zero, with their numbers: no cycle takes that back."""
 
     def _observer(self, model: ModelKey) -> Observer:
-        allowed = self._policy.scale_to_zero_for(model)
+        scale_to_zero = self._policy.scale_to_zero_for(model)
         return Observer(
             model,
             engines=self._policy.asks_engines(model),
             counters=self._policy.asks_counters(model),
-            retention_seconds=allowed.retention_seconds if allowed.enabled else None,
+            retention_seconds=scale_to_zero.retention_seconds if scale_to_zero.enabled else None,
         )
 
     @property
@@ -129,8 +129,8 @@ class Cycles:
         now, seconds = self._now, self._look_seconds
         if not self._urgency.wants(self, seconds=seconds, now=now):
             return ()
-        found = {one.model: one.in_progress(model, now) for one, model in self.observed(stage)}
-        urgent = tuple(sorted(self._urgency.urgent(self.ceilings, found, seconds=seconds, now=now)))
+        in_progress = {observer.model: observer.in_progress(model, now) for observer, model in self.observed(stage)}
+        urgent = tuple(sorted(self._urgency.urgent(self.ceilings, in_progress, seconds=seconds, now=now)))
         self._urgency.looked(self, seconds=seconds, now=now, woken=bool(urgent))
         return urgent
 
@@ -140,20 +140,22 @@ class Cycles:
         outcome = conclude(snapshot, self._memory, self._policy, EPOCH_SECONDS + now_seconds)
         self._memory, self.ceilings = outcome.memory, outcome.ceilings
         self.grew = outcome.grew
-        for one in self._observers:
-            one.retention_seconds = outcome.retentions.get(one.model, one.retention_seconds)
+        for observer in self._observers:
+            observer.retention_seconds = outcome.retentions.get(observer.model, observer.retention_seconds)
         for decision in outcome.decisions:
             if decision.key.name not in self.starting:
                 self._show(decision, now_seconds)
                 stage_of(stage, decision.key.name).ask(decision.key.name, decision.desired)
 
     def snapshot(self, stage: StageView, now_seconds: float) -> Snapshot:
-        """Return what is seen of all models."""
-        seen = [one.snapshot(model, now_seconds, status=self.status) for one, model in self.observed(stage)]
-        return of_cluster(seen, stage.pools)
+        """Return the Snapshot of all models."""
+        snapshots = [
+            observer.snapshot(model, now_seconds, status=self.status) for observer, model in self.observed(stage)
+        ]
+        return of_cluster(snapshots, stage.pools)
 
     def observed(self, stage: StageView) -> Iterator[tuple[Observer, StageView]]:
-        """Yield the stage of each model, and who observes it."""
+        """Yield the observer of each model, and the model's stage."""
         yield from zip(self._observers, stage.models, strict=True)
 
     def start(self, decision: Decision, now_seconds: float) -> None:
@@ -166,17 +168,17 @@ class Cycles:
 
     def shown(self, variant: str, at_seconds: float) -> int | None:
         """Return the number that the page showed at a time; None before the first decision."""
-        return next((number for at, number in reversed(self._shown.get(variant, [])) if at <= at_seconds), None)
+        return next((number for time, number in reversed(self._shown.get(variant, [])) if time <= at_seconds), None)
 
     def status(self, variant: str) -> int | None:
         """Return the number in the status of a variant."""
-        shown = self._shown.get(variant)
-        return shown[-1][1] if shown else None
+        numbers = self._shown.get(variant)
+        return numbers[-1][1] if numbers else None
 
     def _show(self, decision: Decision, now: float) -> None:
-        shown = self._shown.setdefault(decision.key.name, [])
-        if not shown or shown[-1][1] != decision.desired:
-            shown.append((now, decision.desired))
+        numbers = self._shown.setdefault(decision.key.name, [])
+        if not numbers or numbers[-1][1] != decision.desired:
+            numbers.append((now, decision.desired))
 
 
 class Scalers:
@@ -225,7 +227,7 @@ class Scalers:
 class Waker:
     """Starts each model at zero for which requests wait at the gateway, by writing the scale of one variant.
 
-    It shows its number first, and waits until the metrics adapter knows it: an HPA that still reads the number before
+    It shows its number first, and waits until the metrics adapter knows it: an HPA that still reads the previous number
     would take the start back.
     """
 
@@ -282,7 +284,7 @@ SETUPS: Final[Mapping[str, WvaSetup]] = MappingProxyType(
     {
         "wva": WvaSetup(),
         "wva-chart": WvaSetup(interval_seconds=60.0, up_seconds=240.0, down_seconds=240.0),
-        # The defaults of the release before.
+        # The defaults of the previous release.
         "wva-percentage": WvaSetup(_asking(Analyzer.PERCENTAGE), interval_seconds=30.0, down_seconds=120.0),
         "wva-one-step": WvaSetup(_asking(Analyzer.PERCENTAGE, Optimizer.ONE_STEP)),
         "wva-tokens": WvaSetup(_asking(Analyzer.TOKENS)),
