@@ -1,7 +1,7 @@
 """The scorecard: the results of every policy in every scenario, as tables and as an HTML page.
 
 - ``suites``      the scenarios by name, and which of them a suite has
-- ``learning``    those in which there is something to learn
+- ``learning``    scenarios in which there is something to learn
 - ``sources``     the files of the program that a run depends on
 - ``runs``        each scenario with each policy and each seed once, over all cores; finished runs are kept in files
 - ``statistics``  means over seeds with their confidence intervals

@@ -1,10 +1,10 @@
 """The summary of a scorecard's runs: figures over seeds, tuned members chosen, and the winner of each scenario.
 
 One rule says which of several policies is best. The goal is that ``GOAL`` of the requests are served within the
-objectives: among those that reach it, the cheapest is best. Where none does, it is the cheapest of those within
-``CLOSE`` of the most that any reaches, and none that costs more than a fleet fixed at the peak counts as long as there
-are others. A policy that is tuned in hindsight is tuned by the same rule: by any other it would be an opponent made
-weaker.
+objectives: among the policies that reach it, the cheapest is best. If none does, the best is the cheapest of those
+within ``CLOSE`` of the highest share that any reaches. Policies that cost more than a fleet fixed at the peak do not
+count, as long as there are others. A policy that is tuned in hindsight is tuned by the same rule: any other rule would
+make it a weaker opponent.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ REFERENCE: Final = "clairvoyant"
 """The policy that knows the traffic. It takes no part in comparisons; others are measured by it."""
 
 _DIRECT: Final = tuple(
-    each.name
-    for each in fields(Figures)
-    if each.name not in {"replica_hours", "late_by_cause", "late_tokens_by_cause", "seconds_to_capacity"}
+    figure.name
+    for figure in fields(Figures)
+    if figure.name not in {"replica_hours", "late_by_cause", "late_tokens_by_cause", "seconds_to_capacity"}
 )
 
 
@@ -91,15 +91,15 @@ class Cell:
 
     def gap_in_time(self, other: Cell) -> Estimate:
         """Return how much higher the share of requests in time is than another's, seed by seed."""
-        return estimate([one - two for one, two in zip(self.attainments, other.attainments, strict=True)])
+        return estimate([own - theirs for own, theirs in zip(self.attainments, other.attainments, strict=True)])
 
     def gap_in_cost(self, other: Cell) -> Estimate:
         """Return how much less it costs than another, as a share of the ideal cost, seed by seed."""
-        return estimate([two - one for one, two in zip(self.cost_ratios, other.cost_ratios, strict=True)])
+        return estimate([theirs - own for own, theirs in zip(self.cost_ratios, other.cost_ratios, strict=True)])
 
     @property
     def missed_by_cause(self) -> dict[str, float]:
-        """Share of all requests that were not in time, whatever of them was late, by cause."""
+        """Share of all requests that were not in time, by cause, whether their first token or later ones were late."""
         return {cause: self.late_by_cause[cause] + self.late_tokens_by_cause[cause] for cause in CAUSES}
 
 
@@ -119,7 +119,7 @@ class ScenarioCard:
     timelines: Mapping[str, StageTimeline]
     """Of the first seed, by the policy's name in tables; recorded runs have none."""
     cutoff: float = CHANCE
-    """The highest p-value of a difference that counts as certain; lower the more was compared on the card."""
+    """The highest p-value of a difference that counts as certain. The more the card compares, the lower it is."""
 
     def cell(self, policy: str) -> Cell | None:
         """Return the cell of a policy; None when it did not run."""
@@ -130,8 +130,8 @@ class ScenarioCard:
 class Card:
     """The whole scorecard. ``notes`` are paragraphs that its pages begin with.
 
-    ``tests`` is the number of differences for which ``cutoff`` was set: the subject to each other policy, in share and
-    in cost.
+    ``tests`` is the number of differences for which ``cutoff`` was set: those of the subject to each other policy, in
+    share and in cost.
     """
 
     title: str
@@ -155,22 +155,22 @@ def card(
     ``order`` is that of policies in tables; others follow by name. ``timeline_of`` returns the timeline of a policy in
     a scenario with the first seed, None where there is none; without it those of the results are taken.
 
-    Raises ValueError when a policy lacks a seed that another has in the same scenario. Members of a family may: they
-    are in the grid, but are not chosen.
+    Raises ValueError when a policy lacks a seed that another has in the same scenario. Members of a family may lack
+    seeds: they are in the grid, but are not chosen.
     """
     by_scenario: dict[str, list[RunResult]] = defaultdict(list)
     for result in results:
         by_scenario[result.scenario].append(result)
     ranks = {name: rank for rank, name in enumerate(order)}
     parts = [_part(scenario, by_scenario[scenario.name], families, ranks, timeline_of) for scenario in scenarios]
-    seeds = sorted({result.seed for found in by_scenario.values() for result in found})
+    seeds = sorted({result.seed for scenario_results in by_scenario.values() for result in scenario_results})
     tested = [value for part in parts for value in _p_values(part)]
     cutoff = highest_certain(tested)
     return Card(title, tuple(seeds), tuple(replace(part, cutoff=cutoff) for part in parts), tests=len(tested))
 
 
 def _p_values(part: ScenarioCard) -> Iterator[float]:
-    """Yield those of the subject's differences to each other policy; none with a single seed."""
+    """Yield the p-values of the subject's differences to each other policy; none with a single seed."""
     subject = part.cell(SUBJECT)
     for other in part.cells:
         if subject is not None and other.policy not in {SUBJECT, REFERENCE}:
@@ -190,9 +190,9 @@ def limit_of(cells: Iterable[Cell]) -> float:
 
 
 def best(cells: Sequence[Cell], *, limit: float = inf) -> Cell:
-    """Return the best of some cells: the cheapest of those that reach the goal, or come close to the most reached.
+    """Return the best cell: the cheapest of those that reach the goal, or come close to the highest attainment.
 
-    Those whose relative cost is above ``limit`` do not count as long as there are others.
+    Cells whose relative cost is above ``limit`` do not count as long as there are others.
     """
     cells = [cell for cell in cells if cell.cost_ratio <= limit] or cells
     bar = min(GOAL, max(cell.attainment for cell in cells) - CLOSE)
@@ -208,12 +208,16 @@ def _part(
 ) -> ScenarioCard:
     results = sorted(results, key=lambda result: (result.policy, result.seed))
     reference = {result.seed: result.figures.cost for result in results if result.policy == REFERENCE}
-    runs = {policy: list(found) for policy, found in groupby(results, key=lambda result: result.policy)}
+    runs = {
+        policy: list(policy_results) for policy, policy_results in groupby(results, key=lambda result: result.policy)
+    }
     all_seeds = sorted({result.seed for result in results})
-    complete = {policy for policy, found in runs.items() if [result.seed for result in found] == all_seeds}
+    complete = {
+        policy for policy, policy_results in runs.items() if [result.seed for result in policy_results] == all_seeds
+    }
     if not runs.keys() - complete <= {member for family in families for member in family.members}:
         raise ValueError(f"{scenario.name}: not every policy has run with the same seeds")
-    cells = {policy: _cell(found, reference) for policy, found in runs.items()}
+    cells = {policy: _cell(policy_results, reference) for policy, policy_results in runs.items()}
     limit = limit_of(cells.values())
     grid: list[Cell] = []
     for family in families:
@@ -224,7 +228,7 @@ def _part(
             cells[family.name] = replace(best(candidates, limit=limit), policy=family.name)
     shown = sorted(cells.values(), key=lambda cell: (ranks.get(cell.policy, len(ranks)), cell.policy))
     rated = [cell for cell in shown if cell.policy != REFERENCE]
-    drawn = {
+    timelines = {
         cell.policy: runs[cell.member][0].timeline if timeline_of is None else timeline_of(scenario, cell.member)
         for cell in shown
     }
@@ -235,49 +239,47 @@ def _part(
         tuple(grid),
         winner=best(rated or shown, limit=limit).policy,
         unaided=best(unaided).policy if unaided else None,
-        timelines={policy: timeline for policy, timeline in drawn.items() if timeline is not None},
+        timelines={policy: timeline for policy, timeline in timelines.items() if timeline is not None},
     )
 
 
 def _cell(results: Sequence[RunResult], reference: Mapping[int, float]) -> Cell:
-    found = [result.figures for result in results]
+    runs = [result.figures for result in results]
     figures: dict[str, Estimate | None] = {
-        name: estimate_of_known([getattr(each, name) for each in found]) for name in _DIRECT
+        name: estimate_of_known([getattr(run, name) for run in runs]) for name in _DIRECT
     }
-    ratios = tuple(_ratio(each.cost, each.ideal_cost) for each in found)
-    figures["failed_share"] = estimate(
-        [_ratio(each.timed_out + each.refused + each.broken, each.requests) for each in found]
-    )
+    ratios = tuple(_ratio(run.cost, run.ideal_cost) for run in runs)
+    figures["failed_share"] = estimate([_ratio(run.timed_out + run.refused + run.broken, run.requests) for run in runs])
     figures["cost_ratio"] = estimate(ratios)
     figures["peak_ratio"] = estimate_of_known(
-        [each.most_asked / each.most_needed if each.most_needed else None for each in found]
+        [run.most_asked / run.most_needed if run.most_needed else None for run in runs]
     )
     if reference:
         figures["reference_ratio"] = estimate_of_known(
             [_ratio(result.figures.cost, reference[result.seed]) for result in results if result.seed in reference]
         )
-    waits = [each.seconds_to_capacity for each in found]
+    waits = [run.seconds_to_capacity for run in runs]
     figures["seconds_to_capacity"] = estimate_of_known([sum(wait) / len(wait) if wait else None for wait in waits])
-    requests = sum(each.requests for each in found)
-    hours = {name for each in found for name in each.replica_hours}
+    requests = sum(run.requests for run in runs)
+    hours = {name for run in runs for name in run.replica_hours}
     policy = results[0].policy
     return Cell(
         policy=policy,
         member=policy,
         figures={name: value for name, value in figures.items() if value is not None},
-        late_by_cause=_shares([each.late_by_cause for each in found], requests),
-        late_tokens_by_cause=_shares([each.late_tokens_by_cause for each in found], requests),
-        hours={name: sum(each.replica_hours.get(name, 0.0) for each in found) / len(found) for name in sorted(hours)},
-        attainments=tuple(each.attainment for each in found),
+        late_by_cause=_shares([run.late_by_cause for run in runs], requests),
+        late_tokens_by_cause=_shares([run.late_tokens_by_cause for run in runs], requests),
+        hours={name: sum(run.replica_hours.get(name, 0.0) for run in runs) / len(runs) for name in sorted(hours)},
+        attainments=tuple(run.attainment for run in runs),
         cost_ratios=ratios,
     )
 
 
 def _shares(counts: Sequence[Mapping[str, int]], requests: int) -> dict[str, float]:
     """Return the share of each cause in all requests, from the counts of each seed."""
-    return {cause: _ratio(sum(each.get(cause, 0) for each in counts), requests) for cause in CAUSES}
+    return {cause: _ratio(sum(by_cause.get(cause, 0) for by_cause in counts), requests) for cause in CAUSES}
 
 
 def _ratio(part: float, whole: float) -> float:
-    """Return a ratio; 0 of nothing is 0, and more than nothing of nothing has no measure: Raises ZeroDivisionError."""
+    """Return a ratio; 0 of nothing is 0. Raises ZeroDivisionError if ``whole`` alone is 0: that has no measure."""
     return 0.0 if part == 0 else part / whole

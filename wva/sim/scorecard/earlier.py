@@ -32,13 +32,13 @@ DIFFERENCES: Final = (
 
 
 def rows(card: Card) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each figure of the first comparison of whose kind something ran now."""
+    """Yield a row for each figure of the first comparison for which a scenario of its kind ran now."""
     parts = {part.scenario.name: part for part in card.parts}
     for name, figures in FIGURES.items():
         for policy, then in zip(POLICIES, figures, strict=True):
-            now = [_now(parts.get(each), policy) for each in (f"first-{name}", name)]
+            now = [_now(parts.get(scenario), policy) for scenario in (f"first-{name}", name)]
             if any(now):
-                yield (name, policy, then, *(each or shown.NONE for each in now))
+                yield (name, policy, then, *(figure or shown.NONE for figure in now))
 
 
 def _now(part: ScenarioCard | None, policy: str) -> str | None:

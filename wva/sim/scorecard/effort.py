@@ -48,16 +48,16 @@ class ScenarioLoad:
 
 @cache
 def load_of(scenario: Scenario, seed: int) -> ScenarioLoad:
-    """Return the load of a scenario with a seed, whose traffic is made for it."""
-    made = [model.traffic(seed) for model in scenario.models]
-    return ScenarioLoad(sum(traffic.count for traffic in made), made[0].duration_seconds / 3600.0)
+    """Return the load of a scenario with a seed. Its traffic is made for that."""
+    traffics = [model.traffic(seed) for model in scenario.models]
+    return ScenarioLoad(sum(traffic.count for traffic in traffics), traffics[0].duration_seconds / 3600.0)
 
 
 def fewer_seeds(scenarios: Iterable[Scenario], seeds: Sequence[int]) -> dict[str, int]:
     """Return by name the number of seeds of the scenarios that need fewer than these."""
     if len(seeds) <= FEW_SEEDS:
         return {}
-    return {each.name: FEW_SEEDS for each in scenarios if load_of(each, seeds[0]).requests > MANY_REQUESTS}
+    return {scenario.name: FEW_SEEDS for scenario in scenarios if load_of(scenario, seeds[0]).requests > MANY_REQUESTS}
 
 
 def cpu_seconds(jobs: Iterable[RunJob], seed: int) -> float:

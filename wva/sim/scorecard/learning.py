@@ -1,4 +1,4 @@
-"""Scenarios in which there is something to learn: what happens comes again, often enough to be known by then.
+"""Scenarios in which there is something to learn: what happens comes again, often enough to be learned.
 
 In half an hour of traffic a policy that learns looks like one that does not. These take hours or days.
 """

@@ -1,6 +1,6 @@
 """The scorecard as Markdown, two pages to read: what it comes to, a line per scenario, and what is measured.
 
-Every figure behind it stands on another page, whose name and that of its data are given.
+Every figure behind it is on another page; the caller gives the name of that page and of its data.
 """
 
 from __future__ import annotations
@@ -77,40 +77,40 @@ def markdown(found: ScorecardTables, beside: FiguresBeside) -> str:
     return "\n".join((*_head(found, beside), *_conclusions(found), *_results(found), *background(found, beside)))
 
 
-def _head(found: ScorecardTables, beside: FiguresBeside) -> Iterator[str]:
-    scenarios = "1 scenario" if len(found.scenarios) == 1 else f"{len(found.scenarios)} scenarios"
-    others = [policy for policy in found.policies if policy != SUBJECT]
+def _head(tables: ScorecardTables, beside: FiguresBeside) -> Iterator[str]:
+    scenarios = "1 scenario" if len(tables.scenarios) == 1 else f"{len(tables.scenarios)} scenarios"
+    others = [policy for policy in tables.policies if policy != SUBJECT]
     own = ", among them other settings of WVA," if any(policy.startswith(f"{SUBJECT}-") for policy in others) else ""
-    yield from (f"# {found.title}", "")
+    yield from (f"# {tables.title}", "")
     yield f"How well does WVA decide, beside other autoscalers? `{SUBJECT}` is WVA with its default policy and a"
     yield f"decision every 15 s; `{SUBJECT}-chart` has the slower settings of the former Helm chart. This page"
     yield f"compares `{SUBJECT}` with {len(others)} other [policies](rivals.md){own} in {scenarios}"
-    seeds = found.seeds_told
+    seeds = tables.seeds_told
     yield f"with {seeds} each. In a scenario all policies get the same [requests](traffic.md), on the same simulated"
     yield "[vLLM engines](physics.md). The command `wva bench quality` writes this page, and beside it every figure:"
     yield f"[tables of each scenario]({beside.page}), with the reasons why {SUBJECT} wins and loses, for a browser, and"
     yield from (f"[the data]({beside.data}).", "")
-    if found.seeds == 1:
+    if tables.seeds == 1:
         yield from ("One seed has no confidence interval: small differences may be chance.", "")
-    for note in found.notes:
+    for note in tables.notes:
         yield from (note, "")
-    if lines := [f"- **{question}:** {answer}" for question, answer in found.in_short]:
+    if lines := [f"- **{question}:** {answer}" for question, answer in tables.in_short]:
         yield from ("## In short", "")
         yield "Numbers in parentheses are scenarios. Policies that know the traffic beforehand are left out here, but"
         yield from ("for the clairvoyant, which shows what is possible.", "")
         yield from (*lines, "")
 
 
-def _conclusions(found: ScorecardTables) -> Iterator[str]:
+def _conclusions(tables: ScorecardTables) -> Iterator[str]:
     """Yield what somebody who chooses an autoscaler may conclude, as far as the results say it."""
-    lines = [line for one in (_enough, _nobody, _other_settings, _others) if (line := one(found))]
+    lines = [line for conclusion in (_enough, _nobody, _other_settings, _others) if (line := conclusion(tables))]
     if lines:
         yield from ("## What to conclude", "", *(f"- {line}" for line in lines), "")
 
 
-def _enough(found: ScorecardTables) -> str:
+def _enough(tables: ScorecardTables) -> str:
     """Say where the default does what is asked of it, and what that costs."""
-    rows = [(part, row) for part in found.scenarios if (row := part.row(SUBJECT)) is not None and row.in_time >= GOAL]
+    rows = [(part, row) for part in tables.scenarios if (row := part.row(SUBJECT)) is not None and row.in_time >= GOAL]
     if not rows:
         return ""
     dear = max(rows, key=lambda pair: pair[1].cost)
@@ -122,14 +122,14 @@ def _enough(found: ScorecardTables) -> str:
     )
 
 
-def _nobody(found: ScorecardTables) -> str:
+def _nobody(tables: ScorecardTables) -> str:
     """Say where no policy has the goal without knowing the traffic, and what a fixed fleet costs there."""
-    parts = [part for part in found.scenarios if part.best is not None and not part.goal]
+    parts = [part for part in tables.scenarios if part.best is not None and not part.goal]
     if not parts:
         return ""
     fixed = [row for part in parts if (row := part.row(FIXED)) is not None and row.in_time >= GOAL]
     text = (
-        f"**Where no autoscaler is enough.** In {len(parts)} of {len(found.scenarios)} scenarios no policy that does "
+        f"**Where no autoscaler is enough.** In {len(parts)} of {len(tables.scenarios)} scenarios no policy that does "
         f"not know the traffic has {GOAL:.0%} in time. What helps there is replicas that run before the load comes: a "
         "higher minimum of the HPA or ScaledObject."
     )
@@ -142,10 +142,10 @@ def _nobody(found: ScorecardTables) -> str:
     return text
 
 
-def _other_settings(found: ScorecardTables) -> str:
+def _other_settings(tables: ScorecardTables) -> str:
     """Say which other setting of WVA has more requests in time, where, and at which price."""
     gains: dict[str, list[tuple[float, str, float]]] = {}
-    for part in found.scenarios:
+    for part in tables.scenarios:
         own = part.row(SUBJECT)
         for pair in part.loses.against:
             row = next(row for row in part.rows if row.name == pair.name)
@@ -164,17 +164,19 @@ def _other_settings(found: ScorecardTables) -> str:
     )
 
 
-def _others(found: ScorecardTables) -> str:
+def _others(tables: ScorecardTables) -> str:
     """Say how the subject does against autoscalers that are not WVA and do not know the traffic."""
     rivals = [
-        each for each in found.counts if not each.against.startswith(f"{SUBJECT}-") and not in_hindsight(each.against)
+        count
+        for count in tables.counts
+        if not count.against.startswith(f"{SUBJECT}-") and not in_hindsight(count.against)
     ]
     if not rivals:
         return ""
-    wins, loses = ([getattr(each, name) for each in rivals] for name in ("wins", "loses"))
+    wins, loses = ([getattr(count, name) for count in rivals] for name in ("wins", "loses"))
     return (
         f"**Beside autoscalers of other kinds** (HPA, KEDA, Knative; targets set beforehand) {SUBJECT} wins in "
-        f"{_range(wins)} of the {len(found.scenarios)} scenarios, and loses in {_range(loses)}."
+        f"{_range(wins)} of the {len(tables.scenarios)} scenarios, and loses in {_range(loses)}."
     )
 
 
@@ -183,7 +185,7 @@ def _range(values: Sequence[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _results(found: ScorecardTables) -> Iterator[str]:
+def _results(tables: ScorecardTables) -> Iterator[str]:
     yield from ("## Results", "")
     yield "What the figures mean stands [below](#what-is-measured). `wva bench quality --list` says what the scenarios"
     yield from ("are.", "")
@@ -195,13 +197,13 @@ def _results(found: ScorecardTables) -> Iterator[str]:
             part.verdict,
             named(part.row(part.with_hindsight)),
             part.bound,
-            str(part.seeds or found.seeds),
+            str(part.seeds or tables.seeds),
         )
-        for part in found.scenarios
+        for part in tables.scenarios
     ]
     headings = ("scenario", SUBJECT, "best", f"{SUBJECT} against it", "best, with hindsight", "bound", "seeds")
     yield from _table(headings, rows)
-    if missing := without_results(found.title, [part.name for part in found.scenarios]):
+    if missing := without_results(tables.title, [part.name for part in tables.scenarios]):
         yield f"No results yet: {', '.join(missing)}."
         yield ""
 
@@ -213,14 +215,14 @@ def background(found: ScorecardTables, beside: FiguresBeside) -> Iterator[str]:
     yield from ("", _BACKGROUND.rstrip(), "")
 
 
-def _certain(found: ScorecardTables) -> str:
+def _certain(tables: ScorecardTables) -> str:
     """Say when a difference is certain."""
-    if found.seeds == 1:
+    if tables.seeds == 1:
         return "**uncertain**: with one seed nobody knows how large chance is, so a larger difference counts."
-    if found.tests:
+    if tables.tests:
         return (
-            f"**uncertain** is a difference that may be chance. {found.tests:,} differences were tested; of those that "
-            "count, at most 5% are expected to be chance (Student's t, Benjamini and Hochberg)."
+            f"**uncertain** is a difference that may be chance. {tables.tests:,} differences were tested; of those "
+            "that count, at most 5% are expected to be chance (Student's t, Benjamini and Hochberg)."
         )
     return (
         "**uncertain** is a difference whose 95% confidence interval contains zero. These results were made before "
@@ -228,15 +230,15 @@ def _certain(found: ScorecardTables) -> str:
     )
 
 
-def _seeds(found: ScorecardTables) -> str:
+def _seeds(tables: ScorecardTables) -> str:
     """Say which seeds these are, and whether development has seen them."""
-    if not found.seed_numbers:
+    if not tables.seed_numbers:
         return "Which seeds these are was not recorded."
-    numbers = ", ".join(map(str, found.seed_numbers))
-    named = f"The seeds are {numbers}." if len(found.seed_numbers) > 1 else f"The seed is {numbers}."
-    if set(found.seed_numbers) & set(DEVELOPMENT_SEEDS):
-        return f"{named} Development uses these too, so what was chosen with them may look better here than it is."
-    return f"{named} Development uses others, so nothing was chosen by what it does here."
+    numbers = ", ".join(map(str, tables.seed_numbers))
+    sentence = f"The seeds are {numbers}." if len(tables.seed_numbers) > 1 else f"The seed is {numbers}."
+    if set(tables.seed_numbers) & set(DEVELOPMENT_SEEDS):
+        return f"{sentence} Development uses these too, so what was chosen with them may look better here than it is."
+    return f"{sentence} Development uses others, so nothing was chosen by what it does here."
 
 
 def result(row: PolicyRow | None) -> str:

@@ -1,4 +1,4 @@
-"""The scorecard on a terminal: of one scenario its policies, of several how WVA stands in each."""
+"""The scorecard on a terminal: the policies of one scenario, or how WVA stands in each of several."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def overview(found: ScorecardTables) -> str:
     """Return the table as lines, and what its columns mean."""
     if len(found.scenarios) == 1:
         (part,) = found.scenarios
-        chosen = [place for place, column in enumerate(shown.COLUMNS) if column in _COLUMNS]
-        headings: tuple[str, ...] = ("policy", *(found.headings[place] for place in chosen))
-        rows = [(row.name, *(row.values[place] for place in chosen)) for row in part.rows]
+        chosen = [index for index, column in enumerate(shown.COLUMNS) if column in _COLUMNS]
+        headings: tuple[str, ...] = ("policy", *(found.headings[index] for index in chosen))
+        rows = [(row.name, *(row.values[index] for index in chosen)) for row in part.rows]
         return f"{part.title}\n\n{_aligned(headings, rows, left=1)}\n\n{_MEANING}"
     headings = ("scenario", SUBJECT, "best", f"{SUBJECT} against it")
     return f"{_aligned(headings, [_row(part) for part in found.scenarios], left=len(headings))}\n\n{_MEANING}"
@@ -39,8 +39,8 @@ def _aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: in
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     lines = (
         "  ".join(
-            cell.ljust(width) if place < left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if index < left else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in (headings, *rows)
     )

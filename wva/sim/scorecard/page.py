@@ -102,11 +102,11 @@ def _against(card: Card) -> Iterator[str]:
     yield "".join(f'<th scope="col">{verdict.value}</th>' for verdict in PairVerdict)
     yield '<th scope="col" class="left">loses in</th></tr></thead><tbody>'
     for rival in rivals:
-        found = comparisons(card, rival)
+        compared = comparisons(card, rival)
         yield f'<tr><th scope="row">{escape(rival)}</th>'
         for verdict in PairVerdict:
-            yield f"<td>{sum(comparison.verdict is verdict for _, comparison in found)}</td>"
-        lost = [part.scenario.name for part, comparison in found if comparison.verdict is PairVerdict.LOSES]
+            yield f"<td>{sum(comparison.verdict is verdict for _, comparison in compared)}</td>"
+        lost = [part.scenario.name for part, comparison in compared if comparison.verdict is PairVerdict.LOSES]
         yield '<td class="left" style="white-space: normal">'
         yield ", ".join(f'<a href="#{escape(name)}">{escape(name)}</a>' for name in lost)
         yield "</td></tr>"
@@ -162,12 +162,12 @@ def _outcome(part: ScenarioCard) -> str:
     )
     if best is subject:
         return text
-    found = compare(subject, best, part.cutoff)
-    if found.verdict is PairVerdict.LEVEL:
+    comparison = compare(subject, best, part.cutoff)
+    if comparison.verdict is PairVerdict.LEVEL:
         return f"{text} {SUBJECT} is level with it."
-    if found.verdict is PairVerdict.UNCERTAIN:
+    if comparison.verdict is PairVerdict.UNCERTAIN:
         return f"{text} Whether {SUBJECT} is as good is uncertain."
-    return f"{text} {SUBJECT} {found.verdict.value} by {found.by}: {why(found)}."
+    return f"{text} {SUBJECT} {comparison.verdict.value} by {comparison.by}: {why(comparison)}."
 
 
 def _select(choices: Sequence[str], chosen: str) -> str:
@@ -179,7 +179,7 @@ def _select(choices: Sequence[str], chosen: str) -> str:
 
 
 def _bar(cell: Cell, most: float) -> str:
-    """Return the late share by cause as a bar; the longest of the table is the full width."""
+    """Return the late share by cause as a bar; the longest bar of the table has the full width."""
     causes = cell.missed_by_cause
     total = sum(causes.values())
     title = ", ".join(f"{cause} {share:.2%}" for cause, share in causes.items() if share)
@@ -251,8 +251,11 @@ def _run_data(timeline: StageTimeline, every: int) -> object:
 
 
 def _thinned(values: Sequence[float | None], every: int, *, digits: int = 1) -> list[float | None]:
-    """Return the mean of so many values each; those that are unknown do not count."""
-    pieces = [[value for value in values[at : at + every] if value is not None] for at in range(0, len(values), every)]
+    """Return the mean of every group of so many values; unknown values do not count."""
+    pieces = [
+        [value for value in values[start : start + every] if value is not None]
+        for start in range(0, len(values), every)
+    ]
     return [round(sum(piece) / len(piece), digits) if piece else None for piece in pieces]
 
 
@@ -267,5 +270,5 @@ def _changes(values: Sequence[int], step_seconds: float) -> list[float]:
 
 
 def _json(data: object) -> str:
-    """Return JSON that ends no script element."""
+    """Return JSON that cannot end a script element."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""From a plan to a scorecard: which runs to make, in which order, and the files that tell of them.
+"""From a plan to a scorecard: which runs to make, in which order, and the files that report them.
 
 A policy with a target is tuned in hindsight per scenario, in three rounds: a few targets of its family run with the
 first seed, then those beside the best of them (``tuning``), and the best ``FINALISTS`` with all seeds. The best of
@@ -55,8 +55,8 @@ class SuitePlan:
     """What a scorecard is made of: ``policies`` as they are, ``families`` to be tuned; ``order`` is that of tables.
 
     ``recorded`` are runs that join where they are comparable. ``fewer`` has the number of seeds of scenarios that need
-    fewer. ``same`` names the policy that a member of a family is: its target is the default. ``of_roles`` names
-    policies that play only where variants have roles.
+    fewer. ``same`` maps a member of a family to the policy that does the same, as its target is that policy's default.
+    ``of_roles`` names policies that play only where variants have roles.
     """
 
     title: str
@@ -75,7 +75,7 @@ class SuitePlan:
         return self.seeds[: self.fewer.get(scenario.name, len(self.seeds))]
 
     def policies_of(self, scenario: Scenario) -> tuple[str, ...]:
-        """Return those of the policies that play a scenario."""
+        """Return the policies that play a scenario."""
         return tuple(name for name in self.policies if self._plays(name, scenario))
 
     def families_of(self, scenario: Scenario) -> tuple[PolicyFamily, ...]:
@@ -93,14 +93,14 @@ class SuitePlan:
 
 def judge(plan: SuitePlan, workshop: Workshop, *, workers: int, progress: Progress) -> Card:
     """Make all runs of a plan and return their scorecard. Raises RunsFailedError after the last run of a round."""
-    made = _MadeRuns(plan, workshop, workers, progress)
-    made.add(_first_round(plan), later=len(probable_runs(plan)))
-    made.add(_second_round(plan, made.results), later=len(probable_runs(plan)))
-    made.add(_last_round(plan, made.results))
-    results = made.results
+    runs = _MadeRuns(plan, workshop, workers, progress)
+    runs.add(_first_round(plan), later=len(probable_runs(plan)))
+    runs.add(_second_round(plan, runs.results), later=len(probable_runs(plan)))
+    runs.add(_last_round(plan, runs.results))
+    results = runs.results
     joined = [run for scenario in plan.scenarios for run in joining(plan.recorded, scenario, results)]
     foreign = {run.policy for run in joined}
-    found = card(
+    scorecard = card(
         plan.scenarios,
         [*results, *joined],
         title=plan.title,
@@ -110,11 +110,11 @@ def judge(plan: SuitePlan, workshop: Workshop, *, workers: int, progress: Progre
             None if policy in foreign else _timeline(workshop, scenario, plan.played_as(policy), plan.seeds[0])
         ),
     )
-    return replace(found, notes=tuple(_notes(plan, joined)))
+    return replace(scorecard, notes=tuple(_notes(plan, joined)))
 
 
 def probable_runs(plan: SuitePlan) -> list[RunJob]:
-    """Return about the runs that a plan will come to: which targets run is known only when the others have."""
+    """Return roughly the runs of a plan: which targets run last is known only when others have run."""
     second: list[RunJob] = []
     last: list[RunJob] = []
     for scenario in plan.scenarios:
@@ -127,7 +127,7 @@ def probable_runs(plan: SuitePlan) -> list[RunJob]:
 
 
 def _played(plan: SuitePlan, wanted: Sequence[RunJob]) -> list[RunJob]:
-    """Return the runs that are played for some, each once."""
+    """Return the runs that are played for the wanted ones, each once."""
     played = {(job.scenario.name, plan.played_as(job.policy), job.seed): job.scenario for job in wanted}
     return [RunJob(scenario, policy, seed) for (_, policy, seed), scenario in played.items()]
 
@@ -138,8 +138,8 @@ def _first_round(plan: SuitePlan) -> list[RunJob]:
     for scenario in plan.scenarios:
         members = sorted({member for family in plan.families_of(scenario) for member in spread(family.members)})
         for seed in plan.seeds_of(scenario):
-            played = (*plan.policies_of(scenario), *(members if seed == plan.seeds[0] else ()))
-            jobs += [RunJob(scenario, policy, seed) for policy in played]
+            names = (*plan.policies_of(scenario), *(members if seed == plan.seeds[0] else ()))
+            jobs += [RunJob(scenario, policy, seed) for policy in names]
     return jobs
 
 
@@ -176,7 +176,10 @@ class _MadeRuns:
         self._told: set[tuple[str, str, int]] = set()
 
     def add(self, wanted: Sequence[RunJob], *, later: int = 0) -> None:
-        """Make what is missing of some runs; there may be ``later`` in all. Raises RunsFailedError after the last."""
+        """Make those of some runs that are missing. Raises RunsFailedError after the last.
+
+        In all rounds there may be ``later`` runs.
+        """
         jobs = [
             job for job in _played(self._plan, wanted) if (job.scenario.name, job.policy, job.seed) not in self._made
         ]
@@ -184,23 +187,23 @@ class _MadeRuns:
         for result in _results(jobs, self._workshop, self._workers, lambda outcome: self._progress(outcome, expected)):
             self._made[result.scenario, result.policy, result.seed] = result
         for job in wanted:
-            name = (job.scenario.name, job.policy, job.seed)
-            if name not in self._told:
-                self._told.add(name)
+            key = (job.scenario.name, job.policy, job.seed)
+            if key not in self._told:
+                self._told.add(key)
                 result = self._made[job.scenario.name, self._plan.played_as(job.policy), job.seed]
                 self.results.append(replace(result, policy=job.policy))
 
 
 def _notes(plan: SuitePlan, joined: Sequence[RunResult]) -> Iterator[str]:
-    """Yield what there is to know about recorded runs of the plan's scenarios: whose they are, and where they are."""
+    """Yield notes on the recorded runs of the plan's scenarios: what made them, and in how many they are shown."""
     names = {scenario.name for scenario in plan.scenarios}
     for recording in plan.recorded:
         known = names & {run.scenario for run in recording.runs}
-        places = {run.scenario for run in joined if run.policy in recording.policies}
+        shown_in = {run.scenario for run in joined if run.policy in recording.policies}
         if known:
             yield (
                 f"{recording.source}: recorded by `{recording.command}` in {len(known)} of these scenarios, and "
-                f"shown in the {len(places)} of them where the world and the seeds are the same now and the policy "
+                f"shown in the {len(shown_in)} of them where the world and the seeds are the same now and the policy "
                 f"does something else, or is gone."
             )
 
@@ -223,8 +226,8 @@ def publish(found: ScorecardTables, path: Path) -> list[Path]:
     """Write the Markdown to ``path``, and beside it its tables as a page and as data; return where they are."""
     page, data = (path.with_name(f"{path.stem}-tables.{kind}") for kind in ("html", "json"))
     texts = {path: markdown(found, FiguresBeside(page.name, data.name)), page: tables_page(found), data: encode(found)}
-    for each, text in texts.items():
-        each.write_text(text, encoding="utf-8")
+    for file, text in texts.items():
+        file.write_text(text, encoding="utf-8")
     return list(texts)
 
 
@@ -254,16 +257,22 @@ def _comparisons(part: ScenarioCard) -> list[dict[str, object]]:
     """Return how the subject does against each other policy."""
     subjects = [cell for cell in part.cells if cell.policy == SUBJECT]
     others = [cell for cell in part.cells if cell.policy not in {SUBJECT, REFERENCE}]
-    found = [compare(subject, other, part.cutoff) for subject in subjects for other in others]
+    comparisons = [compare(subject, other, part.cutoff) for subject in subjects for other in others]
     return [
-        {"against": one.second.policy, "verdict": one.verdict.value, "by": one.by, "why": why(one)} for one in found
+        {
+            "against": comparison.second.policy,
+            "verdict": comparison.verdict.value,
+            "by": comparison.by,
+            "why": why(comparison),
+        }
+        for comparison in comparisons
     ]
 
 
 def _results(
     jobs: Sequence[RunJob], workshop: Workshop, workers: int, progress: Callable[[RunOutcome], None]
 ) -> Iterator[RunResult]:
-    """Yield results without their timelines, which stay in their files. Raises RunsFailedError after the last."""
+    """Yield results without their timelines, which stay in their files. Raises RunsFailedError after the last run."""
     failed = []
     for outcome in outcomes(jobs, workshop, workers=workers):
         progress(outcome)
@@ -272,7 +281,7 @@ def _results(
         else:
             yield replace(outcome.result, timeline=NO_TIMELINE)
     if failed:
-        raise RunsFailedError(sorted(failed, key=lambda each: (each.scenario, each.policy, each.seed)))
+        raise RunsFailedError(sorted(failed, key=lambda failure: (failure.scenario, failure.policy, failure.seed)))
 
 
 def _of_first_seed(scenario: Scenario, results: Sequence[RunResult], plan: SuitePlan) -> tuple[Cell, ...]:
@@ -287,15 +296,15 @@ def _best_of(cells: Sequence[Cell], members: Sequence[str]) -> str:
 
 
 def _ranked(members: Sequence[str], cells: Sequence[Cell], count: int) -> list[str]:
-    """Return so many members of a family that did best, of those that cost no more than a fixed fleet."""
-    limit, found = limit_of(cells), []
+    """Return the ``count`` best members of a family, of those that cost no more than a fixed fleet."""
+    limit, ranked = limit_of(cells), []
     own = [cell for cell in cells if cell.policy in members]
     left = [cell for cell in own if cell.cost_ratio <= limit] or own
     for _ in range(min(count, len(left))):
         chosen = best(left)
         left.remove(chosen)
-        found.append(chosen.policy)
-    return found
+        ranked.append(chosen.policy)
+    return ranked
 
 
 def _timeline(workshop: Workshop, scenario: Scenario, policy: str, seed: int) -> StageTimeline:

@@ -3,9 +3,9 @@
 A file of ``FOLDER`` has runs, where they come from, and the command that made them. They join the scorecard of a
 scenario as further policies, under two conditions:
 
-- The world is the same. A policy that nobody changes tells: beside each recorded run is one of ``WITNESS`` with the
-  same seed, which has to do now what it did then.
-- They say something new: as long as the policy still runs here and does the same, its record is left out.
+- The world is the same. A policy that nobody changes shows that: beside each recorded run is a run of ``WITNESS`` with
+  the same seed, which has to do now what it did then.
+- They show something new: as long as the policy still runs here and does the same, its record is left out.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def recordings(folder: Path = FOLDER) -> list[RecordedRuns]:
         ValueError: a file is not what ``save`` writes; names the file.
 
     """
-    found = []
+    recorded = []
     for path in sorted(folder.glob("*.json")):
         try:
-            found.append(msgspec.json.decode(read_bounded(path, _MOST_BYTES), type=RecordedRuns))
+            recorded.append(msgspec.json.decode(read_bounded(path, _MOST_BYTES), type=RecordedRuns))
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ValueError(f"{path}: {error}: expected recorded runs, as --record writes them") from error
-    return found
+    return recorded
 
 
 def save(recording: RecordedRuns, path: Path) -> None:
@@ -104,9 +104,9 @@ def record(jobs: Iterable[RunJob], workshop: Workshop, *, source: str, command: 
 
 
 def joining(found: Sequence[RecordedRuns], scenario: Scenario, results: Sequence[RunResult]) -> Iterator[RunResult]:
-    """Yield the recorded runs that belong beside these results of a scenario, with each of their seeds.
+    """Yield the recorded runs that belong beside these results of a scenario, with the same seeds.
 
-    A policy that lacks a seed, or whose world is another now, is left out as a whole.
+    A policy that lacks a seed, or whose world has changed, is left out as a whole.
     """
     now = {(result.policy, result.seed): result.figures for result in results if result.scenario == scenario.name}
     seeds = {seed for _, seed in now}
@@ -142,5 +142,5 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, Mapping):
-        return {name: _rounded(each) for name, each in value.items()}
-    return [_rounded(each) for each in value] if isinstance(value, (list, tuple)) else value
+        return {name: _rounded(item) for name, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, (list, tuple)) else value

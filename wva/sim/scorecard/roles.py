@@ -49,7 +49,7 @@ _SIZES: Final = {
 
 
 def _sized(shape: Callable[..., Traffic], sizes: str, seed: int, **more: float) -> Traffic:
-    """Return traffic of a shape with sizes by name: other processes can load the name, and not the sizes."""
+    """Return traffic of a shape with sizes by name, as other processes can load the name but not the sizes."""
     return shape(seed, sizes=_SIZES[sizes], **more)
 
 
@@ -69,9 +69,9 @@ def _beginning(prefills: int, decodes: int) -> tuple[VariantSetup, ...]:
 
 
 def _swinging(seed: int, *, swing: float) -> Traffic:
-    """Return a load that swings around 5 requests/s; its requests are others where it begins at its highest."""
-    own = seed if swing > 0 else 1000 + seed
-    return _sized(shapes.sine, "even", own, duration_seconds=HOUR, rate=5.0, swing=swing, period_seconds=HOUR)
+    """Return a load that swings around 5 requests/s. If it begins at its highest, it has other requests."""
+    own_seed = seed if swing > 0 else 1000 + seed
+    return _sized(shapes.sine, "even", own_seed, duration_seconds=HOUR, rate=5.0, swing=swing, period_seconds=HOUR)
 
 
 _CODE: Final = _in_roles(

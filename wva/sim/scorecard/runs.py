@@ -3,7 +3,7 @@
 A run is a function of its scenario, its traffic, its policy, its seed and the program. The digest of these is the key
 in the run's file: a file with another key is stale, and its run is made again. So the same command continues what was
 interrupted, and nothing old comes into a scorecard. The program is what the policy and the stage import
-(``sources``): a change of a decision leaves the runs of rivals as they are, and that of a rival all others.
+(``sources``): a change of WVA's decisions leaves the runs of rivals as they are, and a change of a rival all others.
 """
 
 from __future__ import annotations
@@ -82,30 +82,30 @@ class Workshop:
 
     def make(self, job: RunJob) -> RunOutcome:
         """Return the kept result of a job, or make and keep it. Every error ends in the outcome, in words."""
-        about = (job.scenario.name, job.policy, job.seed)
+        identity = (job.scenario.name, job.policy, job.seed)
         try:
-            scenario = job.scenario.changed(lambda one: replace(one, traffic=partial(_traffic, one)))
+            scenario = job.scenario.changed(lambda model: replace(model, traffic=partial(_traffic, model)))
             key = _key(job, self.programs.get(job.policy, self.program))
             path = self.file(job)
             result = _read(path, key)
             if result is not None:
-                return RunOutcome(*about, result, kept=True)
+                return RunOutcome(*identity, result, kept=True)
             result = self.run(scenario, job.policy, job.seed)
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_suffix(f".{os.getpid()}.part")  # another command may make the same run
             part.write_bytes(msgspec.json.encode(_RunFile(key, result)))
             part.replace(path)
-            return RunOutcome(*about, result)
+            return RunOutcome(*identity, result)
         except Exception as error:  # noqa: BLE001 - one run that fails does not take hours of others with it
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(place.filename).name}:{place.lineno}"
-            return RunOutcome(*about, None, problem=f"{type(error).__name__}: {error} ({where})")
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(frame.filename).name}:{frame.lineno}"
+            return RunOutcome(*identity, None, problem=f"{type(error).__name__}: {error} ({where})")
 
 
 def outcomes(jobs: Sequence[RunJob], workshop: Workshop, *, workers: int) -> Iterator[RunOutcome]:
-    """Make all jobs, on so many processes, and yield how each ended, in the order in which they do.
+    """Make all jobs, on so many processes, and yield how each ended, in the order in which they end.
 
-    Those that share a scenario and a seed should stand together: a process makes their traffic once.
+    Jobs that share a scenario and a seed should stand together: a process makes their traffic once.
     """
     if workers == 1:
         yield from map(workshop.make, jobs)
@@ -129,7 +129,7 @@ def outcomes(jobs: Sequence[RunJob], workshop: Workshop, *, workers: int) -> Ite
 
 
 def _lost(job: RunJob) -> RunOutcome:
-    """Return the outcome of a job whose process has ended before it: ``make`` raises nothing."""
+    """Return the outcome of a job whose process ended before the job did: ``make`` itself raises nothing."""
     problem = "a process was killed, as where memory is short: fewer processes (--jobs) need less"
     return RunOutcome(job.scenario.name, job.policy, job.seed, None, problem=problem)
 
@@ -172,9 +172,9 @@ def _digest(traffic: Traffic) -> bytes:
 
 
 def _read(path: Path, key: str) -> RunResult | None:
-    """Return the result in a file, or None when there is none that this key made."""
+    """Return the result in a file, or None when there is none with this key."""
     try:
-        kept = msgspec.json.decode(read_bounded(path, _MOST_BYTES), type=_RunFile)
+        run_file = msgspec.json.decode(read_bounded(path, _MOST_BYTES), type=_RunFile)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return kept.result if kept.key == key else None
+    return run_file.result if run_file.key == key else None

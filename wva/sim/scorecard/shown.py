@@ -139,10 +139,10 @@ CAUSES: Final[Mapping[str, str]] = MappingProxyType(
 
 def figure(cell: Cell, column: Column) -> str:
     """Return the figure of a policy, with its interval where the column has one."""
-    found = cell.figures.get(column.figure)
-    if found is None:
+    estimate = cell.figures.get(column.figure)
+    if estimate is None:
         return NONE
-    return column.show(found.mean) + (interval(found, column) if column.interval else "")
+    return column.show(estimate.mean) + (interval(estimate, column) if column.interval else "")
 
 
 def interval(found: Estimate, column: Column) -> str:
@@ -162,6 +162,6 @@ def name(cell: Cell) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text of others as it can stand in Markdown: on one line, no element, no link, no end of a cell."""
-    told = "".join(char if char.isprintable() else " " for char in text)
-    return escape(told, quote=False).replace("|", "&#124;").replace("[", "&#91;").replace("`", "&#96;")
+    """Return a text of others so that it can stand in Markdown: on one line, no element, no link, no end of a cell."""
+    printable = "".join(char if char.isprintable() else " " for char in text)
+    return escape(printable, quote=False).replace("|", "&#124;").replace("[", "&#91;").replace("`", "&#96;")

@@ -1,7 +1,7 @@
-"""Which files of the program a run depends on: the modules that its policy and the stage import, and theirs.
+"""Which files of the program a run depends on: the modules that its policy and the stage import, and their imports.
 
 A change of another file leaves a kept run as it is. Imports are read from the sources, also those within functions and
-those for types alone: too many files make a run again that need not be, too few would keep one that is stale.
+those for types alone: with too many files a run is made again without need, with too few a stale one would be kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STAGE: Final = "wva.sim.stage.run"
 
 
 def module_of(policy: Any) -> str:
-    """Return the name of the module that a policy is from: a function, or one with some arguments given already."""
+    """Return the name of the module of a policy, which is a function or a ``partial`` of one."""
     while isinstance(policy, partial):
         policy = policy.func
     return str(policy.__module__)
@@ -41,21 +41,21 @@ def digest_of(*modules: str, package: Path = PACKAGE) -> str:
 
 
 def sources(modules: Iterable[str], package: Path = PACKAGE) -> list[Path]:
-    """Return the files of modules and of all that they import of the package, in order of their names."""
-    found: set[Path] = set()
-    to_see = [path for module in modules for path in _files(module, package)]
-    while to_see:
-        path = to_see.pop()
-        if path not in found:
-            found.add(path)
-            to_see += _imports(path, package)
-    return sorted(found)
+    """Return the files of modules and of everything in the package that they import, in order of their names."""
+    files: set[Path] = set()
+    pending = [path for module in modules for path in _files(module, package)]
+    while pending:
+        path = pending.pop()
+        if path not in files:
+            files.add(path)
+            pending += _imports(path, package)
+    return sorted(files)
 
 
 @cache
 def _imports(path: Path, package: Path) -> list[Path]:
-    """Return the files that a module imports of the package; a function imports what it imports."""
-    found: list[Path] = []
+    """Return the files of the package that a module imports, its functions included."""
+    imported: list[Path] = []
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -63,18 +63,18 @@ def _imports(path: Path, package: Path) -> list[Path]:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         else:
             continue
-        found += [each for name in names for each in _files(name, package)]
-    return found
+        imported += [file for name in names for file in _files(name, package)]
+    return imported
 
 
 def _files(module: str, package: Path) -> Iterator[Path]:
-    """Yield the file of a module and those of the packages around it; of a name within a module only the latter."""
+    """Yield the file of a module and those of the packages around it. A name in a module has no file of its own."""
     first, *rest = module.split(".")
     if first != package.name:
         return
-    place = package
+    prefix = package
     for name in ("", *rest):
-        place /= name
-        for path in (place / "__init__.py", place.with_suffix(".py")):
+        prefix /= name
+        for path in (prefix / "__init__.py", prefix.with_suffix(".py")):
             if path.is_file():
                 yield path

@@ -69,10 +69,10 @@ def two_sided(t: float, degrees: int) -> float:
 
 
 def highest_certain(p_values: Sequence[float], *, chance: float = CHANCE) -> float:
-    """Return up to which p-value differences count as certain, of so many that were tested.
+    """Return the highest p-value of a difference that counts as certain, among all that were tested.
 
     By the procedure of Benjamini and Hochberg: of the differences that count, a share of ``chance`` at most is expected
-    to be none. With several tests it is below ``chance``; it is 0 where no difference stands out.
+    to be no difference. With several tests the result is below ``chance``; it is 0 where no difference stands out.
     """
     count = len(p_values)
     if not count:

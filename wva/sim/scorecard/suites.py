@@ -1,8 +1,8 @@
 """The scenarios of the scorecard by name, and the suites.
 
 Variants and users are those of ``fleets`` unless a scenario says otherwise, WVA decides every 15 s, and the requests
-are those of ``traffic.shapes``. Those in which more changes than a plain load are in ``worlds``, those in which there
-is something to learn in ``learning``, those with prefill and decode in pods of their own in ``roles``.
+are those of ``traffic.shapes``. Scenarios in which more changes than a plain load are in ``worlds``, those in which
+there is something to learn in ``learning``, those with prefill and decode in pods of their own in ``roles``.
 """
 
 from __future__ import annotations
@@ -243,8 +243,8 @@ _FIRST: Final = tuple(
         title=f"{scenario.title}; with the engines and the patient users of the first comparison",
         kind=f"first-{scenario.kind}",
         variants=tuple(
-            replace(variant, start_up=like.start_up)
-            for variant, like in zip(_ILLUSTRATIVE, scenario.variants, strict=True)
+            replace(variant, start_up=counterpart.start_up)
+            for variant, counterpart in zip(_ILLUSTRATIVE, scenario.variants, strict=True)
         ),
         gateway=GatewaySettings(),
     )
@@ -254,15 +254,15 @@ _FIRST: Final = tuple(
 """Scenarios that resemble those of the first comparison, before the scorecard."""
 
 SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(
-    {each.name: each for each in (*_QUICK, *LEARNING, *ROLES, *_FULL, *_FIRST)}
+    {scenario.name: scenario for scenario in (*_QUICK, *LEARNING, *ROLES, *_FULL, *_FIRST)}
 )
 """Every scenario by name."""
 SUITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "quick": tuple(each.name for each in _QUICK),
-        "learning": tuple(each.name for each in LEARNING),
-        "roles": tuple(each.name for each in ROLES),
-        "full": tuple(each.name for each in (*_FULL, *_FIRST, *ROLES)),
+        "quick": tuple(scenario.name for scenario in _QUICK),
+        "learning": tuple(scenario.name for scenario in LEARNING),
+        "roles": tuple(scenario.name for scenario in ROLES),
+        "full": tuple(scenario.name for scenario in (*_FULL, *_FIRST, *ROLES)),
     }
 )
 """Names of the scenarios of each suite. Those of roles are in full, too. On two cores quick and roles take about 5
@@ -282,16 +282,16 @@ def title_of(suite: str) -> str:
 
 
 def without_results(title: str, recorded: Iterable[str]) -> list[str]:
-    """Return the scenarios that are missing among those recorded under the title of a suite; of others there are none.
+    """Return the scenarios of the suite with this title that are not recorded; none if no suite has it.
 
     Results take hours to make: a scenario that has been added since has none.
     """
-    found = set(recorded)
-    return [name for name in SUITES.get(title.removeprefix(_TITLE), ()) if name not in found]
+    with_results = set(recorded)
+    return [name for name in SUITES.get(title.removeprefix(_TITLE), ()) if name not in with_results]
 
 
 def scenario_of_requests(path: Path) -> Scenario:
-    """Return a scenario with the requests of a CSV file; it is checked now. Raises RequestsFileError.
+    """Return a scenario with the requests of a CSV file; the file is checked now. Raises RequestsFileError.
 
     The start does not count: five minutes, or a tenth of the time if that is less.
     """

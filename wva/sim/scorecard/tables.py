@@ -67,9 +67,9 @@ class DecidedPairs:
 class ScenarioTable:
     """One scenario. ``best`` and ``with_hindsight`` are names of policies, None where none ran.
 
-    ``verdict`` is how the subject does against ``best``, and ``by`` what decides it; ``goal`` whether ``best`` has it.
+    ``verdict`` is how the subject does against ``best``, and by what; ``goal`` whether ``best`` reaches the goal.
     ``bound`` is the share in time that is possible without seeing the future or keeping spare replicas. ``seeds`` is
-    the number of seeds that it ran with, 0 where that was not recorded: then those of the whole.
+    the number of seeds that it ran with, 0 where that was not recorded: then it is that of the whole scorecard.
     """
 
     name: str
@@ -106,7 +106,7 @@ class ScorecardTables:
     """All tables of a scorecard. ``in_short`` are questions with answers; ``headings`` are those of rows' values.
 
     ``seed_numbers`` are the seeds; ``tests`` is the number of differences that were corrected for when one was called
-    certain. Tables of an earlier version may lack them: no seed, no test.
+    certain. Tables of an earlier version may lack both: then there is no seed, and ``tests`` is 0.
     """
 
     title: str
@@ -143,17 +143,17 @@ def encode(found: ScorecardTables) -> str:
 def decode(text: str) -> ScorecardTables:
     """Return the tables that ``encode`` wrote, with the present columns. Raises msgspec.DecodeError.
 
-    In a column that they lack, as those of an earlier version may, each value says that it was not recorded.
+    Tables of an earlier version may lack a column: then each value in it says that it was not recorded.
     """
-    found = _decoder.decode(text)
-    places = {heading: place for place, heading in enumerate(found.headings)}
+    stored = _decoder.decode(text)
+    indices = {heading: index for index, heading in enumerate(stored.headings)}
 
     def present(row: PolicyRow) -> PolicyRow:
-        values = (row.values[places[each]] if each in places else shown.NOT_RECORDED for each in HEADINGS)
+        values = (row.values[indices[heading]] if heading in indices else shown.NOT_RECORDED for heading in HEADINGS)
         return replace(row, values=tuple(values))
 
-    scenarios = (replace(part, rows=tuple(map(present, part.rows))) for part in found.scenarios)
-    return replace(found, headings=HEADINGS, scenarios=tuple(scenarios))
+    scenarios = (replace(part, rows=tuple(map(present, part.rows))) for part in stored.scenarios)
+    return replace(stored, headings=HEADINGS, scenarios=tuple(scenarios))
 
 
 def tables(card: Card) -> ScorecardTables:
@@ -174,15 +174,17 @@ def tables(card: Card) -> ScorecardTables:
 
 def _counts(card: Card) -> Iterator[VerdictCount]:
     for rival in policies(card):
-        found = [] if rival in {SUBJECT, REFERENCE} else [each.verdict for _, each in comparisons(card, rival)]
-        if found:
-            yield VerdictCount(rival, **{verdict.value: found.count(verdict) for verdict in PairVerdict})
+        verdicts = (
+            [] if rival in {SUBJECT, REFERENCE} else [comparison.verdict for _, comparison in comparisons(card, rival)]
+        )
+        if verdicts:
+            yield VerdictCount(rival, **{verdict.value: verdicts.count(verdict) for verdict in PairVerdict})
 
 
 def _scenario(part: ScenarioCard) -> ScenarioTable:
     subject, unaided = part.cell(SUBJECT), part.cell(part.unaided or "")
     others = [cell for cell in part.cells if cell.policy not in {SUBJECT, REFERENCE}]
-    found = [] if subject is None else [compare(subject, other, part.cutoff) for other in others]
+    compared = [] if subject is None else [compare(subject, other, part.cutoff) for other in others]
     return ScenarioTable(
         name=part.scenario.name,
         title=part.scenario.title,
@@ -191,8 +193,8 @@ def _scenario(part: ScenarioCard) -> ScenarioTable:
         with_hindsight=part.winner,
         verdict="" if subject is None or unaided is None else _verdict(compare(subject, unaided, part.cutoff)),
         goal=unaided is not None and unaided.attainment >= GOAL,
-        loses=_decided(part, found, PairVerdict.LOSES),
-        wins=_decided(part, found, PairVerdict.WINS),
+        loses=_decided(part, compared, PairVerdict.LOSES),
+        wins=_decided(part, compared, PairVerdict.WINS),
         rows=tuple(_row(cell) for cell in part.cells),
         bound=_bound(part),
         seeds=len(part.cells[0].attainments),
@@ -200,25 +202,29 @@ def _scenario(part: ScenarioCard) -> ScenarioTable:
 
 
 def _bound(part: ScenarioCard) -> str:
-    found = part.cells[0].figures.get("causal_bound")
-    return shown.NONE if found is None else shown.share(found.mean)
+    bound = part.cells[0].figures.get("causal_bound")
+    return shown.NONE if bound is None else shown.share(bound.mean)
 
 
-def _verdict(found: PolicyComparison) -> str:
-    if found.first is found.second:
+def _verdict(comparison: PolicyComparison) -> str:
+    if comparison.first is comparison.second:
         return "is it"
-    return found.verdict.value + (f" by {found.by}" if found.by else "")
+    return comparison.verdict.value + (f" by {comparison.by}" if comparison.by else "")
 
 
-def _decided(part: ScenarioCard, found: list[PolicyComparison], verdict: PairVerdict) -> DecidedPairs:
-    chosen = {each.second.policy: each for each in found if each.verdict is verdict}
+def _decided(part: ScenarioCard, compared: list[PolicyComparison], verdict: PairVerdict) -> DecidedPairs:
+    chosen = {comparison.second.policy: comparison for comparison in compared if comparison.verdict is verdict}
     if not chosen:
         return DecidedPairs()
-    cells = [each.second for each in chosen.values()]
+    cells = [comparison.second for comparison in chosen.values()]
     unaided = [cell for cell in cells if not in_hindsight(cell.policy)]
     strongest = chosen[(best(unaided) if unaided else best(cells, limit=limit_of(part.cells))).policy]
     return DecidedPairs(
-        tuple(DecidedPair(shown.name(each.second), each.by) for each in chosen.values() if each.by is not None),
+        tuple(
+            DecidedPair(shown.name(comparison.second), comparison.by)
+            for comparison in chosen.values()
+            if comparison.by is not None
+        ),
         f"The best of them is {strongest.second.policy}: {why(strongest)}.",
     )
 

@@ -34,42 +34,43 @@ def tables_page(found: ScorecardTables) -> str:
     return shown.document(f"{found.title}: tables", body, policy=_POLICY)
 
 
-def _head(found: ScorecardTables) -> Iterator[str]:
-    yield f"<h1>{escape(found.title)}: tables</h1>"
-    yield f'<p class="quiet">{found.seeds_told} each. The columns are explained <a href="#columns">below</a>.</p>'
-    yield from (f"<p>{escape(note)}</p>" for note in found.notes)
-    links = (f'<a href="#{escape(part.name)}">{escape(part.name)}</a>' for part in found.scenarios)
+def _head(tables: ScorecardTables) -> Iterator[str]:
+    yield f"<h1>{escape(tables.title)}: tables</h1>"
+    yield f'<p class="quiet">{tables.seeds_told} each. The columns are explained <a href="#columns">below</a>.</p>'
+    yield from (f"<p>{escape(note)}</p>" for note in tables.notes)
+    links = (f'<a href="#{escape(part.name)}">{escape(part.name)}</a>' for part in tables.scenarios)
     yield f"<p>{' · '.join(links)}</p>"
 
 
-def _counts(found: ScorecardTables) -> Iterator[str]:
-    if not found.counts:
+def _counts(tables: ScorecardTables) -> Iterator[str]:
+    if not tables.counts:
         return
     yield f"<h2>{SUBJECT} against each other policy</h2>"
     yield "<p>Numbers of scenarios.</p>"
     rows = [
-        (each.against, str(each.wins), str(each.level), str(each.uncertain), str(each.loses)) for each in found.counts
+        (count.against, str(count.wins), str(count.level), str(count.uncertain), str(count.loses))
+        for count in tables.counts
     ]
     yield from _table(("against", "wins", "level", "uncertain", "loses"), rows)
 
 
-def _scenarios(found: ScorecardTables) -> Iterator[str]:
-    for part in found.scenarios:
+def _scenarios(tables: ScorecardTables) -> Iterator[str]:
+    for part in tables.scenarios:
         yield f'<section id="{escape(part.name)}"><h2>{escape(part.name)}</h2>'
         yield f'<p>{escape(part.title)}. <span class="quiet">{escape(part.setting)}</span></p>'
         yield f"<p>In time at most without foresight or spare replicas: {escape(part.bound)}.</p>"
-        yield f"<p>Seeds: {part.seeds or found.seeds}.</p>"
+        yield f"<p>Seeds: {part.seeds or tables.seeds}.</p>"
         yield from _decided(part.loses, f"{SUBJECT} loses", "to")
         yield from _decided(part.wins, f"{SUBJECT} wins", "against")
-        yield from _figures(part, found.headings)
+        yield from _figures(part, tables.headings)
         yield "</section>"
 
 
 def _decided(pairs: DecidedPairs, begin: str, preposition: str) -> Iterator[str]:
-    by = {by: [pair.name for pair in pairs.against if pair.by == by] for by in ("attainment", "cost")}
-    told = "; ".join(f"by {what} {preposition} {', '.join(names)}" for what, names in by.items() if names)
-    if told:
-        yield f"<p><b>{begin}</b> {escape(told)}. {escape(pairs.why)}</p>"
+    names_by = {by: [pair.name for pair in pairs.against if pair.by == by] for by in ("attainment", "cost")}
+    text = "; ".join(f"by {by} {preposition} {', '.join(names)}" for by, names in names_by.items() if names)
+    if text:
+        yield f"<p><b>{begin}</b> {escape(text)}. {escape(pairs.why)}</p>"
 
 
 def _figures(part: ScenarioTable, headings: Sequence[str]) -> Iterator[str]:
@@ -82,11 +83,11 @@ def _figures(part: ScenarioTable, headings: Sequence[str]) -> Iterator[str]:
     yield "</tbody></table></div>"
 
 
-def _earlier(found: ScorecardTables) -> Iterator[str]:
+def _earlier(tables: ScorecardTables) -> Iterator[str]:
     """Yield the first comparison beside this one, as far as the same kinds of scenarios ran."""
-    if found.earlier:
+    if tables.earlier:
         yield f"<h2>Beside the first comparison</h2>\n<p>{escape(_EARLIER)}</p>"
-        yield from _table(("kind", "policy", "then", "now, its engines and users", "now, ours"), found.earlier)
+        yield from _table(("kind", "policy", "then", "now, its engines and users", "now, ours"), tables.earlier)
         yield f"<p>{escape(earlier.DIFFERENCES)}</p>"
 
 
@@ -96,7 +97,7 @@ def _meanings() -> Iterator[str]:
     yield from _table(
         ("column", "meaning"),
         [
-            *((each.heading, each.meaning) for each in shown.COLUMNS),
+            *((column.heading, column.meaning) for column in shown.COLUMNS),
             ("late by cause", _LATE),
             ("tokens late by cause", _LATE_TOKENS),
         ],

@@ -76,56 +76,56 @@ def setting(part: ScenarioCard) -> str:
 
 def in_short(card: Card) -> Iterator[tuple[str, str]]:
     """Yield the questions and answers of the summary. Without a rival there are none."""
-    found = [
+    pairs = [
         (part, compare(subject, best, part.cutoff))
         for part in card.parts
         if (subject := part.cell(SUBJECT)) is not None and (best := part.cell(part.unaided or "")) is not None
     ]
     rivals = [policy for policy in policies(card) if policy not in {SUBJECT, REFERENCE}]
-    if not found or not rivals:
+    if not pairs or not rivals:
         return
     yield (
         "Who is best without knowing the traffic",
-        f"{_counted(Counter(each.second.policy for _, each in found).items())}.",
+        f"{_counted(Counter(comparison.second.policy for _, comparison in pairs).items())}.",
     )
-    own = [each for _, each in found]
-    is_best = sum(each.first is each.second for each in own)
-    standing = Counter(each.verdict for each in own if each.first is not each.second)
+    against_best = [comparison for _, comparison in pairs]
+    is_best = sum(comparison.first is comparison.second for comparison in against_best)
+    standing = Counter(comparison.verdict for comparison in against_best if comparison.first is not comparison.second)
     uncertain = f"; in {unsure} it is uncertain" if (unsure := standing[PairVerdict.UNCERTAIN]) else ""
     ahead = f"; in {wins} it costs less with nearly the same share" if (wins := standing[PairVerdict.WINS]) else ""
     stands = (
-        f"it is the best in {is_best} of {_scenarios(len(found))}, "
+        f"it is the best in {is_best} of {_scenarios(len(pairs))}, "
         f"level with the best in {standing[PairVerdict.LEVEL]}, "
         f"and loses to the best in {standing[PairVerdict.LOSES]}{uncertain}{ahead}. "
         f"It has {GOAL:.0%} of the requests in time in "
-        f"{_reaching(part.cell(SUBJECT) for part, _ in found)} of them, the best in "
-        f"{_reaching(each.second for each in own)}, and the clairvoyant in "
-        f"{_reaching(part.cell(REFERENCE) for part, _ in found)}."
+        f"{_reaching(part.cell(SUBJECT) for part, _ in pairs)} of them, the best in "
+        f"{_reaching(comparison.second for comparison in against_best)}, and the clairvoyant in "
+        f"{_reaching(part.cell(REFERENCE) for part, _ in pairs)}."
     )
     yield f"Where {SUBJECT} stands", stands
     for verdict, question in ((PairVerdict.LOSES, "loses to"), (PairVerdict.WINS, "wins against")):
         counts = {
-            rival: sum(each.verdict is verdict for _, each in comparisons(card, rival))
+            rival: sum(comparison.verdict is verdict for _, comparison in comparisons(card, rival))
             for rival in rivals
             if not in_hindsight(rival)
         }
         most = [(rival, count) for rival, count in counts.items() if count]
         if most:
             yield f"Whom {SUBJECT} {question} most often", f"{_counted(most, _NAMED)}."
-    if lost := [each for each in own if each.verdict is PairVerdict.LOSES]:
+    if lost := [comparison for comparison in against_best if comparison.verdict is PairVerdict.LOSES]:
         yield f"Why {SUBJECT} loses to the best", _reasons(lost)
 
 
 def _reasons(lost: Sequence[PolicyComparison]) -> str:
     """Return the most frequent causes of differences, with their meaning."""
-    late = [each for each in lost if each.by == "attainment"]
-    causes = Counter(found[0] for each in late if (found := _worst(each.second, each.first)))
+    late = [comparison for comparison in lost if comparison.by == "attainment"]
+    causes = Counter(worst[0] for comparison in late if (worst := _worst(comparison.second, comparison.first)))
     ordered = sorted(causes.items(), key=lambda item: -item[1])
     sentences = []
     if ordered:
         due = "; ".join(f"*{cause}* ({count}): {CAUSES[cause]}" for cause, count in ordered)
         sentences.append(f"it has fewer requests in time, and most of the difference is late because of {due}.")
-    if dearer := sum(each.second.cost_ratio > _MUCH_DEARER * each.first.cost_ratio for each in late):
+    if dearer := sum(comparison.second.cost_ratio > _MUCH_DEARER * comparison.first.cost_ratio for comparison in late):
         sentences.append(f"In {dearer} of {len(late)} the best costs over {_MUCH_DEARER:g} times as much as {SUBJECT}.")
     if dear := len(lost) - len(late):
         sentences.append(f"In {_scenarios(dear)} its share in time is as good, and it costs more.")
@@ -170,7 +170,9 @@ def comparisons(card: Card, second: str, first: str = SUBJECT) -> list[tuple[Sce
     """Return the comparisons of two policies in all scenarios that both ran in."""
     pairs = [(part, part.cell(first), part.cell(second)) for part in card.parts]
     return [
-        (part, compare(one, other, part.cutoff)) for part, one, other in pairs if one is not None and other is not None
+        (part, compare(first_cell, second_cell, part.cutoff))
+        for part, first_cell, second_cell in pairs
+        if first_cell is not None and second_cell is not None
     ]
 
 
@@ -187,7 +189,7 @@ def why(comparison: PolicyComparison) -> str:
 
 
 def _difference(gap: Estimate, tolerance: float, cutoff: float) -> PairVerdict:
-    """Return whether a gap is one in favor of the first; a single seed is taken at its word."""
+    """Return whether a gap counts, and in whose favor. A single seed has no p-value: it is taken at its word."""
     if abs(gap.mean) <= tolerance:
         return PairVerdict.LEVEL
     if gap.p_value is not None and gap.p_value > cutoff:
@@ -196,7 +198,7 @@ def _difference(gap: Estimate, tolerance: float, cutoff: float) -> PairVerdict:
 
 
 def _worst(winner: Cell, loser: Cell) -> list[str]:
-    """Return the causes that more requests of the loser are late by, the largest difference first."""
+    """Return the causes by which the loser has more late requests than the winner, the largest difference first."""
     less = winner.missed_by_cause
     more = {cause: share - less[cause] for cause, share in loser.missed_by_cause.items()}
     return sorted((cause for cause in more if more[cause] > 0), key=lambda cause: -more[cause])
@@ -220,12 +222,14 @@ def _why_late(winner: Cell, loser: Cell) -> str:
 
 def _why_dear(winner: Cell, loser: Cell) -> str:
     """Return in words why the dearer fleet costs more: replicas, variants and reversals."""
-    here, there = _mean(loser, "mean_replicas"), _mean(winner, "mean_replicas")
-    parts = [f"{loser.policy} has {here} replicas on average, {winner.policy} {there}"]
+    loser_replicas, winner_replicas = _mean(loser, "mean_replicas"), _mean(winner, "mean_replicas")
+    parts = [f"{loser.policy} has {loser_replicas} replicas on average, {winner.policy} {winner_replicas}"]
     for name in sorted(loser.hours.keys() | winner.hours.keys()):
-        more, less = (_share_of_hours(cell, name) for cell in (loser, winner))
-        if abs(more - less) > 0.05:  # noqa: PLR2004 - five points of the hours are worth a word
-            parts.append(f"{more:.0%} of its replica hours are of {name}, of {winner.policy}'s {less:.0%}")
+        loser_share, winner_share = (_share_of_hours(cell, name) for cell in (loser, winner))
+        if abs(loser_share - winner_share) > 0.05:  # noqa: PLR2004 - five points of the hours are worth a word
+            parts.append(
+                f"{loser_share:.0%} of its replica hours are of {name}, of {winner.policy}'s {winner_share:.0%}"
+            )
             break
     if (reversals := loser.figures["reversals"].mean) > 2 * winner.figures["reversals"].mean + 1:
         parts.append(f"it turns {reversals:.0f} times, {winner.policy} {_mean(winner, 'reversals')}")

@@ -44,7 +44,7 @@ def _drained(first_seconds: float, every_seconds: float, rounds: int) -> tuple[F
 
 
 def _reclaimed(at_seconds: float, for_seconds: float) -> tuple[Fault, ...]:
-    """Return that half of the cheap pods vanish, and none becomes Ready for a while."""
+    """Return the faults with which half of the cheap pods vanish, and none becomes Ready for a while."""
     return (
         Eviction(at_seconds, share=0.5, variants=(CHEAP.name,), grace_seconds=0.0),
         NoStarts(CHEAP.name, at_seconds, at_seconds + for_seconds),
@@ -56,7 +56,7 @@ _MODELS: Final = {"L40S": 8, "A100": 5}
 
 
 def _swinging(seed: int, *, duration_seconds: float, period_seconds: float, swing: float) -> Traffic:
-    """Return a load that swings around 16 requests/s; its requests are others where it begins at its highest."""
+    """Return a load that swings around 16 requests/s. If it begins at its highest, it has other requests."""
     return shapes.sine(
         seed if swing > 0 else 1000 + seed,
         duration_seconds=duration_seconds,
@@ -148,11 +148,11 @@ _SCRAPES: Final = tuple(
     )
     for seconds in (30.0, 60.0)
 )
-"""Those of ``step`` come every 15 s. Each pod has a phase of its own."""
+"""The scrapes of ``step`` come every 15 s. Each pod has a phase of its own."""
 _OBJECTIVES: Final = tuple(
     scenario_of(
         f"{name}-{label}",
-        f"{title}; first token within {told}",
+        f"{title}; first token within {limit}",
         traffic,
         objectives=Objectives(ttft_seconds=seconds),
         **more,
@@ -172,12 +172,12 @@ _OBJECTIVES: Final = tuple(
             {"variants": starting(110.0, pulls=0.1)},
         ),
     )
-    for label, told, seconds in (("300ms", "300 ms", 0.3), ("3s", "3 s", 3.0), ("10s", "10 s", 10.0))
+    for label, limit, seconds in (("300ms", "300 ms", 0.3), ("3s", "3 s", 3.0), ("10s", "10 s", 10.0))
 )
-"""Those without a time in their name have 1 s, and ``sine`` and ``conversation`` take twice as long."""
+"""The scenarios without a time in their name have 1 s, and ``sine`` and ``conversation`` take twice as long."""
 
 WORLDS: Final = (*_FAULTY, *_LOADS, *_SCRAPES, *_OBJECTIVES)
-"""As long as it takes to tell policies apart."""
+"""Each takes as long as is needed to tell policies apart."""
 
 SHORT_WORLDS: Final = (
     scenario_of(
