@@ -60,7 +60,7 @@ class _CachedChunk:
 
 
 class AnswerCache:
-    """Keeps the answers of the last cycles, by what was asked about together."""
+    """Keeps the answers of the last cycles, by chunk."""
 
     def __init__(
         self, *, settings: Callable[[], Settings], freshness: Callable[[], Freshness], instruments: Instruments
@@ -100,14 +100,15 @@ class AnswerCache:
             fresh_seconds = self._freshness().fresh_seconds
             # The times of the samples of these pods and of the schedulers' queues.
             series = [
-                each
+                element
                 for name in ESSENTIAL_QUERIES.keys() & answers.keys()
-                for each in answers[name].series
-                if each.metric.signal == SampleSignal.TIMESTAMP and (each.metric.namespace, each.metric.pod) in pods
+                for element in answers[name].series
+                if element.metric.signal == SampleSignal.TIMESTAMP
+                and (element.metric.namespace, element.metric.pod) in pods
             ]
             queues = answers.get(SCHEDULER_QUEUE, InstantVector()).series
-            series += [each for each in queues if each.metric.signal == QueueSignal.TIMESTAMP]
-            times = (FINITE.find(each.value[1]) for each in series if each.value is not None)
+            series += [element for element in queues if element.metric.signal == QueueSignal.TIMESTAMP]
+            times = (FINITE.find(element.value[1]) for element in series if element.value is not None)
             fresh = (time for time in times if time is not None and now - time < fresh_seconds)
             self._entries[chunk] = _CachedChunk(answers, pods, now, min(fresh, default=now), now)
         while 0 < settings.metrics_cache_max_size < len(self._entries):

@@ -1,4 +1,4 @@
-"""The models that cannot be read in a cycle: an exception about one model ends with this model.
+"""The models that cannot be read in a cycle: an exception about one model concerns only this model.
 
 Such an exception is an error of this program, since wrong input has its own messages. WVA holds the model, reads all
 others, and logs the traceback, the same one only from time to time.
@@ -8,9 +8,9 @@ The same holds at each later step, for whatever may raise about one model or var
 - reading: here. ``Snapshot.unread`` has the models, and deciding holds them with the cause in words;
 - deciding: ``decide.failed`` sets models aside until the others can be decided on;
 - publishing: ``optimizer`` keeps the former number of a variant on which anything raised (``_publish``);
-- statuses: ``controllers`` tells of a check that raised in place of its result, and the queue retries one key alone;
+- statuses: ``controllers`` reports a check that raised in place of its result, and the queue retries only that key;
 - series: ``publish.metrics`` leaves out the variant, and shows the others;
-- starts from zero: ``scale_from_zero.loop`` hinders the one model, with a condition.
+- starts from zero: ``scale_from_zero.loop`` cannot start that one model, and a condition says why.
 
 A query that fails is no exception: ``query_failures`` says what becomes of it.
 """

@@ -1,19 +1,21 @@
 """What the users of each model got: the share of requests that the engines served within the objectives.
 
-One query for every hundred namespaces asks, once a minute and beside the cycles, for the last two minutes, the last
-five and the last hour. Of the two histograms it asks for the bounds that the objectives are judged at, and for all
-requests. A histogram counts the requests up to each of its bounds, so an objective between two bounds is judged at the
-lower one. Below the lowest bound nothing can be judged.
+Once a minute, beside the cycles, WVA sends one query for every hundred namespaces. The query is about the last two
+minutes, the last five minutes and the last hour. From two histograms it takes the bounds at which the objectives are
+judged, and the count of all requests. A histogram counts the requests up to each of its bounds, so an objective between
+two bounds is judged at the lower one. Below the lowest bound nothing can be judged.
 
-Decisions go by the two minutes (``decide.served``). A namespace without an answer has no shares until the next one.
+Decisions use the last two minutes (``decide.served``). A namespace without an answer has no shares until the next one.
 
-Where an endpoint picker has such histograms, those count: they contain the time in its queue. Only llm-d-router has
-them. It gives a request whose answer is not streamed its whole time as the time to the first token, so only the others
-count. A request that it has turned away is late, unless the request itself was wrong.
+If an endpoint picker has such histograms, they count instead of those of the engines, because they contain the time in
+its queue. Only llm-d-router has them. For a request whose answer is not streamed, it reports the whole time as the time
+to the first token, so only streamed requests count. A request that the picker has turned away is late, unless
+the request itself was wrong.
 
-An engine counts a refused request in a counter of its own. One that was aborted is in ``request_success_total``, if the
-engine counts it at all, and in the first histogram if its first token had come. So those without a first token are
-what ended beyond the first tokens. A user who goes away while a request waits is counted nowhere.
+An engine counts refused requests in a separate counter. An aborted request is in ``request_success_total``, if the
+engine counts it at all, and in the first histogram if its first token had come. So the requests that ended without a
+first token are all that ended minus those in the first histogram. If a user goes away while a request waits, nothing
+counts that request.
 """
 
 from __future__ import annotations
@@ -94,13 +96,13 @@ _INSTEAD: Final = {
     ServedSignal.PICKER_FIRST: ServedSignal.FIRST,
     ServedSignal.PICKER_BETWEEN: ServedSignal.BETWEEN,
 }
-"""The histograms of pickers, and those of engines that they take the place of."""
+"""The histograms of pickers, each with the histogram of engines that it replaces."""
 
 
 def judged_at(seconds: float, bounds: Sequence[float]) -> float | None:
     """Return the bound of a histogram that an objective is judged at, None below the lowest one."""
-    place = bisect_right(bounds, seconds)
-    return bounds[place - 1] if place else None
+    position = bisect_right(bounds, seconds)
+    return bounds[position - 1] if position else None
 
 
 def in_time_query(namespaces: Sequence[str], objectives: Collection[Objectives]) -> Query:
@@ -111,28 +113,28 @@ def in_time_query(namespaces: Sequence[str], objectives: Collection[Objectives])
     matchers = namespace_matcher(namespaces)
 
     def bounds(wanted: Iterable[float], known: Sequence[float]) -> str:
-        found = sorted({bound for each in wanted if (bound := judged_at(each, known)) is not None})
-        texts = [f"{bound:g}" for bound in found]
+        judging = sorted({bound for seconds in wanted if (bound := judged_at(seconds, known)) is not None})
+        texts = [f"{bound:g}" for bound in judging]
         texts += [f"{text}.0" for text in texts if "." not in text]
         return f"le=~{quote('|'.join(map(regex_literal, [*texts, _ALL])))}"
 
-    ttft, itl = ([getattr(each, f"{name}_seconds") for each in objectives] for name in ("ttft", "itl"))
+    ttft, itl = ([getattr(objective, f"{name}_seconds") for objective in objectives] for name in ("ttft", "itl"))
     first, between = bounds(ttft, TTFT_BOUNDS), bounds(itl, ITL_BOUNDS)
     streamed = f'streaming="true",{bounds(ttft, PICKER_TTFT_BOUNDS)}'
     picker_between = bounds(itl, PICKER_ITL_BOUNDS)
     success = f"vllm:request_success_total{matchers}"
     aborted = f'{success[:-1]},finished_reason="abort"}}'
 
-    def histogram(name: str, some: str, window: str) -> str:
+    def histogram(name: str, extra: str, window: str) -> str:
         engines = "max by (namespace, model_name, pod, engine, le)"
-        return f"sum by (namespace, model_name, le) ({engines} (increase({name}{matchers[:-1]},{some}}}[{window}])))"
+        return f"sum by (namespace, model_name, le) ({engines} (increase({name}{matchers[:-1]},{extra}}}[{window}])))"
 
     def counter(series: str, label: str, window: str) -> str:
         engines = f"max by (namespace, model_name, pod, engine, {label})"
         return f"sum {_BY_MODEL} ({engines} (increase({series}[{window}])))"
 
-    def picked(name: str, some: str, label: str, more: str, window: str) -> str:
-        rows = f"max by ({_PICKER_SERIES}, {label}) (increase({name}{matchers[:-1]},{some}}}[{window}]))"
+    def picked(name: str, extra: str, label: str, more: str, window: str) -> str:
+        rows = f"max by ({_PICKER_SERIES}, {label}) (increase({name}{matchers[:-1]},{extra}}}[{window}]))"
         return f"sum by ({_BY_NAMES}{more}) ({rows})"
 
     expressions: dict[str, str] = {}
@@ -174,30 +176,31 @@ class ServedWindow(NamedTuple):
 
 
 def served(series: Iterable[InstantSeries], objectives: Objectives) -> dict[str, ServedWindow]:
-    """Return what the series of one model tell, by window; a window in which nothing can be judged has no entry."""
-    found: dict[str, dict[float, float]] = {}
-    for each in series:
-        value = None if each.value is None else COUNTED.range.find(each.value[1])
-        bound = math.inf if each.metric.le in (None, _ALL) else _BOUND.find(each.metric.le)
+    """Return what the series of one model show, by window; a window in which nothing can be judged has no entry."""
+    buckets_by_name: dict[str, dict[float, float]] = {}
+    for element in series:
+        value = None if element.value is None else COUNTED.range.find(element.value[1])
+        bound = math.inf if element.metric.le in (None, _ALL) else _BOUND.find(element.metric.le)
         if value is not None and bound is not None:
-            buckets = found.setdefault(each.metric.signal or "", {})
+            buckets = buckets_by_name.setdefault(element.metric.signal or "", {})
             buckets[bound] = buckets.get(bound, 0.0) + value  # two spellings of a bound, before and after an upgrade
     shares = {}
     for window in _ASKED:
-        told = {signal: found.get(_name(signal, window), {}) for signal in ServedSignal}
-        ended_first = told[ServedSignal.FIRST].get(math.inf, 0.0)
+        by_signal = {signal: buckets_by_name.get(_name(signal, window), {}) for signal in ServedSignal}
+        ended_first = by_signal[ServedSignal.FIRST].get(math.inf, 0.0)
         for of_picker, of_engines in _INSTEAD.items():
-            if told[of_picker].get(math.inf, 0.0) > 0.0:
-                told[of_engines] = told[of_picker]
+            if by_signal[of_picker].get(math.inf, 0.0) > 0.0:
+                by_signal[of_engines] = by_signal[of_picker]
         first, refused, ended, aborted = (
-            told[signal].get(math.inf, 0.0)
+            by_signal[signal].get(math.inf, 0.0)
             for signal in (ServedSignal.FIRST, ServedSignal.REFUSED, ServedSignal.ENDED, ServedSignal.ABORTED)
         )
         lost = refused + min(aborted, max(0.0, ended - ended_first))
-        lost = max(lost, told[ServedSignal.TURNED_AWAY].get(math.inf, 0.0))  # the picker may have counted them, too
+        # The picker may have counted the same requests, too.
+        lost = max(lost, by_signal[ServedSignal.TURNED_AWAY].get(math.inf, 0.0))
         parts = [
-            _part(told[ServedSignal.FIRST], objectives.ttft_seconds, lost),
-            _part(told[ServedSignal.BETWEEN], objectives.itl_seconds, lost),
+            _part(by_signal[ServedSignal.FIRST], objectives.ttft_seconds, lost),
+            _part(by_signal[ServedSignal.BETWEEN], objectives.itl_seconds, lost),
         ]
         known = [part for part in parts if part is not None]
         if first + lost > 0.0 and len(known) == len(parts):
@@ -218,9 +221,9 @@ def _part(buckets: Mapping[float, float], objective: float, lost: float) -> floa
 class ServedUsers:
     """Asks once a minute what the users of each model got, and remembers the last answer.
 
-    ``decisions`` returns the last ones: they have the objectives that are planned for. ``note`` takes what came of the
-    query (``QueryFailures.note``), ``tell`` the variants of models of which something has changed, and ``revisit`` a
-    variant whose condition has.
+    ``decisions`` returns the last decisions, which have the objectives that WVA plans for. ``note`` takes the result of
+    the query (``QueryFailures.note``), ``tell`` the variants of the models for which something has changed, and
+    ``revisit`` a variant whose condition has changed.
     """
 
     prometheus: Querier
@@ -245,12 +248,12 @@ class ServedUsers:
         return self._found.get(model)
 
     def trouble(self, model: ModelKey) -> Trouble | None:
-        """Return whether the users of a model get what they shall, for a condition; None before the first look."""
-        found = self._found.get(model)
-        return found.trouble if found is not None else NOT_MEASURED if self._looked else None
+        """Return for a condition whether the users of a model are served in time; None before the first look."""
+        in_time = self._found.get(model)
+        return in_time.trouble if in_time is not None else NOT_MEASURED if self._looked else None
 
     def lately(self) -> tuple[ServedLately, ...]:
-        """Return what users got as of the last look, sorted by model; those of which nothing is known are left out."""
+        """Return what users got as of the last look, sorted by model, without models about which nothing is known."""
         return self._lately
 
     async def run(self) -> NoReturn:
@@ -269,24 +272,27 @@ class ServedUsers:
         round_ = Round(self.clock.now(), _QUERY_SECONDS)
         round_.others_begin.set()  # there is no essential query to wait for
         groups = chunks(model.namespace for model in objectives)
-        settled = await asyncio.gather(*[self._ask(some, objectives, round_) for some in groups])
-        found: dict[ModelKey, list[InstantSeries]] = {model: [] for model in objectives}
-        for some, answer in zip(groups, settled, strict=True):
-            self.note(IN_TIME, some, {each: why.message for each, why in answer.failed.items()})
+        settled = await asyncio.gather(*[self._ask(namespaces, objectives, round_) for namespaces in groups])
+        series_by_model: dict[ModelKey, list[InstantSeries]] = {model: [] for model in objectives}
+        for namespaces, answer in zip(groups, settled, strict=True):
+            self.note(IN_TIME, namespaces, {namespace: failure.message for namespace, failure in answer.failed.items()})
             for series in answer.answers.get(IN_TIME, InstantVector()).series:
                 labels = series.metric
                 model = ModelKey(labels.namespace or "", labels.target_model_name or labels.model_name or "")
-                if model in found:
-                    found[model].append(series)
+                if model in series_by_model:
+                    series_by_model[model].append(series)
         before, self._looked = self._found, True
-        windows = {model: self._windows(model, series, objectives[model]) for model, series in found.items()}
+        windows = {model: self._windows(model, series, objectives[model]) for model, series in series_by_model.items()}
         self._found = {
             model: InTime(
                 objectives[model],
                 variants[model][0],
-                *[ServedShare(got.requests, got.share) if (got := told.get(window)) else None for window in WINDOWS],
+                *[
+                    ServedShare(in_window.requests, in_window.share) if (in_window := by_window.get(window)) else None
+                    for window in WINDOWS
+                ],
             )
-            for model, told in windows.items()
+            for model, by_window in windows.items()
         }
         self._lately = tuple(
             [
@@ -308,7 +314,7 @@ class ServedUsers:
     async def _ask(
         self, namespaces: Sequence[str], objectives: Mapping[ModelKey, Objectives], round_: Round
     ) -> Settled:
-        wanted = {each for model, each in objectives.items() if model.namespace in namespaces}
+        wanted = {model_objectives for model, model_objectives in objectives.items() if model.namespace in namespaces}
         make = partial(in_time_query, objectives=wanted)
         return await self._shared.settle(IN_TIME, {IN_TIME: make}, namespaces, round_)
 
@@ -324,19 +330,21 @@ class ServedUsers:
     def _planned(self) -> tuple[dict[ModelKey, list[VariantKey]], dict[ModelKey, Objectives]]:
         """Return the variants of each model, sorted, and its objectives.
 
-        Of the objectives that the variants of a model can reach the loosest count. A model whose number is held keeps
-        those it had.
+        The variants of a model may be able to reach different objectives; the loosest of these count. A model whose
+        number is held keeps the objectives that it had.
         """
         variants: dict[ModelKey, list[VariantKey]] = {}
         objectives: dict[ModelKey, Objectives] = {}
         for decision in self.decisions():
             model, known = decision.model, self._found.get(decision.model)
             variants.setdefault(model, []).append(decision.key)
-            planned = [objectives[model]] if model in objectives else []
+            candidates = [objectives[model]] if model in objectives else []
             if decision.aim is not None:
-                planned.append(decision.aim.objectives)
+                candidates.append(decision.aim.objectives)
             elif decision.held and known is not None:
-                planned.append(known.objectives)
-            if planned:
-                objectives[model] = max(planned, key=lambda each: (each.ttft_seconds, each.itl_seconds))
+                candidates.append(known.objectives)
+            if candidates:
+                objectives[model] = max(
+                    candidates, key=lambda candidate: (candidate.ttft_seconds, candidate.itl_seconds)
+                )
         return variants, objectives

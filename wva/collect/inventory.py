@@ -45,7 +45,7 @@ _throttle = log.Throttle()
 class InventoryStores:
     """The caches from which GPUs are counted, and whether WVA can read nodes at all.
 
-    ``pods`` must hold those of every namespace. ``blind`` says why the inventory is unknown even if the caches are
+    ``pods`` must hold the pods of every namespace. ``blind`` says why the inventory is unknown even if the caches are
     full, for example because WVA watches only one namespace; empty otherwise.
     """
 
@@ -89,12 +89,12 @@ def read_inventory(stores: InventoryStores) -> tuple[Inventory | None, str]:
         return node_pools(node, stores.pods) if node.usable else ()
 
     pools = [pool for node in stores.nodes.list() for pool in _read(node, pools_of)]
-    quotas = [quota for written in stores.quotas.list() for quota in _read(written, _quotas)]
+    quotas = [quota for resource_quota in stores.quotas.list() for quota in _read(resource_quota, _quotas)]
     return Inventory.of(pools, quotas), ""
 
 
 def _read(obj: ObjectT, read: Callable[[ObjectT], Iterable[T]]) -> list[T]:
-    """Return what ``read`` finds in an object; nothing if that raises, so that GPUs of unknown number stay unused."""
+    """Return what ``read`` finds in an object, nothing if it raises: GPUs whose number is unknown stay unused."""
     try:
         return list(read(obj))
     except Exception as error:  # noqa: BLE001 - the other objects still count
@@ -141,7 +141,9 @@ def is_gpu_count(quantity: str | float) -> bool:
 def gpus_per_replica(templates: Iterable[tuple[PodTemplate, int]]) -> int:
     """Return the GPUs that so many pods of each template take: the sum over containers and vendors, at least 1."""
     containers = ((container, count) for template, count in templates for container in template.spec.containers)
-    return sum(_gpus(each.resources, name) * count for each, count in containers for name in GPU_RESOURCES) or 1
+    return (
+        sum(_gpus(container.resources, name) * count for container, count in containers for name in GPU_RESOURCES) or 1
+    )
 
 
 def pod_gpus(spec: PodSpec, resource: str) -> int:
@@ -160,8 +162,8 @@ def takes_gpus(container: PodContainer) -> bool:
 
 
 def _gpus(resources: ResourceRequirements, name: str) -> int:
-    given = (resources.requests, resources.limits)
-    return max([gpu_count(quantities[name]) for quantities in given if name in quantities], default=0)
+    requests_and_limits = (resources.requests, resources.limits)
+    return max([gpu_count(quantities[name]) for quantities in requests_and_limits if name in quantities], default=0)
 
 
 def _amount(quantity: str | float) -> float | None:

@@ -1,9 +1,10 @@
-"""Who else serves under the name of a model, as far as it can be known.
+"""Which other pods serve under the name of a model, as far as WVA can know.
 
-A model is its name in a namespace: by that name gateways queue its requests, and engines count those that finish. Two
-models that are served under one name, such as a path that is the same in every container, get each other's load. Two
-things show that. A Ready pod of none of the model's variants reports its name. Or its variants stand behind different
-pools, although variants of one model share the requests of one pool.
+WVA identifies a model by its name in a namespace. Gateways queue requests by that name, and engines count finished
+requests by it. Two models that are served under one name, such as a path that is the same in every container, get each
+other's load. There are two signs of that: a Ready pod that belongs to none of the model's variants reports the model's
+name, or the model's variants stand behind different pools, although variants of one model share the requests of one
+pool.
 """
 
 from __future__ import annotations
@@ -45,40 +46,43 @@ class Namesakes:
             self._variants.setdefault(variant.variant.model, []).append(variant)
 
     def report(self, model: ModelKey, pod: str) -> None:
-        """Note that a pod of none of its variants reports the name of a model; series of a pod outlive it."""
-        found = self._pod(Key(model.namespace, pod))
-        if found is not None and found.ready:
+        """Note that a pod reports the name of a model and is in none of its variants.
+
+        The pod counts only if it still exists and is Ready, since its series outlive it.
+        """
+        cached = self._pod(Key(model.namespace, pod))
+        if cached is not None and cached.ready:
             self._pods.setdefault(model, set()).add(pod)
 
     def words(self, model: ModelKey) -> str:
         """Return in words why a model may have the load of another one; empty if nothing shows that.
 
-        Each model is looked at once, when all reports have been noted.
+        Call it after all reports: the first answer about a model stays.
         """
         if model not in self._words:
             self._words[model] = self._shown(model)
         return self._words[model]
 
     def _shown(self, model: ModelKey) -> str:
-        told = []
+        signs = []
         if pods := sorted(self._pods.get(model, ())):
             more = f" and {len(pods) - _SHOWN} more" if len(pods) > _SHOWN else ""
-            told.append(f"pods of none of its variants report its name: {', '.join(pods[:_SHOWN])}{more}")
+            signs.append(f"pods of none of its variants report its name: {', '.join(pods[:_SHOWN])}{more}")
         if apart := self._apart(model):
-            told.append(f"its variants stand behind different InferencePools: {apart}")
+            signs.append(f"its variants stand behind different InferencePools: {apart}")
         rest = "so it may get the load of another model that is served under its name"
-        return f"{' and '.join(told)}; {rest}" if told else ""
+        return f"{' and '.join(signs)}; {rest}" if signs else ""
 
     def _apart(self, model: ModelKey) -> str:
-        """Return two variants of a model that no pool has in common, each with a pool; empty if there are none."""
+        """Return in words two variants of a model that have no pool in common; empty if there are none."""
         variants = self._variants.get(model, ())
         if len(variants) < 2:  # noqa: PLR2004 - one variant has nobody to share with
             return ""
         first: tuple[str, list[Pool]] | None = None
-        for each in variants:
-            pools = [*self._pools_of(model.namespace, each.ready[0].metadata.labels)]
+        for accepted in variants:
+            pools = [*self._pools_of(model.namespace, accepted.ready[0].metadata.labels)]
             if first is None or not pools:
-                first = first or ((each.variant.key.name, pools) if pools else None)
+                first = first or ((accepted.variant.key.name, pools) if pools else None)
             elif set(pools).isdisjoint(first[1]):
-                return f"{first[0]} behind {first[1][0].name}, {each.variant.key.name} behind {pools[0].name}"
+                return f"{first[0]} behind {first[1][0].name}, {accepted.variant.key.name} behind {pools[0].name}"
         return ""

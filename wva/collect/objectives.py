@@ -1,4 +1,4 @@
-"""What the annotations of a VariantAutoscaling say of the objectives of its model."""
+"""What the annotations of a VariantAutoscaling say about the objectives of its model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TAKEN: Final = (
 
 
 def asked_objectives(va: VariantAutoscaling) -> AskedObjectives | None:
-    """Return what the annotations ask for, None if nothing; one that is wrong counts as absent."""
+    """Return what the annotations ask for, None if nothing; a wrong annotation counts as absent."""
     annotations = va.metadata.annotations
     ttft, itl, share = [limits.find(annotations.get(name)) for name, limits, _ in _TAKEN]
     asked = AskedObjectives(

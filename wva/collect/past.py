@@ -2,8 +2,8 @@
 
 A process that has just started has learned nothing yet, but Prometheus has the series from which it would have learned.
 ``PastAnswers`` answers the queries of a cycle at earlier times, by range queries over several of these times.
-``PastPods`` tells which pods served then. A pod that is gone is in no cache: its series have its name, and the name
-tells whose it was.
+``PastPods`` tells which pods served then. A pod that is gone is in no cache, but its series have its name, and the name
+shows which variant it belonged to.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TIMES_OF_PODS: Final = 2_000
 _MOST_TIMES: Final = 60
 _ALIKE_SECONDS: Final = 0.001
 _MADE_NAME: Final = re.compile(r"-[a-z0-9]{1,10}-[a-z0-9]{1,5}|-[0-9]{1,5}")
-"""What Kubernetes adds to the name of a Deployment for the name of a pod, or to that of a set."""
+"""What Kubernetes adds to the name of a Deployment, or of a set, to make the name of a pod."""
 
 
 class PastQuerier(Querier, RangeQuerier, Protocol):
@@ -41,9 +41,9 @@ class PastQuerier(Querier, RangeQuerier, Protocol):
 
 
 class FirstSamples:
-    """Answers a query with the time at which each namespace first had an answer to it, since ``begin``.
+    """Answers a query with the first time since ``begin`` at which each namespace had an answer to it.
 
-    It is looked for every ``step_seconds``. Times are in seconds since the epoch.
+    The times that it looks at are ``step_seconds`` apart. Times are in seconds since the epoch.
     """
 
     def __init__(self, prometheus: RangeQuerier, begin: float, step_seconds: float) -> None:
@@ -54,7 +54,7 @@ class FirstSamples:
 
     async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
         """Answer a query about the time until ``at``. Raises PrometheusError."""
-        found = await self._prometheus.query_range(
+        matrix = await self._prometheus.query_range(
             f"count by (namespace) ({promql})",
             name=name,
             start=self._begin,
@@ -63,7 +63,11 @@ class FirstSamples:
             timeout_seconds=QUERY_SECONDS,
         )
         return InstantVector(
-            tuple(InstantSeries(msgspec.convert(each.metric, Labels), each.values[0]) for each in found if each.values)
+            tuple(
+                InstantSeries(msgspec.convert(series.metric, Labels), series.values[0])
+                for series in matrix
+                if series.values
+            )
         )
 
 
@@ -71,86 +75,86 @@ class PastAnswers:
     """Answers instant queries at some times: sorted, in seconds since the epoch."""
 
     def __init__(self, prometheus: PastQuerier, times: Sequence[float], *, pods: int = 0) -> None:
-        """Ask nothing yet. A query is about so many ``pods``, which may change; about many it has fewer times."""
+        """Ask nothing yet. A query is about so many ``pods``, which may change; about more pods it has fewer times."""
         self._prometheus = prometheus
         self._times = times
         self._known: dict[str, tuple[int, list[InstantVector]]] = {}
-        """By query, the answers at successive times, and the place of the first of these times."""
+        """By query, the answers at successive times, and the position of the first of these times."""
         self.pods = pods
 
     async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
         """Answer a query at one of the times. Raises PrometheusError."""
-        place = self._place(at)
+        position = self._place(at)
         first, answers = self._known.get(promql, (0, []))
-        if not first <= place < first + len(answers):
-            first, answers = self._known[promql] = place, await self._ask(promql, name, self._together(place))
-        return answers[place - first]
+        if not first <= position < first + len(answers):
+            first, answers = self._known[promql] = position, await self._ask(promql, name, self._together(position))
+        return answers[position - first]
 
     def forget(self, before: float) -> None:
         """Drop the answers about times before this one."""
-        place = self._place(before)
-        self._known = {text: known for text, known in self._known.items() if known[0] + len(known[1]) > place}
+        position = self._place(before)
+        self._known = {text: known for text, known in self._known.items() if known[0] + len(known[1]) > position}
 
     def _place(self, at: float) -> int:
         return bisect_left(self._times, at - _ALIKE_SECONDS)
 
-    def _together(self, place: int) -> Sequence[float]:
-        """Return the times that are asked for together: those from a place on that are equally far apart."""
-        times = self._times[place : place + max(1, min(_MOST_TIMES, _TIMES_OF_PODS // max(1, self.pods)))]
-        apart = [later - earlier for earlier, later in pairwise(times)]
-        same = [abs(each - apart[0]) < _ALIKE_SECONDS for each in apart]
+    def _together(self, position: int) -> Sequence[float]:
+        """Return the times for one range query: those from a position on that are equally far apart."""
+        times = self._times[position : position + max(1, min(_MOST_TIMES, _TIMES_OF_PODS // max(1, self.pods)))]
+        gaps = [later - earlier for earlier, later in pairwise(times)]
+        same = [abs(gap - gaps[0]) < _ALIKE_SECONDS for gap in gaps]
         return times[: 1 + (same.index(False) if False in same else len(same))]
 
     async def _ask(self, promql: str, name: str, times: Sequence[float]) -> list[InstantVector]:
         if len(times) == 1:
             return [await self._prometheus.query(promql, name=name, at=times[0])]
         step = times[1] - times[0]
-        found = await self._prometheus.query_range(
+        matrix = await self._prometheus.query_range(
             promql, name=name, start=times[0], end=times[-1], step_seconds=step, timeout_seconds=QUERY_SECONDS
         )
-        return await beside(len(found), lambda: _at_each(found, times, step))
+        return await beside(len(matrix), lambda: _at_each(matrix, times, step))
 
 
-def _at_each(found: Iterable[RangeSeries], times: Sequence[float], step: float) -> list[InstantVector]:
+def _at_each(matrix: Iterable[RangeSeries], times: Sequence[float], step: float) -> list[InstantVector]:
     """Return what the answer to a range query says of each of its times."""
     at_each: list[list[InstantSeries]] = [[] for _ in times]
-    for series in found:
+    for series in matrix:
         labels = msgspec.convert(series.metric, Labels)
         for at, text in series.values:
-            place = round((at - times[0]) / step)
-            if 0 <= place < len(times):
-                at_each[place].append(InstantSeries(labels, (at, text)))
-    return [InstantVector(tuple(each)) for each in at_each]
+            position = round((at - times[0]) / step)
+            if 0 <= position < len(times):
+                at_each[position].append(InstantSeries(labels, (at, text)))
+    return [InstantVector(tuple(elements)) for elements in at_each]
 
 
 class PastPods:
-    """The pods of variants at earlier times, which are looked at one after the other."""
+    """The pods of variants at earlier times; a caller looks at one time after the other."""
 
     def __init__(self, variants: Sequence[AcceptedVariant], answers: PastAnswers) -> None:
         """Take the variants and their pods of now."""
         self._variants = variants
         self._shared = SharedQueries(answers)
         self._targets: dict[ModelKey, list[tuple[str, VariantKey]]] = {}
-        """Of each model, the names of its targets, the longest first."""
+        """By model, the names and keys of its targets, the longest name first."""
         self._now: set[tuple[str, str]] = set()
-        for each in variants:
-            self._targets.setdefault(each.variant.model, []).append((each.variant.target, each.variant.key))
-            self._now |= {(pod.metadata.namespace, pod.metadata.name) for pod in (*each.ready, *each.unready)}
+        for accepted in variants:
+            self._targets.setdefault(accepted.variant.model, []).append((accepted.variant.target, accepted.variant.key))
+            self._now |= {(pod.metadata.namespace, pod.metadata.name) for pod in (*accepted.ready, *accepted.unready)}
         for targets in self._targets.values():
             targets.sort(key=lambda target: (-len(target[0]), target))
         self._chunks = chunks(model.namespace for model in self._targets)
         self._gone: dict[VariantKey, list[Pod]] = {}
 
     async def look(self, at: float) -> bool:
-        """Find the pods that are gone and reported at a time; return whether any pod reported then.
+        """Find the pods that reported at a time and are gone now; return whether any pod reported then.
 
         Raises PrometheusError, or returns False, if there is no answer.
         """
         self._gone, any_reports = {}, False
         for namespaces in self._chunks:
             round_ = Round(at, QUERY_SECONDS)
-            found = await self._shared.settle(PAST_PODS, {PAST_PODS: past_pods}, namespaces, round_)
-            for series in found.answers.get(PAST_PODS, InstantVector()).series:
+            settled = await self._shared.settle(PAST_PODS, {PAST_PODS: past_pods}, namespaces, round_)
+            for series in settled.answers.get(PAST_PODS, InstantVector()).series:
                 any_reports = True
                 self._note(series.metric)
         return any_reports

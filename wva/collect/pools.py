@@ -1,7 +1,7 @@
 """Finds the inference pools, of both API groups, that stand in front of a workload.
 
 A pool selects pods by labels in its own namespace. A workload at zero has no pods, so the labels of its pod template
-are compared. A pool without a selector selects no workload here; otherwise it would select every one of its namespace.
+are compared. A pool without a selector selects no workload here; otherwise it would select all of its namespace.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PoolStores:
         self.pools = pools
         self.pools_alpha = pools_alpha
         self._kept: dict[str, list[tuple[Pool, Mapping[str, str]]]] = {}
-        # Whoever subscribes later, and asks in its handler, finds the change.
+        # A handler that is subscribed later finds the change when it asks.
         pools.subscribe(self._on_change)
         pools_alpha.subscribe(self._on_change)
 
@@ -54,7 +54,7 @@ class PoolStores:
 
     def selectors(self, pool: Pool) -> list[Mapping[str, str]]:
         """Return the labels that a pool selects pods by, one or none for each API group."""
-        return [wanted for each, wanted in self._of(pool.namespace) if each.name == pool.name]
+        return [wanted for candidate, wanted in self._of(pool.namespace) if candidate.name == pool.name]
 
     def without_selector(self, namespace: str) -> list[str]:
         """Return ``namespace/name`` of the pools of a namespace that select nothing, sorted."""
@@ -69,15 +69,15 @@ class PoolStores:
             *self.pools.list(namespace),
             *self.pools_alpha.list(namespace),
         ]
-        found: list[tuple[Pool, Mapping[str, str]]] = [
+        entries: list[tuple[Pool, Mapping[str, str]]] = [
             (Pool(namespace, pool.metadata.name, pool.picker), pool.match_labels)
             for pool in both
             if not pool.metadata.deleting
         ]
-        found.sort(key=lambda each: each[0])
-        if found:
-            self._kept[namespace] = found
-        return found
+        entries.sort(key=lambda entry: entry[0])
+        if entries:
+            self._kept[namespace] = entries
+        return entries
 
     def _on_change(self, old: KubeObject | None, new: KubeObject | None) -> None:
         for pool in (old, new):

@@ -1,7 +1,7 @@
 """The PromQL queries of a cycle, and the escaping and validation of the texts in them.
 
 There are two queries for each chunk of at most 100 namespaces and 4,000 pods, for any number of models in them: KV
-usage and queue length, each with the time of its last sample. The time is asked for because an instant query stamps its
+usage and queue length, each with the time of its last sample. WVA asks for the time because an instant query stamps its
 results with the evaluation time, and ``max_over_time`` shows a series for a minute after its last sample. A signal is
 the highest value of the last minute over the engines of a pod, as in v0.5.1.
 
@@ -68,7 +68,7 @@ class SampleSignal(StrEnum):
 class EngineSignal(StrEnum):
     """The signals of a pod in ``engine_signals``: the values of the label ``signal``.
 
-    A further one begins here; ``tests/test_engine_signals.py`` names the other places that have it.
+    To add a signal, begin here; ``tests/test_engine_signals.py`` names the other places that need it.
     """
 
     CACHE_CONFIG = "cache_config"
@@ -123,7 +123,7 @@ SERIES_OF: Final[Mapping[str, str]] = {
     CounterSignal.FINISHED: "vllm:request_success_total",
     **{signal: names[0] for signal, names in _TOTALS.items()},
 }
-"""The series behind the signals without which a pod has no counters, in the words of the engine's page."""
+"""By signal, the name of its series on the engine's page; a pod without one of these signals has no counters."""
 
 
 class PrefillSignal(StrEnum):
@@ -149,7 +149,7 @@ class QueueSignal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A PromQL text, and its name in metrics and logs. Without the answer to an ``essential`` one, WVA holds."""
+    """A PromQL text, and its name in metrics and logs. Without an answer to an ``essential`` query, WVA holds."""
 
     name: str
     text: str
@@ -161,15 +161,15 @@ def chunks(namespaces: Iterable[str], pods: Mapping[str, int] = {}) -> list[tupl
 
     A namespace with more pods is a group of its own.
     """
-    found: list[tuple[str, ...]] = []
+    groups: list[tuple[str, ...]] = []
     count = MAX_PODS_PER_CHUNK + 1
-    for each in sorted(set(namespaces)):
-        count += pods.get(each, 0)
-        if count > MAX_PODS_PER_CHUNK or len(found[-1]) >= MAX_NAMESPACES_PER_CHUNK:
-            found.append(())
-            count = pods.get(each, 0)
-        found[-1] += (each,)
-    return found
+    for namespace in sorted(set(namespaces)):
+        count += pods.get(namespace, 0)
+        if count > MAX_PODS_PER_CHUNK or len(groups[-1]) >= MAX_NAMESPACES_PER_CHUNK:
+            groups.append(())
+            count = pods.get(namespace, 0)
+        groups[-1] += (namespace,)
+    return groups
 
 
 def _essential(name: str, metric: str, namespaces: Sequence[str]) -> Query:
@@ -192,8 +192,8 @@ ESSENTIAL_QUERIES: Final[Mapping[str, Callable[[Sequence[str]], Query]]] = {
     KV_CACHE_USAGE: _kv_cache_usage,
     QUEUE_LENGTH: partial(_essential, QUEUE_LENGTH, _WAITING_SERIES),
 }
-"""By name, the queries that every decision needs: functions of namespaces. They and all others raise ValueError without
-a namespace, or for one that is impossible."""
+"""By name, the queries that every decision needs: functions of namespaces. These functions, and those of all other
+queries, raise ValueError without a namespace or for an invalid one."""
 
 
 def in_progress(namespaces: Sequence[str]) -> Query:
@@ -283,10 +283,10 @@ def engine_prefills(namespaces: Sequence[str], pods: str = "") -> Query:
 
 
 def picker_gauge(name: str, matchers: str, shape: str = "{}") -> str:
-    """Return an expression for a gauge of endpoint pickers, in the ``shape`` of a function of it.
+    """Return an expression for a gauge of endpoint pickers; ``shape`` is a function to apply to the gauge.
 
-    ``llm_d_epp_...`` is its name in llm-d-router, which will drop the one of GAIE: ``inference_extension_...``. A
-    picker that shows both counts once.
+    In llm-d-router the gauge is named ``llm_d_epp_...``. Its name in GAIE is ``inference_extension_...``, which
+    llm-d-router will drop. A picker that shows both names counts once.
     """
     new, old = (shape.format(f"{prefix}_{name}{matchers}") for prefix in ("llm_d_epp", "inference_extension"))
     return f"{new} or ({old} unless on (namespace, pod) llm_d_epp_{name}{matchers})"
@@ -316,15 +316,14 @@ ANALYZER_QUERIES: Final[Mapping[str, Callable[..., Query]]] = {
 }
 """By name, the queries that WVA sends only if an analyzer needs them: functions of namespaces."""
 BY_PODS: Final = frozenset({ENGINE_SIGNALS, ENGINE_COUNTERS, ENGINE_PREFILLS})
-"""Queries with several series for each pod; their second argument may restrict them to one of the ``parts`` of the
-pods."""
+"""Queries with several series for each pod; their second argument may restrict them to some pods (``parts``)."""
 
 
 def parts(pods: Iterable[str]) -> tuple[str, ...]:
-    """Return matchers that ask about all pods in parts of at most 4,000 of these, by the last character of their names.
+    """Return matchers that divide the pods into parts of at most 4,000, by the last character of their names.
 
-    In names that Kubernetes makes, this character is random. The last part has all pods that are in no other part. With
-    fewer pods there is one part, with an empty matcher.
+    In names that Kubernetes makes, this character is random. The last part has all pods that are in no other part. Up
+    to 4,000 pods are one part, with an empty matcher.
     """
     ends = Counter(name[-1:] for name in pods)
     if ends.total() <= MAX_PODS_PER_CHUNK:
@@ -342,8 +341,8 @@ def parts(pods: Iterable[str]) -> tuple[str, ...]:
 
 
 def _matchers(namespaces: Sequence[str], pods: str) -> str:
-    found = namespace_matcher(namespaces)
-    return f"{found[:-1]},{pods}}}" if pods else found
+    matchers = namespace_matcher(namespaces)
+    return f"{matchers[:-1]},{pods}}}" if pods else matchers
 
 
 def per_engine(aggregation: str, metric: str, *more_labels: str) -> str:
@@ -412,5 +411,5 @@ class TargetLabels:
     @property
     def matchers(self) -> str:
         """The matchers of a selector that takes the series of this target only."""
-        given = {"job": self.job, "namespace": self.namespace}
-        return ",".join(f"{label}={quote(value)}" for label, value in given.items() if value)
+        labels = {"job": self.job, "namespace": self.namespace}
+        return ",".join(f"{label}={quote(value)}" for label, value in labels.items() if value)

@@ -1,17 +1,17 @@
-"""Which queries fail, by namespace: one place for all whose failure no decision tells.
+"""Which queries fail, by namespace: one place for all queries whose failure no decision shows.
 
-The way of an essential query that fails, as all of them do while Prometheus is away:
+What happens to an essential query that fails, as all of them do while Prometheus is away:
 
 - ``prometheus.client`` tries again, for ten seconds in all, and raises PrometheusError;
-- ``shared_queries`` asks about the namespaces apart, ``snapshot`` notes a CollectionFailure with those left over;
+- ``shared_queries`` asks about parts of the namespaces, ``snapshot`` notes a CollectionFailure with those left over;
 - ``decide.trust`` finds nothing to believe, with the reason PrometheusError, and the number is held;
 - ``publish.conditions`` says so in OptimizationReady and MetricsAvailable, ``publish.obstacles`` in an event and a
   series.
 
-What is missing when another query fails is easily overlooked, since decisions go on without it. So whoever sends such a
-query notes here what came of it, and the condition QueriesAnswered names the query, the error and what is in force
-meanwhile. A query that fails once is no news: it is told from the second time in a row on, until it is answered, or is
-not sent for ten minutes.
+What is missing when another query fails is easily overlooked, since decisions go on without it. So the sender of such a
+query notes its result here, and the condition QueriesAnswered names the query, the error and what is in force
+meanwhile. WVA does not report a query that fails once. It reports a query from the second failure in a row on, until
+the query is answered, or is not sent for ten minutes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ IN_FORCE: Final[Mapping[str, str]] = {
 
 
 class _Failing(NamedTuple):
-    """How often a query has failed in a row, when last (seconds of a monotonic clock), and in which words at first."""
+    """How often a query has failed in a row, when last (seconds of a monotonic clock), and the first message."""
 
     times: int
     at: float
@@ -67,7 +67,7 @@ class QueryFailures:
         self._failing: dict[str, dict[str, _Failing]] = {}
 
     def note(self, query: str, asked: Iterable[str], failed: Mapping[str, str]) -> None:
-        """Note about which namespaces a query was asked, and of those without an answer the reason in words."""
+        """Note which namespaces a query asked about, and in words why some of them have no answer."""
         now = self._clock.monotonic()
         for namespace in asked:
             before = self._told(namespace, now)
@@ -86,8 +86,8 @@ class QueryFailures:
 
     def of(self, namespace: str) -> Trouble:
         """Return which queries about a namespace have no answer."""
-        told = self._told(namespace, self._clock.monotonic())
-        words = [f"{reason}; in force: {IN_FORCE[query]}" for query, reason in told.items()]
+        messages = self._told(namespace, self._clock.monotonic())
+        words = [f"{reason}; in force: {IN_FORCE[query]}" for query, reason in messages.items()]
         return Trouble(TroubleReason.QUERY_FAILED, "; ".join(words)) if words else UNTROUBLED
 
     def _told(self, namespace: str, now: float) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """Joins samples with the Ready pods of known variants, with their engines, and with the queues of models.
 
-The pods come from the caches, by way of their owners; Prometheus only says what they report. So a series without a pod
-of ours is counted and dropped, and a pod without a series is still a replica (one that does not report). WVA finds the
-pod of a sample in the caches, and never builds its identity from label values. Label values may be large or odd; WVA
-keeps only a shortened model name, for a hint.
+The pods come from the caches, by way of their owners; Prometheus only says what they report. So WVA counts and drops a
+series that belongs to none of our pods, and a pod without a series is still a replica (one that does not report). WVA
+finds the pod of a sample in the caches, and never builds its identity from label values. Label values may be large or
+odd; WVA keeps only a shortened model name, for a hint.
 
 The queue of an endpoint picker belongs to the model that its series name **in the picker's namespace**, which is the
 label ``namespace`` that Prometheus adds: a pool and its picker live beside the workload they serve. If a queue counted
@@ -151,7 +151,7 @@ class ReplicaJoin:
             self._instruments.samples_ignored.labels(cause).inc(ignored[cause])
 
     def _place(self, query: str, series: InstantSeries) -> IgnoredCause | None:
-        """Hand the series to its pod, or say why not."""
+        """Give the series to its pod, or return why it belongs to none."""
         labels = series.metric
         namespace, pod_name, model_name = labels.namespace, labels.pod, labels.model_name
         if not namespace or not pod_name or model_name is None:
@@ -172,7 +172,7 @@ class ReplicaJoin:
             cut = model_name[:_SHOWN_MODEL_CHARACTERS]
             shown = "".join(character if character.isprintable() else "?" for character in cut)
             shown += "..." if len(model_name) > _SHOWN_MODEL_CHARACTERS else ""
-            # The smallest of several: the hint must not depend on the order of an answer.
+            # Of several hints the smallest one stays: it must not depend on the order of an answer.
             hint = f'its pods report model_name "{shown}"'
             pod.hint = hint if pod.hint is None else min(pod.hint, hint)
             return IgnoredCause.OTHER_MODEL
@@ -184,50 +184,52 @@ class ReplicaJoin:
     ) -> list[ReplicaMetrics]:
         """Return an entry for every Ready pod, classified at ``now`` (seconds since the epoch); forget the pods.
 
-        ``intervals`` learns from the times of their samples. ``strays`` has the models whose series are there under
-        other names or labels, with that in words.
+        ``intervals`` learns from the times of their samples. ``strays`` has the models whose series exist under other
+        names or labels, and says in words under which.
         """
         classifier = samples.Classifier(now, freshness)
         intervals.keep(self._pods.keys())
-        found = []
+        replicas = []
         for key in list(self._pods):
             pod = self._pods.pop(key)  # freed one by one: all at once would take too long
             pod.hint = pod.hint or strays.get(pod.model)
             try:
-                found.append(self._replica(pod, classifier, intervals))
+                replicas.append(self._replica(pod, classifier, intervals))
             except Exception as error:  # noqa: BLE001 - the replicas of other models are still judged
                 self._faults.note(pod.model, f"reading the samples of pod {pod.pod.metadata.name}", error)
-        states = Counter((queries.KV_CACHE_USAGE, replica.kv_usage.state) for replica in found)
-        states.update((queries.QUEUE_LENGTH, replica.queue_length.state) for replica in found)
+        states = Counter((queries.KV_CACHE_USAGE, replica.kv_usage.state) for replica in replicas)
+        states.update((queries.QUEUE_LENGTH, replica.queue_length.state) for replica in replicas)
         for labels, count in states.items():
             self._instruments.samples.labels(*labels).inc(count)
-        return found
+        return replicas
 
     def _replica(self, pod: _GatheredPod, classifier: samples.Classifier, intervals: ScrapeIntervals) -> ReplicaMetrics:
         meta = pod.pod.metadata
         if pod.hint is None and pod.model in self._nameless:
             pod.hint = "series of its model have no label pod"
-        counted = pod.engines.get(queries.ENGINE_COUNTERS)
+        counter_series = pod.engines.get(queries.ENGINE_COUNTERS)
         time = pod.texts(queries.KV_CACHE_USAGE, queries.SampleSignal.TIMESTAMP)
         queue_time = pod.texts(queries.QUEUE_LENGTH, queries.SampleSignal.TIMESTAMP)
-        counter_time = samples.texts_of(() if counted is None else counted.get(queries.CounterSignal.TIME, ()))
-        times = [classifier.time(each) for each in (time, queue_time, counter_time)]
+        counter_time = samples.texts_of(
+            () if counter_series is None else counter_series.get(queries.CounterSignal.TIME, ())
+        )
+        times = [classifier.time(texts) for texts in (time, queue_time, counter_time)]
         newest = max([at for at in times if at is not None], default=None)
         between = intervals.learn((meta.namespace, meta.name), newest)
         scrape, queue_scrape = classifier.scrape(time, between), classifier.scrape(queue_time, between)
         engine, counters, detail, created = None, None, "", None
-        if counted is not None:
+        if counter_series is not None:
             counter_scrape = classifier.scrape(counter_time, between)
             failure = self._failures.get((queries.ENGINE_COUNTERS, meta.namespace), "")
-            engine = samples.engine_signals(counted, counter_scrape, failure=failure, signals=samples.GAUGES)
-            counters, detail = samples.engine_counters(counted, counter_scrape, engine)
+            engine = samples.engine_signals(counter_series, counter_scrape, failure=failure, signals=samples.GAUGES)
+            counters, detail = samples.engine_counters(counter_series, counter_scrape, engine)
             if (prefills := pod.engines.get(queries.ENGINE_PREFILLS)) is not None and counters is not None:
                 counters = samples.with_prefills(counters, prefills)
             created = parse_time(meta.creation_timestamp)
-        told = pod.engines.get(queries.ENGINE_SIGNALS)
-        if told is not None:
+        signal_series = pod.engines.get(queries.ENGINE_SIGNALS)
+        if signal_series is not None:
             failure = self._failures.get((queries.ENGINE_SIGNALS, meta.namespace), "")
-            engine = samples.engine_signals(told, scrape, failure=failure)
+            engine = samples.engine_signals(signal_series, scrape, failure=failure)
         return ReplicaMetrics(
             meta.name,
             pod.variant,
@@ -246,13 +248,13 @@ class ReplicaJoin:
     def queues(self, *, now: float, freshness: Freshness) -> list[SchedulerQueue]:
         """Return the requests that endpoint pickers hold back for each model that needs them, sorted by model."""
         classifier = samples.Classifier(now, freshness)
-        found = []
+        scheduler_queues = []
         for model, series in sorted(self._queues.items()):
             try:
-                found.append(self._queue(model, series, classifier))
+                scheduler_queues.append(self._queue(model, series, classifier))
             except Exception as error:  # noqa: BLE001 - the other models still get their queues
                 self._faults.note(model, "reading the scheduler's queue", error)
-        return found
+        return scheduler_queues
 
     def _queue(self, model: ModelKey, series: samples.PodSeries, classifier: samples.Classifier) -> SchedulerQueue:
         """Sum up the queues of a model. Without an answer they are invalid, since there may be requests or none."""
@@ -265,14 +267,14 @@ class ReplicaJoin:
         oldest = classifier.scrape((min(times, key=lambda text: FINITE.find(text) or 0.0),) if few else ())
         totals = []
         for signal in (queries.QueueSignal.SIZE, queries.QueueSignal.BYTES):
-            found = series.get(signal, [])
-            if max(len(found), len(times)) > _MAX_NAMES:
+            elements = series.get(signal, [])
+            if max(len(elements), len(times)) > _MAX_NAMES:
                 detail = f"requests under more than {_MAX_NAMES} names of the model"
                 totals.append(Sample(SampleState.INVALID, detail=detail))
                 continue
             # Two names of one model make two series for each signal: requests under both names wait for the same
             # replicas. A series without a number makes the sum invalid.
-            judged = [oldest.sample(samples.COUNTED, samples.texts_of([one])) for one in found]
+            judged = [oldest.sample(samples.COUNTED, samples.texts_of([element])) for element in elements]
             doubtful = [sample for sample in judged if sample.value is None]
             if doubtful or not judged:
                 totals.append(doubtful[0] if doubtful else MISSING)

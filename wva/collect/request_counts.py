@@ -5,8 +5,8 @@ may go to zero.
 
 v0.5.1 asked for finished requests alone, so it took a model that was busy with its first long request for idle. This
 query also asks for the requests that run or wait, in the engines and at the gateway. A missing count stays unknown.
-What runs or waits is asked for by pod: a pod of nobody, such as a proxy that repeats the page of an engine, would
-otherwise keep a model for ever.
+WVA asks for running and waiting requests by pod. Otherwise a pod of no variant, such as a proxy that repeats the page
+of an engine, would keep a model from zero for ever.
 
 ``increase`` is also 0 where Prometheus has few samples: after two scrapes by a new server, or of a pod that served long
 before its first scrape. So the query also returns how much of the window has samples of the model, from any of its
@@ -36,7 +36,7 @@ REQUEST_COUNTS: Final = "request_counts"
 _BY_MODEL: Final = "by (namespace, model_name)"
 
 Ask = Callable[[Hashable, Make, Sequence[str]], Awaitable[Settled]]
-"""Asks a query about namespaces; by the first argument the callee remembers those that spoil answers."""
+"""Asks a query about namespaces. The callee remembers under its first argument which namespaces spoil answers."""
 Ours = Callable[[str, str], bool]
 
 
@@ -92,33 +92,35 @@ async def count_requests(
             by_window.setdefault(window, []).append(model)
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(_ask(window, [model for model in known if model.namespace in namespaces], ask, ours))
-            for window, known in by_window.items()
-            for namespaces in chunks(model.namespace for model in known)
+            group.create_task(
+                _ask(window, [model for model in group_models if model.namespace in namespaces], ask, ours)
+            )
+            for window, group_models in by_window.items()
+            for namespaces in chunks(model.namespace for model in group_models)
         ]
-    counts += [each for task in tasks for each in task.result()]
-    return tuple(sorted(counts, key=lambda each: each.model))
+    counts += [model_counts for task in tasks for model_counts in task.result()]
+    return tuple(sorted(counts, key=lambda model_counts: model_counts.model))
 
 
 async def _ask(window: Window, models: Sequence[ModelKey], ask: Ask, ours: Ours) -> list[RequestCounts]:
     """Return what one query tells about the models of one window."""
     namespaces = sorted({model.namespace for model in models})
-    settled = await ask((REQUEST_COUNTS, window.seconds), lambda some: request_query(some, window), namespaces)
+    settled = await ask((REQUEST_COUNTS, window.seconds), lambda part: request_query(part, window), namespaces)
     answer = settled.answers.get(REQUEST_COUNTS, InstantVector())
     doubt = f"query {REQUEST_COUNTS}: {answer.warnings[0]}" if answer.warnings else ""
     failures = {namespace: failure.message for namespace, failure in settled.failed.items()}
-    found: dict[ModelKey, list[InstantSeries]] = {model: [] for model in models}
+    series_by_model: dict[ModelKey, list[InstantSeries]] = {model: [] for model in models}
     for series in answer.series:
         labels = series.metric
         model = ModelKey(labels.namespace or "", labels.target_model_name or labels.model_name or "")
-        if model in found and (labels.pod is None or ours(model.namespace, labels.pod)):
-            found[model].append(series)
+        if model in series_by_model and (labels.pod is None or ours(model.namespace, labels.pod)):
+            series_by_model[model].append(series)
     counts = []
-    for model, some in found.items():
+    for model, model_series in series_by_model.items():
         problem = failures.get(model.namespace, doubt)
         try:
             counts.append(
-                RequestCounts(model, window.seconds, detail=problem) if problem else _sum(model, some, window)
+                RequestCounts(model, window.seconds, detail=problem) if problem else _sum(model, model_series, window)
             )
         except Exception as error:  # noqa: BLE001 - the other models are still counted
             detail = f"reading requests failed: {cause_of(error)}"
@@ -126,10 +128,10 @@ async def _ask(window: Window, models: Sequence[ModelKey], ask: Ask, ours: Ours)
     return counts
 
 
-def _sum(model: ModelKey, found: Iterable[InstantSeries], window: Window) -> RequestCounts:
+def _sum(model: ModelKey, model_series: Iterable[InstantSeries], window: Window) -> RequestCounts:
     """Return the counts. A problem makes all of them unknown; a missing queue at the gateway is no problem."""
     values: dict[str, float] = {}
-    for series in found:
+    for series in model_series:
         signal = series.metric.signal or ""
         value = None if series.value is None else COUNTED.range.find(series.value[1])
         if value is None:

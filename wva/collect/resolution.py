@@ -83,7 +83,7 @@ class CollectStores:
 
 @dataclass(frozen=True, slots=True)
 class TargetResolution:
-    """The target (exactly when it is TARGET_FOUND), and a message for people."""
+    """The target of a VA (there is one exactly when the reason is TARGET_FOUND), and a message for people."""
 
     reason: TargetReason
     message: str
@@ -170,8 +170,12 @@ def bound_problems(va: VariantAutoscaling, scalers: ScalerStores) -> list[str]:
             in_force = "the scaler's bound"
             lines.append(str(NumberError(f"annotation {name}", text, expected=REPLICAS.expected, in_force=in_force)))
     scaled_objects, hpas = scalers.of(va)
-    lines += [f"ScaledObject {each.metadata.name}: {error}" for each in scaled_objects for error in each.problems()]
-    lines += [f"HPA {each.metadata.name}: {error}" for each in hpas for error in each.problems()]
+    lines += [
+        f"ScaledObject {scaled_object.metadata.name}: {error}"
+        for scaled_object in scaled_objects
+        for error in scaled_object.problems()
+    ]
+    lines += [f"HPA {hpa.metadata.name}: {error}" for hpa in hpas for error in hpa.problems()]
     return lines
 
 

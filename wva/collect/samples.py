@@ -40,7 +40,7 @@ PodSeries: TypeAlias = Mapping[str, list[InstantSeries]]
 
 def texts_of(series: Iterable[InstantSeries]) -> Texts:
     """Return the values of the series that were found for one replica."""
-    return tuple([None if found.value is None else found.value[1] for found in series])
+    return tuple([None if element.value is None else element.value[1] for element in series])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ REQUESTS: Final = SignalRange(AMOUNT.range, whole=True)
 
 @dataclass(frozen=True, slots=True)
 class ScrapeTime:
-    """The state that the time of a scrape gives its values, and in ``detail`` why that is not fresh.
+    """The state that all values of a scrape have because of its time; ``detail`` says why this state is not fresh.
 
-    ``age_seconds`` is None when it is not known, or below zero.
+    ``age_seconds`` is None when the age is not known, or below zero.
     """
 
     state: SampleState
@@ -134,8 +134,8 @@ _COUNTERS: Final = tuple(
     signal for signal in CounterSignal if signal not in {CounterSignal.TIME, CounterSignal.CACHE_CONFIG, *GAUGES}
 )
 _NEVER_COUNTED: Final = frozenset({CounterSignal.ABORTED, CounterSignal.CACHED_TOKENS, CounterSignal.REFUSED})
-"""Counters that an engine may lack, and that are 0 then: one of a finished reason that never occurred, one of the
-prefix cache, and that of refused requests, which vLLM has since it can refuse any."""
+"""Counters that an engine may lack, and that are 0 then: the counter of a finished reason that never occurred, that of
+the prefix cache, and that of refused requests, which only a vLLM that can refuse requests has."""
 _COUNT: Final = Whole(1, 999_999_999)
 """The number of blocks, and of tokens in a block."""
 _TOKENS: Final = Whole(1, 999_999_999_999)
@@ -150,7 +150,7 @@ def engine_signals(
     """Classify the signals of a pod's engines; ``failure`` says why the query has no answer, empty if it has one."""
     missing = Sample(SampleState.MISSING, detail=failure)
     samples = {
-        name: missing if (found := series.get(name)) is None else scrape.sample(kind, texts_of(found))
+        name: missing if (elements := series.get(name)) is None else scrape.sample(kind, texts_of(elements))
         for name, kind in signals.items()
     }
     sizes = series.get(EngineSignal.CACHE_CONFIG)
@@ -167,16 +167,16 @@ def engine_counters(series: PodSeries, scrape: ScrapeTime, gauges: EngineSignals
         return None, gauges.running.detail or _missing({CounterSignal.RUNNING, *_COUNTERS} - series.keys())
     values: dict[str, float] = {}
     for signal in _COUNTERS:
-        found = series.get(signal)
-        if found is None:
+        elements = series.get(signal)
+        if elements is None:
             if signal not in _NEVER_COUNTED:
                 return None, _missing(set(_COUNTERS) - series.keys())
             values[signal] = 0.0
             continue
-        value = found[0].value if len(found) == 1 else None
+        value = elements[0].value if len(elements) == 1 else None
         number = COUNTED.range.find(value[1]) if value is not None else None
         if number is None:
-            return None, f"{signal}: {scrape.sample(COUNTED, texts_of(found)).detail}"
+            return None, f"{signal}: {scrape.sample(COUNTED, texts_of(elements)).detail}"
         values[signal] = number
     values[CounterSignal.PROMPT_TOKENS] -= values.pop(CounterSignal.CACHED_TOKENS)
     return EngineCounters(at=at, **values), ""
@@ -184,17 +184,17 @@ def engine_counters(series: PodSeries, scrape: ScrapeTime, gauges: EngineSignals
 
 def with_prefills(counters: EngineCounters, series: PodSeries) -> EngineCounters:
     """Return the counters with the times of prompts and of first tokens, as far as they are known."""
-    found = {}
+    times = {}
     for signal, name in ((PrefillSignal.SECONDS, "prefill_seconds"), (PrefillSignal.FIRST, "first_seconds")):
         texts = texts_of(series.get(signal, ()))
         seconds = COUNTED.range.find(texts[0]) if len(texts) == 1 else None
         if seconds is not None:
-            found[name] = seconds
-    return replace(counters, **found) if found else counters
+            times[name] = seconds
+    return replace(counters, **times) if times else counters
 
 
 def _missing(signals: Collection[str]) -> str:
-    """Return in words which series a page lacks; histograms that the engine or a scrape drops have none."""
+    """Return in words which series a page lacks; a histogram that the engine or a scrape drops has no series."""
     names = [name for signal, name in SERIES_OF.items() if signal in signals]
     return f"no series {', '.join(names)}"
 
@@ -204,15 +204,15 @@ def _cache_tokens(sizes: list[InstantSeries], scrape: ScrapeTime) -> Sample:
     if len(sizes) > _MAX_ENGINES:
         return Sample(SampleState.INVALID, detail=f"more than {_MAX_ENGINES} sizes of the KV cache")
     engines: dict[str, int] = {}
-    for found in sizes:
-        # The first one is that of vLLM 0.32; the blocks of a hybrid model are not all of one size.
-        told = found.metric.kv_cache_size_tokens or ""
-        blocks, block = found.metric.num_gpu_blocks or "", found.metric.block_size or ""
-        tokens = _TOKENS.find(told) or _tokens(blocks, block)
+    for element in sizes:
+        # vLLM 0.32 reports the size in tokens. It comes first, since the blocks of a hybrid model differ in size.
+        size = element.metric.kv_cache_size_tokens or ""
+        blocks, block = element.metric.num_gpu_blocks or "", element.metric.block_size or ""
+        tokens = _TOKENS.find(size) or _tokens(blocks, block)
         if tokens is None:
             words = f"num_gpu_blocks {shown(blocks)} and block_size {shown(block)} are not counts"
             return Sample(SampleState.INVALID, detail=words)
-        engine = found.metric.engine or ""
+        engine = element.metric.engine or ""
         if engine in engines:
             return Sample(SampleState.INVALID, detail=f"several sizes of the KV cache of engine {shown(engine)}")
         engines[engine] = tokens
@@ -221,7 +221,7 @@ def _cache_tokens(sizes: list[InstantSeries], scrape: ScrapeTime) -> Sample:
 
 @lru_cache(maxsize=256)
 def _tokens(blocks: str, block: str) -> int | None:
-    """Return the tokens in so many blocks of a size. Cached, since a fleet has few sizes."""
+    """Return the tokens in ``blocks`` blocks of ``block`` tokens each. Cached, since a fleet has few sizes."""
     count, size = _COUNT.find(blocks), _COUNT.find(block)
     return None if count is None or size is None else count * size
 

@@ -1,8 +1,8 @@
 """Learns from the times of samples how far apart the scrapes of each pod are.
 
 A cycle sees the newest sample of a pod. The time between two samples that cycles see is the scrape interval or a
-multiple of it: a scrape may be lost, and cycles that are further apart than scrapes miss some. So a time counts only if
-a cycle in between has found nothing new, and if no shorter one was seen lately.
+multiple of it: a scrape may be lost, and cycles that are further apart than scrapes miss some. So the time between two
+samples counts only if a cycle in between has found no new sample, and if no shorter time was seen lately.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ class ScrapeIntervals:
 
         The interval is None while it is not known, and while each cycle sees a new sample.
         """
-        seen = self._seen.get(pod)
-        if seen is None:
+        newest = self._seen.get(pod)
+        if newest is None:
             if at is not None:
                 self._seen[pod] = _Seen(at)
             return None
-        if at is None or at <= seen.at:
-            seen = seen._replace(again=True)
+        if at is None or at <= newest.at:
+            newest = newest._replace(again=True)
         else:
-            gap = min(LONGEST_SECONDS, at - seen.at)
-            seen = _Seen(at, gaps=(*seen.gaps, (gap, seen.again))[-_GAPS:])
-        self._seen[pod] = seen
-        shortest = min([gap for gap, _ in seen.gaps], default=0.0)
-        known = min([gap for gap, again in seen.gaps if again], default=None)
-        return known if known is not None and known <= _LONGER * shortest else None
+            gap = min(LONGEST_SECONDS, at - newest.at)
+            newest = _Seen(at, gaps=(*newest.gaps, (gap, newest.again))[-_GAPS:])
+        self._seen[pod] = newest
+        shortest = min([gap for gap, _ in newest.gaps], default=0.0)
+        interval = min([gap for gap, again in newest.gaps if again], default=None)
+        return interval if interval is not None and interval <= _LONGER * shortest else None
 
     def keep(self, pods: Collection[PodName]) -> None:
         """Forget all other pods."""
-        self._seen = {pod: seen for pod, seen in self._seen.items() if pod in pods}
+        self._seen = {pod: newest for pod, newest in self._seen.items() if pod in pods}

@@ -9,8 +9,8 @@ WVA asks about halves only after a failure that a namespace can cause, and only 
 Prometheus answers no query at all, it is the reason itself, and the limit is lower. If a limit ends the search, the
 next round continues with the halves that failed.
 
-The essential queries go first: every decision needs them. The others begin when those of the round have been asked, or
-when half of its time is over, so that one slow namespace does not keep them from being asked.
+The essential queries go first: every decision needs them. The others begin when the essential queries of the round have
+been asked, or when half of its time is over, so that one slow namespace does not keep them from being asked.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Make = Callable[[Sequence[str]], Query]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why namespaces have no answer: which query failed, about how many namespaces (``among``), and how."""
+    """Why namespaces have no answer: which query failed, about which namespaces (``among``), and how."""
 
     query: str
     error: PrometheusError
@@ -153,43 +153,47 @@ class SharedQueries:
             key: suspect for key, suspect in self._suspects.items() if 0 <= now - suspect.asked_at < _FORGOTTEN_SECONDS
         }
         # Ask about suspects in the groups in which they failed, the longest waiting groups first.
-        known = {each: self._suspects[topic, each] for each in namespaces if (topic, each) in self._suspects}
+        known = {
+            namespace: self._suspects[topic, namespace]
+            for namespace in namespaces
+            if (topic, namespace) in self._suspects
+        }
         together: dict[tuple[str, ...], list[str]] = {}
-        for each, suspect in known.items():
+        for namespace, suspect in known.items():
             if suspect.strikes:
-                together.setdefault(suspect.failure.among, []).append(each)
+                together.setdefault(suspect.failure.among, []).append(namespace)
         parts = {tuple(members): known[members[0]] for members in together.values()}
         due = sorted((part for part in parts if parts[part].due(now)), key=lambda part: (parts[part].asked_at, part))
         due, waiting = due[:_SUSPECTS_AT_A_TIME], due[_SUSPECTS_AT_A_TIME:]
-        later = {each: parts[part].failure for part in waiting for each in part}
+        later = {namespace: parts[part].failure for part in waiting for namespace in part}
         settled = Settled()
         for part in parts.keys() - {*due, *waiting}:
             settled.failed |= dict.fromkeys(part, parts[part].failure)
-        healthy = tuple(each for each in namespaces if each not in known)
-        on_probation = tuple(each for each, suspect in known.items() if not suspect.strikes)
+        healthy = tuple(namespace for namespace in namespaces if namespace not in known)
+        on_probation = tuple(namespace for namespace, suspect in known.items() if not suspect.strikes)
         apart = [*([on_probation] if on_probation else []), *(half for part in due for half in _halves(part))]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._together(topic, makes, healthy, round_, gates=True))] if healthy else []
-            tasks += [group.create_task(self._together(topic, makes, each, round_, gates=False)) for each in apart]
-        found = Settled()
+            tasks += [group.create_task(self._together(topic, makes, part, round_, gates=False)) for part in apart]
+        results = Settled()
         for task in tasks:
-            found.take(task.result())
-        if later and found.failed.keys().isdisjoint(each for part in apart for each in part):
-            # All suspects that were asked have answers, so it was an outage: ask about the other suspects at once.
-            found.take(await self._together(topic, makes, tuple(later), round_, gates=False))
+            results.take(task.result())
+        if later and results.failed.keys().isdisjoint(namespace for part in apart for namespace in part):
+            # All suspects that were asked about have answers, so it was an outage: ask about the others at once.
+            results.take(await self._together(topic, makes, tuple(later), round_, gates=False))
             later = {}
-        settled.take(found)
+        settled.take(results)
         settled.failed |= later
         return settled
 
     def suspected(self, topic: Hashable) -> frozenset[str]:
         """Return the namespaces that are asked about apart from the others."""
-        return frozenset(namespace for known, namespace in self._suspects if known == topic)
+        return frozenset(namespace for suspect_topic, namespace in self._suspects if suspect_topic == topic)
 
     async def _together(
         self, topic: Hashable, makes: Mapping[str, Make], namespaces: tuple[str, ...], round_: Round, *, gates: bool
     ) -> Settled:
-        """Ask all queries about these namespaces; if one fails, ask about parts, and remember which spoil answers.
+        """Ask all queries about these namespaces; if one fails, ask about parts, and remember the suspects.
 
         Queries that are not essential wait until the essential ones with ``gates`` have been asked. About suspects
         (without ``gates``) WVA asks one query after the other: the first that fails is enough.
@@ -211,24 +215,24 @@ class SharedQueries:
                 round_.others_begin.set()
         settled = Settled()
         for name, make in makes.items():
-            rest = tuple(each for each in namespaces if each not in settled.failed)
+            rest = tuple(namespace for namespace in namespaces if namespace not in settled.failed)
             if not rest:
                 break
-            got = first.get(name)
-            if got is None or (isinstance(got, PrometheusError) and rest != namespaces):
-                got = await self._ask(make(rest), round_, suspect=not gates)
-            settled.take(await self._taken(name, make, rest, got, round_))
+            outcome = first.get(name)
+            if outcome is None or (isinstance(outcome, PrometheusError) and rest != namespaces):
+                outcome = await self._ask(make(rest), round_, suspect=not gates)
+            settled.take(await self._taken(name, make, rest, outcome, round_))
         failed, now = settled.failed, round_.now
         if failed:
             # An answer about a namespace does not count if another query about this namespace failed.
             for name, vector in settled.answers.items():
-                kept = tuple(each for each in vector.series if (each.metric.namespace or "") not in failed)
+                kept = tuple(series for series in vector.series if (series.metric.namespace or "") not in failed)
                 settled.answers[name] = InstantVector(kept, vector.warnings)
-        for each in namespaces:
-            failure, known = failed.get(each), self._suspects.get((topic, each))
+        for namespace in namespaces:
+            failure, known = failed.get(namespace), self._suspects.get((topic, namespace))
             if failure is None:
                 if known is not None and (len(known.failure.among) > 1 or now - known.failed_at >= _PROBATION_SECONDS):
-                    del self._suspects[topic, each]
+                    del self._suspects[topic, namespace]
                 elif known is not None:
                     known.asked_at, known.strikes = now, 0
             elif failure.error.kind not in _BY_NAMESPACE or (known is None and not round_.answered):
@@ -236,22 +240,27 @@ class SharedQueries:
             elif known is not None and known.failure.among == failure.among:
                 known.failure, known.asked_at, known.failed_at, known.strikes = failure, now, now, known.strikes + 1
             elif known is not None or failure.among != namespaces:
-                self._suspects[topic, each] = _Suspect(failure, now, now)
-                if failure.among == (each,):
-                    _log.warning("namespace_spoils_answers", namespace=each, reason=failure.message)
+                self._suspects[topic, namespace] = _Suspect(failure, now, now)
+                if failure.among == (namespace,):
+                    _log.warning("namespace_spoils_answers", namespace=namespace, reason=failure.message)
         return settled
 
     async def _taken(
-        self, name: str, make: Make, namespaces: tuple[str, ...], got: InstantVector | PrometheusError, round_: Round
+        self,
+        name: str,
+        make: Make,
+        namespaces: tuple[str, ...],
+        outcome: InstantVector | PrometheusError,
+        round_: Round,
     ) -> Settled:
         """Return what an answer settles; after an error, ask about each half of the namespaces."""
-        if not isinstance(got, PrometheusError):
-            return Settled({name: got})
+        if not isinstance(outcome, PrometheusError):
+            return Settled({name: outcome})
         queries = {half: make(half) for half in _halves(namespaces)}
         essential = any(query.essential for query in queries.values())
-        possible = len(queries) > 1 and got.kind in _BY_NAMESPACE
-        if not possible or not round_.takes(len(queries), got.kind, essential=essential):
-            return Settled(failed=dict.fromkeys(namespaces, Failure(name, got, namespaces)))
+        possible = len(queries) > 1 and outcome.kind in _BY_NAMESPACE
+        if not possible or not round_.takes(len(queries), outcome.kind, essential=essential):
+            return Settled(failed=dict.fromkeys(namespaces, Failure(name, outcome, namespaces)))
         async with asyncio.TaskGroup() as group:
             tasks = {half: group.create_task(self._ask(query, round_)) for half, query in queries.items()}
         settled = Settled()
@@ -280,6 +289,6 @@ class SharedQueries:
 
 
 def _halves(namespaces: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """Return the two halves; of one namespace itself."""
+    """Return the two halves of the namespaces, or the only namespace as one part."""
     middle = len(namespaces) // 2
     return (namespaces[:middle], namespaces[middle:]) if middle else (namespaces,)

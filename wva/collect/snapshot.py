@@ -67,11 +67,11 @@ class Collector:
     ``deadline_seconds`` bounds all queries of a cycle together. ``as_started`` returns a variant with a start from zero
     that the caches do not show yet. ``engines_of`` tells whether the analyzer of a model wants to know more than the
     two signals of its replicas, ``counters_of`` whether it wants what the engines have counted. ``variants_at`` returns
-    the variants with their pods at a time that has passed; None: those of the caches count. ``retention_of``
+    the variants with their pods at a time that has passed; None: the variants in the caches count. ``retention_of``
     returns the seconds without a request after which a model may go to zero, None for one that may not. ``served``
     returns what the users of models got lately (``ServedUsers.lately``). ``inventory``
     returns the GPUs of the cluster, or None and why they are not known; None instead of both when no model needs them.
-    ``note`` takes what came of each query that is not essential (``QueryFailures.note``). ``pools_of``
+    ``note`` takes the result of each query that is not essential (``QueryFailures.note``). ``pools_of``
     returns the pools of a namespace that select a pod with such labels.
     """
 
@@ -105,7 +105,7 @@ class Collector:
         self._throttle = log.Throttle()
 
     def of_past(self, prometheus: Querier, variants_at: Callable[[float], list[AcceptedVariant]]) -> Collector:
-        """Return a collector of earlier times, for which answers and variants are given; nothing it meets is told."""
+        """Return a collector for earlier times, which uses the given answers and variants and reports no failures."""
         return replace(
             self,
             prometheus=prometheus,
@@ -123,7 +123,7 @@ class Collector:
         return (await self._accepted(now))[0]
 
     def prometheus_status(self) -> str | None:
-        """Return why the last round of queries had no answer about any namespace; None when it had, or asked none."""
+        """Return why the last round of queries had no answer about any namespace; None if it had one, or asked none."""
         return self._status
 
     async def collect(self, now: float) -> Snapshot:
@@ -159,10 +159,10 @@ class Collector:
             )
             group.create_task(self._strays.look(now))
             failures = list(refused.values())
-            for chunk, found in (await self._chunk_answers(accepted, wanted, round_)).items():
-                series = sum(len(vector.series) for vector in _answers(found).values())
-                await beside(series // _SERIES_PER_VARIANT, partial(_take, join, chunk, found))
-                failures += _failures(found)
+            for chunk, answers in (await self._chunk_answers(accepted, wanted, round_)).items():
+                series = sum(len(vector.series) for vector in _answers(answers).values())
+                await beside(series // _SERIES_PER_VARIANT, partial(_take, join, chunk, answers))
+                failures += _failures(answers)
         self.note(REQUEST_COUNTS, counted.asked, counted.failed)
         freshness = self.freshness()
         replicas, queues = await beside(
@@ -193,8 +193,8 @@ class Collector:
         """Fetch the answers that the last cycle used again if they are due. After a failure the kept answers stay."""
         async with self._round:
             accepted, faults = await self._accepted(now)
-            found = await self._chunks(accepted, self._wanted(accepted, faults))
-            due = [chunk for chunk in found if self._cache.due(chunk, now=now)]
+            chunks = await self._chunks(accepted, self._wanted(accepted, faults))
+            due = [chunk for chunk in chunks if self._cache.due(chunk, now=now)]
             if due:
                 self._conclude(await self._ask(due, Round(now, self.deadline_seconds)))
 
@@ -213,13 +213,13 @@ class Collector:
 
         def read(model: ModelKey) -> frozenset[str]:
             engines, counters = self.engines_of(model), self.counters_of(model)
-            asked = {
+            wanted = {
                 queries.ENGINE_SIGNALS: engines,
                 queries.ENGINE_COUNTERS: counters,
                 queries.ENGINE_PREFILLS: counters and model in prefills,
                 queries.SCHEDULER_QUEUE: engines or counters,
             }
-            return frozenset(name for name, wants in asked.items() if wants)
+            return frozenset(name for name, wants in wanted.items() if wants)
 
         return {
             model: faults.attempt(model, "reading its policy", partial(read, model), default=frozenset[str]())
@@ -249,14 +249,16 @@ class Collector:
         self._cache.clean(now=round_.now)
         return known | asked
 
-    def _conclude(self, round_: Mapping[_Chunk, ChunkAnswers]) -> None:
+    def _conclude(self, answers_by_chunk: Mapping[_Chunk, ChunkAnswers]) -> None:
         """Note whether the last round of queries was answered; a round without queries counts as answered.
 
         A namespace that has no answer while others have theirs says nothing about Prometheus.
         """
-        failures = [failure for found in round_.values() for failure in _failures(found)]
-        answered = any(len(found[_ESSENTIAL].failed) < len(chunk.namespaces) for chunk, found in round_.items())
-        if round_:
+        failures = [failure for answers in answers_by_chunk.values() for failure in _failures(answers)]
+        answered = any(
+            len(answers[_ESSENTIAL].failed) < len(chunk.namespaces) for chunk, answers in answers_by_chunk.items()
+        )
+        if answers_by_chunk:
             self.instruments.prometheus_up.set(1 if answered else 0)
         self._status = failures[0].message if failures and not answered else None
 
@@ -267,12 +269,12 @@ class Collector:
             round_.others_begin.set()  # no essential query comes for which the others could wait
         async with asyncio.TaskGroup() as group:
             tasks = {chunk: group.create_task(self._ask_chunk(chunk, round_)) for chunk in asked}
-        found = {chunk: task.result() for chunk, task in tasks.items()}
-        for failure in (failure for each in found.values() for failure in _failures(each)):
+        answers_by_chunk = {chunk: task.result() for chunk, task in tasks.items()}
+        for failure in (failure for answers in answers_by_chunk.values() for failure in _failures(answers)):
             names, reason = failure.namespaces, failure.message
             tell = _log.debug if self.variants_at else _log.warning
             tell("collection_failed", namespaces=len(names), first_namespace=names[0], reason=reason)
-        return found
+        return answers_by_chunk
 
     async def _ask_chunk(self, chunk: _Chunk, round_: Round) -> ChunkAnswers:
         """Ask the queries of one chunk. Namespaces that spoil answers are remembered for each part of the pods."""
@@ -286,20 +288,20 @@ class Collector:
                 (name, group.create_task(self._shared.settle(topic, makes, namespaces, round_)))
                 for name, topic, makes, namespaces in asked
             ]
-        found: dict[str, Settled] = {}
+        answers: dict[str, Settled] = {}
         for name, task in tasks:
-            found.setdefault(name, Settled()).take(task.result())
-        failed = _failed(chunk, found)
-        for name, about in {name: namespaces for name, _, namespaces in chunk.more}.items():
-            self.note(name, about, failed.get(name, {}))
-        if not any(settled.failed for settled in found.values()):
-            self._cache.keep(chunk, chunk.pods, _answers(found), now=round_.now)
-        return found
+            answers.setdefault(name, Settled()).take(task.result())
+        failed = _failed(chunk, answers)
+        for name, namespaces in {name: namespaces for name, _, namespaces in chunk.more}.items():
+            self.note(name, namespaces, failed.get(name, {}))
+        if not any(settled.failed for settled in answers.values()):
+            self._cache.keep(chunk, chunk.pods, _answers(answers), now=round_.now)
+        return answers
 
 
 @dataclass(slots=True)
 class _CountedRequests:
-    """Asks for the requests of models; notes the namespaces, and of those without an answer the reason in words."""
+    """Asks for the requests of models; notes the namespaces, and why some of them have no answer, in words."""
 
     shared: SharedQueries
     asked: set[str] = field(default_factory=set)
@@ -347,29 +349,29 @@ def _chunks(accepted: list[AcceptedVariant], wanted: Wanted, suspected: frozense
             pods.setdefault(namespace, set()).update((pod.metadata.namespace, pod.metadata.name) for pod in entry.ready)
             for name in wanted[entry.variant.model]:
                 wanting[name].add(namespace)
-    counts = {namespace: len(found) for namespace, found in pods.items()}
-    found = []
+    counts = {namespace: len(names) for namespace, names in pods.items()}
+    chunks = []
     for part in (pods.keys() - suspected, pods.keys() & suspected):
         for namespaces in queries.chunks(part, counts):
             concerned: Pods = frozenset().union(*(pods[namespace] for namespace in namespaces))
-            several = queries.parts(name for _, name in concerned)
+            matchers = queries.parts(name for _, name in concerned)
             more = tuple(
-                _AnalyzerQuery(name, some, about)
-                for name, those in wanting.items()
-                if (about := tuple(each for each in namespaces if each in those))
-                for some in (several if name in queries.BY_PODS else ("",))
+                _AnalyzerQuery(name, matcher, asked)
+                for name, wanting_namespaces in wanting.items()
+                if (asked := tuple(namespace for namespace in namespaces if namespace in wanting_namespaces))
+                for matcher in (matchers if name in queries.BY_PODS else ("",))
             )
-            found.append(_Chunk(namespaces, more, namespaces[0] in suspected, concerned))
-    return found
+            chunks.append(_Chunk(namespaces, more, namespaces[0] in suspected, concerned))
+    return chunks
 
 
-def _take(join: ReplicaJoin, chunk: _Chunk, found: ChunkAnswers) -> None:
-    """Give the answers about a chunk to the join; an empty one with a warning is a failure."""
-    failed = _failed(chunk, found)
+def _take(join: ReplicaJoin, chunk: _Chunk, answers: ChunkAnswers) -> None:
+    """Give the answers about a chunk to the join; an empty answer with a warning is a failure."""
+    failed = _failed(chunk, answers)
     for name, reasons in failed.items():
         for namespace, reason in reasons.items():
             join.fail(name, [namespace], reason)
-    for name, answer in _answers(found).items():
+    for name, answer in _answers(answers).items():
         if not _refused_with_warning(name, answer):
             join.add(name, answer)
 
@@ -378,14 +380,16 @@ def _refused_with_warning(name: str, answer: InstantVector) -> bool:
     return name in queries.ANALYZER_QUERIES and bool(answer.warnings) and not answer.series
 
 
-def _failed(chunk: _Chunk, found: ChunkAnswers) -> dict[str, dict[str, str]]:
-    """Return by query the namespaces of a chunk without an answer, each with the reason in words."""
+def _failed(chunk: _Chunk, answers: ChunkAnswers) -> dict[str, dict[str, str]]:
+    """Return by query the namespaces of a chunk that have no answer, each with the reason in words."""
     failed: dict[str, dict[str, str]] = {}
-    for name, answer in _answers(found).items():
+    for name, answer in _answers(answers).items():
         if _refused_with_warning(name, answer):
             failed[name] = dict.fromkeys(chunk.namespaces, f"query {name}: {answer.warnings[0]}")
-    for name, settled in found.items():
-        failed.setdefault(name, {}).update({each: failure.message for each, failure in settled.failed.items()})
+    for name, settled in answers.items():
+        failed.setdefault(name, {}).update(
+            {namespace: failure.message for namespace, failure in settled.failed.items()}
+        )
     return failed
 
 
@@ -400,15 +404,15 @@ def _refused(accepted: list[AcceptedVariant]) -> dict[str, CollectionFailure]:
     return refused
 
 
-def _answers(found: ChunkAnswers) -> Answers:
+def _answers(answers: ChunkAnswers) -> Answers:
     """Return the answers about a chunk by query name."""
-    return {name: vector for settled in found.values() for name, vector in settled.answers.items()}
+    return {name: vector for settled in answers.values() for name, vector in settled.answers.items()}
 
 
-def _failures(found: ChunkAnswers) -> list[CollectionFailure]:
+def _failures(answers: ChunkAnswers) -> list[CollectionFailure]:
     """Return the namespaces of a chunk without an answer to the essential queries, by reason."""
     by_message: dict[str, list[str]] = {}
-    for namespace, failure in found[_ESSENTIAL].failed.items():
+    for namespace, failure in answers[_ESSENTIAL].failed.items():
         by_message.setdefault(failure.message, []).append(namespace)
     return [CollectionFailure(tuple(sorted(names)), message) for message, names in sorted(by_message.items())]
 

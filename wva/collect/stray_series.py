@@ -1,9 +1,10 @@
 """Why a model whose pods are Ready has no samples: its series may be there, under another name or with other labels.
 
-WVA reads series by their names and by the labels ``namespace``, ``pod`` and ``model_name``. Prometheus returns nothing
-of a series that a scrape configuration of one's own labels otherwise, or that another program exports under a name of
-its own, as Ray does. So when no pod of a model has told anything for a cycle, one more query looks for such series, and
-the samples that are missing say what it found. It is about 50 models at most and asks about each every five minutes.
+WVA reads series by their names and by the labels ``namespace``, ``pod`` and ``model_name``. So it does not find a
+series to which a user's own scrape configuration gives other labels, or which another program exports under its own
+name, as Ray does. When no pod of a model has reported anything for a cycle, WVA sends one more query that looks for
+such series, and the missing samples say what it found. The query is about at most 50 models, and about each of them
+every five minutes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ WORDS: Final[Mapping[str, str]] = {
     **{label: f"series of its model have the label {label}, expected namespace" for label in _NAMESPACES},
     _NO_NAMESPACE: "series of its model have no label namespace",
 }
-"""By signal of the query, what is wrong; the first that is found is told."""
+"""By signal of the query, what is wrong. WVA reports the first one that it finds."""
 _MOST_MODELS: Final = 50
 _PAUSE_SECONDS: Final = 300.0
 _QUERY_SECONDS: Final = 3.0
@@ -46,7 +47,7 @@ def stray_query(models: Collection[ModelKey]) -> Query:
     for label in _PODS:
         expressions[label] = f'count {by_model} ({_SERIES}{{{ours},{names},pod="",{label}!=""}})'
     for label in _NAMESPACES:
-        # The namespace of the series is that of whoever exports it, if it has any.
+        # The label ``namespace`` of such a series, if it has one, is the namespace of its exporter.
         matchers = f"{ours.replace('namespace', label, 1)},{ours.replace('=~', '!~', 1)}"
         counted = f"count by ({label}, model_name) ({_SERIES}{{{matchers},{names}}})"
         expressions[label] = f'label_replace({counted}, "namespace", "$1", "{label}", "(.*)")'
@@ -55,15 +56,15 @@ def stray_query(models: Collection[ModelKey]) -> Query:
 
 
 class StraySeries:
-    """Remembers which models are silent, and what was found of their series; ``words`` has it by model."""
+    """Remembers which models are silent, and what WVA has found out about their series: ``words``, by model."""
 
     def __init__(self, prometheus: Querier, note: Callable[[str, Iterable[str], Mapping[str, str]], None]) -> None:
-        """Know nothing; ``note`` takes what came of the query (``QueryFailures.note``)."""
+        """Know nothing; ``note`` takes the result of the query (``QueryFailures.note``)."""
         self.words: dict[ModelKey, str] = {}
         self._prometheus = prometheus
         self._note = note
         self._silent: dict[ModelKey, float] = {}
-        """The models that no pod tells anything of, and when WVA asked about them last (seconds since the epoch)."""
+        """The models of which no pod reports anything, and when WVA asked about them last (seconds since the epoch)."""
 
     def see(self, snapshot: Snapshot) -> None:
         """Note which models are silent in a cycle. A model that reports is forgotten."""
@@ -76,7 +77,7 @@ class StraySeries:
                     sample.state is not SampleState.MISSING for sample in (replica.kv_usage, replica.queue_length)
                 )
         failed = {namespace for failure in snapshot.failures for namespace in failure.namespaces}
-        silent = [model for model, told in reports.items() if not told and model.namespace not in failed]
+        silent = [model for model, reported in reports.items() if not reported and model.namespace not in failed]
         self._silent = {model: self._silent.get(model, -inf) for model in silent}
         self.words = {model: words for model, words in self.words.items() if model in self._silent}
 
@@ -88,10 +89,10 @@ class StraySeries:
             return
         namespaces = sorted({model.namespace for model in models})
         self._silent.update(dict.fromkeys(models, now))
-        query, reason, found = stray_query(models), "", InstantVector()
+        query, reason, vector = stray_query(models), "", InstantVector()
         try:
             async with asyncio.timeout(_QUERY_SECONDS):
-                found = await self._prometheus.query(query.text, name=query.name, at=now)
+                vector = await self._prometheus.query(query.text, name=query.name, at=now)
         except TimeoutError:
             reason = f"Prometheus did not answer within {_QUERY_SECONDS:g} s"
         except PrometheusError as error:
@@ -101,18 +102,18 @@ class StraySeries:
         failed = dict.fromkeys(namespaces, f"query {query.name}: {reason}") if reason else {}
         self._note(STRAY_SERIES, namespaces, failed)
         if not reason:
-            self._take(models, found)
+            self._take(models, vector)
 
-    def _take(self, models: Iterable[ModelKey], found: InstantVector) -> None:
+    def _take(self, models: Iterable[ModelKey], vector: InstantVector) -> None:
         for model in models:
             signals = set()
-            for each in found.series:
-                labels = each.metric
-                # A series that is exported under another name often has the namespace of whoever exports it.
+            for series in vector.series:
+                labels = series.metric
+                # A series that is exported under another name often has the namespace of its exporter.
                 near = labels.signal in _NAMES or labels.namespace in {None, "", model.namespace}
                 if labels.model_name == model.model_id and near:
                     signals.add(labels.signal)
-            told = next((words for signal, words in WORDS.items() if signal in signals), None)
+            problem = next((words for signal, words in WORDS.items() if signal in signals), None)
             self.words.pop(model, None)
-            if told is not None:
-                self.words[model] = told
+            if problem is not None:
+                self.words[model] = problem

@@ -1,4 +1,4 @@
-"""Limits how much of an object the caches keep: its owner may write 1.5 MiB into it, and every cycle reads all.
+"""Limits how much of an object the caches keep: its owner may write 1.5 MiB into it, and every cycle reads all of it.
 
 The caches pass each object through here before they keep it. The object counts the parts that were left out, so
 that the condition ``ConfigurationValid`` of a variant can say so.

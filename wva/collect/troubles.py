@@ -3,9 +3,9 @@
 If the picker of a model sends nonsense, the model stays at zero, just as if no request waited. So the conditions report
 pools that WVA cannot read, and pools that select no workload.
 
-Because of labels that contradict the nodes, WVA may count GPUs otherwise than people expect: it always counts those
-that the nodes can allocate. It checks whether a node has GPUs, whether it has as many as its label says, and whether
-the replicas of a variant run on nodes of the accelerator that the variant names.
+If labels contradict the nodes, WVA may count other GPUs than people expect, since it always counts those that the nodes
+can allocate. It checks whether a node has GPUs, whether it has as many as its label says, and whether the replicas of a
+variant run on nodes of the accelerator that the variant names.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Troubles:
         return self._starts.get(key, UNTROUBLED)
 
     def delay(self, late: Mapping[VariantKey, Trouble], *, unseen: Collection[VariantKey]) -> None:
-        """Note of which variants a cycle found replicas late; of those that are ``unseen`` the last answer stays."""
+        """Note the variants whose replicas a cycle found late; the ``unseen`` variants keep their last answer."""
         before = self._late
         self._late = {key: trouble for key, trouble in before.items() if key in unseen} | dict(late)
         changed = {key for key in before.keys() | self._late.keys() if before.get(key) != self._late.get(key)}
@@ -107,11 +107,11 @@ class Troubles:
         """Return what is wrong with the pools in front of a workload whose pods have these labels."""
         pools = self._pools.pools_of(namespace, labels)
         failures = [(pool, self._failures[pool]) for pool in pools if pool in self._failures]
-        for reason, rest in _GATEWAY.items():
+        for reason, meaning in _GATEWAY.items():
             same = [(pool, trouble) for pool, trouble in failures if trouble.reason == reason]
             if same:
-                told = [f"InferencePool {pool}: {trouble.message}" for pool, trouble in same[:_TOLD]]
-                return replace(same[0][1], message="; ".join([*told, rest]))
+                messages = [f"InferencePool {pool}: {trouble.message}" for pool, trouble in same[:_TOLD]]
+                return replace(same[0][1], message="; ".join([*messages, meaning]))
         empty = [] if pools else self._pools.without_selector(namespace)
         if empty:
             named = ", ".join(empty[:_TOLD])
@@ -135,29 +135,29 @@ class Troubles:
             return Trouble(TroubleReason.INVENTORY_UNKNOWN, f"nodes cannot be read: {kept}")
         if self._inventory is None:
             # Check every node that accepts new pods.
-            found: list[AcceleratorPool] = []
+            pools: list[AcceleratorPool] = []
             self._contradictions = {}
             for node in self._stores.nodes.list():
                 for resource in GPU_RESOURCES if node.usable else ():
                     name = normalize_accelerator(node.metadata.labels.get(f"{resource}.product", ""))
                     if name:
-                        found.append(AcceleratorPool(name, 0, 0, resource=resource))
+                        pools.append(AcceleratorPool(name, 0, 0, resource=resource))
                     for line in _contradictions(node, resource):
                         self._contradictions.setdefault(name, []).append(line)
-            self._inventory = Inventory.of(found)
+            self._inventory = Inventory.of(pools)
         inventory = self._inventory
         pool = inventory.pool_of(accelerator)
         lines = list(self._contradictions.get("", []))
         if pool is not None:
             lines = [*self._elsewhere(pool, pods), *lines, *self._contradictions.get(pool.accelerator, [])]
-        told = "; ".join([*lines[:_TOLD], *([f"and {len(lines) - _TOLD} more"] if len(lines) > _TOLD else [])])
+        message = "; ".join([*lines[:_TOLD], *([f"and {len(lines) - _TOLD} more"] if len(lines) > _TOLD else [])])
         if pool is not None:
-            return Trouble(TroubleReason.LABELS_DISAGREE, told) if told else UNTROUBLED
-        there = ", ".join(printable(name) for name in sorted({pool.accelerator for pool in inventory.pools}))
-        expected = f"one of {there}" if there else "one that a node has, and no node has any"
+            return Trouble(TroubleReason.LABELS_DISAGREE, message) if message else UNTROUBLED
+        known = ", ".join(printable(name) for name in sorted({pool.accelerator for pool in inventory.pools}))
+        expected = f"one of {known}" if known else "one that a node has, and no node has any"
         words = f"label {ACCELERATOR_LABEL}: got {printable(accelerator) or 'nothing'}, expected {expected}"
-        told = "; ".join(filter(None, [words, told, "in force: no GPUs, so it does not grow"]))
-        return Trouble(TroubleReason.ACCELERATOR_UNKNOWN, told)
+        message = "; ".join(filter(None, [words, message, "in force: no GPUs, so it does not grow"]))
+        return Trouble(TroubleReason.ACCELERATOR_UNKNOWN, message)
 
     def _elsewhere(self, pool: AcceleratorPool, pods: Iterable[Pod]) -> Iterator[str]:
         """Yield a line for each replica that runs on a node of another accelerator than the variant's."""
@@ -196,26 +196,30 @@ def _essence(node: Node | None) -> object:
 
 def _contradictions(node: Node, resource: str) -> Iterator[str]:
     """Yield a line for each label of a node about a GPU resource that is not true."""
-    labels, written = node.metadata.labels, node.status.allocatable.get(resource)
+    labels, quantity = node.metadata.labels, node.status.allocatable.get(resource)
     product, name = labels.get(f"{resource}.product"), node.metadata.name
-    if written is not None and not is_gpu_count(written):
-        yield f"node {name}: allocatable {resource} is {printable(str(written))}, expected a number; in force: 0"
-    have = gpu_count(written or 0)
+    if quantity is not None and not is_gpu_count(quantity):
+        yield f"node {name}: allocatable {resource} is {printable(str(quantity))}, expected a number; in force: 0"
+    gpus = gpu_count(quantity or 0)
     if product and not normalize_accelerator(product):
         yield (
             f"node {name}: label {resource}.product={printable(product)}, expected a product such as "
-            f"NVIDIA-A100-PCIE-80GB; in force: its {have} GPUs are not counted"
+            f"NVIDIA-A100-PCIE-80GB; in force: its {gpus} GPUs are not counted"
         )
-    elif not product and have:
-        yield f"node {name}: no label {resource}.product, expected one; in force: its {have} GPUs are not counted"
-    elif product and not have and (written is None or is_gpu_count(written)):
-        found = f"label {resource}.product={printable(product)}"
-        yield f"node {name}: {found}, expected allocatable {resource}; in force: 0"
-    said = labels.get(f"{resource}.count")
-    if said is not None and product and have:
+    elif not product and gpus:
+        yield f"node {name}: no label {resource}.product, expected one; in force: its {gpus} GPUs are not counted"
+    elif product and not gpus and (quantity is None or is_gpu_count(quantity)):
+        label = f"label {resource}.product={printable(product)}"
+        yield f"node {name}: {label}, expected allocatable {resource}; in force: 0"
+    labelled = labels.get(f"{resource}.count")
+    if labelled is not None and product and gpus:
         # GPU feature discovery counts shared GPUs once, and says in another label how many shares each has.
         shares = labels.get(f"{resource}.replicas") or "1"
-        count = gpu_count(said) * max(1, gpu_count(shares) if shares.isdecimal() else 1) if is_gpu_count(said) else None
-        if count != have:
-            expected = f"expected {have} as allocatable; in force: {have}"
-            yield f"node {name}: label {resource}.count={printable(said)}, {expected}"
+        count = (
+            gpu_count(labelled) * max(1, gpu_count(shares) if shares.isdecimal() else 1)
+            if is_gpu_count(labelled)
+            else None
+        )
+        if count != gpus:
+            expected = f"expected {gpus} as allocatable; in force: {gpus}"
+            yield f"node {name}: label {resource}.count={printable(labelled)}, {expected}"

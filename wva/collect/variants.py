@@ -9,8 +9,8 @@ A controller with an instance decides on the variants that are labelled for it; 
 variants. Neither decides on variants in a namespace that is excluded by its annotation. If two controllers would take
 the same variant, both would write its status in turns and publish two numbers. So a controller with the instance of the
 label goes before one without an instance. Between two of equal rank (the same instance twice, or none twice) the
-controller keeps the variant that has it: the one that the ``Claimed`` condition names. A controller renews
-``lastRunTime`` in the status of its variants at least every ten minutes, so that an old claim has ended.
+controller that has the variant keeps it: the one that the ``Claimed`` condition names. A controller renews
+``lastRunTime`` in the status of its variants at least every ten minutes, so an old claim has ended.
 
 If reading a model raises an exception, WVA holds this model and reads all others (``faults``).
 """
@@ -87,17 +87,17 @@ class Claims:
 
     def rival(self, va: VariantAutoscaling, now: float) -> Claimant | None:
         """Return the other controller that has the VA at ``now`` (epoch seconds), None if this one may take it."""
-        other = claimant_of(va)
-        if other is None or other.name == self.me.name or _silent_seconds(va, now) >= ALIVE_SECONDS:
+        claimant = claimant_of(va)
+        if claimant is None or claimant.name == self.me.name or _silent_seconds(va, now) >= ALIVE_SECONDS:
             return None
         if self.me.instance:
-            return other if other.instance == self.me.instance else None
+            return claimant if claimant.instance == self.me.instance else None
         # A rival with an instance counts only while the variant has a label: without one, that rival gives the variant
         # up.
-        return other if not other.instance or _label(va) else None
+        return claimant if not claimant.instance or _label(va) else None
 
     def free_in_seconds(self, va: VariantAutoscaling, now: float) -> float:
-        """Return when a rival's claim ends if it is not renewed."""
+        """Return in how many seconds a rival's claim ends if it is not renewed."""
         return max(1.0, ALIVE_SECONDS - _silent_seconds(va, now))
 
 
@@ -132,7 +132,7 @@ async def accepted_in_slices(
     faults: Faults,
     only: Iterable[Key] | None = None,
 ) -> list[AcceptedVariant]:
-    """Return every variant that this controller decides on, or those of ``only`` that it does, with its pods.
+    """Return every variant that this controller decides on, with its pods; with ``only`` those among these keys.
 
     ``now`` is in seconds since the epoch. ``as_started`` returns a variant with a start that the caches do not show
     yet. A variant that cannot be read is noted in ``faults``, and returned with number and replicas only. Other tasks
@@ -144,7 +144,7 @@ async def accepted_in_slices(
     for va in vas.list() if only is None else [va for key in only if (va := vas.get(key)) is not None]:
         await slices.rest()
         mine = False
-        found: AcceptedVariant | None = None
+        accepted_variant: AcceptedVariant | None = None
         try:
             mine = not va.metadata.deleting and model_id_fits(va) and claims.mine(va, now)
             target = resolve(va, vas=vas, targets=stores.targets).target if mine else None
@@ -162,14 +162,14 @@ async def accepted_in_slices(
                 unready: list[Pod] = []
                 for pod in pods:
                     (ready if pod.ready else unready).append(pod)
-                found = AcceptedVariant(as_started(variant, now), tuple(ready), tuple(unready))
+                accepted_variant = AcceptedVariant(as_started(variant, now), tuple(ready), tuple(unready))
         except Exception as error:  # noqa: BLE001 - the other variants are still read
             model = ModelKey(va.metadata.namespace, va.spec.model_id)
             faults.note(model, f"reading variant {va.metadata.name}", error)
             target = stores.targets.named(va) if mine else None
-            found = None if target is None else AcceptedVariant(bare_variant(va, target))
-        if found is not None:
-            accepted.append(found)
+            accepted_variant = None if target is None else AcceptedVariant(bare_variant(va, target))
+        if accepted_variant is not None:
+            accepted.append(accepted_variant)
     return accepted
 
 
@@ -236,7 +236,7 @@ def variant_of(
 
 
 def role_of_target(target: ScaleTarget, role_labels: RoleLabels) -> str:
-    """Return the role that the templates of a target say; empty if they say none."""
+    """Return the role that the templates of a target name; empty if they name none."""
     return role_labels.role_of(target.replica_labels, vllm_parameters(target.template.spec.containers).kv_role)
 
 
@@ -264,7 +264,7 @@ def vllm_parameters(containers: Iterable[Container]) -> VllmParameters:
 
 
 def vllm_problems(target: ScaleTarget | None) -> list[str]:
-    """Return a line for people about the first arguments of a target that are no numbers of their range."""
+    """Return a line for people about the first arguments of a target that are not numbers in their range."""
     return [] if target is None else argument_problems(_commands(target.template.spec.containers))
 
 
@@ -286,10 +286,10 @@ def _unschedulable(pod: Pod, now: float) -> bool:
     """Tell whether the scheduler has found no node for a pod for ``UNSCHEDULABLE_SECONDS``."""
     if pod.metadata.deleting or pod.spec.node_name:
         return False
-    refused = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
-    if refused is None or refused.status != "False" or refused.reason != "Unschedulable":
+    scheduled = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
+    if scheduled is None or scheduled.status != "False" or scheduled.reason != "Unschedulable":
         return False
-    since = parse_time(refused.last_transition_time) or parse_time(pod.metadata.creation_timestamp)
+    since = parse_time(scheduled.last_transition_time) or parse_time(pod.metadata.creation_timestamp)
     return since is not None and now - since >= UNSCHEDULABLE_SECONDS
 
 
@@ -301,12 +301,12 @@ def container_failure(pod: Pod, now: float) -> str:
     """
     if pod.ready or pod.metadata.deleting:
         return ""
-    for each in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        waiting, ended = each.state.waiting, each.last_state.terminated
-        where = f"container {each.name} of pod {pod.metadata.name}"
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting, ended = status.state.waiting, status.last_state.terminated
+        where = f"container {status.name} of pod {pod.metadata.name}"
         if waiting is not None and waiting.reason and waiting.reason not in _STARTING:
             return f"{where}: {waiting.reason}"
-        finished = None if ended is None or each.ready else parse_time(ended.finished_at)
-        if each.restart_count >= _RESTARTS and finished is not None and now - finished < _ENDED_SECONDS:
-            return f"{where}: restarted {each.restart_count} times"
+        finished = None if ended is None or status.ready else parse_time(ended.finished_at)
+        if status.restart_count >= _RESTARTS and finished is not None and now - finished < _ENDED_SECONDS:
+            return f"{where}: restarted {status.restart_count} times"
     return ""
