@@ -2,7 +2,7 @@
 
 Mimir and Cortex find the tenant in a header (``X-Scope-OrgID``), a proxy such as kube-rbac-proxy or prom-label-proxy in
 a parameter of the URL (``namespace``). Both are texts with one addition in each line. A value may be secret, so no
-message has one. A name is shown only if it is a valid one.
+message contains one. A message contains a name only if it is valid.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ EXPECTED_PARAMETERS: Final = (
 
 
 def read_headers(text: str) -> Additions:
-    """Return the headers of a text; none has the name of another. Raises ValueError, which shows no value."""
-    found = tuple(_read(text, ":", _HEADER, lambda name: name.lower() in _TAKEN_HEADERS))
-    names = [name.lower() for name, _ in found]
-    twice = next((name for name in names if names.count(name) > 1), "")
-    if twice:
-        raise ValueError(f"has the header {twice} twice")
-    return found
+    """Return the headers of a text; no two have the same name. Raises ValueError, which shows no value."""
+    headers = tuple(_read(text, ":", _HEADER, lambda name: name.lower() in _TAKEN_HEADERS))
+    names = [name.lower() for name, _ in headers]
+    repeated = next((name for name in names if names.count(name) > 1), "")
+    if repeated:
+        raise ValueError(f"has the header {repeated} twice")
+    return headers
 
 
 def read_parameters(text: str) -> Additions:
@@ -68,8 +68,8 @@ def _read(text: str, separator: str, names: re.Pattern[str], taken: Callable[[st
     if len(lines) > MAX_ADDITIONS:
         raise ValueError(f"has {len(lines)} lines")
     for number, line in lines:
-        name, found, value = (part.strip(" \t\r") for part in line.partition(separator))
-        if not found or len(name) > _MAX_NAME or not names.fullmatch(name):
+        name, between, value = (part.strip(" \t\r") for part in line.partition(separator))
+        if not between or len(name) > _MAX_NAME or not names.fullmatch(name):
             raise ValueError(f"has no name and value with `{separator}` between them in line {number}")
         if taken(name):
             raise ValueError(f"has {name} in line {number}, which it must not set")

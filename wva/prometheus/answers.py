@@ -34,7 +34,7 @@ _SHOWN_CHARACTERS: Final = 300
 _SHORT_SECRET: Final = 8
 
 Secrets: TypeAlias = Sequence[str]
-"""Texts that no message may have."""
+"""Texts that no message may contain."""
 
 
 class ErrorKind(StrEnum):
@@ -166,14 +166,14 @@ def decode_vector(body: bytes, *, secrets: Secrets = ()) -> Steps[InstantVector]
             yield
             end = result.find(_NEXT, start + _PART_BYTES)
             part = result[start:] if end < 0 else result[start:end] + b"]"
-            read: tuple[InstantSeries, ...] = wire.decode(_vector_decoder, opening + part)
-            series += read
+            elements: tuple[InstantSeries, ...] = wire.decode(_vector_decoder, opening + part)
+            series += elements
             start, opening = len(result) if end < 0 else end + 1, b"["
         # An answer with warnings is not complete, so at least one warning must stay.
         warnings: tuple[str, ...] = ("more warnings than can be read",)
         if len(memoryview(answer.warnings)) <= _MAX_WARNING_BYTES:
-            found = wire.decode(_warnings_decoder, answer.warnings) or []
-            warnings = tuple(shorten(warning, secrets=secrets) for warning in found[:_MAX_WARNINGS])
+            all_warnings = wire.decode(_warnings_decoder, answer.warnings) or []
+            warnings = tuple(shorten(warning, secrets=secrets) for warning in all_warnings[:_MAX_WARNINGS])
         return InstantVector(tuple(series), warnings)
     except msgspec.DecodeError as error:
         raise _malformed(error, secrets) from error
@@ -197,9 +197,9 @@ def _answer(body: bytes, kind: str, secrets: Secrets) -> tuple[_Answer, msgspec.
     if answer.status != "success":
         raise PrometheusError(ErrorKind.SERVER, f"Prometheus answered an error: {answer.reason(secrets)}")
     if answer.data is None or answer.data.result_type != kind:
-        found = "no data" if answer.data is None else shorten(answer.data.result_type, secrets=secrets)
+        actual = "no data" if answer.data is None else shorten(answer.data.result_type, secrets=secrets)
         expected = "an instant vector" if kind == "vector" else f"a {kind}"
-        raise PrometheusError(ErrorKind.MALFORMED, f"Prometheus answered {found} instead of {expected}")
+        raise PrometheusError(ErrorKind.MALFORMED, f"Prometheus answered {actual} instead of {expected}")
     return answer, answer.data.result
 
 
@@ -222,7 +222,7 @@ def shorten(text: str, *, secrets: Secrets = ()) -> str:
     Secrets are masked before the cut: a cut might leave a part of one, which would not be masked. A short one, such as
     the number of a tenant, is masked only where it is a word of its own.
     """
-    # No more of a long text is looked at than is shown, however many secrets stand in it.
+    # Of a long text, look only at what can be shown, however many secrets are in it.
     text = text[: (_SHOWN_CHARACTERS + 1) * max([1, *map(len, secrets)])]
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         pattern = re.escape(secret)

@@ -90,7 +90,7 @@ class Authentication:
     """The token, the additions and the TLS context in force."""
 
     def __init__(self, settings: PrometheusSettings, *, instruments: Instruments) -> None:
-        """Note the files; nothing is read yet. What the settings have themselves wins over a file."""
+        """Note the files; nothing is read yet. A text in the settings themselves wins over a file."""
         self._token = _followed_text(_TOKEN, strip_token(settings.bearer_token), settings.token_path, instruments)
         self._headers = _followed_text(_HEADERS, settings.headers, settings.headers_path, instruments)
         self._parameters = _followed_text(_PARAMETERS, settings.parameters, settings.parameters_path, instruments)
@@ -120,7 +120,7 @@ class Authentication:
 class _Followed(Generic[T]):
     """A value made from files: made again when their content changes, and kept while that fails.
 
-    ``paths`` are by the setting that names them; ``usable`` is called after each look at the files.
+    ``paths`` has each file by the setting that names it; ``usable`` is called after each look at the files.
     """
 
     what: str
@@ -186,9 +186,9 @@ def _token_in(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _TextKind(Generic[T]):
-    """What a text of the connection is: the setting that names its file, its words in the log, its label in the gauge.
+    """A kind of text of the connection: the setting that names its file, its words in the log, its label in the gauge.
 
-    ``read`` returns what a text means or raises ValueError, which shows no secret. ``nothing`` is no text.
+    ``read`` returns what a text means or raises ValueError, which shows no secret. ``nothing`` stands for no text.
     """
 
     key: str
@@ -255,9 +255,9 @@ def connection_of(url: str, flag: str, environment: Mapping[str, str]) -> Promet
 
     Plain HTTP is allowed, because the user has written the URL. Raises CommandError, which names the flag.
     """
-    given = load(Given({}, environment, {})).settings
-    http = url.startswith("http://") or given.prometheus_allow_http
-    settings = replace(PrometheusSettings.of(given), base_url=url, allow_http=http)
+    process_settings = load(Given({}, environment, {})).settings
+    http = url.startswith("http://") or process_settings.prometheus_allow_http
+    settings = replace(PrometheusSettings.of(process_settings), base_url=url, allow_http=http)
     problems = connection_problems(settings)
     if problems:
         kind = UsageError if any(problem.startswith(URL_KEY) for problem in problems) else CommandError
@@ -270,16 +270,16 @@ def connection_problems(settings: PrometheusSettings) -> list[str]:
 
     If a file goes or breaks later, the process does not end: the last good content stays in force.
     """
-    found = settings.problems()
-    if found:
-        return found
+    problems = settings.problems()
+    if problems:
+        return problems
 
     def check(read: Callable[[], object]) -> bool:
         """Tell whether ``read`` succeeds; note the problem if it does not."""
         try:
             read()
         except UnusableFileError as error:
-            found.append(str(error))
+            problems.append(str(error))
             return False
         return True
 
@@ -290,13 +290,13 @@ def connection_problems(settings: PrometheusSettings) -> list[str]:
     if settings.parameters_path and not settings.parameters:
         check(lambda: _PARAMETERS.in_file(settings.parameters_path))
     if settings.insecure_skip_verify or settings.base_url.startswith("http://"):
-        return found  # without TLS, its files do not matter
+        return problems  # without TLS, its files do not matter
     # Read each file on its own first: the errors of a TLS library do not name the file.
     readable = [check(partial(read_file, key, path)) for key, path in _tls_paths(settings).items()]
     if all(readable):
         check(lambda: build_context(replace(settings, client_cert_path="", client_key_path="")))
         check(lambda: build_context(replace(settings, ca_cert_path="", insecure_skip_verify=True)))
-    return found
+    return problems
 
 
 def _tls_paths(settings: PrometheusSettings) -> dict[str, str]:
@@ -315,5 +315,5 @@ def _unusable(key: str, path: str, problem: str) -> UnusableFileError:
 
 
 def _reason(error: OSError | ValueError) -> str:
-    said = error.strerror if isinstance(error, OSError) else None
-    return said or str(error) or type(error).__name__
+    text = error.strerror if isinstance(error, OSError) else None
+    return text or str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Queries over HTTP: PromQL and a time in, an instant vector out, or one PrometheusError; a matrix for a range of time.
+"""Sends PromQL queries over HTTP; returns an instant vector (a matrix for a range of time) or raises PrometheusError.
 
 Each query takes at most ten seconds, retries included, which bounds what a slow Prometheus costs a cycle. The client
 does not retry what a retry cannot mend (a bad query, a refused token, an answer that is no vector). It reads token and
@@ -84,9 +84,9 @@ class PrometheusClient:
     ) -> None:
         """Take settings. Raises ValueError for invalid ones; the files that they name may still be missing.
 
-        ``random`` spreads the pauses before a query is sent again. Whoever asks for the present needs a server whose
-        clock tells the same time: an answer that is dated further from the time that was asked for than the tolerance
-        is an error.
+        ``random`` spreads the pauses before a query is sent again. A query about the present needs a server whose clock
+        tells the same time as ours. So an answer is an error if its date is further from the time that was asked for
+        than the tolerance.
         """
         problems = settings.problems()
         if problems:
@@ -125,7 +125,7 @@ class PrometheusClient:
 
     @property
     def source(self) -> str:
-        """What answers, as one text: the URL, and the additions that choose a tenant. So it is secret."""
+        """The source of answers as one text: the URL, and the additions that choose a tenant. They make it secret."""
         credentials = self._authentication.current()
         additions = credentials.headers + credentials.parameters
         return repr((self._settings.base_url, additions)) if additions else self._settings.base_url
@@ -237,8 +237,8 @@ class PrometheusClient:
     def _check_clock(self, at: float, date: str) -> None:
         """Raise PrometheusError if the ``Date`` of an answer shows that our clock or that of the server is wrong.
 
-        The time that was asked for (seconds since the epoch) came from our clock, which may have been set since. A
-        clock that is an hour behind would have us take samples of an hour ago for fresh ones.
+        The time that was asked for (seconds since the epoch) came from our clock, which may have been set since. With a
+        clock that is an hour behind, we would take samples of an hour ago for fresh ones.
         """
         answered_at = seconds_of_date(date)
         ahead = 0.0 if answered_at is None else at - answered_at

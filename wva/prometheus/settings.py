@@ -14,7 +14,7 @@ from wva.prometheus.additions import EXPECTED_HEADERS, EXPECTED_PARAMETERS, read
 class PrometheusSettings:
     """Settings of the connection to Prometheus: ``PROMETHEUS_*``.
 
-    ``bearer_token``, ``headers`` and ``parameters`` win over the files of their paths. The other paths are of files in
+    ``bearer_token``, ``headers`` and ``parameters`` win over the files of their paths. The other paths name files in
     PEM; empty means not set. ``server_name`` is the name that the certificate must carry when it differs from the host
     of the URL.
     """
@@ -56,10 +56,10 @@ class PrometheusSettings:
         """Return a line for each wrong value: the key, its value unless secret, and what is expected."""
         problems = self._url_problems()
         if bool(self.client_cert_path) != bool(self.client_key_path):
-            key, other = "PROMETHEUS_CLIENT_CERT_PATH", "PROMETHEUS_CLIENT_KEY_PATH"
+            key, missing_key = "PROMETHEUS_CLIENT_CERT_PATH", "PROMETHEUS_CLIENT_KEY_PATH"
             if self.client_key_path:
-                key, other = other, key
-            problems.append(f"{key} is set without {other}: a client certificate needs both")
+                key, missing_key = missing_key, key
+            problems.append(f"{key} is set without {missing_key}: a client certificate needs both")
         if not is_header_safe(self.bearer_token):
             problems.append("PROMETHEUS_BEARER_TOKEN (hidden) has spaces, line ends or characters outside ASCII inside")
         for key, text, read, expected in (
