@@ -2,8 +2,8 @@
 
 ``keys`` declares every key: open it to add a flag, a key of the main ConfigMap, or a field of an entry. The rest
 is the same for every key: ``declare`` says what a declaration is, ``load`` merges flags, environment and main
-ConfigMap, ``entries`` reads the entries of a ConfigMap (``yaml_text``), ``kinds`` makes values of ``wva.model.policy``
-of them, ``live`` keeps what is in force while the process runs, ``watch`` follows the ConfigMaps.
+ConfigMap, ``entries`` reads the entries of a ConfigMap (``yaml_text``), ``kinds`` turns them into values of
+``wva.model.policy``, ``live`` keeps what is in force while the process runs, ``watch`` follows the ConfigMaps.
 
 No text raises an exception here, and no fault is dropped in silence: WVA reports it with the value, the expected value
 and the value that is in force instead.

@@ -48,7 +48,7 @@ def without_user(text: str) -> str:
 
 
 def shortened(text: str, most: int = _MAX_SHOWN_CHARACTERS) -> str:
-    """Return a text from outside as far as a line has room for it."""
+    """Return a text from outside, cut to what a line has room for."""
     return text if len(text) <= most else text[:most] + "..."
 
 
@@ -73,7 +73,7 @@ class Form:
     """How a value is written.
 
     ``read`` returns what a text means or raises ValueError; ``expected`` says in words which texts it takes. ``limits``
-    is the range of a number, ``words`` are the only texts that there are. ``metavar`` stands for it in ``--help``.
+    is the range of a number, ``words`` are the only texts that it takes. ``metavar`` stands for a value in ``--help``.
     ``instead`` is the value of any other text in an entry, which WVA reports; None: WVA rejects such an entry.
     """
 
@@ -228,10 +228,11 @@ class Declaration:
     """One key.
 
     ``attribute`` is where its value is, ``keys`` and ``flags`` (without dashes) are its spellings, the canonical first.
-    ``places`` says where keys may stand beside flags; of an entry ``GLOBAL_DEFAULT`` means in no other entry. ``live``
-    says how the log reports a change at run time; None: a change needs a restart. ``no_effect`` says why an accepted
-    setting changes nothing here. The ConfigMap may give the setting only if the environment does not have
-    ``shut_out_by``. ``unset`` says in words what holds without a field. ``group`` is the title of its flags in a help.
+    ``places`` says where keys may stand beside flags; ``GLOBAL_DEFAULT`` means that a field may be in the global
+    ``default`` entry only. ``live`` says how the log reports a change at run time; None: a change needs a restart.
+    ``no_effect`` says why an accepted setting changes nothing here. The ConfigMap may give the setting only if the
+    environment does not have ``shut_out_by``. ``unset`` says in words what holds without the field. ``group`` is the
+    title of its flags in a help text.
     """
 
     attribute: str
@@ -277,14 +278,16 @@ def field(name: str, meaning: str, *, unset: str = "-", place: str = ENTRY) -> A
 @cache
 def declarations(model: type[BaseModel]) -> Mapping[str, Declaration]:
     """Return what a model declares, by attribute."""
-    found = {}
+    by_attribute = {}
     for name, info in model.model_fields.items():
-        form = next((each for each in info.metadata if isinstance(each, Form)), TEXT)
-        said = {"flags": (), "metavar": form.metavar, **cast("dict[str, Any]", info.json_schema_extra)}
-        said["flags"] = (name.replace("_", "-"),) if said["flags"] is None else said["flags"]
-        said["keys"] = said["keys"] or tuple(each.replace("-", "_").upper() for each in said["flags"] or (name,))
-        found[name] = Declaration(name, form, info.default, info.description or "", **said)
-    return found
+        form = next((annotation for annotation in info.metadata if isinstance(annotation, Form)), TEXT)
+        options = {"flags": (), "metavar": form.metavar, **cast("dict[str, Any]", info.json_schema_extra)}
+        options["flags"] = (name.replace("_", "-"),) if options["flags"] is None else options["flags"]
+        options["keys"] = options["keys"] or tuple(
+            spelling.replace("-", "_").upper() for spelling in options["flags"] or (name,)
+        )
+        by_attribute[name] = Declaration(name, form, info.default, info.description or "", **options)
+    return by_attribute
 
 
 @cache

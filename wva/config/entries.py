@@ -7,8 +7,8 @@ thresholds of a whole cluster.
 
 A namespace may have a ConfigMap of its own, which goes before the global one, entry by entry. Its ``default`` replaces
 the global ``default``, and its entry for a model replaces the global entries for that model. It takes over every other
-global entry. ``wva.model.policy`` merges an entry that was taken over onto the ``default`` of the namespace when it is
-asked for, so many global entries cost nothing here.
+global entry. ``wva.model.policy`` merges an entry that was taken over onto the ``default`` of the namespace only when
+that entry is asked for, so many global entries cost nothing here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ V = TypeVar("V")
 class EntryError:
     """What is wrong with an entry; all texts are for people.
 
-    ``field`` is empty when it is about all of the entry, ``model_id`` and ``namespace`` when it may be about any. An
+    ``field`` is empty when the whole entry is wrong, ``model_id`` and ``namespace`` when the error may be about any. An
     entry that is not ``refused`` is in force as it is written.
     """
 
@@ -66,8 +66,8 @@ class EntryError:
 
     def __str__(self) -> str:
         """Return one sentence."""
-        place = f"{self.key}.{self.field}" if self.field else self.key
-        return f"{place}: got {self.value or 'nothing'}, expected {self.expected}; in force: {self.in_force}"
+        path = f"{self.key}.{self.field}" if self.field else self.key
+        return f"{path}: got {self.value or 'nothing'}, expected {self.expected}; in force: {self.in_force}"
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ def read_fields(fields: type[F], tree: Tree) -> F:
             values[declared.attribute] = declared.form.read(written)
         except ValueError as error:
             if declared.form.instead is None:
-                # The message shows the quotes, which may be the fault.
+                # The message shows the quotes, since they may be the error.
                 value = written if isinstance(written, PlainScalar) or not written else f'"{written}"'
                 raise BadEntryError(declared.form.expected, field_name=name, value=value) from error
             values[declared.attribute] = declared.form.instead
@@ -127,12 +127,12 @@ def read_fields(fields: type[F], tree: Tree) -> F:
 
 
 def needed(entry: EntryFields, attribute: str, *others: str) -> Any:
-    """Return the first value that an entry has of a few attributes. Raises BadEntryError when it has none."""
-    found = [value for name in (attribute, *others) if (value := getattr(entry, name)) not in {None, ""}]
-    if not found:
+    """Return the value of the first of these attributes that an entry has. Raises BadEntryError when it has none."""
+    values = [value for name in (attribute, *others) if (value := getattr(entry, name)) not in {None, ""}]
+    if not values:
         declared = declarations(type(entry))[attribute]
         raise BadEntryError(declared.form.expected, field_name=declared.key)
-    return found[0]
+    return values[0]
 
 
 @cache
@@ -146,12 +146,12 @@ def settable(fields: type[ModelFields]) -> Mapping[str, Declaration]:
 
 
 def given(entry: ModelFields) -> dict[str, Any]:
-    """Return what an entry says itself of a policy, by attribute."""
+    """Return the parts of a policy that an entry itself gives, by attribute."""
     return {name: value for name in settable(type(entry)) if (value := getattr(entry, name)) is not None}
 
 
 def text_of(tree: Tree, name: str) -> str:
-    """Return what a mapping has as a single value; empty when there is none."""
+    """Return the field of a mapping if it is a single value, else an empty text."""
     value = tree.get(name, "") if isinstance(tree, dict) else ""
     return value if isinstance(value, str) and not is_null(value) else ""
 
@@ -273,10 +273,10 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
 
     def excess(self, key: str, policy: P, model_id: str = "", namespace: str = "") -> EntryError | None:
         """Return what the policy of an entry says that makes a model grow at any load; it is in force all the same."""
-        found = policy.excess()
-        if found is None:
+        excess = policy.excess()
+        if excess is None:
             return None
-        attribute, expected = found
+        attribute, expected = excess
         name, value = declarations(self.fields)[attribute].key, f"{getattr(policy, attribute):.12g}"
         problem = BadEntryError(expected, field_name=name, value=value)
         in_force = f"{value}: the model grows to its maximum at any load"
@@ -287,8 +287,13 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
         declared = by_key(self.fields).get(name)
         if declared is not None and GLOBAL_DEFAULT in declared.places:
             return "what it said last, else the default"
-        values = [(each, getattr(policy, each.attribute)) for each in settable(self.fields).values()]
-        words = {each.key: each.unset if value is None else each.form.show(value) for each, value in values}
+        values = [
+            (declaration, getattr(policy, declaration.attribute)) for declaration in settable(self.fields).values()
+        ]
+        words = {
+            declaration.key: declaration.unset if value is None else declaration.form.show(value)
+            for declaration, value in values
+        }
         return words.get(name) or ", ".join(f"{key} {word}" for key, word in list(words.items())[: self.told])
 
     def default(self, namespace: str = "") -> E | None:
@@ -326,8 +331,10 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
                 in_force = f"{form.show(form.instead)}, with the rest of the entry"
                 said.reject(key, problem, in_force, *self.whose(key, tree, None, said))
             if value is not None and GLOBAL_DEFAULT in declared.places and (said.namespace or not for_all):
-                one = "the global" if said.namespace else "this"
-                said.warn(key, f"{name} has no effect here: it is read from {DEFAULT_ENTRY} of {one} ConfigMap only")
+                which_map = "the global" if said.namespace else "this"
+                said.warn(
+                    key, f"{name} has no effect here: it is read from {DEFAULT_ENTRY} of {which_map} ConfigMap only"
+                )
         if for_all and (fields.model_id is not None or fields.namespace is not None):
             said.warn(key, "model_id and namespace have no effect: this entry applies to every model")
         return Entry(key, "" if for_all else fields.model_id or "", namespace or None, fields)
@@ -353,7 +360,7 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
         return tuple(first.values())
 
     def in_force(self, key: str, problem: BadEntryError, last: Entry[E] | None, said: Said[Entry[E]]) -> str:
-        """Return what the last good entry says of a bad field, or the default if they contradict each other by now."""
+        """Return what the last good entry says about a bad field, or the default if both now contradict each other."""
         beneath = self._beneath(said)
         try:
             inherited = None if last and key == DEFAULT_ENTRY else beneath
@@ -363,7 +370,7 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
         return self.words(problem.field_name, policy)
 
     def whose(self, key: str, tree: Tree, _last: Entry[E] | None, said: Said[Entry[E]]) -> tuple[str, str]:
-        """Return what the entry says; the ``default`` is for every model."""
+        """Return the model and namespace that the entry names; the ``default`` is for every model."""
         if key == DEFAULT_ENTRY:
             return "", said.namespace
         return text_of(tree, "model_id"), text_of(tree, "namespace") or said.namespace
@@ -383,10 +390,10 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
                 policy, own_fields = self.merge(entry.fields, default), tuple(given(entry.fields).items())
                 merged.append(self.override(entry.key, entry.model_id, entry.namespace, policy, own_fields))
                 excess = self.excess(entry.key, policy, entry.model_id, entry.namespace or "")
-                if excess is not None and policy.excess() != inherited.excess():  # what is inherited is told there
+                if excess is not None and policy.excess() != inherited.excess():  # else ``default`` reports it
                     misfits.append(excess)
             except BadEntryError as problem:
-                # Good when it was read; the default that it inherits from has changed since.
+                # The entry was good when it was read; the default that it inherits from has changed since.
                 in_force = self.words(problem.field_name, inherited)
                 misfits.append(EntryError.of(entry.key, problem, in_force, entry.model_id, entry.namespace or ""))
         said.misfits = misfits
@@ -395,10 +402,10 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
             self.local[namespace] = value
             return
         self.everywhere = value
-        for other in [each for each in self._said if each]:
+        for local_namespace in [name for name in self._said if name]:
             try:
-                yield from self._resolve(other)
+                yield from self._resolve(local_namespace)
             except Exception as error:  # noqa: BLE001 - all other namespaces follow the global change
-                self.local.pop(other, None)
+                self.local.pop(local_namespace, None)
                 failed = EntryError("all entries", "", cause_of(error), "entries that can be merged", "nothing")
-                self.of(other).misfits = [failed]
+                self.of(local_namespace).misfits = [failed]

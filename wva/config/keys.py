@@ -378,7 +378,7 @@ ANALYZER: Final = Form(
 )
 OPTIMIZER: Final = replace(
     declare.member_of(Optimizer),
-    expected=", ".join(each.value or '""' for each in Optimizer),
+    expected=", ".join(optimizer.value or '""' for optimizer in Optimizer),
     show=lambda optimizer: f'"{optimizer}"',
 )
 TARGET_TTFT: Final = replace(

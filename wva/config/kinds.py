@@ -148,46 +148,46 @@ class ServiceClasses(EntryMap[Targets]):
         """Return what one key says of its models."""
         if not isinstance(tree, (dict, list)):
             raise BadEntryError("a service class, or a list of them", value="a single value")
-        one = _class_of(key, tree, said) if isinstance(tree, dict) else None
+        key_class = _class_of(key, tree, said) if isinstance(tree, dict) else None
         items = tree if isinstance(tree, list) else tree.get("data", [])
         if not isinstance(items, list):
             raise BadEntryError("a list of models with their objectives", field_name="data", value=kind_of(items))
         if len(items) > MAX_MODELS:
             raise BadEntryError(f"at most {MAX_MODELS:,} models", value=f"{len(items)}")
-        found: Targets = {}
+        targets: Targets = {}
         for number, item in enumerate(items):
-            place = f"[{number}]" if one is None else f"data[{number}]"
+            path = f"[{number}]" if key_class is None else f"data[{number}]"
             try:
                 if not isinstance(item, dict):
                     raise BadEntryError("a mapping", value=kind_of(item))
-                its_class = one or _class_of(key, item, said)
+                item_class = key_class or _class_of(key, item, said)
                 fields = read_fields(keys.TargetFields, item)
                 model = needed(fields, "model")
-                said.warn_of_unknown(f"{key}.{place}", item, keys.TargetFields.names() | keys.ClassFields.names())
+                said.warn_of_unknown(f"{key}.{path}", item, keys.TargetFields.names() | keys.ClassFields.names())
                 ttft = (fields.slo_ttw if fields.slo_ttft is None else fields.slo_ttft) or 0.0
                 itl = (fields.slo_itl if fields.slo_tpot is None else fields.slo_tpot) or 0.0
                 tps = fields.slo_tps or 0.0
-                target = replace(its_class, model_id=model, ttft_milliseconds=ttft, itl_milliseconds=itl, tps=tps)
+                target = replace(item_class, model_id=model, ttft_milliseconds=ttft, itl_milliseconds=itl, tps=tps)
                 target = replace(target, in_time=fields.in_time or 0.0)
             except BadEntryError as problem:
                 model = text_of(item, "model")
-                kept = (last or {}).get(model)
+                last_target = (last or {}).get(model)
                 in_force = "nothing of it"
-                if kept is not None:
-                    found.setdefault(model, kept)
-                    times = f"ttft {kept.ttft_milliseconds:g} ms, itl {kept.itl_milliseconds:g} ms"
-                    in_force = f"class {kept.class_name}, priority {kept.priority}, {times}"
-                problem.field_name = f"{place}.{problem.field_name}" if problem.field_name else place
+                if last_target is not None:
+                    targets.setdefault(model, last_target)
+                    times = f"ttft {last_target.ttft_milliseconds:g} ms, itl {last_target.itl_milliseconds:g} ms"
+                    in_force = f"class {last_target.class_name}, priority {last_target.priority}, {times}"
+                problem.field_name = f"{path}.{problem.field_name}" if problem.field_name else path
                 said.reject(key, problem, in_force, model)
                 continue
-            rival = found.get(target.model_id)
-            winner = found[target.model_id] = target if rival is None or target.priority < rival.priority else rival
+            rival = targets.get(target.model_id)
+            winner = targets[target.model_id] = target if rival is None or target.priority < rival.priority else rival
             if rival is not None:
-                _warn_of_rival(f"{key}.{place}", winner, said)
-        return found
+                _warn_of_rival(f"{key}.{path}", winner, said)
+        return targets
 
     def values(self, said: Said[Targets]) -> tuple[ServiceTarget, ...]:
-        """Return the target of each model in its most important class, by model; of equal ones the first key's."""
+        """Return the target of each model in its most important class, by model; of equal classes the first key's."""
         chosen: Targets = {}
         targets = [(key, target) for key in sorted(said.good) for target in said.good[key].values()]
         for key, target in sorted(targets, key=lambda pair: pair[1].priority):

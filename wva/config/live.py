@@ -106,8 +106,10 @@ class LiveConfiguration:
             self._policy = Policy(
                 **parts,
                 namespaces=tuple(
-                    NamespacePolicy(each, **{name: said[each] for name, said in layered.items() if each in said})
-                    for each in sorted(namespaces)
+                    NamespacePolicy(
+                        namespace, **{name: local[namespace] for name, local in layered.items() if namespace in local}
+                    )
+                    for namespace in sorted(namespaces)
                 ),
                 limited_mode=settings.limited_mode,
                 proactive_model=settings.proactive_model,
@@ -162,27 +164,27 @@ class LiveConfiguration:
     def warnings(self) -> list[str]:
         """Return what has no effect in the ConfigMaps in force."""
         chosen = self._chosen.items()
-        return [f"{key}: {text}" for (kind, place), key in chosen for text in self._maps[kind].of(place).warnings]
+        return [f"{key}: {text}" for (kind, scope), key in chosen for text in self._maps[kind].of(scope).warnings]
 
     def config_maps_in_effect(self) -> dict[str, str]:
         """Return, for each kind, the global ConfigMap that is in force and how many namespaces have their own."""
-        told = {}
+        in_effect = {}
         for kind, names in self._names.items():
             absent = f"{Key(self.main.namespace, names[0])} (absent: built-in defaults)"
-            found = str(self._chosen.get((kind, ""), absent))
+            global_map = str(self._chosen.get((kind, ""), absent))
             namespaces = sum(chosen is kind and namespace != "" for chosen, namespace in self._chosen)
-            told[kind.title] = f"{found}, local in {namespaces} namespaces" if namespaces else found
-        return told
+            in_effect[kind.title] = f"{global_map}, local in {namespaces} namespaces" if namespaces else global_map
+        return in_effect
 
     def problem_for(self, va: VariantAutoscaling) -> str:
         """Return what is wrong with the configuration of one variant, empty when nothing is."""
         namespace, model_id = va.metadata.namespace, va.spec.model_id
         errors = [
-            (self._chosen[kind, place], error)
-            for kind, held in self._maps.items()
-            for place in ("", namespace)
-            if (kind, place) in self._chosen
-            for error in held.of(place).errors
+            (self._chosen[kind, scope], error)
+            for kind, entry_map in self._maps.items()
+            for scope in ("", namespace)
+            if (kind, scope) in self._chosen
+            for error in entry_map.of(scope).errors
         ]
         for failure in self._failures(namespace):
             errors += [(key, failure) for key in sorted({*self._chosen.values()}) if key.namespace == namespace]
@@ -192,26 +194,28 @@ class LiveConfiguration:
             for key, error in errors
             if error.model_id in {"", model_id} and error.namespace in {"", namespace}
         ]
-        told = [f"ConfigMap {key}: {error}" for key, error in errors]
+        messages = [f"ConfigMap {key}: {error}" for key, error in errors]
         known = {error.field for _, error in errors}
-        told += [str(excess) for excess in self._excesses(ModelKey(namespace, model_id)) if excess.field not in known]
-        more = len(told) - _TOLD_PROBLEMS
-        told = [*told[:_TOLD_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
-        told += [
+        messages += [
+            str(excess) for excess in self._excesses(ModelKey(namespace, model_id)) if excess.field not in known
+        ]
+        more = len(messages) - _TOLD_PROBLEMS
+        messages = [*messages[:_TOLD_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+        messages += [
             f"{printable(name)} of the global ConfigMap contradicts the default of namespace {namespace}, "
             "which is in force"
             for name in self.policy.misfits(ModelKey(namespace, model_id))
         ]
-        return "; ".join(told)
+        return "; ".join(messages)
 
     def _excesses(self, model: ModelKey) -> list[EntryError]:
-        """Return what makes a model grow at any load, also if no ConfigMap says so alone, but two say it together."""
+        """Return what makes a model grow at any load, also if no ConfigMap alone does so but two together do."""
         name = f"the entries for {model.model_id} and {model.namespace} together"
-        found = [self._saturation.excess(name, self.policy.saturation_for(model))]
+        excesses = [self._saturation.excess(name, self.policy.saturation_for(model))]
         queueing = self.policy.queueing_for(model)
         if queueing is not None:
-            found.append(self._queueing.excess(name, queueing))
-        return [each for each in found if each is not None]
+            excesses.append(self._queueing.excess(name, queueing))
+        return [excess for excess in excesses if excess is not None]
 
     # --- changes ---
 
@@ -234,10 +238,10 @@ class LiveConfiguration:
 
     def apply_in_steps(self, key: Key, data: Mapping[str, str] | None) -> Steps[AppliedConfigMap | None]:
         """Do the same as ``apply``, entry by entry. No other ConfigMap may be taken before the last step."""
-        kinds, place = self.kinds_of(key), key.namespace if key.namespace != self.main.namespace else ""
+        kinds, scope = self.kinds_of(key), key.namespace if key.namespace != self.main.namespace else ""
         if not kinds:
             return None
-        refusal = self._refusal(place) if place else ""
+        refusal = self._refusal(scope) if scope else ""
         taken = None if refusal else data
         if self._texts.get(key) != taken:
             self._failed.pop(key.namespace, None)
@@ -250,65 +254,65 @@ class LiveConfiguration:
         ignored: list[str] = []
         gone: list[str] = []
         for kind in kinds:
-            held, before = self._maps[kind], self._chosen.get((kind, place))
-            chosen = yield from self._choose(kind, place, key, before)
+            entry_map, before = self._maps[kind], self._chosen.get((kind, scope))
+            chosen = yield from self._choose(kind, scope, key, before)
             if key in self._texts and chosen != key:
                 ignored.append(f"{chosen} is there as well, and its name comes first")
             elif chosen == key:
-                for warning in held.of(place).warnings[:_TOLD_WARNINGS]:
+                for warning in entry_map.of(scope).warnings[:_TOLD_WARNINGS]:
                     self._logger.warning("config_warning", kind=kind.title, config_map=str(key), warning=warning)
-                problems += map(str, held.of(place).errors)
-                accepted += [str(error) for error in held.of(place).errors if not error.refused]
+                problems += map(str, entry_map.of(scope).errors)
+                accepted += [str(error) for error in entry_map.of(scope).errors if not error.refused]
             elif before == key and chosen is not None:
                 gone.append(f"ConfigMap {chosen} is in force instead")
-            elif before == key and place:
-                gone.append(f"the global {kind.title} configuration is in force in namespace {place}")
+            elif before == key and scope:
+                gone.append(f"the global {kind.title} configuration is in force in namespace {scope}")
             elif before == key:
                 gone.append(f"the built-in {kind.title} defaults are in force")
-        if place and key in self._chosen.values():
+        if scope and key in self._chosen.values():
             problems += map(str, self._failures(key.namespace))
-        self._announce(place or None)
+        self._announce(scope or None)
         if refusal and data is not None:
             return AppliedConfigMap(refused=refusal)
         return AppliedConfigMap(tuple(problems), "; ".join(ignored), gone="; ".join(gone), accepted=tuple(accepted))
 
-    def _choose(self, kind: MapKind, place: str, key: Key, before: Key | None) -> Steps[Key | None]:
-        """Put the first ConfigMap of a kind, by name, in force among those in the namespace of ``key``; return it."""
-        held = self._maps[kind]
-        old = held.entries(place)
+    def _choose(self, kind: MapKind, scope: str, key: Key, before: Key | None) -> Steps[Key | None]:
+        """Put the first ConfigMap of a kind in the namespace of ``key``, by name, in force; return its key."""
+        entry_map = self._maps[kind]
+        old = entry_map.entries(scope)
         keys = (Key(key.namespace, name) for name in self._names[kind])
-        chosen = next((each for each in keys if each in self._texts), None)
+        chosen = next((candidate for candidate in keys if candidate in self._texts), None)
         if before is not None and before != chosen:
-            held.forget(place)
+            entry_map.forget(scope)
         if chosen is None:
-            self._chosen.pop((kind, place), None)
+            self._chosen.pop((kind, scope), None)
         else:
-            self._chosen[kind, place] = chosen
+            self._chosen[kind, scope] = chosen
             if chosen == key or before != chosen:
                 try:
-                    yield from held.take(place, self._texts[chosen])
+                    yield from entry_map.take(scope, self._texts[chosen])
                 except Exception as error:
-                    if not place:
+                    if not scope:
                         raise
                     # Only this namespace goes without its ConfigMap.
-                    cause = self._failed[place] = cause_of(error)
-                    self._logger.exception("config_map_failed", namespace=place, cause=cause)
-                    held.forget(place)
+                    cause = self._failed[scope] = cause_of(error)
+                    self._logger.exception("config_map_failed", namespace=scope, cause=cause)
+                    entry_map.forget(scope)
         self._policy = None
-        new = held.entries(place)
-        changed = sorted(each for each in {*old, *new} if old.get(each) != new.get(each))
+        new = entry_map.entries(scope)
+        changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
         if changed:
-            told = changed[:_TOLD_CHANGES]
+            logged = changed[:_TOLD_CHANGES]
             text = f"Updated {kind.title} config"
             self._logger.info(
                 text,
                 event_name=f"{kind.name.lower()}_config_updated",
                 oldEntries=len(old),
                 newEntries=len(new),
-                old={printable(each): _fields_of(old[each]) for each in told if each in old},
-                new={printable(each): _fields_of(new[each]) for each in told if each in new},
-                moreChanged=len(changed) - len(told),
-                **({"scope": place} if place else {}),
+                old={printable(name): _fields_of(old[name]) for name in logged if name in old},
+                new={printable(name): _fields_of(new[name]) for name in logged if name in new},
+                moreChanged=len(changed) - len(logged),
+                **({"scope": scope} if scope else {}),
             )
         return chosen
 
@@ -316,7 +320,7 @@ class LiveConfiguration:
         """Put the ConfigMaps of a namespace out of force until one changes; return them. ``cause`` says what fails."""
         self._failed[namespace] = cause
         self._announce(namespace)
-        return list(dict.fromkeys(key for (_, place), key in self._chosen.items() if place == namespace))
+        return list(dict.fromkeys(key for (_, scope), key in self._chosen.items() if scope == namespace))
 
     def _announce(self, namespace: str | None) -> None:
         self._policy = None

@@ -79,7 +79,7 @@ class Loaded:
 def load(given: Given, model: type[Settings] = Settings, last: Loaded | None = None) -> Loaded:
     """Merge the sources: flags over environment over ConfigMap over ``last``.
 
-    ``last`` is what a running process has in force, else the defaults: it replaces a wrong value of the ConfigMap.
+    ``last`` is what a running process has in force (None: the defaults). It replaces a wrong value of the ConfigMap.
     """
     keys = declarations(model)
     beneath = last or Loaded(model(), dict.fromkeys(keys, "default"), (), ())
@@ -93,10 +93,10 @@ def load(given: Given, model: type[Settings] = Settings, last: Loaded | None = N
             "environment": text_in("environment", declared, given.environment),
             "configmap": None if shut_out else text_in("configmap", declared, given.config_map),
         }
-        for source, found in texts.items():
-            if found is None:
+        for source, key_and_text in texts.items():
+            if key_and_text is None:
                 continue
-            (key, text), value = found, None
+            (key, text), value = key_and_text, None
             spelling = f"--{key}" if source == "flag" else key
             try:
                 value = declared.form.read(text)
@@ -187,10 +187,10 @@ def static_changes(
 
 def _meaning(declared: Declaration, data: Mapping[str, str]) -> tuple[object, str, str]:
     """Return what a ConfigMap gives for a setting: something to compare, a text to show, the key."""
-    found = text_in("configmap", declared, data)
-    if found is None:
+    key_and_text = text_in("configmap", declared, data)
+    if key_and_text is None:
         return None, NOT_SET, ""
-    key, text = found
+    key, text = key_and_text
     try:
         value = declared.form.read(text)
     except ValueError:
@@ -300,22 +300,29 @@ class LiveSettings:
         update = {name: getattr(loaded.settings, name) for name in self._live}
         sources = {**old.sources, **{name: loaded.sources[name] for name in self._live}}
         self._loaded = replace(old, settings=old.settings.model_copy(update=update), sources=sources)
-        was, now = old.settings, self.current
+        former, current = old.settings, self.current
         for name, declared in sorted(self._live.items()):
             # A changed key has no effect while a flag or the environment gives the setting.
-            found, source = text_in("configmap", declared, data), sources[name]
-            if found and found != text_in("configmap", declared, self._data) and source in {"flag", "environment"}:
-                in_force = shown(getattr(now, name))
-                self._logger.warning("setting_overridden", key=found[0], by=source, in_force=in_force)
+            key_and_text, source = text_in("configmap", declared, data), sources[name]
+            if (
+                key_and_text
+                and key_and_text != text_in("configmap", declared, self._data)
+                and source in {"flag", "environment"}
+            ):
+                in_force = shown(getattr(current, name))
+                self._logger.warning("setting_overridden", key=key_and_text[0], by=source, in_force=in_force)
         for live in dict.fromkeys(declared.live for declared in self._live.values() if declared.live != LOG_CHANGE):
             group = {declared.key: name for name, declared in self._live.items() if declared.live == live}
-            changed = {key: name for key, name in group.items() if getattr(was, name) != getattr(now, name)}
+            changed = {key: name for key, name in group.items() if getattr(former, name) != getattr(current, name)}
             if live is not None and changed:
-                told = [{key: shown(getattr(each, name)) for key, name in changed.items()} for each in (was, now)]
+                texts = [
+                    {key: shown(getattr(settings, name)) for key, name in changed.items()}
+                    for settings in (former, current)
+                ]
                 # If there is only one key, the text names it.
-                before, after = told if len(group) > 1 else [next(iter(values.values())) for values in told]
+                before, after = texts if len(group) > 1 else [next(iter(values.values())) for values in texts]
                 self._logger.info(live.text, event_name=live.event_name, old=before, new=after)
-        level, wanted = was.effective_log_level, now.effective_log_level
+        level, wanted = former.effective_log_level, current.effective_log_level
         if level != wanted:
             # The line is written while the more verbose of the two levels is in force.
             if log.LEVELS[wanted] < log.LEVELS[level]:

@@ -50,8 +50,10 @@ class ConfigMapStores:
         return None if store is None else store.get(key)
 
     def list(self) -> builtins.list[ConfigMap]:
-        """Return those of our own namespace, then the others."""
-        others = [found for store in self.local.values() for found in store.list() if not self._is_own(found)]
+        """Return the ConfigMaps of our own namespace, then the others."""
+        others = [
+            config_map for store in self.local.values() for config_map in store.list() if not self._is_own(config_map)
+        ]
         return [*self.own.list(), *others]
 
     def of(self, namespace: str) -> builtins.list[Key]:
@@ -63,8 +65,8 @@ class ConfigMapStores:
         """Call a handler on each change; a ConfigMap of our own namespace is in both caches, and counts once."""
 
         def elsewhere(old: ConfigMap | None, new: ConfigMap | None) -> None:
-            seen = new or old
-            if seen is not None and not self._is_own(seen):
+            config_map = new or old
+            if config_map is not None and not self._is_own(config_map):
                 handler(old, new)
 
         self.own.subscribe(handler)
@@ -76,7 +78,7 @@ class ConfigMapStores:
 
 
 class ConfigMapController:
-    """Follows the ConfigMaps: the main one at each event, those that say how to decide in a queue."""
+    """Follows the ConfigMaps: the main one at each event, and through a queue those that say how to decide."""
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class ConfigMapController:
         config_maps.subscribe(self._on_config_map)
 
     def watch(self) -> None:
-        """Follow all ConfigMaps, and record events from now on. Call it when caches have synced and this one leads."""
+        """Follow all ConfigMaps, and record events from now on. The leader calls it after the caches have synced."""
         self._leads = True
         main = self._config_maps.get(self._configuration.main)
         if main is not None:
@@ -159,10 +161,10 @@ class ConfigMapController:
             self._record(reference, "Warning", INVALID_EVENT, problem)
 
     def _on_config_map(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
-        seen = new or old
-        if seen is None:
+        config_map = new or old
+        if config_map is None:
             return
-        key = seen.metadata.key
+        key = config_map.metadata.key
         if key == self._configuration.main:
             taken = self._configuration.apply_main(None if new is None else new.data)
             errors, standing = self._errors.labels(key.name), self._configuration.settings.standing
@@ -171,13 +173,13 @@ class ConfigMapController:
                 self._logger.warning("configuration_rejected", config_map=str(key), problem=problem)
             if self._leads and new is None:
                 text = "The ConfigMap was deleted: the settings that it gave stay until the controller is restarted"
-                self._record(_reference(seen), "Warning", DELETED_EVENT, text)
+                self._record(_reference(config_map), "Warning", DELETED_EVENT, text)
             elif self._leads:
-                self._tell_main(_reference(seen), taken)
+                self._tell_main(_reference(config_map), taken)
         if not self._leads:
             return
         if new is None:
-            self._gone[key] = _reference(seen)
+            self._gone[key] = _reference(config_map)
         self.queue.add(key)
         if old is None or new is None:
             for rival in self._configuration.rivals(key):

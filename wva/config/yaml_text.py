@@ -119,16 +119,16 @@ class _Reader:
                     raise BadEntryError(f"a YAML mapping of at most {_MAX_NESTING} levels", value="a deeper one")
             return Unread(_WORDS[type(event)])
         if isinstance(event, yaml.SequenceStartEvent):
-            return [self.tree(each, levels - 1) for each in self._until_end()]
-        found: dict[str, Tree] = {}
-        for each in self._until_end():
-            name = self.tree(each, 0) if isinstance(each, yaml.ScalarEvent) else Unread(_WORDS[type(each)])
+            return [self.tree(item, levels - 1) for item in self._until_end()]
+        mapping: dict[str, Tree] = {}
+        for key in self._until_end():
+            name = self.tree(key, 0) if isinstance(key, yaml.ScalarEvent) else Unread(_WORDS[type(key)])
             if not isinstance(name, str):
                 raise BadEntryError("field names that are plain text", value=kind_of(name))
-            if name in found:
+            if name in mapping:
                 raise BadEntryError("each field only once", field_name=name)
-            found[name] = self.tree(next(self.events), levels - 1)
-        return {name: value for name, value in found.items() if not (self.nested and is_null(value))}
+            mapping[name] = self.tree(next(self.events), levels - 1)
+        return {name: value for name, value in mapping.items() if not (self.nested and is_null(value))}
 
     def _unread(self, what: str) -> Unread:
         """Return what stands for a value that is not read. Raises BadEntryError in a nested document."""
