@@ -1,10 +1,12 @@
 """Direct actuation: the controller writes the number to the ``scale`` subresource itself, right after the decision.
 
 A VariantAutoscaling asks for it with ``wva.llmd.ai/actuation: direct``, and the process must be started with
-``WVA_DIRECT_ACTUATION``, which also stands for the rights. Its other annotations limit how fast the target changes:
+``WVA_DIRECT_ACTUATION``, which also means that it has the rights. The other annotations of a VariantAutoscaling limit
+how fast the target changes:
 
-- ``scale-down-window``: replicas go only when no number of that time asked for them (as an HPA stabilizes);
-- ``scale-up-per-minute`` and ``scale-down-per-minute``: how many replicas may come and go within a minute.
+- ``scale-down-window``: replicas are removed only when no number within that time asked for them (as an HPA
+  stabilizes);
+- ``scale-up-per-minute`` and ``scale-down-per-minute``: how many replicas may be added and removed within a minute.
 
 Nothing is written while another manager owns ``spec.replicas``, or while an HPA or a ScaledObject has the target.
 Before each write the actuator reads the owners, and the write holds only for the version that it read, so nobody
@@ -13,9 +15,9 @@ deleted, or ``kubectl scale``. So the actuator takes the field over from those t
 ago, and leaves it to all others, such as the manager of a manifest that sets the replicas. For custom resources the API
 server notes such a manager without a time: its minute begins when this process first sees it.
 
-Whatever keeps the number from being written is told in the ``Actuated`` condition, also an error of the API server.
-Only the leader writes, because its client has the write guard. A process that has just begun to lead takes the replicas
-that exist for the number of the time before, so that a take-over makes no jump.
+The ``Actuated`` condition says what keeps the number from being written, also an error of the API server. Only the
+leader writes, because its client has the write guard. A process that has just become the leader takes the existing
+replicas as the number before its time, so that a change of leader makes no jump.
 """
 
 from __future__ import annotations
@@ -57,11 +59,11 @@ WINDOW_ANNOTATION: Final = "wva.llmd.ai/scale-down-window"
 UP_ANNOTATION: Final = "wva.llmd.ai/scale-up-per-minute"
 DOWN_ANNOTATION: Final = "wva.llmd.ai/scale-down-per-minute"
 VARIANT_METADATA: Final = "variantName"
-"""Metadata of the trigger that names the variant; without it, it is called like the ScaledObject."""
+"""The metadata key of the trigger that names the variant; without it, the variant is named like the ScaledObject."""
 MANAGER: Final = "wva-direct-actuation"
 """The field manager of direct actuation."""
 START_MANAGER: Final = "wva-start-from-zero"
-"""The field manager of a start from zero. It does not keep the field: the number is that of direct actuation, too."""
+"""The field manager of a start from zero. It does not keep the field, because direct actuation has the same number."""
 _OURS: Final = frozenset({MANAGER, START_MANAGER})
 
 WINDOW_SECONDS: Final = Real(0.0, 3600.0)
@@ -124,32 +126,36 @@ class OwnedTarget(msgspec.Struct, frozen=True):
     read_at: float | None = None
 
     def owners(self, left: Collection[str] = ()) -> list[str]:
-        """Return who else owns the replicas, by the names of the managers; those in ``left`` do not count.
+        """Return the names of the other managers that own the replicas; those in ``left`` do not count.
 
-        The times of their writes are compared with the clock of the API server alone, which wrote them.
+        The times of their writes are compared only with the clock of the API server, because it wrote them.
         """
         now = self.read_at
-        if now is None:  # then the newest write is as near to it as can be known
-            now = max([parse_time(each.time) or -math.inf for each in self.metadata.managed_fields], default=-math.inf)
+        if now is None:  # the time of the newest write is the best estimate
+            now = max(
+                [parse_time(entry.time) or -math.inf for entry in self.metadata.managed_fields], default=-math.inf
+            )
         owners = []
-        for each in self.others:
-            at = parse_time(each.time)
-            gone = each.manager in left if each.time is None else at is not None and now - at > _LEFT_SECONDS
-            if not (each.scaled and gone):
-                owners.append(each.manager)
+        for entry in self.others:
+            at = parse_time(entry.time)
+            gone = entry.manager in left if entry.time is None else at is not None and now - at > _LEFT_SECONDS
+            if not (entry.scaled and gone):
+                owners.append(entry.manager)
         return owners
 
     @property
     def unstamped(self) -> list[str]:
         """The managers that wrote the replicas through ``scale``, at a time that the API server did not note."""
-        return [each.manager for each in self.others if each.scaled and each.time is None]
+        return [entry.manager for entry in self.others if entry.scaled and entry.time is None]
 
     @property
     def others(self) -> list[FieldOwner]:
-        """The entries of all but us that have the replicas."""
+        """The entries that have the replicas, except those of WVA."""
         managed = self.metadata.managed_fields
         return [
-            each for each in managed if "f:replicas" in each.fields_v1.get("f:spec", {}) and each.manager not in _OURS
+            entry
+            for entry in managed
+            if "f:replicas" in entry.fields_v1.get("f:spec", {}) and entry.manager not in _OURS
         ]
 
 
@@ -162,21 +168,21 @@ async def owned_target(client: KubeClient, resource: Resource[Any], key: Key) ->
     # A list of one object, because the controller may list targets anyway.
     query = urlencode({"fieldSelector": f"metadata.name={key.name}"})
     answer, read_at = await client.request_dated_json("GET", f"{resource.path(key.namespace)}?{query}")
-    found = msgspec.json.decode(answer, type=_OwnedList).items
-    if not found:
+    targets = msgspec.json.decode(answer, type=_OwnedList).items
+    if not targets:
         raise NotFound(404, "NotFound", "the target is gone", attempted=f"read {key}")
-    return msgspec.structs.replace(found[0], read_at=read_at)
+    return msgspec.structs.replace(targets[0], read_at=read_at)
 
 
 class Mode(StrEnum):
-    """Whether the number of a variant is for its target, under the names of the annotation."""
+    """Whether the number of a variant is meant for its target; the values are those of the annotation."""
 
     ACT = "act"
     SHADOW = "shadow"
 
 
 class Actuation(StrEnum):
-    """What applies the number, under the names of the annotation."""
+    """What applies the number; the values are those of the annotation."""
 
     SCALER = "scaler"
     DIRECT = "direct"
@@ -185,7 +191,7 @@ class Actuation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScalePace:
-    """How fast a target may change; None is no limit of its own."""
+    """How fast a target may change; None means no limit of its own."""
 
     window_seconds: float = DEFAULT_WINDOW_SECONDS
     up_per_minute: int | None = None
@@ -193,7 +199,7 @@ class ScalePace:
 
 
 def mode_of(va: VariantAutoscaling, namespace: Namespace | None) -> Mode:
-    """Return the mode of a VA: its own annotation wins over that of its namespace; a wrong one is no mode."""
+    """Return the mode of a VA: its own annotation wins over that of its namespace; a wrong value is ignored."""
     for metadata in (va.metadata, None if namespace is None else namespace.metadata):
         text = "" if metadata is None else metadata.annotations.get(MODE_ANNOTATION, "")
         if text in list(Mode):
@@ -202,7 +208,7 @@ def mode_of(va: VariantAutoscaling, namespace: Namespace | None) -> Mode:
 
 
 def actuation_of(va: VariantAutoscaling) -> Actuation:
-    """Return what applies the number of a VA; anything that is not understood is its scaler."""
+    """Return what applies the number of a VA; its scaler if the annotation is absent or wrong."""
     text = va.metadata.annotations.get(ACTUATION_ANNOTATION, "")
     return Actuation(text) if text in list(Actuation) else Actuation.SCALER
 
@@ -219,7 +225,7 @@ def pace_of(va: VariantAutoscaling) -> ScalePace:
 
 
 def actuation_problems(va: VariantAutoscaling, *, enabled: bool, push: bool = False) -> list[str]:
-    """Return one line for people for each annotation about actuation that is not in force."""
+    """Return a line for people about each annotation of actuation that is not in force."""
     annotations, lines = va.metadata.annotations, []
     text = annotations.get(MODE_ANNOTATION)
     if text is not None and text not in list(Mode):
@@ -252,7 +258,7 @@ def actuation_problems(va: VariantAutoscaling, *, enabled: bool, push: bool = Fa
 
 
 def _asked(va: VariantAutoscaling) -> tuple[object, ...]:
-    """Return the part of a VA that says what is to be written."""
+    """Return the parts of a VA that decide what to write."""
     return va.metadata.uid, va.metadata.deleting, va.metadata.annotations, va.spec
 
 
@@ -265,7 +271,7 @@ def _window(text: str | None) -> float | None:
 
 @dataclass(slots=True)
 class ScaleHistory:
-    """The numbers and changes of one target within the last time, and the number that they allow. Times are monotonic.
+    """The recent numbers and changes of one target, and the number that they allow. Times are monotonic.
 
     ``numbers`` are desired numbers, ``changes`` what was written; both with their times, the oldest first.
     """
@@ -276,12 +282,12 @@ class ScaleHistory:
     """Managers whose writes have no time, with the time when each was first seen."""
 
     def left(self, unstamped: Iterable[str], now: float) -> list[str]:
-        """Return those of ``unstamped`` that were seen for a minute. Forgets all others that were seen before."""
+        """Return those of ``unstamped`` that were first seen more than a minute ago, and forget all other managers."""
         self.seen = {name: self.seen.get(name, now) for name in unstamped}
         return [name for name, at in self.seen.items() if now - at > _LEFT_SECONDS]
 
     def allowed(self, desired: int, current: int, pace: ScalePace, now: float) -> tuple[int, float | None]:
-        """Return the number to write, and after how many seconds another one may be allowed; None: not before news."""
+        """Return the number to write, and after how many seconds another one may be allowed; None: after a change."""
         if not self.numbers:
             self.numbers.append((now, current))  # what exists is what was wanted before this process looked
         self.numbers.append((now, desired))
@@ -290,24 +296,24 @@ class ScaleHistory:
             self.numbers.popleft()
         while self.changes and self.changes[0][0] <= now - _MINUTE_SECONDS:
             self.changes.popleft()
-        number, again = desired, None
+        number, wait_seconds = desired, None
         if desired < current:
-            kept = [(at, each) for at, each in self.numbers if at > now - pace.window_seconds]
+            in_window = [(at, past) for at, past in self.numbers if at > now - pace.window_seconds]
             if self.numbers[0][0] <= now - pace.window_seconds:
-                kept.append((now - pace.window_seconds, self.numbers[0][1]))
-            highest = max([each for _, each in kept], default=desired) if pace.window_seconds > 0 else desired
+                in_window.append((now - pace.window_seconds, self.numbers[0][1]))
+            highest = max([past for _, past in in_window], default=desired) if pace.window_seconds > 0 else desired
             number = min(current, max(desired, highest))
             if number > desired:
-                again = min(at for at, each in kept if each > desired) + pace.window_seconds - now
-        came = sum(change for _, change in self.changes if change > 0)
-        went = -sum(change for _, change in self.changes if change < 0)
+                wait_seconds = min(at for at, past in in_window if past > desired) + pace.window_seconds - now
+        added = sum(change for _, change in self.changes if change > 0)
+        removed = -sum(change for _, change in self.changes if change < 0)
         up = pace.up_per_minute or max(LEAST_UP, UP_TIMES * current)
-        limited = min(number, current + max(0, up - came))
+        limited = min(number, current + max(0, up - added))
         if pace.down_per_minute is not None:
-            limited = max(limited, min(current, current - max(0, pace.down_per_minute - went)))
+            limited = max(limited, min(current, current - max(0, pace.down_per_minute - removed)))
         if limited != number and self.changes:
-            again = min(filter(None, (again, self.changes[0][0] + _MINUTE_SECONDS - now)))
-        return limited, None if again is None else max(1.0, again)
+            wait_seconds = min(filter(None, (wait_seconds, self.changes[0][0] + _MINUTE_SECONDS - now)))
+        return limited, None if wait_seconds is None else max(1.0, wait_seconds)
 
     def wrote(self, change: int, now: float) -> None:
         """Note a change that was written."""
@@ -324,7 +330,7 @@ class _Wanted:
     now: float
 
     def allowed(self, current: int) -> tuple[int, float | None]:
-        """Return the number to write on so many replicas, and after how many seconds another one may be allowed."""
+        """Return the number to write in place of ``current``, and after how many seconds another one may be allowed."""
         return self.history.allowed(self.desired, current, self.pace, self.now)
 
 
@@ -343,7 +349,7 @@ class DirectActuator:
     ) -> None:
         """Prepare the queue; nothing is subscribed before ``watch``.
 
-        ``client`` writes only while this process leads. ``revisit`` has the status of a VA looked at again.
+        ``client`` writes only while this process leads. ``revisit`` lets the status of a VA be computed again.
         """
         self._client = client
         self._stores = stores
@@ -360,17 +366,17 @@ class DirectActuator:
         """Follow the ledger and the VariantAutoscalings."""
 
         def on_decision(key: VariantKey, _old: Decision | None, new: Decision | None) -> None:
-            place = Key(key.namespace, key.name)
-            # A write that failed is tried again in time, with the number of then.
-            if new is not None and self._wanted(place) and not self.queue.backing_off(place):
-                self.queue.add(place)
+            va_key = Key(key.namespace, key.name)
+            # The queue tries a failed write again in time, with the number in force then.
+            if new is not None and self._wanted(va_key) and not self.queue.backing_off(va_key):
+                self.queue.add(va_key)
 
         def on_va(old: VariantAutoscaling | None, new: VariantAutoscaling | None) -> None:
-            seen = new or old
+            va = new or old
             if old is not None and new is not None and _asked(old) == _asked(new):
-                return  # its status, in which we tell each failure, must not bring the next try
-            if seen is not None and (seen.metadata.key in self._histories or actuation_of(seen) is Actuation.DIRECT):
-                self.queue.add(seen.metadata.key)
+                return  # each failure is written to the status, and this must not cause the next try
+            if va is not None and (va.metadata.key in self._histories or actuation_of(va) is Actuation.DIRECT):
+                self.queue.add(va.metadata.key)
 
         self._ledger.subscribe(on_decision)
         self._stores.variant_autoscalings.subscribe(on_va)
@@ -388,7 +394,7 @@ class DirectActuator:
     async def reconcile(self, key: Key) -> Result:
         """Write the number of one VA, if it may be written.
 
-        What goes wrong is told; then the error is raised, so that the queue tries again.
+        An error is noted for the status and then raised, so that the queue tries again.
         """
         va = self._stores.variant_autoscalings.get(key)
         if va is None or not self._wanted(key):
@@ -403,55 +409,55 @@ class DirectActuator:
         if decision is None or decision.held or decision.reason is Reason.INACTIVE:
             return Done()  # a held number is the one that is in force
         scaled_objects, hpas = self._stores.scalers.of(va)
-        owners = [f"ScaledObject {each.metadata.name}" for each in scaled_objects]
-        owners += [f"HorizontalPodAutoscaler {each.metadata.name}" for each in hpas]
+        owners = [f"ScaledObject {scaled_object.metadata.name}" for scaled_object in scaled_objects]
+        owners += [f"HorizontalPodAutoscaler {scaled_object.metadata.name}" for scaled_object in hpas]
         if owners:
-            words = f"{' and '.join(owners)} scales the target: delete it, or set {ACTUATION_ANNOTATION}=scaler"
-            self._settle(key, Trouble(TroubleReason.ACTUATION_SCALER.value, words))
+            message = f"{' and '.join(owners)} scales the target: delete it, or set {ACTUATION_ANNOTATION}=scaler"
+            self._settle(key, Trouble(TroubleReason.ACTUATION_SCALER.value, message))
             return After(_REFUSED_SECONDS)
         history = self._histories.setdefault(key, ScaleHistory())
         wanted = _Wanted(history, decision.desired, pace_of(va), self._clock.monotonic())
-        number, again = wanted.allowed(target.spec_replicas)
+        number, wait_seconds = wanted.allowed(target.spec_replicas)
         if number != target.spec_replicas:
             try:
-                trouble, again = await self._write(key, target, wanted)
+                trouble, wait_seconds = await self._write(key, target, wanted)
             except NotFound:
                 return Done()  # it was deleted meanwhile
             if trouble:
                 self._settle(key, trouble)
                 return After(_REFUSED_SECONDS)
         self._settle(key, UNTROUBLED)
-        return Done() if again is None else After(again)
+        return Done() if wait_seconds is None else After(wait_seconds)
 
     async def _write(self, key: Key, target: ScaleTarget, wanted: _Wanted) -> tuple[Trouble, float | None]:
         """Write the replicas of the target of a VA, and return after how many seconds more may be written.
 
-        With a trouble nothing was written, and nothing will be for now. Raises NotFound, WriteRefused, and every other
-        error after it was told, to be tried again.
+        If it returns a trouble, nothing was written, and nothing will be for now. Raises NotFound, WriteRefused, and
+        every other error after it was noted for the status, so that the queue tries again.
         """
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
-                owners, again = await self._write_unless_owned(key, target, wanted)
+                owners, wait_seconds = await self._write_unless_owned(key, target, wanted)
         except (NotFound, WriteRefused):  # it was deleted meanwhile; this process does not lead
             raise
         except Forbidden as error:
             return Trouble(TroubleReason.ACTUATION_FORBIDDEN.value, log.printable(str(error))), None
         except Exception as error:
             if not isinstance(error, Conflict) or self.queue.retries(key) >= _LOST_RACES:
-                words = log.printable(str(error)) if isinstance(error, ApiError) else cause_of(error)
-                self._settle(key, Trouble(TroubleReason.ACTUATION_FAILED.value, words))
+                message = log.printable(str(error)) if isinstance(error, ApiError) else cause_of(error)
+                self._settle(key, Trouble(TroubleReason.ACTUATION_FAILED.value, message))
             raise
         if not owners:
-            return UNTROUBLED, again
-        some = ", ".join(log.printable(each[:_SHOWN_CHARACTERS]) for each in owners[:_NAMED_OWNERS])
+            return UNTROUBLED, wait_seconds
+        names = ", ".join(log.printable(owner[:_SHOWN_CHARACTERS]) for owner in owners[:_NAMED_OWNERS])
         more = f" and {len(owners) - _NAMED_OWNERS} more" if len(owners) > _NAMED_OWNERS else ""
-        words = f"{some}{more} owns spec.replicas: leave the replicas out of what it applies"
-        return Trouble(TroubleReason.ACTUATION_OWNED.value, words), None
+        message = f"{names}{more} owns spec.replicas: leave the replicas out of what it applies"
+        return Trouble(TroubleReason.ACTUATION_OWNED.value, message), None
 
     async def _write_unless_owned(
         self, key: Key, target: ScaleTarget, wanted: _Wanted
     ) -> tuple[list[str], float | None]:
-        """Write the replicas of a target unless others own them; return those, and when more may be written.
+        """Write the replicas of a target unless others own them; return these owners, and when more may be written.
 
         The cache may not have our own last write yet, so the replicas are those that the API server has now. Raises
         NotFound, Forbidden, Conflict when the target has changed meanwhile, and other errors of the client.
@@ -462,15 +468,15 @@ class DirectActuator:
         if owners:
             return owners, None
         before, version = max(0, live.spec.replicas), live.metadata.resource_version
-        number, again = wanted.allowed(before)
+        number, wait_seconds = wanted.allowed(before)
         if number != before:
             await self._client.scale(resource, target.metadata.key, number, version=version, manager=MANAGER)
             wanted.history.wrote(number - before, wanted.now)
             _log.info("scaled", variant=str(key), before=before, replicas=number, desired=wanted.desired)
-        return [], again
+        return [], wait_seconds
 
     def _settle(self, key: Key, trouble: Trouble) -> None:
-        """Note a trouble or its end, and have the status say it."""
+        """Note a trouble or its end, and let the status say it."""
         if self._troubles.get(key, UNTROUBLED) == trouble:
             return
         if trouble:

@@ -16,7 +16,7 @@ _LONGEST_DATE: Final = 64
 
 
 def seconds_of_date(date: str) -> float | None:
-    """Return when a server answered by its own clock (epoch seconds), from the header ``Date``; None if it is none."""
+    """Return the epoch seconds of a header ``Date``: when a server answered by its own clock. None if it is no date."""
     try:
         return parsedate_to_datetime(date[:_LONGEST_DATE]).timestamp()
     except (ValueError, OverflowError):

@@ -17,7 +17,7 @@ def add_output(parser: argparse.ArgumentParser, default: Literal["text", "json"]
 
 
 def print_json(document: object) -> None:
-    """Print JSON for people to read. What a terminal would obey in its texts is written out, as JSON allows."""
+    """Print JSON for people to read. Characters that would control a terminal are written as JSON escapes."""
     import msgspec  # noqa: PLC0415 - slow to import, and help does not need it
 
     text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
@@ -27,13 +27,13 @@ def print_json(document: object) -> None:
 def _written_out(line: str) -> str:
     if line.isprintable():
         return line
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
 
 
 def with_examples(epilog: str | None, examples: Iterable[str]) -> str:
-    """Return the end of a help: an epilog, if there is one, and command lines that work as they are."""
-    shown = "\n".join(["examples:", *(f"  {line}" for line in examples)])
-    return f"{shown}\n\n{epilog}" if epilog else shown
+    """Return the end of a help: command lines that work as they are, and an epilog, if there is one."""
+    text = "\n".join(["examples:", *(f"  {line}" for line in examples)])
+    return f"{text}\n\n{epilog}" if epilog else text
 
 
 class HelpFormatter(argparse.HelpFormatter):

@@ -2,9 +2,9 @@
 
 The reconciler of VariantAutoscalings (VAs) resolves the target, keeps the ledger in step with what exists, and writes
 the status. Its events come from three sides: a VA itself and the VAs that compete for its old or new target; a target
-that comes, goes or is being deleted; and the ledger, when a cycle has decided otherwise. All of them end as keys in one
-queue. The reconcile looks only at the caches, so the order of the events does not matter. If another controller has a
-VA, this one leaves it alone: it shows that it does so, and looks again later.
+that comes, goes or is being deleted; and the ledger, when a cycle has changed a decision. All of them end as keys in
+one queue. The reconcile looks only at the caches, so the order of the events does not matter. If another controller
+has a VA, this one leaves it alone: it shows that it does so, and looks again later.
 
 No other code writes the status. The patch carries the resourceVersion that it was computed from. A conflict means that
 the cache is behind, and the key comes back with backoff.
@@ -94,7 +94,7 @@ class VariantAutoscalingController:
         """Prepare the queue; nothing is subscribed before ``watch``.
 
         ``actuation`` tells what keeps a number from being written, ``queries`` which queries about a namespace have no
-        answer, ``served`` whether the users of a model get what they shall (None before somebody has looked),
+        answer, ``served`` whether the users of a model are served within its objective (None before the first check),
         ``direct`` whether the process writes numbers, and ``push`` whether it listens for KEDA. ``announce`` records
         an event on a variant: type, reason, message.
         """
@@ -117,7 +117,7 @@ class VariantAutoscalingController:
         self._replaced: set[Key] = set()
         """The VAs whose target was replaced by another one of the same name, until the next reconcile."""
         self._learning: Key | None = None
-        """The VA whose new state the store is just taking from the answer to our own patch: it needs no other look."""
+        """The VA whose new state the store is just taking from the answer to WVA's own patch: it need not be queued."""
         self._rivals: dict[Key, Claimant] = {}
         """The VAs that are left to another controller."""
         instruments.variants_left.set_function(self._rivals.__len__)
@@ -204,7 +204,7 @@ class VariantAutoscalingController:
             return After(1.0)
         if self._rivals.get(key) != rival:
             self._rivals[key] = rival
-            # An instance may take what is labelled for it. Anything else is a mistake.
+            # An instance may take the VAs that are labelled for it. Anything else is a mistake.
             label = va.metadata.labels.get(CONTROLLER_INSTANCE_LABEL, "")
             expected = bool(label) and rival.instance == label and not claims.me.instance
             message = f"left to controller {rival}, which decides on it; controller {claims.me} would take it, too"
@@ -248,7 +248,7 @@ class VariantAutoscalingController:
         patches.labels("success").inc()
         for announcement in begun(va.status.conditions, answer.status.conditions):
             self._announce(key, *announcement)
-        # The next number may be there before the watch tells of this patch. Its patch must not conflict with this one.
+        # The next number may come before the watch reports this patch. The next patch must not conflict with this one.
         self._learning = va.metadata.key
         self._stores.variant_autoscalings.learn(answer, replaces=va)
         self._learning = None
@@ -263,7 +263,7 @@ class VariantAutoscalingController:
             return ""
 
     def _view(self, va: VariantAutoscaling, target: ScaleTarget | None) -> ConfigurationView:
-        """Return what is configured for this variant but not in force, and what stands in its way."""
+        """Return the configuration of this variant that is not in force, and the obstacles to scaling it."""
         stores, troubles = self._stores, self._troubles
         checks: tuple[Callable[[], Iterable[str]], ...] = (
             lambda: [self._configuration.problem_for(va)],
@@ -274,15 +274,15 @@ class VariantAutoscalingController:
             lambda: vllm_problems(target),
             lambda: actuation_problems(va, enabled=self._direct, push=self._push),
         )
-        told: list[str] = []
+        problems: list[str] = []
         for check in checks:
             try:
-                told += [*check()]
+                problems += [*check()]
             except Exception as error:  # noqa: BLE001 - the rest of the status is written all the same
-                told.append(f"a check failed: {self._tell_failure(va, error)}")
+                problems.append(f"a check failed: {self._tell_failure(va, error)}")
         shadow = self._ledger.shadow(VariantKey(*va.metadata.key))
         served = self._served(ModelKey(va.metadata.namespace, va.spec.model_id))
-        view = ConfigurationView("; ".join(filter(None, told)), self._claims.me.text, served=served, shadow=shadow)
+        view = ConfigurationView("; ".join(filter(None, problems)), self._claims.me.text, served=served, shadow=shadow)
         if target is None:
             return view
         accelerator = va.metadata.labels.get(ACCELERATOR_LABEL, "")
@@ -354,7 +354,7 @@ class VariantAutoscalingController:
             self._ledger.drop(VariantKey(*va.metadata.key))
         if va.metadata.key != self._learning:
             self.queue.add(va.metadata.key, low=old is None)
-        targets = {target_key(entry) for entry in (old, new) if entry is not None}
+        targets = {target_key(version) for version in (old, new) if version is not None}
         presence_changed = old is None or new is None or old.metadata.deleting != new.metadata.deleting
         if presence_changed or len(targets) > 1:
             vas = self._stores.variant_autoscalings
@@ -417,9 +417,9 @@ class NamespaceController:
         scope = self._scope
 
         def on_namespace(old: Namespace | None, new: Namespace | None) -> None:
-            seen = new or old
-            if seen is not None:
-                self._look(seen.metadata.name)
+            namespace = new or old
+            if namespace is not None:
+                self._look(namespace.metadata.name)
 
         present = {namespace.metadata.name for namespace in scope.namespaces.list()}
         present |= {va.metadata.namespace for va in scope.variant_autoscalings.list()}
@@ -430,12 +430,12 @@ class NamespaceController:
         scope.variant_autoscalings.subscribe(self._on_va)
 
     def _on_va(self, old: VariantAutoscaling | None, new: VariantAutoscaling | None) -> None:
-        seen = new or old
-        if seen is None or (old is not None and new is not None and old.metadata.labels == new.metadata.labels):
+        va = new or old
+        if va is None or (old is not None and new is not None and old.metadata.labels == new.metadata.labels):
             return
-        if old is None and self._scope.excluded(seen.metadata.namespace):
-            self._announce(seen)
-        self._look(seen.metadata.namespace)
+        if old is None and self._scope.excluded(va.metadata.namespace):
+            self._announce(va)
+        self._look(va.metadata.namespace)
 
     def _look(self, namespace: str) -> None:
         """Act on what has changed about a namespace since the last look."""

@@ -2,12 +2,12 @@
 
 A cycle asks Prometheus for all that a decision needs. The fast lane sends one query (one for every hundred namespaces)
 for two gauges. It compares the sum of each model with what its replicas carry, as the last cycle has computed it. When
-a model has more, or soon will at the pace of its rise, the next cycle begins at once, and is told for which models. A
-rise counts if it is more than chance. So growth does not wait for the end of the interval, and the steady cost is that
-one query. A namespace that spoils the answer is asked about alone, as in a cycle. A query that fails wakes nothing, and
-is noted for a condition.
+a model has more, or soon will at the pace of its rise, the next cycle begins at once, and gets the names of these
+models. A rise counts if it is more than chance. So growth does not wait for the end of the interval, and the steady
+cost is that one query. If one namespace spoils the answer, the fast lane asks about it alone, as a cycle does. A query
+that fails wakes nothing, and is noted for a condition.
 
-``Urgency`` decides when to look, and what a look comes to; it has no clock and no connection. ``FastLane`` looks.
+``Urgency`` decides when to look, and which models need a cycle; it has no clock and no connection. ``FastLane`` looks.
 
 There is no look while a cycle runs, or in the second before one, because the cycle reads the same gauges. The looks
 are spread evenly between two cycles, so no time without one is longer than ``seconds()``. When the fast lane has woken
@@ -79,7 +79,7 @@ class Urgency:
     _due: float = field(default=-inf, init=False)
     """Before this time there is no look."""
     _calm: dict[ModelKey, tuple[float, float]] = field(default_factory=dict, init=False)
-    """A late look at which a model needed no cycle: when that was, and its requests."""
+    """The time of a recent look at which a model needed no cycle, and its requests then."""
     _woken: dict[str, list[float]] = field(default_factory=dict, init=False)
     """When models of each namespace began a cycle within the last minute."""
     _follow_until: float = field(default=-inf, init=False)
@@ -92,7 +92,7 @@ class Urgency:
         return max(self._due, cycles.began + self._pause(cycles, seconds, now))
 
     def wants(self, cycles: CycleTimes, *, seconds: float, now: float) -> bool:
-        """Tell whether a look that is due tells anything. One that does not is tried again soon."""
+        """Tell whether a look that is due is of use. If not, it is tried again soon."""
         self._due = now + seconds / 4
         return cycles.due - now > _SOON_SECONDS and bool(cycles.ceilings)
 
@@ -120,44 +120,44 @@ class Urgency:
     ) -> list[ModelKey]:
         """Return the models that need a cycle now.
 
-        ``ceilings`` are the requests in progress that the replicas of each model carry, ``found`` those of a look. A
-        model without an entry has none, unless its namespace is ``unknown``.
+        ``ceilings`` are the requests in progress that the replicas of each model carry, ``found`` the requests that a
+        look has found. A model without an entry has none, unless its namespace is ``unknown``.
         """
-        over: list[ModelKey] = []
+        urgent_models: list[ModelKey] = []
         for model, ceiling in ceilings.items():
             if model.namespace in unknown:
                 continue
             requests = found.get(model, 0.0)
-            before = self._calm.get(model)
+            calm = self._calm.get(model)
             # By how many requests per second the model has risen since it was calm; 0 if that may be chance.
             rise = 0.0
-            if before is not None and now > before[0]:
-                risen = requests - before[1]
-                if risen > _CERTAIN * sqrt(requests + before[1]):
-                    rise = risen / (now - before[0])
+            if calm is not None and now > calm[0]:
+                risen = requests - calm[1]
+                if risen > _CERTAIN * sqrt(requests + calm[1]):
+                    rise = risen / (now - calm[0])
             if requests + rise * _SOON_FULL_SECONDS <= ceiling:
                 # Between looks that follow each other closely even a steep rise may be chance.
-                if before is None or now - before[0] >= seconds / 2 or requests < before[1]:
+                if calm is None or now - calm[0] >= seconds / 2 or requests < calm[1]:
                     self._calm[model] = now, requests
                 self._told.pop(model, None)
                 continue
-            told = self._told.get(model, 0.0)
-            # What has woken a cycle by its rise wakes another one when it is there.
-            if requests > MORE * told or told <= ceiling < requests:
-                # Unless models of the namespace have begun many cycles lately; those of one look begin one together.
+            waking_requests = self._told.get(model, 0.0)
+            # A model that has woken a cycle by its rise wakes another one when it is above its ceiling.
+            if requests > MORE * waking_requests or waking_requests <= ceiling < requests:
+                # But not if models of the namespace have begun many cycles lately. Models of one look begin one cycle.
                 times = [at for at in self._woken.get(model.namespace, ()) if at > now - _OFTEN_SECONDS]
                 self._woken[model.namespace] = times
                 if now not in times and len(times) < OFTEN:
                     times.append(now)
                 if now in times:
                     self._told[model] = requests
-                    over.append(model)
-        for known in (self._told, self._calm):
-            for model in known.keys() - ceilings.keys():
-                del known[model]
-        for gone in self._woken.keys() - {model.namespace for model in ceilings}:
-            del self._woken[gone]
-        return over
+                    urgent_models.append(model)
+        for remembered in (self._told, self._calm):
+            for model in remembered.keys() - ceilings.keys():
+                del remembered[model]
+        for namespace in self._woken.keys() - {model.namespace for model in ceilings}:
+            del self._woken[namespace]
+        return urgent_models
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -169,7 +169,7 @@ class FastLane:
     seconds: Callable[[], float]
     clock: Clock
     note: Callable[[str, Iterable[str], Mapping[str, str]], None] = lambda *_: None
-    """Notes what came of a query (``QueryFailures.note``)."""
+    """Notes the outcome of a query (``QueryFailures.note``)."""
     busy: bool = field(default=False, init=False)
     """Whether a look is under way."""
     _urgency: Urgency = field(default_factory=Urgency, init=False)
@@ -204,21 +204,25 @@ class FastLane:
         round_.others_begin.set()  # there is no essential query to wait for
         makes = {queries.IN_PROGRESS: queries.in_progress}
         chunks = queries.chunks(model.namespace for model in ceilings)
-        asked = [self._shared.settle(queries.IN_PROGRESS, makes, chunk, round_) for chunk in chunks]
-        found: dict[ModelKey, float] = {}
+        lookups = [self._shared.settle(queries.IN_PROGRESS, makes, chunk, round_) for chunk in chunks]
+        requests: dict[ModelKey, float] = {}
         unknown: set[str] = set()
-        for chunk, settled in zip(chunks, await asyncio.gather(*asked), strict=True):
+        for chunk, settled in zip(chunks, await asyncio.gather(*lookups), strict=True):
             unknown.update(settled.failed)
-            self.note(queries.IN_PROGRESS, chunk, {each: why.message for each, why in settled.failed.items()})
+            self.note(
+                queries.IN_PROGRESS,
+                chunk,
+                {namespace: failure.message for namespace, failure in settled.failed.items()},
+            )
             for series in settled.answers.get(queries.IN_PROGRESS, InstantVector()).series:
                 value = None if series.value is None else _REQUESTS.find(series.value[1])
                 namespace, name = series.metric.namespace, series.metric.model_name
                 if value is not None and namespace and name:
-                    found[ModelKey(namespace, name)] = value
-        over = self._urgency.urgent(
-            ceilings, found, unknown=unknown, seconds=self.seconds(), now=self.clock.monotonic()
+                    requests[ModelKey(namespace, name)] = value
+        urgent_models = self._urgency.urgent(
+            ceilings, requests, unknown=unknown, seconds=self.seconds(), now=self.clock.monotonic()
         )
-        if over:
-            _log.info("cycle_woken", models=[str(model) for model in over[:5]], count=len(over))
-            self.optimizer.wake(over)
-        return over
+        if urgent_models:
+            _log.info("cycle_woken", models=[str(model) for model in urgent_models[:5]], count=len(urgent_models))
+            self.optimizer.wake(urgent_models)
+        return urgent_models

@@ -1,4 +1,4 @@
-"""Reads files that others may have put where they are: it never waits for a pipe, and never reads without end."""
+"""Reads files that others may have written: it never waits for a pipe, and never reads without end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 def read_bounded(path: Path, most_bytes: int) -> bytes:
     """Return the content of a regular file; links are followed.
 
-    Raises OSError when it cannot be read, is something else (a folder, a pipe, a device), or has more bytes; the error
-    has words for each.
+    Raises OSError when the file cannot be read, is something else (a folder, a pipe, a device), or has more than
+    ``most_bytes``; the error says which.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:

@@ -20,7 +20,7 @@ _QUERY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 
 class Instruments:
-    """All own metrics, registered in ``registry``."""
+    """All metrics of the controller about itself, registered in ``registry``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register every metric; a second instance on the same registry is an error of prometheus_client."""
@@ -32,10 +32,10 @@ class Instruments:
 
         def counter(name: str, text: str, labels: Sequence[str] = (), **known: Sequence[str]) -> Counter:
             # Series of known labels start at 0, so that Prometheus sees the first increase.
-            made = Counter(name, text, [*labels, *known], registry=registry)
+            metric = Counter(name, text, [*labels, *known], registry=registry)
             for values in product(*known.values()) if known else ():
-                made.labels(*values)
-            return made
+                metric.labels(*values)
+            return metric
 
         self.event_loop_lag = histogram(
             "wva_event_loop_lag_seconds",

@@ -1,7 +1,7 @@
-"""Logging set-up: structlog, one event name per thing that happened, key/values beside it.
+"""Logging set-up: structlog, one event name for each kind of event, with keys and values.
 
 Event names are constants in the past tense. Where operators already grep for a text ("Safety net activated"), that text
-is the message and our constant name is the field ``event_name``. Every logger cuts long values, so that no user text
+is the message, and WVA's constant name is the field ``event_name``. Every logger cuts long values, so that no user text
 can flood a line, and masks values whose key names a secret.
 """
 
@@ -76,7 +76,8 @@ def printable(text: str) -> str:
 class _Unbreakable:
     """A stream that drops text that it cannot write: a full disk or a closed stderr must not end the process.
 
-    It has none of ``io``'s bases: their finalizer flushes, at the end of the interpreter after this module has gone.
+    It does not inherit from a class of ``io``: their finalizer flushes at the end of the interpreter, when this module
+    is already gone.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -134,7 +135,7 @@ def set_level(level: str) -> None:
 class Throttle:
     """Permits a log line with the same words about the same thing only once in ``seconds``.
 
-    A limit for all lines together keeps many failures from filling a disk. Threads may share it.
+    A limit for all lines together keeps many failures from filling a disk. Threads may share a throttle.
     """
 
     def __init__(self, seconds: float = 600.0, *, most: int = 100) -> None:

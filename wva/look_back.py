@@ -1,12 +1,13 @@
-"""Before the first decision of a process: what cycles of the last hours would have learned.
+"""Learns before the first decision of a process what cycles of the last hours would have learned.
 
 WVA keeps no state of its own, and a process that starts knows neither what a replica carries nor how the load has
-moved. Prometheus does. So the cycles of the last hour, and before them one a minute of some hours, are gone through
-once more: the samples of then, the pods of then, the engine of now. Only what a cycle learns is kept. Its numbers never
-count: they begin with the status of each VariantAutoscaling, as always.
+moved. Prometheus does. So WVA repeats the cycles of the last hour, and one cycle a minute for some hours before it. It
+takes the samples and the pods of that time, and the present engine. It keeps only what a cycle learns. The numbers of
+these cycles never count: the numbers begin with the status of each VariantAutoscaling, as always.
 
-It takes at most ``LONGEST_SECONDS``. If a fleet is too large for that, earlier cycles are left out, so the last ones
-always come one after the other. Without an answer of Prometheus nothing is known, as after a first installation.
+This takes at most ``LONGEST_SECONDS``. If a fleet is too large for that, WVA leaves earlier cycles out, so the last
+cycles always follow each other without a gap. Without an answer of Prometheus nothing is known, as after a first
+installation.
 """
 
 from __future__ import annotations
@@ -61,16 +62,18 @@ class LookBack:
     _attempts: int = field(default=_ATTEMPTS, init=False)
 
     async def learned(self, now: float) -> Memory | None:
-        """Return what there is to be learned before ``now`` (seconds since the epoch), at the first call.
+        """Return, at the first call, what cycles before ``now`` (seconds since the epoch) would have learned.
 
-        None later, and if Prometheus has no answer; after three failures there is no further try.
+        Return None later, and if Prometheus has no answer; after three failures there is no further try.
         """
         if not self._attempts:
             return None
         self._attempts -= 1
         begun = self.clock.monotonic()
         try:
-            variants = [each for each in await self.collector.accepted(now) if self._learns(each.variant.model)]
+            variants = [
+                accepted for accepted in await self.collector.accepted(now) if self._learns(accepted.variant.model)
+            ]
             since = await self._since(variants, now)
             memory, cycles = await self._gone_through(variants, self._times(since, now))
         except PrometheusError as error:
@@ -89,17 +92,20 @@ class LookBack:
         return self.collector.engines_of(model) or self.collector.counters_of(model)
 
     async def _since(self, variants: list[AcceptedVariant], now: float) -> float:
-        """Return since when there are samples, within some hours: a time shortly before the first; infinite if none."""
+        """Return a time shortly before the first sample of the last hours; infinite if there is none."""
         firsts = SharedQueries(FirstSamples(self.prometheus, now - _FAR_SECONDS, _SINCE_APART_SECONDS))
         settled = Settled()
-        for namespaces in chunks(each.variant.model.namespace for each in variants):
+        for namespaces in chunks(accepted.variant.model.namespace for accepted in variants):
             round_ = Round(now, QUERY_SECONDS)
             settled.take(await firsts.settle(PAST_PODS, {PAST_PODS: past_pods}, namespaces, round_))
         if PAST_PODS not in settled.answers:
             for failure in settled.failed.values():
                 raise failure.error
-        found = settled.answers.get(PAST_PODS, InstantVector()).series
-        return min([each.value[0] for each in found if each.value is not None], default=inf) - _SINCE_APART_SECONDS
+        pod_series = settled.answers.get(PAST_PODS, InstantVector()).series
+        return (
+            min([series.value[0] for series in pod_series if series.value is not None], default=inf)
+            - _SINCE_APART_SECONDS
+        )
 
     def _times(self, since: float, now: float) -> list[float]:
         """Return the times of past cycles: the last ones as far apart as those to come, the others a minute."""
@@ -112,13 +118,13 @@ class LookBack:
 
     async def _gone_through(self, variants: list[AcceptedVariant], times: list[float]) -> tuple[Memory, int]:
         """Return what cycles at these times learn, and how many of them there were."""
-        answers = PastAnswers(self.prometheus, times, pods=sum(len(each.ready) for each in variants))
+        answers = PastAnswers(self.prometheus, times, pods=sum(len(accepted.ready) for accepted in variants))
         pods = PastPods(variants, answers)
         collector = self.collector.of_past(answers, pods.variants_at)
-        policy, memory, cycles, place = self.policy(), Memory(), 0, 0
+        policy, memory, cycles, index = self.policy(), Memory(), 0, 0
         begun = self.clock.monotonic()
-        while place < len(times):
-            at = times[place]
+        while index < len(times):
+            at = times[index]
             if await pods.look(at):
                 snapshot = await collector.collect(at)
                 answers.pods = len(snapshot.replicas)
@@ -126,10 +132,10 @@ class LookBack:
                 outcome = await beside(size, partial(conclude, snapshot, memory, policy, at))
                 memory = replace(outcome.memory, variants=(), models=(), failing=())
                 cycles += 1
-            place += 1
+            index += 1
             spent = self.clock.monotonic() - begun
             if spent > _TELLING_SECONDS:
-                place = max(place, len(times) - int(max(0.0, LONGEST_SECONDS - spent) * max(1, cycles) / spent))
+                index = max(index, len(times) - int(max(0.0, LONGEST_SECONDS - spent) * max(1, cycles) / spent))
             answers.forget(at)
             await asyncio.sleep(0)
         return memory, cycles

@@ -46,7 +46,7 @@ class Whole:
 
     @property
     def expected(self) -> str:
-        """What is taken, in words for people."""
+        """The accepted numbers, in words for people."""
         return f"a whole number from {self.minimum:,} to {self.maximum:,}"
 
     def find(self, value: object) -> int | None:
@@ -82,7 +82,7 @@ class Real:
 
     @property
     def expected(self) -> str:
-        """What is taken, in words for people."""
+        """The accepted numbers, in words for people."""
         if self == Real():
             return "a number"
         if self.above:

@@ -53,7 +53,7 @@ class OptimizerLoop:
     ``known`` tells whether a variant is still there when its decision is published: it may have been deleted while
     Prometheus was being asked. ``announce`` records an event. ``refuse`` puts the configuration of a namespace out of
     force, for a cause. ``keep`` keeps a cycle once its decisions are published. Each cycle runs within ``around``.
-    ``learned`` returns what there was to be learned before a time, once; None later, and as long as it is not known.
+    ``learned`` returns once what cycles before a time would have learned; None later, and as long as it is not known.
     """
 
     collect: Callable[[float], Awaitable[Snapshot]]
@@ -200,8 +200,8 @@ class OptimizerLoop:
         self.grew = outcome.grew
         if self._overtaken:
             # Take the memory of the cycle, but keep the earlier memory of variants that changed meanwhile.
-            before = memory.by_key() | self._changed
-            self._memory = _with_variants(outcome.memory, {key: before.get(key) for key in self._overtaken})
+            earlier = memory.by_key() | self._changed
+            self._memory = _with_variants(outcome.memory, {key: earlier.get(key) for key in self._overtaken})
         for failure in outcome.failures:
             self._tell_failure(failure.model, failure.cause, failure.error)
         # A namespace's configuration that made deciding fail goes out of force. If it has changed since, the next cycle
@@ -225,9 +225,9 @@ class OptimizerLoop:
                 await self.keep(cycle)
             except Exception:  # noqa: BLE001 - the decisions do not depend on it
                 _log.exception("cycle_not_kept")
-        over = [*snapshot.replicas, *memory.demand, *memory.foreseen, *memory.models]
+        to_free = [*snapshot.replicas, *memory.demand, *memory.foreseen, *memory.models]
         del snapshot, memory, cycle
-        await forget(over)
+        await forget(to_free)
         return published
 
     def _tell_failure(self, model: ModelKey, cause: str, error: Exception) -> None:
@@ -242,11 +242,11 @@ class OptimizerLoop:
         published, slices = [], Slices()
         for decision in decisions:
             await slices.rest()
-            before = self.ledger.get(decision.key)
+            previous = self.ledger.get(decision.key)
             try:
                 if decision.key in self._overtaken or not self.known(decision.key):
                     continue
-                for announcement in () if self.ledger.shadow(decision.key) else announcements(before, decision):
+                for announcement in () if self.ledger.shadow(decision.key) else announcements(previous, decision):
                     self.announce(decision.key, *announcement)
                 if decision.held:
                     self.instruments.holds.labels(decision.reason.value).inc()
@@ -257,12 +257,12 @@ class OptimizerLoop:
                 cause = f"publishing failed: {cause_of(error)}"
                 self._tell_failure(decision.model, cause, error)
                 self.instruments.holds.labels(Reason.MODEL_FAILED.value).inc()
-                if before is not None:
+                if previous is not None:
                     entry = next((entry for entry in self._memory.variants if entry.key == decision.key), None)
                     if entry is not None:
-                        self._changed[decision.key] = replace(entry, desired=before.desired)
+                        self._changed[decision.key] = replace(entry, desired=previous.desired)
                     with suppress(Exception):  # the failure has been logged
-                        self.ledger.record(fallbacks([before], cause=cause, reason=Reason.MODEL_FAILED))
+                        self.ledger.record(fallbacks([previous], cause=cause, reason=Reason.MODEL_FAILED))
             else:
                 published.append(decision)
         return published

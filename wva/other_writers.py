@@ -1,10 +1,11 @@
 """Notices another writer of a target's replicas, such as GitOps that puts back what a manifest says.
 
 A write that takes replicas away although no number of the last minutes asked for so few comes neither from WVA nor from
-a scaler that follows it. The time of the last one goes with the variant into the decision, which then does not take
-what waits for a greater load (``decide.foresee``). From the second one within an hour on, the condition ``Actuated``
-names the writer: the manager that owns the replicas right after the write. A scaler that has set the number again by
-then owns them instead, and the API server notes no managers for some writes: then it is "another writer".
+a scaler that follows it. The decision gets the time of the last such write with the variant, and then does not regard
+the requests that wait as a greater load (``decide.foresee``). From the second write within an hour on, the condition
+``Actuated`` names the writer: the manager that owns the replicas right after the write. By then, a scaler may have set
+the number again and own them instead, and the API server notes no managers for some writes: then the condition says
+"another writer".
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class OtherWriters:
         clock: Clock,
         instruments: Instruments,
     ) -> None:
-        """Prepare the queue; nothing is subscribed before ``watch``. ``revisit`` has a status looked at again."""
+        """Prepare the queue; nothing is subscribed before ``watch``. ``revisit`` lets a status be computed again."""
         self._client = client
         self._stores = stores
         self._ledger = ledger
@@ -81,7 +82,7 @@ class OtherWriters:
     def apply(self, variant: Variant, now: float) -> Variant:
         """Return the variant with the time of the last write that took replicas away, as it is seen at ``now``.
 
-        Both are in seconds since the epoch. The clock that tells them may have been set meanwhile.
+        Both times are in seconds since the epoch. The clock that tells them may have been set meanwhile.
         """
         watched = self._watched.get(variant.key)
         if watched is None or not watched.writes:
@@ -91,17 +92,17 @@ class OtherWriters:
     def trouble(self, key: Key) -> Trouble:
         """Return who puts the replicas of a VA back; falsy if nobody does."""
         watched, now = self._watched.get(VariantKey(*key)), self._clock.monotonic()
-        recent = [] if watched is None else [each for each in watched.writes if now - each[0] < KEPT_SECONDS]
+        recent = [] if watched is None else [write for write in watched.writes if now - write[0] < KEPT_SECONDS]
         if watched is None or len(recent) < TOLD_WRITES:
             return UNTROUBLED
-        words = (
+        message = (
             f"{watched.manager} has put spec.replicas below the number {len(recent)} times within an hour, last to "
             f"{recent[-1][1]}: leave the replicas out of what it applies"
         )
-        return Trouble(TroubleReason.ACTUATION_REWRITTEN.value, words)
+        return Trouble(TroubleReason.ACTUATION_REWRITTEN.value, message)
 
     async def reconcile(self, key: Key) -> Result:
-        """Look who owns the replicas after a write, and have it told. Raises ApiError, to be retried."""
+        """Find out who owns the replicas after a write, for the condition. Raises ApiError, to be retried."""
         watched, va = self._watched.get(VariantKey(*key)), self._stores.variant_autoscalings.get(key)
         target = None if va is None else self._stores.targets.named(va)
         if watched is None or not watched.writes or target is None:
@@ -112,12 +113,12 @@ class OtherWriters:
             watched.writes.clear()
             return Done()
         try:
-            found = await owned_target(self._client, self._stores.targets.kind_of(target).resource, target.metadata.key)
+            live = await owned_target(self._client, self._stores.targets.kind_of(target).resource, target.metadata.key)
         except NotFound:
             return Done()
-        others = [each for each in found.others if not each.manager.startswith(_SCALERS)]
+        others = [entry for entry in live.others if not entry.manager.startswith(_SCALERS)]
         if others:
-            newest = max(others, key=lambda each: parse_time(each.time) or 0.0)
+            newest = max(others, key=lambda entry: parse_time(entry.time) or 0.0)
             watched.manager = log.printable(newest.manager[:_SHOWN_CHARACTERS]) or _UNKNOWN
             self._revisit(key)
         return After(KEPT_SECONDS - age)
@@ -141,7 +142,12 @@ class OtherWriters:
         for va in self._stores.variant_autoscalings.by_index(TARGET_INDEX, self._stores.targets.key_of(new))[:1]:
             key = VariantKey(*va.metadata.key)
             watched = self._watched.get(key)
-            asked = () if watched is None else [number for _, number in watched.numbers]
-            if watched is not None and asked and new.spec_replicas < min(asked) and not self._ledger.shadow(key):
+            asked_numbers = () if watched is None else [number for _, number in watched.numbers]
+            if (
+                watched is not None
+                and asked_numbers
+                and new.spec_replicas < min(asked_numbers)
+                and not self._ledger.shadow(key)
+            ):
                 watched.writes.append((self._clock.monotonic(), new.spec_replicas))
                 self.queue.add(va.metadata.key)

@@ -1,7 +1,7 @@
 """``--policy FILE``: ConfigMaps in a file that replace parts of a recorded policy.
 
-The controller's code reads the entries. An entry that it would reject in a cluster ends the command. What it would only
-tell of is a remark.
+The controller's code reads the entries. An entry that it would reject in a cluster ends the command. A problem that it
+would only report is a remark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PolicyFile:
     """The policy in the ConfigMaps of a file.
 
     ``parts`` are the fields of a policy that global ConfigMaps set, by kind. ``local`` lists namespaces with the kinds
-    of their own ConfigMaps. ``remarks`` are about values that a cluster would accept, and tell of.
+    of their own ConfigMaps. ``remarks`` are about values that the controller would accept in a cluster, but report.
     """
 
     policy: Policy
@@ -45,10 +45,12 @@ class PolicyFile:
         merged = replace(recorded, **{name: value for part in self.parts.values() for name, value in part.items()})
         if not self.local:
             return merged
-        spaces: dict[str, NamespacePolicy] = {each.namespace: each for each in recorded.namespaces}
-        said = {each.namespace: each for each in self.policy.namespaces}
+        spaces: dict[str, NamespacePolicy] = {
+            namespace_policy.namespace: namespace_policy for namespace_policy in recorded.namespaces
+        }
+        in_file = {namespace_policy.namespace: namespace_policy for namespace_policy in self.policy.namespaces}
         for namespace, kind in self.local:
-            old, new = spaces.get(namespace, NamespacePolicy(namespace)), said.get(namespace)
+            old, new = spaces.get(namespace, NamespacePolicy(namespace)), in_file.get(namespace)
             change: dict[str, Any] = {_LOCAL[kind]: getattr(new or NamespacePolicy(namespace), _LOCAL[kind])}
             spaces[namespace] = replace(old, **change)
         return replace(merged, namespaces=tuple(spaces[namespace] for namespace in sorted(spaces)))
@@ -56,8 +58,8 @@ class PolicyFile:
     @property
     def title(self) -> str:
         """The replaced ConfigMaps, in words."""
-        told = [f"{kind.title} (global)" for kind in self.parts]
-        return ", ".join([*told, *(f"{kind.title} of namespace {namespace}" for namespace, kind in self.local)])
+        titles = [f"{kind.title} (global)" for kind in self.parts]
+        return ", ".join([*titles, *(f"{kind.title} of namespace {namespace}" for namespace, kind in self.local)])
 
 
 def read_policy(name: str, namespaces: Collection[str]) -> PolicyFile:
@@ -66,8 +68,8 @@ def read_policy(name: str, namespaces: Collection[str]) -> PolicyFile:
     ``namespaces`` are those of models. A ConfigMap in one of them applies only there; any other applies globally.
     """
     settings = load(Given({}, {}, {})).settings
-    own = settings.pod_namespace
-    manifests = Manifests(own)
+    own_namespace = settings.pod_namespace
+    manifests = Manifests(own_namespace)
     manifests.read([name], sys.stdin)
     live = LiveConfiguration(settings, refusal=lambda _namespace: "")
     problems = [f"{name}: {finding.kind} {finding.key}: {finding.problem}" for finding in manifests.findings]
@@ -75,20 +77,20 @@ def read_policy(name: str, namespaces: Collection[str]) -> PolicyFile:
     kinds: list[MapKind] = []
     local: list[tuple[str, MapKind]] = []
     for config_map in manifests.objects.config_maps:
-        found, place = config_map.metadata.key, config_map.metadata.namespace
-        key = Key(place if place in namespaces else own, found.name)
+        map_key, namespace = config_map.metadata.key, config_map.metadata.namespace
+        key = Key(namespace if namespace in namespaces else own_namespace, map_key.name)
         outcome = live.apply(key, config_map.data)
         if outcome is None:
             problems.append(
-                f"{name}: ConfigMap {found}: expected one of {', '.join(kind.canonical for kind in MapKind)}"
+                f"{name}: ConfigMap {map_key}: expected one of {', '.join(kind.canonical for kind in MapKind)}"
             )
             continue
         for problem in outcome.problems:
-            told = remarks if problem in outcome.accepted else problems
-            told.append(f"{name}: ConfigMap {found}: {problem}")
+            lines = remarks if problem in outcome.accepted else problems
+            lines.append(f"{name}: ConfigMap {map_key}: {problem}")
         of_map = live.kinds_of(key)
-        kinds += [kind for kind in of_map if key.namespace == own]
-        local += [(key.namespace, kind) for kind in of_map if key.namespace != own]
+        kinds += [kind for kind in of_map if key.namespace == own_namespace]
+        local += [(key.namespace, kind) for kind in of_map if key.namespace != own_namespace]
     if not kinds and not local and not problems:
         problems.append(f"{name}: expected at least one ConfigMap, such as {MapKind.SATURATION.canonical}")
     if problems:

@@ -75,12 +75,12 @@ class ScaleTarget(msgspec.Struct, frozen=True, rename="camel"):
     def replica_labels(self) -> dict[str, str]:
         """The labels in the templates of a replica's pods; where two templates differ, that of the serving pod counts.
 
-        What a replica is may stand in one of the templates alone.
+        A label that says what a replica is may be in only one of the templates.
         """
-        found: dict[str, str] = {}
+        labels: dict[str, str] = {}
         for template, count in reversed(self.templates):
-            found |= template.metadata.labels if count else {}
-        return found
+            labels |= template.metadata.labels if count else {}
+        return labels
 
     def with_templates(self, change: Callable[[PodTemplate], PodTemplate]) -> ScaleTarget:
         """Return a target with its templates changed by ``change``."""
@@ -187,8 +187,8 @@ class LeaderWorkerSet(ScaleTarget, frozen=True, rename="camel"):
     @property
     def pod_labels(self) -> dict[str, str]:
         """The labels of the leader's template, and those that Kubernetes adds to a leader."""
-        own = {f"{_GROUPS}/name": self.metadata.name, f"{_GROUPS}/worker-index": "0"}
-        return self.template.metadata.labels | own
+        leader_labels = {f"{_GROUPS}/name": self.metadata.name, f"{_GROUPS}/worker-index": "0"}
+        return self.template.metadata.labels | leader_labels
 
     def ready_replicas(self, pods: Collection[Pod]) -> int:
         """Return the groups whose pods are all Ready. The status counts a group as soon as its workers exist."""
@@ -270,8 +270,8 @@ def scaled_key(namespace: str, reference: ScaledTarget) -> str | None:
     The version does not matter. With KEDA, kind and apiVersion may be absent.
     """
     group = reference.api_version.partition("/")[0] or DEFAULT.resource.group
-    named = (group, reference.kind or DEFAULT.resource.kind)
-    kind = next((kind for kind in KINDS if (kind.resource.group, kind.resource.kind) == named), None)
+    group_and_kind = (group, reference.kind or DEFAULT.resource.kind)
+    kind = next((kind for kind in KINDS if (kind.resource.group, kind.resource.kind) == group_and_kind), None)
     return None if kind is None or not reference.name else kind.key(namespace, reference.name)
 
 
@@ -312,12 +312,14 @@ class TargetStores:
     def named(self, va: VariantAutoscaling) -> ScaleTarget | None:
         """Return the object that a variant names as its scale target, if it exists."""
         kind, key = self.kind_named(va), Key(va.metadata.namespace, va.spec.scale_target_ref.name)
-        found: ScaleTarget | None = None if kind is None else self.store(kind.resource).get(key)
-        return found
+        target: ScaleTarget | None = None if kind is None else self.store(kind.resource).get(key)
+        return target
 
     def absent(self, kind: TargetKind) -> str | None:
         """Return why the objects of a kind cannot be read; None when they can."""
-        return next((reason for each in kind.read if (reason := self._watched[each.name].absent) is not None), None)
+        return next(
+            (reason for resource in kind.read if (reason := self._watched[resource.name].absent) is not None), None
+        )
 
     def kind_of(self, target: ScaleTarget) -> TargetKind:
         """Return the kind of an object."""
@@ -331,8 +333,8 @@ class TargetStores:
 def pods_of(target: ScaleTarget, stores: TargetStores) -> tuple[Pod, ...]:
     """Return the serving pod of each replica, but none that has ended. All are in the target's namespace.
 
-    A leader stands for its group. It is Ready when all pods of the group are, since the last of them is, and it has no
-    node while one of them has none.
+    A leader stands for its group. It counts as Ready when all pods of the group are Ready, from the time of the last
+    one on. It has no node while one of the pods has none.
     """
     between = stores.kind_of(target).between
     sets = None if between is None else stores.store(between)
@@ -343,15 +345,15 @@ def pods_of(target: ScaleTarget, stores: TargetStores) -> tuple[Pod, ...]:
         return tuple(serving)
     leaders = []
     for leader in serving:
-        workers = [pod for each in _controlled(sets, leader) for pod in _controlled(stores.pods, each)]
+        workers = [pod for worker_set in _controlled(sets, leader) for pod in _controlled(stores.pods, worker_set)]
         group = [leader, *(pod for pod in workers if not pod.finished)]
         if len(group) >= size and all(pod.ready for pod in group):
             node_name = leader.spec.node_name
             conditions = max(group, key=lambda pod: pod.ready_since or 0.0).status.conditions
         else:
-            behind = next((pod for pod in group if not pod.spec.node_name), leader)
-            node_name = behind.spec.node_name
-            conditions = tuple(condition for condition in behind.status.conditions if condition.type != "Ready")
+            pending_pod = next((pod for pod in group if not pod.spec.node_name), leader)
+            node_name = pending_pod.spec.node_name
+            conditions = tuple(condition for condition in pending_pod.status.conditions if condition.type != "Ready")
         spec, status = replace(leader.spec, node_name=node_name), replace(leader.status, conditions=conditions)
         leaders.append(replace(leader, spec=spec, status=status))
     return tuple(leaders)
