@@ -165,8 +165,8 @@ class Node(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def usable(self) -> bool:
         """Whether new pods may come: the node is Ready, not cordoned and not being deleted."""
-        going = self.spec.unschedulable or self.metadata.deleting
-        return not going and _says_ready(self.status.conditions)
+        unavailable = self.spec.unschedulable or self.metadata.deleting
+        return not unavailable and _says_ready(self.status.conditions)
 
 
 class _ResourceQuotaStatus(msgspec.Struct, frozen=True, rename="camel"):

@@ -44,30 +44,30 @@ def _object(description: str, properties: Schema, *required: str, **extensions: 
 
 
 def _spec() -> Schema:
-    kind_said = "Kind of the target: Deployment, or another one that the controller scales."
+    kind_description = "Kind of the target: Deployment, or another one that the controller scales."
     target = {
         "apiVersion": _field("string", "API version of the target; apps/v1 when absent."),
-        "kind": _field("string", kind_said, default=DEFAULT_TARGET_KIND),
+        "kind": _field("string", kind_description, default=DEFAULT_TARGET_KIND),
         "name": _field("string", "Name of the target."),
     }
-    target_said = "The workload that this variant scales, in the namespace of this object."
-    model_said = "Served model id: equal to the model_name label of the vLLM metrics."
-    cost_said = "Cost of one replica, in any unit; the variants of a model are compared by it."
+    target_description = "The workload that this variant scales, in the namespace of this object."
+    model_description = "Served model id: equal to the model_name label of the vLLM metrics."
+    cost_description = "Cost of one replica, in any unit; the variants of a model are compared by it."
     properties = {
-        "modelID": _field("string", model_said, minLength=1),
-        "scaleTargetRef": _object(target_said, target, "name", map_type="atomic"),
-        "variantCost": _field("string", cost_said, default=DEFAULT_VARIANT_COST, pattern=COST_PATTERN),
+        "modelID": _field("string", model_description, minLength=1),
+        "scaleTargetRef": _object(target_description, target, "name", map_type="atomic"),
+        "variantCost": _field("string", cost_description, default=DEFAULT_VARIANT_COST, pattern=COST_PATTERN),
     }
     return _object("The target that is scaled, its model and its cost.", properties, "modelID", "scaleTargetRef")
 
 
 def _condition() -> Schema:
-    generation_said = "Generation of the object that this condition was set for."
+    generation_description = "Generation of the object that this condition was set for."
     reason_limits = {"minLength": 1, "maxLength": 1024, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"}
     properties = {
         "lastTransitionTime": _field("string", "When the status last changed.", format="date-time"),
         "message": _field("string", "The reason for the status, in words.", maxLength=32768),
-        "observedGeneration": _field("integer", generation_said, format="int64", minimum=0),
+        "observedGeneration": _field("integer", generation_description, format="int64", minimum=0),
         "reason": _field("string", "The reason for the status, in one word.", **reason_limits),
         "status": _field("string", "True, False or Unknown.", enum=["True", "False", "Unknown"]),
         "type": _field("string", "What the condition is about.", maxLength=316, pattern=_CONDITION_TYPE),
@@ -77,17 +77,17 @@ def _condition() -> Schema:
 
 
 def _status() -> Schema:
-    applied_said = "True when the desired number of replicas exists and all of them are ready."
-    actuation_said = "Whether the last decision is applied; absent while there is none."
+    applied_description = "True when the desired number of replicas exists and all of them are ready."
+    actuation_description = "Whether the last decision is applied; absent while there is none."
     decision = {
         "accelerator": _field("string", "Accelerator type.", minLength=2),
         "lastRunTime": _field("string", "When the controller last wrote this status.", format="date-time"),
         "numReplicas": _field("integer", "Desired number of replicas.", minimum=0),
     }
-    decision_said = "The last decision; absent while the target does not exist."
+    decision_description = "The last decision; absent while the target does not exist."
     properties = {
         "currentReplicas": _field("integer", "Replicas of the target that exist; absent without a target.", minimum=0),
-        "actuation": _object(actuation_said, {"applied": _field("boolean", applied_said)}, "applied"),
+        "actuation": _object(actuation_description, {"applied": _field("boolean", applied_description)}, "applied"),
         "conditions": {
             "type": "array",
             "description": "The state of the variant: TargetResolved, MetricsAvailable, "
@@ -96,7 +96,7 @@ def _status() -> Schema:
             "x-kubernetes-list-map-keys": ["type"],
             "x-kubernetes-list-type": "map",
         },
-        "desiredOptimizedAlloc": _object(decision_said, decision, "accelerator", "numReplicas"),
+        "desiredOptimizedAlloc": _object(decision_description, decision, "accelerator", "numReplicas"),
         "role": _field(
             "string", "What the pods compute of a request, as prefill or decode; absent if they do not say."
         ),

@@ -41,7 +41,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """``metadata`` as far as it is read. Only ``is_older`` looks into ``resource_version``.
+    """The fields of ``metadata`` that WVA reads. Only ``is_older`` looks into ``resource_version``.
 
     An owner may write 256 KiB of annotations, and more than a MiB of labels, into each of thousands of objects. So this
     class keeps at most ``MAX_LABELS`` labels, and only the annotations that the controller reads, each up to the length
@@ -62,12 +62,12 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     def __post_init__(self) -> None:
         """Drop the annotations that WVA does not read, and surplus labels."""
         if self.annotations:
-            read = {
+            annotations = {
                 name: text[:MAX_ANNOTATION_CHARACTERS]
                 for name, text in self.annotations.items()
                 if name.startswith(_READ_ANNOTATIONS)
             }
-            msgspec.structs.force_setattr(self, "annotations", read)
+            msgspec.structs.force_setattr(self, "annotations", annotations)
         if len(self.labels) > MAX_LABELS:
             first = sorted(self.labels, key=lambda name: (not name.startswith(_FIRST_LABELS), name))[:MAX_LABELS]
             msgspec.structs.force_setattr(self, "labels", {name: self.labels[name] for name in first})

@@ -31,7 +31,7 @@ class Resource(Generic[T]):
     _decoder: msgspec.json.Decoder[T] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Build the decoder once, because that takes far longer than a use of it."""
+        """Build the decoder once, because building it takes far longer than using it."""
         object.__setattr__(self, "_decoder", msgspec.json.Decoder(self.type))
 
     @property

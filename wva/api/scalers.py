@@ -44,8 +44,8 @@ class HorizontalPodAutoscaler(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def minimum(self) -> int:
         """The fewest replicas that it sets."""
-        given = REPLICAS.find(self.spec.min_replicas)
-        return _DEFAULT_HPA_MINIMUM if given is None else given
+        replicas = REPLICAS.find(self.spec.min_replicas)
+        return _DEFAULT_HPA_MINIMUM if replicas is None else replicas
 
     @property
     def maximum(self) -> int | None:
@@ -77,16 +77,16 @@ class ScaledObject(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def minimum(self) -> int:
         """The fewest replicas that it sets: the minimum, or those while idle if they are fewer."""
-        given = REPLICAS.find(self.spec.min_replica_count)
-        minimum = _DEFAULT_KEDA_MINIMUM if given is None else given
+        replicas = REPLICAS.find(self.spec.min_replica_count)
+        minimum = _DEFAULT_KEDA_MINIMUM if replicas is None else replicas
         idle = REPLICAS.find(self.spec.idle_replica_count)
         return minimum if idle is None else min(minimum, idle)
 
     @property
     def maximum(self) -> int:
         """The most replicas that it sets."""
-        given = REPLICAS.find(self.spec.max_replica_count)
-        return _DEFAULT_KEDA_MAXIMUM if given is None else given
+        replicas = REPLICAS.find(self.spec.max_replica_count)
+        return _DEFAULT_KEDA_MAXIMUM if replicas is None else replicas
 
     @property
     def paused_at(self) -> int | None:

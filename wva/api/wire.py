@@ -36,7 +36,8 @@ def decode_object(decoder: msgspec.json.Decoder[V], data: bytes | msgspec.Raw) -
     """Decode as ``decode`` does, but take a null field as absent, as the Kubernetes API does.
 
     Go writes null for an empty map or list. Almost no object has one, so the structs do not declare nulls. An object
-    that does not fit is decoded again without them. That takes a hundred times as long, so large objects are not.
+    that does not fit is decoded again without them. That takes a hundred times as long, so it is not done for large
+    objects.
     """
     try:
         return decode(decoder, data)
