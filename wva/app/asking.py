@@ -1,4 +1,4 @@
-"""What is asked of Prometheus, beside the queries of a cycle: whether it answers at all, and what the users get."""
+"""What WVA asks Prometheus besides the queries of a cycle: whether it answers at all, and what the users get."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wva.publish.ledger import Ledger
 
 
 class Asking:
-    """The connection to Prometheus, and what is known of its answers."""
+    """The connection to Prometheus, and what WVA knows of its answers."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Asking:
     ) -> None:
         """Connect at the first query.
 
-        ``revisit`` and ``revisit_namespace`` have statuses looked at again, ``mark`` has the series of variants
+        ``revisit`` and ``revisit_namespace`` let statuses be computed again, ``mark`` lets the series of variants be
         rendered again.
         """
         self.client = PrometheusClient(

@@ -1,4 +1,4 @@
-"""What decides: the cycles with all that they read, the looks between them, and the starts from zero."""
+"""The parts that decide: the cycles with all that they read, the looks between cycles, and the starts from zero."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Deciding:
         clock: Clock,
         instruments: Instruments,
     ) -> None:
-        """Build all but the starts from zero, which begin anew with each time of leading.
+        """Build all but the starts from zero, which are built when this process begins to lead.
 
         Each cycle runs within ``around``. The configuration changes while the process runs, so each call reads the one
         in force.
@@ -119,7 +119,7 @@ class Deciding:
 
     @property
     def idle(self) -> bool:
-        """Whether no cycle runs, nor a look between two."""
+        """Whether neither a cycle nor a look between two cycles runs."""
         return not (self.optimizer.busy or self._fast_lane.busy or self._asking.served.busy)
 
     def loops(self) -> Iterator[tuple[str, Callable[[], Awaitable[object]]]]:
@@ -168,7 +168,7 @@ class Deciding:
         )
 
     async def _keep(self, cycle: Cycle) -> None:
-        """Tell which replicas are late, and keep the cycle for all that looks back."""
+        """Note which replicas are late, and keep the cycle for the series and pages about past cycles."""
         outcome = cycle.outcome
         unseen = {decision.key for decision in outcome.decisions if decision.reason is Reason.MODEL_FAILED}
         self._reconciling.troubles.delay(outcome.late, unseen=unseen)

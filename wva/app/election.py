@@ -89,9 +89,9 @@ class Leadership:
     async def acquire(self, elector: LeaderElector) -> None:
         """Wait until this process leads.
 
-        It watches the Lease meanwhile, and tells the elector each state of it, so a standby need not wait until it
-        polls the Lease again. Without permission to watch, only the polling sees renewals and a released Lease. One log
-        line says so.
+        It watches the Lease meanwhile, and gives the elector each new state, so a standby need not wait until it polls
+        the Lease again. Without permission to watch, only the polling sees renewals and a released Lease. One log line
+        says so.
         """
         lease = Informer(
             self.client,

@@ -1,8 +1,8 @@
 """Whether Prometheus has answered any query of this process. Until then the process is not ready, leading or not.
 
 A leader with running variants queries Prometheus in its first cycle. A standby sends no queries, and a leader has
-nothing to ask while no variant runs. They ask for a series of one namespace, which need not exist, until one answer has
-come. So a rollout with a wrong URL, certificate or token stops at its first pod, while the former one goes on.
+nothing to ask while no variant runs. So both ask for a series of one namespace, which need not exist, until one answer
+has come. Then a rollout with a wrong URL, certificate or token stops at its first pod, while the former pod goes on.
 """
 
 from __future__ import annotations

@@ -83,7 +83,11 @@ class Informers:
         self.all: list[Informer[Any]] = [variants, *targets.values(), pods, config_maps, hpas, scaled_objects, quotas]
         # Nodes and namespaces belong to no namespace. A process that is confined to one does not ask for them.
         self.all += [*local.values()] if watched else [nodes, *local.values(), namespaces]
-        self.all += [found for found in (pools, pools_alpha) if settings.pool_group in {"", found.resource.group}]
+        self.all += [
+            pool_informer
+            for pool_informer in (pools, pools_alpha)
+            if settings.pool_group in {"", pool_informer.resource.group}
+        ]
 
         self.config_maps = ConfigMapStores(
             own_namespace, config_maps.store, {name: informer.store for name, informer in local.items()}
@@ -110,7 +114,7 @@ class Informers:
     def versions(self) -> dict[str, str]:
         """Return the resourceVersion that each cache has reached, by resource name; kinds that are absent have none.
 
-        Of ConfigMaps only our own namespace counts, since a watch for one name hears nothing of the others.
+        For ConfigMaps, only the cache of our own namespace counts, since a watch for one name sees no others.
         """
         local = {id(store) for store in self.config_maps.local.values()}
         present = (informer for informer in self.all if informer.absent is None and id(informer.store) not in local)

@@ -1,4 +1,4 @@
-"""What follows the caches and the ledger object by object: statuses, ConfigMaps, and the numbers that are written."""
+"""The reconcilers, which follow the caches and the ledger object by object: statuses, ConfigMaps, numbers to write."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _WORKERS: Final = 8
 
 
 class Reconciling:
-    """The reconcilers of the process, and what they know of the obstacles of each variant."""
+    """The reconcilers of the process, and the obstacles of each variant that they know."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Reconciling:
 
     @property
     def idle(self) -> bool:
-        """Whether no variant and no ConfigMap waits for its reconciler, or is with it."""
+        """Whether no variant and no ConfigMap waits for its reconciler or is being reconciled."""
         return self.variants.queue.idle and self.config_maps.queue.idle
 
     async def watch(self) -> None:
@@ -135,7 +135,7 @@ class Reconciling:
         self.variants.enqueue_all()
 
     def loops(self, random: Random) -> Iterator[tuple[str, Callable[[], Awaitable[object]]]]:
-        """Yield the loops that work the queues off, by name; ``random`` spreads the pauses before a try again."""
+        """Yield the loops that process the queues, by name; ``random`` spreads the pauses before a retry."""
         for name, queue, reconcile, workers in (
             ("variantautoscaling", self.variants.queue, self.variants.reconcile, _WORKERS),
             ("configmap", self.config_maps.queue, self.config_maps.reconcile, 1),
@@ -159,7 +159,7 @@ class Reconciling:
         self.config_maps.queue.add_all(self._configuration.give_up(namespace, cause))
 
     def _actuation_trouble(self, key: Key) -> Trouble:
-        """Return why nothing applies the number of a VA, as far as that is ours; falsy if nothing is wrong."""
+        """Return why nothing applies the number of a VA, as far as WVA has to apply it; falsy if nothing is wrong."""
         pushed = UNTROUBLED if self.push is None else self.push.scaler.trouble(key)
         return pushed or self.actuator.trouble(key) or self.other_writers.trouble(key)
 

@@ -120,7 +120,7 @@ def certificate_of(settings: Settings, *, instruments: Instruments) -> ServingCe
     address = Address.parse(settings.metrics_bind_address, setting=_METRICS_SETTING)
     console = Address.parse(settings.console_bind_address, setting=_CONSOLE_SETTING)
     push = push_address(settings)
-    secure = settings.metrics_secure and any(each is not None for each in (address, console, push))
+    secure = settings.metrics_secure and any(endpoint is not None for endpoint in (address, console, push))
     instruments.endpoint_secure.set(1 if secure else 0)
     if not secure:
         return None

@@ -1,4 +1,4 @@
-"""What the process shows: the series about variants, and the pages about cycles that have been."""
+"""What the process shows: the series about variants, and the pages about past cycles."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Views:
         interval: Callable[[], float],
         instruments: Instruments,
     ) -> None:
-        """Begin without a cycle. ``interval`` tells the seconds from one cycle to the next."""
+        """Begin without a cycle. ``interval`` returns the seconds from one cycle to the next."""
         self._ledger = ledger
         self._accounts = ShadowAccounts(asked_for_shadow)
         self._timeline = Timeline()
