@@ -29,11 +29,11 @@ _ADVICE: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 @asynccontextmanager
 async def connected(context: str | None, *, call_seconds: float) -> AsyncIterator[KubeClient]:
-    """Open a client of an API server that answers; each call has so many seconds.
+    """Open a client of an API server that answers; each call may take ``call_seconds``.
 
-    A server that is busy is asked again for some seconds. Raises CommandError for what keeps the block from its
-    answers: one sentence that ends with advice. An API server that does not answer a first short question is given up
-    after a few seconds.
+    A server that is busy is asked again for some seconds. An error of the API server in the block becomes a
+    CommandError: one sentence that ends with advice. If the API server does not answer a first short request, the
+    command gives up after a few seconds.
     """
     instruments = Instruments(CollectorRegistry())
     try:
@@ -55,5 +55,5 @@ def told(error: ApiError | ConfigurationError) -> str:
 
 
 def advice(error: BaseException | None) -> str:
-    """Return what to do about an error of the way to the API server; one that is not known counts as no answer."""
+    """Return what to do about an error on the way to the API server; an unknown error counts as no answer."""
     return next((words for kind, words in _ADVICE if isinstance(error, kind)), dict(_ADVICE)[Unreachable])

@@ -2,8 +2,8 @@
 
 The script of a shell asks ``wva __complete WORD ... BEGINNING`` at each tab, as the scripts of kubectl and helm do, and
 the answer has their form: a candidate in each line, with its meaning behind a tab, and at the end ``:0`` where file
-names may follow, else ``:4``. kubectl asks a program ``kubectl_complete-wva`` the same. So flags and commands are never
-written down a second time.
+names may follow, else ``:4``. kubectl asks the program ``kubectl_complete-wva`` in the same way. So flags and commands
+are never written down a second time.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class CompletionPlace:
         return self.value_of is not None and self.value_of.metavar in _NAMES_OF_FILES
 
     def candidates(self) -> Iterator[tuple[str, str]]:
-        """Yield what may stand there, and what it means."""
+        """Yield the words that may stand there, each with its meaning."""
         for word, meaning in self._all():
             if word.startswith(self.prefix):
                 yield self.lead + word, meaning
@@ -128,7 +128,7 @@ class CompletionPlace:
                 meaning = (flag.help or "").partition(". ")[0].replace("%%", "%").partition("\n")[0]
                 yield from ((spelling, meaning) for spelling in flag.option_strings)
         elif isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - same
-            lines = {each.dest: each.help or "" for each in action._get_subactions()}  # noqa: SLF001 - same
+            lines = {subcommand.dest: subcommand.help or "" for subcommand in action._get_subactions()}  # noqa: SLF001 - same
             yield from ((name, lines.get(name, "")) for name in action.choices)
         elif action.metavar == _TRUE_OR_FALSE:
             yield from (("true", ""), ("false", ""))
@@ -171,4 +171,4 @@ def _place(words: Sequence[str]) -> CompletionPlace:
 
 
 def _positionals(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [each for each in parser._actions if not each.option_strings]  # noqa: SLF001 - same
+    return [action for action in parser._actions if not action.option_strings]  # noqa: SLF001 - same

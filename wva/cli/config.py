@@ -54,11 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the settings and return the status. Raises CommandError with each reason why ``wva run`` does not start."""
     given = Given(given_flags(arguments), dict(os.environ), {})
-    before = load(given).settings
-    key = Key(before.pod_namespace, before.config_map_name)
+    settings = load(given).settings
+    key = Key(settings.pod_namespace, settings.config_map_name)
 
     async def read() -> Mapping[str, str] | None:
-        timeout = min(before.rest_client_timeout, _CONNECT_SECONDS)
+        timeout = min(settings.rest_client_timeout, _CONNECT_SECONDS)
         async with KubeClient.connect(instruments=Instruments(CollectorRegistry()), timeout_seconds=timeout) as client:
             return await read_once(client, key)
 
@@ -77,18 +77,20 @@ def run(arguments: argparse.Namespace) -> int:
     notes += (f"{unknown} (configmap): no such setting" for unknown in unknown_keys(given.config_map))
 
     if arguments.output == "json":
-        told = {"name": str(key), "state": state} | ({"reason": reason} if reason else {})
-        answer = {"configMap": told, "settings": [asdict(entry) for entry in entries], "notes": notes}
+        config_map = {"name": str(key), "state": state} | ({"reason": reason} if reason else {})
+        answer = {"configMap": config_map, "settings": [asdict(entry) for entry in entries], "notes": notes}
         print_json(answer)
     else:
         rows = [("SETTING", "VALUE", "SOURCE", "CHANGES APPLY")]
         applies = {"live": "live", "start": "at start"}
-        rows += [(each.name, _printable(each.value) or "-", each.source, applies[each.applies]) for each in entries]
+        rows += [
+            (entry.name, _printable(entry.value) or "-", entry.source, applies[entry.applies]) for entry in entries
+        ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-        words = {"read": "read", "absent": "there is none", "unknown": f"not read: {reason}"}[state]
-        print(f"\nmain ConfigMap {key}: {_printable(words)}")
+        state_text = {"read": "read", "absent": "there is none", "unknown": f"not read: {reason}"}[state]
+        print(f"\nmain ConfigMap {key}: {_printable(state_text)}")
         for note in notes:
             print(f"note: {_printable(note)}")
 

@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Read a recording (made with --record-dir) and print its decisions."
     parser.add_argument("file", metavar="FILE", help="the recording; - reads standard input")
     add_output(parser, default="json")
-    explained = "every step from the analyzer to the number, in words: --output text"
-    parser.add_argument("--explain", dest="output", action="store_const", const="text", help=explained)
+    help_text = "every step from the analyzer to the number, in words: --output text"
+    parser.add_argument("--explain", dest="output", action="store_const", const="text", help=help_text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -35,8 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     explained = []
     for decision in decisions:
-        before = "-" if decision.previous is None else str(decision.previous)
-        origin = f"before {before}, current {decision.current}, {decision.source.value}"
+        previous = "-" if decision.previous is None else str(decision.previous)
+        origin = f"before {previous}, current {decision.current}, {decision.source.value}"
         head = f"{decision.key}: {decision.desired} {decision.reason.value} ({origin})"
         lines = (head, *step_lines(decision.steps, repeats=True))
         explained.append("\n".join(log.printable(line) for line in lines))

@@ -1,4 +1,4 @@
-"""``wva doctor [NAMESPACE/NAME]``: at which link the chain from the load to the replicas is broken."""
+"""``wva doctor [NAMESPACE/NAME]``: says at which link the chain from the load to the replicas is broken."""
 
 from __future__ import annotations
 
@@ -54,30 +54,30 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.variant is not None:
         only = remote.named(arguments.variant, "of a VariantAutoscaling")
     try:
-        found = asyncio.run(_examined(arguments, only))
+        examination = asyncio.run(_examined(arguments, only))
     except TimeoutError as error:
         raise CommandError(f"the cluster did not answer within {_IN_ALL_SECONDS:g} s") from error
     if arguments.output == "json":
         findings = [
             {
-                "link": each.link.value,
-                "name": each.name,
-                "severity": _WORDS[each.finding.severity],
-                "kind": each.finding.kind,
-                "namespace": each.finding.key.namespace,
-                "object": each.finding.key.name,
-                "problem": _short(each.finding.problem),
-                "change": each.finding.change,
+                "link": fault.link.value,
+                "name": fault.name,
+                "severity": _WORDS[fault.finding.severity],
+                "kind": fault.finding.kind,
+                "namespace": fault.finding.key.namespace,
+                "object": fault.finding.key.name,
+                "problem": _short(fault.finding.problem),
+                "change": fault.finding.change,
             }
-            for each in found.diagnoses
+            for fault in examination.diagnoses
         ]
-        variants = [str(key) for key in found.variants]
-        unread = [_short(each) for each in found.unread]
-        print_json({"status": status_of(found), "variants": variants, "findings": findings, "unread": unread})
+        variants = [str(key) for key in examination.variants]
+        unread = [_short(reason) for reason in examination.unread]
+        print_json({"status": status_of(examination), "variants": variants, "findings": findings, "unread": unread})
     else:
-        for line in lines(found):
+        for line in lines(examination):
             print(log.printable(line))
-    return status_of(found)
+    return status_of(examination)
 
 
 async def _examined(arguments: argparse.Namespace, only: Key | None) -> Examination:
@@ -90,24 +90,24 @@ async def _examined(arguments: argparse.Namespace, only: Key | None) -> Examinat
         except CommandError as error:
             unasked = f"controller: {error}"
         namespace, lease = arguments.controller_namespace, arguments.lease
-        found = await examine(client, ask=ask, namespace=namespace, lease=lease, only=only)
-        found.unread += [unasked] if unasked else []
-        return found
+        examination = await examine(client, ask=ask, namespace=namespace, lease=lease, only=only)
+        examination.unread += [unasked] if unasked else []
+        return examination
 
 
 def _short(text: str) -> str:
-    """Return a text that may have messages of objects in it, as far as a report has room for it."""
+    """Return a text, which may have messages of objects in it, cut to what a report has room for."""
     return shortened(text, _MOST_CHARACTERS)
 
 
 def status_of(found: Examination) -> int:
-    """Return the exit status: that of the worst finding. What was not looked at counts as a warning.
+    """Return the exit status of the worst finding. A part that was not looked at counts as a warning.
 
-    Without the list of VariantAutoscalings nothing was looked at that the command is about.
+    If the VariantAutoscalings could not be listed, the command has not looked at anything that it is about.
     """
     if not found.listed:
         return 1
-    statuses = {_STATUS[each.finding.severity] for each in found.diagnoses} | ({3} if found.unread else set())
+    statuses = {_STATUS[fault.finding.severity] for fault in found.diagnoses} | ({3} if found.unread else set())
     return 1 if 1 in statuses else max(statuses, default=0)
 
 
@@ -115,20 +115,20 @@ def lines(found: Examination) -> Iterator[str]:
     """Yield the report as lines for people. A link is ``ok`` only if all parts were looked at."""
     sound = "nothing found" if found.unread else "ok"
     for link in Link:
-        here = [each for each in found.diagnoses if each.link is link]
-        yield f"{link.value:14}{'' if here else sound}".rstrip()
-        for each in here:
-            finding = each.finding
-            yield f"  {_WORDS[finding.severity]}: {each.name}: {finding.kind} {finding.key}: {_short(finding.problem)}"
+        faults = [fault for fault in found.diagnoses if fault.link is link]
+        yield f"{link.value:14}{'' if faults else sound}".rstrip()
+        for fault in faults:
+            finding = fault.finding
+            yield f"  {_WORDS[finding.severity]}: {fault.name}: {finding.kind} {finding.key}: {_short(finding.problem)}"
             if finding.change:
                 yield f"    {finding.change}"
     if found.unread:
         yield ""
         yield "not looked at"
-        yield from (f"  {_short(each)}" for each in found.unread)
+        yield from (f"  {_short(reason)}" for reason in found.unread)
     yield ""
-    broken = sum(each.finding.severity is Severity.MUST for each in found.diagnoses)
-    warnings = sum(each.finding.severity is Severity.SHOULD for each in found.diagnoses)
+    broken = sum(fault.finding.severity is Severity.MUST for fault in found.diagnoses)
+    warnings = sum(fault.finding.severity is Severity.SHOULD for fault in found.diagnoses)
     unread = f", {len(found.unread)} parts not looked at" if found.unread else ""
     looked_at = f"{len(found.variants)} variants looked at" if found.listed else "the variants could not be listed"
     yield f"{looked_at}: {broken} broken, {warnings} warnings{unread}"

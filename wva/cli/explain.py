@@ -62,13 +62,13 @@ def run(arguments: argparse.Namespace) -> int:
         chosen = at_or_before(recordings, math.inf if arguments.at is None else _seconds(arguments.at))
         if chosen is None:
             raise CommandError(f"no recorded cycle at {arguments.at} or before")
-        before = at_or_before(recordings, math.nextafter(chosen.now, -math.inf))
-        interval = INTERVAL_SECONDS if before is None else chosen.now - before.now
+        previous = at_or_before(recordings, math.nextafter(chosen.now, -math.inf))
+        interval = INTERVAL_SECONDS if previous is None else chosen.now - previous.now
         document = explanation(chosen, key, with_changes=with_changes, interval_seconds=interval)
         if document is None:
-            known = sorted(str(variant.key) for variant in chosen.snapshot.variants)
-            some = f"; it has {', '.join(known[:_NAMED])}{', ...' if known[_NAMED:] else ''}" if known else ""
-            raise CommandError(f"the cycle at {format_time(chosen.now)} has no decision on {key}{some}")
+            variants = sorted(str(variant.key) for variant in chosen.snapshot.variants)
+            hint = f"; it has {', '.join(variants[:_NAMED])}{', ...' if variants[_NAMED:] else ''}" if variants else ""
+            raise CommandError(f"the cycle at {format_time(chosen.now)} has no decision on {key}{hint}")
     else:
         document = asyncio.run(_asked(arguments, key, with_changes=with_changes))
     if arguments.output == "json":

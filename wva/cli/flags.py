@@ -24,7 +24,7 @@ def add_settings_flags(parser: argparse.ArgumentParser, model: type[Settings] = 
     groups: dict[str, argparse._ArgumentGroup] = {}
     parser.usage = "%(prog)s [FLAG ...]"
     parser.description = f"{parser.description}\n\n{_REQUIRED}"
-    for name, declared in sorted(declarations(model).items(), key=lambda each: bool(each[1].no_effect)):
+    for name, declared in sorted(declarations(model).items(), key=lambda item: bool(item[1].no_effect)):
         if not declared.flags:
             continue
         parts = [declared.meaning]

@@ -55,20 +55,20 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.paths:
         manifests = Manifests()
         manifests.read(arguments.paths, sys.stdin)
-        objects, found = manifests.objects, manifests.findings
+        objects, read_findings = manifests.objects, manifests.findings
     else:
         try:
-            objects, found = asyncio.run(read())
+            objects, read_findings = asyncio.run(read())
         except TimeoutError as error:
             raise CommandError(f"the cluster cannot be read: no answer within {_IN_ALL_SECONDS:g} s") from error
-    refused = [f"{finding.kind} {finding.problem}" for finding in found if finding.problem.startswith(REFUSED)]
+    refused = [f"{finding.kind} {finding.problem}" for finding in read_findings if finding.problem.startswith(REFUSED)]
     if not objects.size:
         # An empty cluster has nothing to change. One that refuses to be looked at, and an empty folder, are not green.
-        why = [*refused, *([advice(Forbidden(403, "", ""))] if refused else [])]
-        why += [f"{name}: expected files (.yaml, .yml or .json) with objects of WVA" for name in arguments.paths]
-        if why:
-            raise CommandError("\n".join(["nothing was looked at", *why]))
-    findings = check(objects, now=time.time(), found=found)
+        reasons = [*refused, *([advice(Forbidden(403, "", ""))] if refused else [])]
+        reasons += [f"{name}: expected files (.yaml, .yml or .json) with objects of WVA" for name in arguments.paths]
+        if reasons:
+            raise CommandError("\n".join(["nothing was looked at", *reasons]))
+    findings = check(objects, now=time.time(), found=read_findings)
     if arguments.output == "json":
         entries = [{**asdict(finding), "key": str(finding.key)} for finding in findings]
         print_json({"objects": objects.size, "findings": entries})
@@ -79,8 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
             if finding.change:
                 print(f"       do: {log.printable(finding.change)}")
         counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
-        told = ", ".join(f"{count} {severity.value}" for severity, count in counts.items())
-        print(f"{objects.size} objects looked at: {told}")
+        summary = ", ".join(f"{count} {severity.value}" for severity, count in counts.items())
+        print(f"{objects.size} objects looked at: {summary}")
     if any(finding.severity is Severity.MUST for finding in findings):
         return 1
     return 3 if refused else 0

@@ -60,27 +60,27 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Refuse unknown words in the sub-command, whose flags the advice needs, and not in the main parser."""
-        found, unknown = super().parse_known_args(args, namespace)
+        parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings]
             self._refuse(f"unrecognized arguments: {' '.join(unknown)}", unknown[0].partition("=")[0], flags)
-        return found, unknown
+        return parsed, unknown
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Refuse a word that is none of the choices; argparse alone would not name the nearest."""
         if action.choices is not None and value not in action.choices:
-            known = [str(choice) for choice in action.choices]
+            choices = [str(choice) for choice in action.choices]
             name = "/".join(action.option_strings) or str(action.metavar or action.dest)
-            self._refuse(f"argument {name}: {value!r} is none of {', '.join(known)}", str(value), known)
+            self._refuse(f"argument {name}: {value!r} is none of {', '.join(choices)}", str(value), choices)
 
     def error(self, message: str) -> NoReturn:
         """Print the usage error and exit with status 2."""
         self._refuse(message)
 
-    def _refuse(self, message: str, typed: str = "", known: Iterable[str] = ()) -> NoReturn:
+    def _refuse(self, message: str, typed: str = "", candidates: Iterable[str] = ()) -> NoReturn:
         line = "".join(character if character.isprintable() else "?" for character in message)
         advice = f"see {self.prog} --help"
-        for nearest in difflib.get_close_matches(typed, list(known), n=1, cutoff=0.5):
+        for nearest in difflib.get_close_matches(typed, list(candidates), n=1, cutoff=0.5):
             advice = f"did you mean {nearest}?"
         self.exit(UsageError.status, f"{self.prog}: error: {line} ({advice})\n")
 

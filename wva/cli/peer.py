@@ -1,9 +1,9 @@
-"""Whom a command talks to: what vouches for the certificate of the controller at the other end of a forwarded port.
+"""Checks whom a command talks to: the certificate of the controller at the other end of a forwarded port.
 
 The pod that a Lease names may be any pod of the namespace. So where an authority is known, the pod has to show a
-certificate of that authority for a Service of the controller, before anything is sent to it. The authority is that of a
-file, or on OpenShift the service CA, where the Service asks it for its certificate. A certificate that the controller
-has signed itself has no authority.
+certificate of that authority for a Service of the controller, before anything is sent to it. The authority comes from a
+file, or is the service CA of OpenShift if the Service asks this CA for its certificate. A certificate that the
+controller has signed itself has no authority.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SERVICE_CA_KEY: Final = "service-ca.crt"
 
 @dataclass(frozen=True, slots=True)
 class PeerCheck:
-    """How the certificate of the controller is checked: it must have one of ``names``. Without names it is not."""
+    """How the certificate of the controller is checked: it must have one of ``names``. Without names, nothing is."""
 
     context: ssl.SSLContext
     names: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class PeerCheck:
 
 
 async def peer_check(client: KubeClient, namespace: str, *, ca_file: str | None, server_name: str | None) -> PeerCheck:
-    """Find what vouches for the controller in a namespace. Raises ApiError, and CommandError for a CA of no use."""
+    """Return how to check the controller in a namespace. Raises ApiError, and CommandError for a CA of no use."""
     cluster = Cluster(client)
     services = await cluster.list(path_of("v1", "services", namespace), labelSelector=MANAGER_LABEL)
     if ca_file is not None:
@@ -106,8 +106,8 @@ def _asks_service_ca(service: Item) -> bool:
 async def _service_ca(cluster: Cluster, namespace: str) -> tuple[str, str]:
     """Return where OpenShift's service CA was found, and its certificates. Raises ApiError and CommandError."""
     for name in _SERVICE_CA_MAPS:
-        found = await cluster.get(path_of("v1", "configmaps", namespace, name))
-        text = mapping(mapping(found).get("data")).get(_SERVICE_CA_KEY)
+        config_map = await cluster.get(path_of("v1", "configmaps", namespace, name))
+        text = mapping(mapping(config_map).get("data")).get(_SERVICE_CA_KEY)
         if text:
             return f"the service CA (ConfigMap {namespace}/{name})", str(text)
     raise CommandError(

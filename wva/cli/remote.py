@@ -1,11 +1,11 @@
 """Asks the controller that leads in a cluster for its pages, as a person with a kubeconfig.
 
 The holder of the Lease names the pod that leads. The connection goes through the API server, as that of ``kubectl
-port-forward``, so that it needs no route into the cluster. In it, the controller wants a bearer token, to ask the API
-server what its owner may see.
+port-forward``, so that it needs no route into the cluster. The controller wants a bearer token, and asks the API server
+what the owner of the token may see.
 
 Whoever may write the Lease chooses the pod. So the token is one for a ServiceAccount, for ten minutes, and for the
-audience of this controller: the API server itself does not take it. That of the kubeconfig, which may be an
+audience of this controller: the API server itself does not take it. The token of the kubeconfig, which may be an
 administrator's, is sent only when a flag says so. Where an authority of the controller's certificate is known, no token
 is sent before the certificate is checked (``wva.cli.peer``).
 """
@@ -59,7 +59,7 @@ class _TokenRequest(msgspec.Struct):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add where the controller is, and as whom it is asked."""
+    """Add the flags that say where the controller is, and with whose token to ask it."""
     parser.add_argument("--context", default=None, metavar="NAME", help="the kubeconfig's context to use")
     add_controller_namespace(parser)
     lease = Settings.model_fields["leader_election_id"].default
@@ -86,14 +86,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the name in that certificate (default: SERVICE.NAMESPACE.svc of its Service)",
     )
-    who = parser.add_mutually_exclusive_group()
-    who.add_argument(
+    identity = parser.add_mutually_exclusive_group()
+    identity.add_argument(
         "--service-account",
         default=None,
         metavar="NAMESPACE/NAME",
         help="ask as this ServiceAccount, with a token that only this controller takes, for ten minutes",
     )
-    who.add_argument(
+    identity.add_argument(
         "--send-my-token",
         action="store_true",
         help="send the controller the token of the kubeconfig, with which it could do all that you may do",
@@ -108,7 +108,7 @@ def add_controller_namespace(parser: argparse.ArgumentParser, more: str = "") ->
 
 
 def named(text: str, what: str) -> Key:
-    """Return the object that ``NAMESPACE/NAME`` names. Raises CommandError, which says of what it was expected."""
+    """Return the key of ``NAMESPACE/NAME``. Raises CommandError, which says with ``what`` of what it was expected."""
     namespace, _, name = text.partition("/")
     if not (namespace and name) or "/" in name:
         raise UsageError(f"{text!r}: expected NAMESPACE/NAME {what}")
@@ -126,21 +126,23 @@ class RemoteController:
     server_name: str | None = None
 
     async def get(self, path: str) -> bytes:
-        """Return a page, and wait if the controller is asked too often. Raises CommandError when it cannot be had."""
+        """Return a page, and wait if the controller is asked too often. Raises CommandError when there is none."""
         backoff, clock = Backoff(), time.monotonic
         until = clock() + _BUSY_SECONDS
         while True:
             try:
                 status, body, wait = await self._ask(path)
             except (aiohttp.ClientError, TimeoutError) as error:
-                why: object = self.forward.failure or f"{type(error).__name__}: {error}"
-                raise CommandError(f"pod {self.pod} does not answer: {self._words(str(why))}") from None
+                reason: object = self.forward.failure or f"{type(error).__name__}: {error}"
+                raise CommandError(f"pod {self.pod} does not answer: {self._words(str(reason))}") from None
             if status == HTTPStatus.OK:
                 return body
             delay = backoff.next(clock(), retry_after_seconds=wait)
             if status != HTTPStatus.TOO_MANY_REQUESTS or clock() + delay > until:
-                words = self._words(body[: _MAX_ERROR_CHARACTERS + len(self.token)].decode("utf-8", "replace").strip())
-                raise CommandError(f"the controller answers {path} with {status}: {words}")
+                message = self._words(
+                    body[: _MAX_ERROR_CHARACTERS + len(self.token)].decode("utf-8", "replace").strip()
+                )
+                raise CommandError(f"the controller answers {path} with {status}: {message}")
             await asyncio.sleep(delay)
 
     async def _ask(self, path: str) -> tuple[int, bytes, float | None]:
@@ -161,7 +163,7 @@ class RemoteController:
             return response.status, bytes(body), wait
 
     def _words(self, text: str) -> str:
-        """Return what the other end said, for people: cut, and without the token, which it may repeat."""
+        """Return a text of the controller for people: cut, and without the token, which the controller may repeat."""
         return printable(text.replace(self.token, "[token]")[:_MAX_ERROR_CHARACTERS])
 
 
@@ -188,15 +190,17 @@ async def remote(arguments: argparse.Namespace) -> AsyncIterator[RemoteControlle
         ):
             name = await check.name(forward.local_port, pod)
             if name is None and arguments.send_my_token:
-                told = f"your token goes to pod {pod}, whose certificate is not checked: name its CA with --metrics-ca"
-                print(f"wva: warning: {printable(told)}", file=sys.stderr)
+                warning = (
+                    f"your token goes to pod {pod}, whose certificate is not checked: name its CA with --metrics-ca"
+                )
+                print(f"wva: warning: {printable(warning)}", file=sys.stderr)
             yield RemoteController(session, forward, token, pod, name)
 
 
 async def _leader(client: KubeClient, namespace: str, lease: str) -> Key:
     """Return the pod that holds the Lease."""
     try:
-        found = await client.get(LEASES, Key(namespace, lease))
+        lease_object = await client.get(LEASES, Key(namespace, lease))
     except ApiError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
@@ -204,7 +208,7 @@ async def _leader(client: KubeClient, namespace: str, lease: str) -> Key:
             f"no Lease {lease} in the namespace {namespace}: name those of the controller with --controller-namespace "
             "and --lease"
         ) from None
-    pod, _, _ = (found.spec.holder_identity or "").rpartition("_")
+    pod, _, _ = (lease_object.spec.holder_identity or "").rpartition("_")
     if not pod:
         raise CommandError(f"the Lease {namespace}/{lease} has no holder: no controller leads")
     return Key(namespace, pod)

@@ -48,36 +48,40 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the report; status 1 when a decision differs. Raises CommandError when something cannot be read."""
     log.configure(level="error", encoding="console")  # the command already reports problems of the other policy
     recordings = read_all(arguments.path)
-    spaces = {variant.key.namespace for recording in recordings for variant in recording.snapshot.variants}
-    other = None if arguments.policy is None else read_policy(arguments.policy, spaces)
+    namespaces = {variant.key.namespace for recording in recordings for variant in recording.snapshot.variants}
+    policy_file = None if arguments.policy is None else read_policy(arguments.policy, namespaces)
     cycles = list(repeat(recordings))
     as_json = arguments.output == "json"
-    if other is not None:
-        pairs = list(under(cycles, other.over))
-        notes = [*unknown_notes(recordings, pairs), *older_notes(cycles, pairs), *map(log.printable, other.remarks)]
+    if policy_file is not None:
+        pairs = list(under(cycles, policy_file.over))
+        notes = [
+            *unknown_notes(recordings, pairs),
+            *older_notes(cycles, pairs),
+            *map(log.printable, policy_file.remarks),
+        ]
         if as_json:
-            print_json(comparison_document(pairs, notes, replaces=other.title))
+            print_json(comparison_document(pairs, notes, replaces=policy_file.title))
         else:
-            _print(span_of([pair.now for pair in pairs]), f"the other policy replaces: {other.title}")
+            _print(span_of([pair.now for pair in pairs]), f"the other policy replaces: {policy_file.title}")
             _print(*comparison_lines(pairs, notes))
         return 0
 
     # Cycles of this engine must give the same decisions; those of an older engine are only compared.
-    before = [repeated for repeated in cycles if repeated.recording.of_before]
+    older = [repeated for repeated in cycles if repeated.recording.of_before]
     own = [repeated for repeated in cycles if not repeated.recording.of_before]
     same = not any(repeated.differing or repeated.link.torn for repeated in own)
-    pairs = [pair for pair in under(before, lambda recorded: recorded) if pair.engines]
-    notes = list(older_notes(before, pairs))
+    pairs = [pair for pair in under(older, lambda recorded: recorded) if pair.engines]
+    notes = list(older_notes(older, pairs))
     if as_json:
         document = {"same": same if own else None, "cycles": repetition_document(own)}
-        print_json(document | ({"before": comparison_document(pairs, notes)} if before else {}))
+        print_json(document | ({"before": comparison_document(pairs, notes)} if older else {}))
         return 0 if same else 1
     if own:
         _print(*repetition_lines(own))
-    if before:
-        formats = ", ".join(str(version) for version in sorted({repeated.recording.version for repeated in before}))
+    if older:
+        formats = ", ".join(str(version) for version in sorted({repeated.recording.version for repeated in older}))
         _print(
-            span_of([repeated.recording.now for repeated in before]),
+            span_of([repeated.recording.now for repeated in older]),
             f"format {formats}: an older version has decided, and this one need not decide the same",
             *comparison_lines(pairs, notes),
         )

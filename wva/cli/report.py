@@ -71,10 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _days(word: str) -> int:
-    found = _DAYS.find(word)
-    if found is None:
+    days = _DAYS.find(word)
+    if days is None:
         raise argparse.ArgumentTypeError(f"{shown(word)}: expected {_DAYS.expected}")
-    return found
+    return days
 
 
 def _namespace(word: str) -> str:

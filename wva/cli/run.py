@@ -201,8 +201,8 @@ async def read_once(client: KubeClient, key: Key) -> Mapping[str, str] | None:
         ) from error
     except (ApiError, TimeoutError) as error:
         reason = str(error) or f"no answer within {_READ_SECONDS:g} s"
-        heard = isinstance(error, ApiError) and not isinstance(error, Unreachable)
-        problem = "gives no answer of use" if heard else "cannot be reached"
+        answered = isinstance(error, ApiError) and not isinstance(error, Unreachable)
+        problem = "gives no answer of use" if answered else "cannot be reached"
         raise UnreadError(f"the cluster at {client.host} {problem} for ConfigMap {key}: {reason}") from error
 
 
