@@ -51,8 +51,8 @@ class Cluster:
 
     async def list(self, path: str, **query: str) -> list[Item]:
         """Return the items of a collection, none if the kind is not served. Raises ApiError."""
-        found = await self.get(f"{path}?{urlencode(query)}" if query else path)
-        items = [] if found is None else mappings(found.get("items"))
+        document = await self.get(f"{path}?{urlencode(query)}" if query else path)
+        items = [] if document is None else mappings(document.get("items"))
         if len(items) > _MOST_ITEMS:
             self.unread[path] = f"{len(items)} objects: the first {_MOST_ITEMS} are looked at"
         return items[:_MOST_ITEMS]
@@ -62,7 +62,7 @@ class Cluster:
         return path not in self.unread
 
     async def may(self, user: str, namespace: str, group: str, resource: str, verb: str, name: str = "") -> bool | None:
-        """Return whether a user has a right; None if the one who asks may not know that. Raises ApiError."""
+        """Return whether a user has a right; None if the caller may not ask that. Raises ApiError."""
         plural, _, subresource = resource.partition("/")
         attributes = {
             "namespace": namespace,
@@ -119,7 +119,7 @@ def mapping(value: object) -> Item:
 
 def mappings(value: object) -> list[Item]:
     """Return the mappings of a list, none if the value is no list."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def key_of(item: Item) -> Key:
@@ -131,4 +131,4 @@ def key_of(item: Item) -> Key:
 def condition(item: Item, type_: str) -> Item:
     """Return a condition of an object's status, empty if it does not have it."""
     conditions = mappings(mapping(item.get("status")).get("conditions"))
-    return next((each for each in conditions if each.get("type") == type_), {})
+    return next((entry for entry in conditions if entry.get("type") == type_), {})

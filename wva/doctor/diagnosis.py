@@ -1,4 +1,4 @@
-"""What the doctor says: at which link of the chain something is wrong, of which name, and what mends it."""
+"""What the doctor says: at which link of the chain something is wrong, the name of the fault, and what mends it."""
 
 from __future__ import annotations
 
@@ -110,4 +110,4 @@ MEANINGS: Final[Mapping[Link, Mapping[str, str]]] = {
         "not-followed": "The target has not as many replicas as desired.",
     },
 }
-"""The findings of each link and what they mean. Findings that have the name of a condition's reason come on top."""
+"""The findings of each link and what they mean. There are also findings with the name of a condition's reason."""

@@ -62,7 +62,7 @@ class _Decisions(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Examination:
-    """What was found, and in ``unread`` what could not be looked at; ``listed``: the VariantAutoscalings were."""
+    """What was found. ``unread`` has the parts that could not be looked at; ``listed``: the variants were listed."""
 
     diagnoses: list[Diagnosis] = field(default_factory=list)
     variants: list[Key] = field(default_factory=list)
@@ -85,44 +85,46 @@ async def examine(
     does not answer.
     """
     now = time.time() if now is None else now
-    cluster, found = Cluster(client), Examination()
+    cluster, examination = Cluster(client), Examination()
     installation = installed.InstalledController(namespace)
-    with _looking(found, "the definition"):
-        found.diagnoses += [each async for each in installed.definition_links(cluster)]
-    with _looking(found, "the controller"):
+    with _looking(examination, "the definition"):
+        examination.diagnoses += [diagnosis async for diagnosis in installed.definition_links(cluster)]
+    with _looking(examination, "the controller"):
         links = installed.controller_links(cluster, installation, lease=lease, now=now)
-        found.diagnoses += [each async for each in links]
-    settings, page, explain = await _of_controller(ask, only, found)
+        examination.diagnoses += [diagnosis async for diagnosis in links]
+    settings, page, explain = await _of_controller(ask, only, examination)
     watched = settings.get("watch_namespace", "")
-    groups = frozenset(str(each.get("name")) for each in mappings(((await cluster.get("/apis")) or {}).get("groups")))
+    groups = frozenset(str(group.get("name")) for group in mappings(((await cluster.get("/apis")) or {}).get("groups")))
     path = path_of(f"{GROUP}/{VERSION}", PLURAL, only.namespace if only else "")
     items = await cluster.list(path)
-    found.listed = bool(items) or cluster.knows(path)
+    examination.listed = bool(items) or cluster.knows(path)
     chosen = [item for item in items if only is None or key_of(item) == only]
-    places = sorted({key_of(item).namespace for item in chosen})
-    with _looking(found, "the rights of the controller"):
-        rights = installed.rights_links(cluster, installation, groups, watched=watched, namespaces=places)
-        found.diagnoses += [each async for each in rights]
+    namespaces = sorted({key_of(item).namespace for item in chosen})
+    with _looking(examination, "the rights of the controller"):
+        rights = installed.rights_links(cluster, installation, groups, watched=watched, namespaces=namespaces)
+        examination.diagnoses += [diagnosis async for diagnosis in rights]
     objects, unread = await read_cluster(client)
     for link, functions in CHECKS.items():
         for function in functions:
-            with _looking(found, f"{link.value} of all variants"):
-                found.diagnoses += [
+            with _looking(examination, f"{link.value} of all variants"):
+                examination.diagnoses += [
                     Diagnosis(link, f"{link.value}-wrong", finding)
                     for finding in function(objects)
                     if finding.severity is not Severity.NOTE and _concerns(finding, objects, only, namespace)
                 ]
-    if (more := len(chosen) - _MOST_VARIANTS) > 0:
-        found.unread.append(f"{more} of {len(chosen)} VariantAutoscalings: at most {_MOST_VARIANTS} are looked at")
+    if (left_out := len(chosen) - _MOST_VARIANTS) > 0:
+        examination.unread.append(
+            f"{left_out} of {len(chosen)} VariantAutoscalings: at most {_MOST_VARIANTS} are looked at"
+        )
     if only is not None and not chosen:
         subject = Subject("VariantAutoscaling", only)
         change = "create it: see deploy/samples"
-        found.diagnoses.append(Diagnosis(Link.VARIANT, "variant-missing", subject.must("does not exist", change)))
+        examination.diagnoses.append(Diagnosis(Link.VARIANT, "variant-missing", subject.must("does not exist", change)))
     views: dict[Key, looked.ExaminedVariant] = {}
     for item in chosen[:_MOST_VARIANTS]:
         key = key_of(item)
-        found.variants.append(key)
-        with _looking(found, f"VariantAutoscaling {key}"):
+        examination.variants.append(key)
+        with _looking(examination, f"VariantAutoscaling {key}"):
             view = await looked.view_of(cluster, item)
             view.page_read, view.published = page is not None, (page or {}).get(key)
             view.shown = await explain(key)
@@ -135,33 +137,33 @@ async def examine(
                 looked.publication_links,
                 looked.replica_links,
             ):
-                with _looking(found, f"VariantAutoscaling {key}"):
-                    found.diagnoses += links_of(view)
-            found.diagnoses += await looked.scaler_links(cluster, view)
+                with _looking(examination, f"VariantAutoscaling {key}"):
+                    examination.diagnoses += links_of(view)
+            examination.diagnoses += await looked.scaler_links(cluster, view)
             views[key] = view
-    await _look_at_roles(cluster, found, items, views, settings)
-    found.diagnoses.sort(key=lambda each: each.order)
-    found.unread += [f"{path}: {why}" for path, why in sorted(cluster.unread.items())]
-    found.unread += [f"{finding.kind}: {finding.problem}" for finding in unread]
-    return found
+    await _look_at_roles(cluster, examination, items, views, settings)
+    examination.diagnoses.sort(key=lambda diagnosis: diagnosis.order)
+    examination.unread += [f"{path}: {reason}" for path, reason in sorted(cluster.unread.items())]
+    examination.unread += [f"{finding.kind}: {finding.problem}" for finding in unread]
+    return examination
 
 
 async def _look_at_roles(
     cluster: Cluster,
-    found: Examination,
+    examination: Examination,
     items: list[Item],
     views: Mapping[Key, looked.ExaminedVariant],
     settings: Mapping[str, str],
 ) -> None:
-    """Look at the roles of each model with an examined variant; the others of the model are read for that."""
+    """Look at the roles of each model with an examined variant, and read the model's other variants for that."""
     models: dict[tuple[str, str], list[Item]] = {_model_of(view.item): [] for view in views.values()}
     for item in items:
-        if (own := models.get(_model_of(item))) is not None:
-            own.append(item)
-    for (namespace, model), own in models.items():
-        with _looking(found, f"the roles of model {model} in {namespace}"):
-            members = [views.get(key_of(item)) or await looked.with_target(cluster, item) for item in own]
-            found.diagnoses += role_links(model, members, role_labels_of(settings))
+        if (model_items := models.get(_model_of(item))) is not None:
+            model_items.append(item)
+    for (namespace, model), model_items in models.items():
+        with _looking(examination, f"the roles of model {model} in {namespace}"):
+            members = [views.get(key_of(item)) or await looked.with_target(cluster, item) for item in model_items]
+            examination.diagnoses += role_links(model, members, role_labels_of(settings))
 
 
 def _model_of(item: Item) -> tuple[str, str]:
@@ -169,8 +171,8 @@ def _model_of(item: Item) -> tuple[str, str]:
 
 
 @contextmanager
-def _looking(found: Examination, what: str) -> Iterator[None]:
-    """Note in ``unread`` what could not be looked at because a field of an object has not the type that it must have.
+def _looking(examination: Examination, part: str) -> Iterator[None]:
+    """Note in ``unread`` a part that could not be looked at, because a field of an object has a wrong type.
 
     No schema holds for all objects of all clusters, and the objects of one variant must not hide the findings about the
     others.
@@ -178,7 +180,7 @@ def _looking(found: Examination, what: str) -> Iterator[None]:
     try:
         yield
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-        found.unread.append(f"{what}: an object has a field of a wrong type ({cause_of(error)})")
+        examination.unread.append(f"{part}: an object has a field of a wrong type ({cause_of(error)})")
 
 
 def _concerns(finding: Finding, objects: FoundObjects, only: Key | None, namespace: str) -> bool:
@@ -189,13 +191,13 @@ def _concerns(finding: Finding, objects: FoundObjects, only: Key | None, namespa
         return True
     if finding.kind == "VariantAutoscaling":
         return finding.key == only
-    target = next((each.target_key for each in objects.variants if each.metadata.key == only), None)
+    target = next((variant.target_key for variant in objects.variants if variant.metadata.key == only), None)
     scalers_ = objects.scaled_objects if finding.kind == SCALED_OBJECT_KIND else objects.autoscalers
-    return any(each.metadata.key == finding.key and each.target_key == target for each in scalers_)
+    return any(scaler.metadata.key == finding.key and scaler.target_key == target for scaler in scalers_)
 
 
 async def _of_controller(
-    ask: Ask | None, only: Key | None, found: Examination
+    ask: Ask | None, only: Key | None, examination: Examination
 ) -> tuple[dict[str, Any], dict[Key, float] | None, Callable[[Key], Awaitable[Item]]]:
     """Return settings, published numbers and a way to explain, as far as the controller answers.
 
@@ -213,15 +215,15 @@ async def _of_controller(
         try:
             pages[path] = await ask(path)
         except CommandError as error:
-            found.unread.append(f"controller {path}: {error}")
+            examination.unread.append(f"controller {path}: {error}")
 
     # A page that was not read, or that does not decode, tells nothing.
     settings: dict[str, str] = {}
     if CONFIG_PAGE in pages:
         with suppress(msgspec.DecodeError):
             rows = msgspec.json.decode(pages[CONFIG_PAGE], type=list[dict[str, Any]])
-            known = {str(row.get("name")): str(row.get("value") or "") for row in rows}
-            settings = {name: known.get(key, "") for name, key in _ASKED.items()}
+            values = {str(row.get("name")): str(row.get("value") or "") for row in rows}
+            settings = {name: values.get(key, "") for name, key in _ASKED.items()}
 
     published: dict[Key, float] | None = None
     if "/metrics" in pages:
@@ -233,20 +235,22 @@ async def _of_controller(
                 for sample in family.samples
             }
 
-    worth: set[Key] = set() if only is None else {only}
+    to_explain: set[Key] = set() if only is None else {only}
     if DECISIONS_PATH in pages:
         with suppress(msgspec.DecodeError):
             decisions = msgspec.json.decode(pages[DECISIONS_PATH], type=_Decisions).decisions
-            behind = [each.key for each in decisions if each.coverage.fresh < each.coverage.expected]
-            worth = {Key(key.namespace, key.name) for key in behind}
+            incomplete = [
+                decision.key for decision in decisions if decision.coverage.fresh < decision.coverage.expected
+            ]
+            to_explain = {Key(key.namespace, key.name) for key in incomplete}
 
     async def explain(key: Key) -> Item:
-        if key not in worth:
+        if key not in to_explain:
             return {}
         try:
             answer = msgspec.json.decode(await ask(f"{explain_path(*key)}?changes=false"))
         except (CommandError, msgspec.DecodeError) as error:
-            found.unread.append(f"controller explain {key}: {error}")
+            examination.unread.append(f"controller explain {key}: {error}")
             return {}
         return answer if isinstance(answer, dict) else {}
 

@@ -39,13 +39,13 @@ async def definition_links(cluster: Cluster) -> AsyncIterator[Diagnosis]:
     """Yield what is wrong with the CustomResourceDefinition."""
     subject = Subject("CustomResourceDefinition", Key("", _CRD))
     path = path_of("apiextensions.k8s.io/v1", "customresourcedefinitions", name=_CRD)
-    found = await cluster.get(path)
-    if found is None:
+    crd = await cluster.get(path)
+    if crd is None:
         if cluster.knows(path):
             problem = "is not there: the API server knows no VariantAutoscalings"
             yield Diagnosis(Link.DEFINITION, "crd-missing", subject.must(problem, _APPLY_CRD))
         return
-    versions = {each.get("name"): each for each in (found.get("spec") or {}).get("versions") or []}
+    versions = {version.get("name"): version for version in (crd.get("spec") or {}).get("versions") or []}
     served = versions.get(VERSION)
     if served is None or not served.get("served"):
         problem = f"does not serve {VERSION}, the version that the controller reads"
@@ -55,8 +55,8 @@ async def definition_links(cluster: Cluster) -> AsyncIterator[Diagnosis]:
     if missing:
         problem = f"is that of an older version and drops {', '.join(missing)}"
         yield Diagnosis(Link.DEFINITION, "crd-old", subject.should(problem, _APPLY_CRD))
-    if condition(found, "Established").get("status") == "False":
-        problem = f"is not established: {condition(found, 'NamesAccepted').get('message', '')}"
+    if condition(crd, "Established").get("status") == "False":
+        problem = f"is not established: {condition(crd, 'NamesAccepted').get('message', '')}"
         yield Diagnosis(Link.DEFINITION, "crd-not-established", subject.must(problem, "delete what has its names"))
 
 
@@ -76,11 +76,11 @@ async def controller_links(
     deployments = path_of("apps/v1", "deployments", namespace)
     installation.deployments = await cluster.list(deployments, labelSelector=MANAGER_LABEL)
     installation.pods = await cluster.list(path_of("v1", "pods", namespace), labelSelector=LABELS)
-    nowhere = Subject("Namespace", Key("", namespace))
+    namespace_subject = Subject("Namespace", Key("", namespace))
     if not installation.deployments and not installation.pods and not cluster.unread:
         problem = f"has no controller: no Deployment has the label {MANAGER_LABEL}"
         change = "install it (docs/install.md), or name its namespace with --controller-namespace"
-        yield Diagnosis(Link.CONTROLLER, "controller-missing", nowhere.must(problem, change))
+        yield Diagnosis(Link.CONTROLLER, "controller-missing", namespace_subject.must(problem, change))
     for deployment in installation.deployments:
         subject, spec = Subject("Deployment", key_of(deployment)), deployment.get("spec") or {}
         installation.account = str(spec.get("template", {}).get("spec", {}).get("serviceAccountName") or "default")
@@ -95,14 +95,14 @@ async def controller_links(
             change = f"{subject.kubectl('describe')}; {subject.kubectl('logs', '--previous')}"
             yield Diagnosis(Link.CONTROLLER, "controller-not-ready", subject.must(problem, change))
     path = path_of("coordination.k8s.io/v1", "leases", namespace, lease)
-    found, subject = await cluster.get(path), Subject("Lease", Key(namespace, lease))
-    if found is None:
+    lease_object, subject = await cluster.get(path), Subject("Lease", Key(namespace, lease))
+    if lease_object is None:
         if cluster.knows(path) and (installation.pods or installation.deployments):
             problem = "is not there: no controller has ever led"
             change = "see the logs of its pods; name another Lease with --lease"
             yield Diagnosis(Link.CONTROLLER, "lease-missing", subject.must(problem, change))
         return
-    spec = found.get("spec") or {}
+    spec = lease_object.get("spec") or {}
     holder, renewed = str(spec.get("holderIdentity") or ""), parse_time(spec.get("renewTime"))
     lasts = float(spec.get("leaseDurationSeconds") or _LEASE_SECONDS)
     if not holder:
@@ -125,8 +125,8 @@ def pod_trouble(pod: Item) -> str:
     for container in status.get("containerStatuses") or []:
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            words = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
-            return f"its container {container.get('name')} does not run: {words}"
+            reason = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+            return f"its container {container.get('name')} does not run: {reason}"
         ended = (container.get("state") or {}).get("terminated") or {}
         if ended:
             return f"its container {container.get('name')} ended with status {ended.get('exitCode')}"
@@ -144,12 +144,12 @@ async def rights_links(
     """Yield the rights that the controller's account does not have.
 
     ``groups`` are those that the cluster serves, ``watched`` is the only namespace of the controller, empty for all.
-    ``namespaces`` are those of the variants: the right to scale is enough where they are.
+    ``namespaces`` are those of the variants: the right to scale is needed only there.
     """
     if not installation.account:
         return
     user = f"system:serviceaccount:{installation.namespace}:{installation.account}"
-    asked: list[tuple[Any, str, str]] = [
+    rights: list[tuple[Any, str, str]] = [
         (needed, verb, name)
         for needed in NEEDED
         if not (watched and needed.role in OF_ALL_NAMESPACES)
@@ -166,25 +166,27 @@ async def rights_links(
                 verb,
                 name,
             )
-            for needed, verb, name in asked
+            for needed, verb, name in rights
         )
     )
     refused: dict[Any, set[str]] = {}
-    for (needed, verb, _), allowed in zip(asked, answers, strict=True):
+    for (needed, verb, _), allowed in zip(rights, answers, strict=True):
         if allowed is False and (needed.group in groups or needed.group not in _OPTIONAL):
             refused.setdefault(needed, set()).add(verb)
     for needed, verbs in refused.items():
         namespace = installation.namespace if needed.own else watched
-        where = f"in {namespace}" if namespace else "in all namespaces"
+        scope = f"in {namespace}" if namespace else "in all namespaces"
         if needed.role in PER_NAMESPACE and not namespace:
             lacking = await _lacking(cluster, user, needed, namespaces)
             if namespaces and not lacking:
                 continue
             if len(lacking) < len(namespaces):
                 more = len(lacking) - _SHOWN_NAMESPACES
-                where = f"in {', '.join(lacking[:_SHOWN_NAMESPACES])}{f' and {more} more' if more > 0 else ''}"
-        what = f"{needed.resource}.{needed.group}" if needed.group else needed.resource
-        problem = f"may not {', '.join(sorted(verbs))} {what}{'' if needed.resource in CLUSTER_WIDE else f' {where}'}"
+                scope = f"in {', '.join(lacking[:_SHOWN_NAMESPACES])}{f' and {more} more' if more > 0 else ''}"
+        resource = f"{needed.resource}.{needed.group}" if needed.group else needed.resource
+        problem = (
+            f"may not {', '.join(sorted(verbs))} {resource}{'' if needed.resource in CLUSTER_WIDE else f' {scope}'}"
+        )
         change = f"bind the role {needed.role} of deploy/rbac to it"
         subject = Subject("ServiceAccount", Key(installation.namespace, installation.account))
         yield Diagnosis(Link.RIGHTS, "right-missing", subject.must(problem, change))
@@ -202,4 +204,4 @@ async def _lacking(cluster: Cluster, user: str, needed: Needed, namespaces: Sequ
         return False not in answers
 
     allowed = await asyncio.gather(*(may(namespace) for namespace in namespaces))
-    return [namespace for namespace, each in zip(namespaces, allowed, strict=True) if not each]
+    return [namespace for namespace, has_right in zip(namespaces, allowed, strict=True) if not has_right]

@@ -1,4 +1,4 @@
-"""What the controller asks the API server for, as rights; a test compares them with the roles in ``deploy/rbac``."""
+"""The rights that the controller needs at the API server; a test compares them with the roles in ``deploy/rbac``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NEEDED: Final = (
 """The rights of an installation with the defaults."""
 
 OF_ALL_NAMESPACES: Final = frozenset({"manager-cluster-role", "metrics-auth-role"})
-"""The roles that a controller of one namespace does without."""
+"""The roles that a controller of one namespace does not need."""
 PER_NAMESPACE: Final = frozenset({"scale-from-zero-role"})
 """The roles that an installation may grant in named namespaces instead of all."""
 CLUSTER_WIDE: Final = frozenset({"nodes", "namespaces", "tokenreviews", "subjectaccessreviews"})

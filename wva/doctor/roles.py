@@ -24,28 +24,28 @@ def role_links(model: str, views: Sequence[ExaminedVariant], labels: RoleLabels)
 
     Decode without prefill is no fault: its pods compute the prompts, too, and llm-d gives this role to plain pods.
     """
-    told = {view.subject: role for view in views if (role := _role_of(view, labels)) is not None}
+    role_by_subject = {view.subject: role for view in views if (role := _role_of(view, labels)) is not None}
     roles: dict[str, list[str]] = {}
-    for subject, role in told.items():
+    for subject, role in role_by_subject.items():
         roles.setdefault(role, []).append(subject.key.name)
     unknown = roles.pop("", [])
     if not roles:
         return
 
-    words = "; ".join(f"{role}: {', '.join(sorted(names))}" for role, names in sorted(roles.items()))
-    first = min(told, key=lambda subject: subject.key)
+    roles_text = "; ".join(f"{role}: {', '.join(sorted(names))}" for role, names in sorted(roles.items()))
+    first = min(role_by_subject, key=lambda subject: subject.key)
     alone = (
         "" if unknown or any(computes(role, PREFILL) for role in roles) else "; decode pods compute the prompts, too"
     )
-    yield Diagnosis(Link.VARIANT, "roles", first.note(f"the roles of model {model} are {words}{alone}"))
+    yield Diagnosis(Link.VARIANT, "roles", first.note(f"the roles of model {model} are {roles_text}{alone}"))
     key = labels.keys[0]
     if not unknown and not any(computes(role, DECODE) for role in roles):
-        problem = f"no variant of model {model} computes answers: its roles are {words}"
+        problem = f"no variant of model {model} computes answers: its roles are {roles_text}"
         change = f"give the Deployment with the decode pods the label {key}: decode, and a VariantAutoscaling"
         yield Diagnosis(Link.VARIANT, "role-without-partner", first.should(problem, change))
     for view in views:
-        said = condition(view.item, "EnginesReadable").get("reason") == TroubleReason.ROLE_UNKNOWN
-        if told.get(view.subject) == "" and not said:  # else the condition has told it
+        reported = condition(view.item, "EnginesReadable").get("reason") == TroubleReason.ROLE_UNKNOWN
+        if role_by_subject.get(view.subject) == "" and not reported:  # else the condition already says it
             problem = f"does not say its role, and other variants of model {model} are {' and '.join(sorted(roles))}"
             change = f"put the label {key} into its pod template, as the other variants have it"
             yield Diagnosis(Link.VARIANT, "role-unknown", view.subject.should(problem, change))

@@ -44,7 +44,7 @@ _LINKS: Final[Mapping[ConditionType, Link]] = {
 
 @dataclass(slots=True)
 class ExaminedVariant:
-    """What was found of a variant: its target, the pods of that, its scalers, and what the controller says of it.
+    """What was found of a variant: its target, the target's pods, its scalers, and what the controller says of it.
 
     ``published`` is the number on the page of metrics, None without a series; ``page_read`` says whether that page was
     read. ``shown`` is the controller's explanation, empty where it could not be asked.
@@ -75,7 +75,7 @@ class ExaminedVariant:
     @property
     def kind(self) -> TargetKind | None:
         """The kind of the target, None if it is one that WVA does not scale."""
-        return next((each for each in KINDS if each.resource.kind == self.reference[0]), None)
+        return next((kind for kind in KINDS if kind.resource.kind == self.reference[0]), None)
 
     @property
     def desired(self) -> int | None:
@@ -87,9 +87,9 @@ class ExaminedVariant:
 async def with_target(cluster: Cluster, item: Item) -> ExaminedVariant:
     """Read the target of a variant, and nothing else."""
     view, namespace = ExaminedVariant(item), key_of(item).namespace
-    known, (_, name) = view.kind, view.reference
-    if known is not None and name:
-        resource = known.resource
+    kind, (_, name) = view.kind, view.reference
+    if kind is not None and name:
+        resource = kind.resource
         view.target = await cluster.get(path_of(resource.api_version, resource.plural, namespace, name))
     return view
 
@@ -106,14 +106,14 @@ async def view_of(cluster: Cluster, item: Item) -> ExaminedVariant:
         if labels:
             selector = ",".join(f"{label}={value}" for label, value in sorted(labels.items()))
             view.pods = await cluster.list(path_of("v1", "pods", namespace), labelSelector=selector)
-    for found, group_version, plural in (
+    for matching, group_version, plural in (
         (view.autoscalers, "autoscaling/v2", "horizontalpodautoscalers"),
         (view.scaled_objects, "keda.sh/v1alpha1", "scaledobjects"),
     ):
         for scaler in await cluster.list(path_of(group_version, plural, namespace)):
             reference = mapping(mapping(scaler.get("spec")).get("scaleTargetRef"))
             if (str(reference.get("kind") or "Deployment"), reference.get("name")) == (kind, name):
-                found.append(scaler)
+                matching.append(scaler)
     view.quotas = await cluster.list(path_of("v1", "resourcequotas", namespace))
     view.namespace = await cluster.get(path_of("v1", "namespaces", name=namespace))
     return view
@@ -161,12 +161,12 @@ def condition_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
     subject = view.subject
     conditions = [
         Condition(
-            type=str(each.get("type") or ""),
-            status=str(each.get("status") or ""),
-            reason=str(each.get("reason") or ""),
-            message=str(each.get("message") or ""),
+            type=str(entry.get("type") or ""),
+            status=str(entry.get("status") or ""),
+            reason=str(entry.get("reason") or ""),
+            message=str(entry.get("message") or ""),
         )
-        for each in (view.item.get("status") or {}).get("conditions") or []
+        for entry in (view.item.get("status") or {}).get("conditions") or []
     ]
     kind, name = view.reference
     target = Subject(kind, Key(subject.key.namespace, name))
@@ -210,13 +210,13 @@ def condition_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
         link = _LINKS.get(obstacle.condition, Link.DECISION)
         problem = f"{message} ({obstacle.meaning.rstrip('.')})"
         yield Diagnosis(link, obstacle.reason, subject.must(problem, changes.get(obstacle.reason, "see the message")))
-    for each in conditions:
-        if each.type == ConditionType.CONFIGURATION_VALID and each.status == "False":
+    for condition_ in conditions:
+        if condition_.type == ConditionType.CONFIGURATION_VALID and condition_.status == "False":
             change = "mend the ConfigMap, annotation or scaler that the message names"
-            yield Diagnosis(Link.CONFIGURATION, "configuration-invalid", subject.must(each.message, change))
-        if each.type == ConditionType.METRICS_AVAILABLE and SCRAPED_SELDOM in each.message:
+            yield Diagnosis(Link.CONFIGURATION, "configuration-invalid", subject.must(condition_.message, change))
+        if condition_.type == ConditionType.METRICS_AVAILABLE and SCRAPED_SELDOM in condition_.message:
             change = "scrape the pods of engines every 15 s: interval of the ServiceMonitor or PodMonitor"
-            yield Diagnosis(Link.METRICS, "scraped-seldom", subject.should(each.message, change))
+            yield Diagnosis(Link.METRICS, "scraped-seldom", subject.should(condition_.message, change))
 
 
 def pod_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
@@ -229,16 +229,16 @@ def pod_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
     subject = Subject(kind, Key(view.subject.key.namespace, name))
     if wanted and not view.pods:
         failure = condition(target, "ReplicaFailure")
-        words = failure.get("message") or "its selector finds none"
-        yield Diagnosis(Link.PODS, "no-pods", subject.must(f"has no pods: {words}", subject.kubectl("describe")))
+        reason = failure.get("message") or "its selector finds none"
+        yield Diagnosis(Link.PODS, "no-pods", subject.must(f"has no pods: {reason}", subject.kubectl("describe")))
     troubled = [(pod, trouble) for pod in view.pods if (trouble := pod_trouble(pod))]
     for pod, trouble in troubled[:_MOST_PODS]:
-        own = Subject("Pod", key_of(pod))
+        pod_subject = Subject("Pod", key_of(pod))
         name_ = "pod-unschedulable" if trouble.startswith("has no node") else "pod-not-ready"
-        yield Diagnosis(Link.PODS, name_, own.should(trouble, own.kubectl("describe")))
+        yield Diagnosis(Link.PODS, name_, pod_subject.should(trouble, pod_subject.kubectl("describe")))
     if troubled[_MOST_PODS:]:
-        more = f"has {len(troubled) - _MOST_PODS} more pods that are not Ready"
-        yield Diagnosis(Link.PODS, "pod-not-ready", subject.should(more, subject.kubectl("describe")))
+        summary = f"has {len(troubled) - _MOST_PODS} more pods that are not Ready"
+        yield Diagnosis(Link.PODS, "pod-not-ready", subject.should(summary, subject.kubectl("describe")))
     failure = condition(target, "ReplicaFailure")
     if view.pods and failure.get("status") == "True":
         name_ = "quota" if "quota" in str(failure.get("message")) else "pods-refused"
@@ -247,12 +247,14 @@ def pod_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
 
 
 def sample_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
-    """Yield the samples that the controller did not believe."""
+    """Yield the samples that the controller ignored."""
     subject = view.subject
     ignored: dict[tuple[str, str], list[str]] = {}
-    for each in view.shown.get("ignored") or []:
-        if each.get("of") != "gateway" and each.get("signal") in {"kv_usage", "queue_length"}:
-            ignored.setdefault((str(each.get("state")), str(each.get("detail") or "")), []).append(str(each.get("of")))
+    for sample in view.shown.get("ignored") or []:
+        if sample.get("of") != "gateway" and sample.get("signal") in {"kv_usage", "queue_length"}:
+            ignored.setdefault((str(sample.get("state")), str(sample.get("detail") or "")), []).append(
+                str(sample.get("of"))
+            )
     for (state, detail), pods in ignored.items():
         names = ", ".join(sorted(set(pods))[:_MOST_PODS])
         problem = f"samples of {names} are {state}{f': {detail}' if detail else ''}"
@@ -271,10 +273,10 @@ def publication_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
 
 async def scaler_links(cluster: Cluster, view: ExaminedVariant) -> list[Diagnosis]:
     """Return what keeps the scalers of the target from following the number."""
-    found: list[Diagnosis] = []
+    diagnoses: list[Diagnosis] = []
 
     def say(name: str, finding: Finding) -> None:
-        found.append(Diagnosis(Link.SCALER, name, finding))
+        diagnoses.append(Diagnosis(Link.SCALER, name, finding))
 
     for scaled in view.scaled_objects:
         subject = Subject("ScaledObject", key_of(scaled))
@@ -307,9 +309,9 @@ async def scaler_links(cluster: Cluster, view: ExaminedVariant) -> list[Diagnosi
                 say("scaler-disabled", subject.should(problem, f"remove spec.behavior.{direction}.selectPolicy"))
         metrics = spec.get("metrics") or []
         ours = [metric for metric in metrics if _ours(metric)]
-        others = [str(metric.get("type")) for metric in metrics if not _ours(metric)]
-        if ours and others:
-            problem = f"also follows other metrics ({', '.join(sorted(set(others)))}): the largest number counts"
+        other_types = [str(metric.get("type")) for metric in metrics if not _ours(metric)]
+        if ours and other_types:
+            problem = f"also follows other metrics ({', '.join(sorted(set(other_types)))}): the largest number counts"
             say("scaler-other-metrics", subject.should(problem, "remove them"))
 
         # The API of external metrics must have the number that the HPA asks for.
@@ -338,7 +340,7 @@ async def scaler_links(cluster: Cluster, view: ExaminedVariant) -> list[Diagnosi
                 problem = f"the adapter has no {described.get('name')} with {labels}"
                 change = "compare the selector with the labels of the series in Prometheus, and the rule of the adapter"
                 say("adapter-empty", subject.must(problem, change))
-    return found
+    return diagnoses
 
 
 def _ours(metric: Item) -> bool:
@@ -347,7 +349,7 @@ def _ours(metric: Item) -> bool:
 
 
 def replica_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
-    """Yield whether the target has the desired number, if nothing else explains that it has not."""
+    """Yield that the target does not have the desired number of replicas."""
     desired, target = view.desired, view.target
     if desired is None or target is None:
         return
