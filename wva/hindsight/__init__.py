@@ -1,9 +1,9 @@
 """Looking back: what past cycles were, why they decided so, and what would have made them decide otherwise.
 
-A cycle that has been is one thing here, ``cycle.Cycle``: a ``Recording`` (its inputs and its decisions) and the outcome
-of deciding on it. A controller has just decided on it; anybody else decides on its recording again.
+A past cycle is one thing here, ``cycle.Cycle``: a ``Recording`` (its inputs and its decisions) and the outcome of
+deciding on it. The controller that ran the cycle has this outcome; everybody else decides on the recording again.
 
-- ``cycle``        the recording, deciding on it again, and which of several is the one at a time
+- ``cycle``        the recording, deciding on it again, and which of several cycles was the last at a time
 - ``recordings``   recordings in files: written by a controller, read by the commands
 - ``recent``       the recordings that a running controller keeps in memory, for its pages
 - ``timeline``     points of the last hours, for the lines of the console

@@ -80,8 +80,8 @@ def repetition_lines(cycles: Sequence[RepeatedCycle]) -> Iterator[str]:
     for repeated in differing:
         at = _time(repeated.recording.now)
         for key in repeated.differing:
-            recorded, again = decision_on(repeated.recording.decisions, key), repeated.cycle.decision(key)
-            yield f"{at} {key}: recorded {_in_words(recorded)}; decided again {_in_words(again)}"
+            recorded, decided_again = decision_on(repeated.recording.decisions, key), repeated.cycle.decision(key)
+            yield f"{at} {key}: recorded {_in_words(recorded)}; decided again {_in_words(decided_again)}"
 
 
 def _in_words(decision: Decision | None) -> str:
@@ -92,30 +92,30 @@ def unknown_notes(recordings: Sequence[Recording], pairs: Sequence[Pair]) -> Ite
     """Yield what the recording does not show about the other policy."""
     if not all(pair.engines for pair in pairs):
         yield _OPEN_LOOP
-    asked = set()
+    unknown = set()
     for recording, pair in zip(recordings, pairs, strict=True):
         snapshot, old, new = recording.snapshot, recording.policy, pair.policy
         models = sorted({variant.model for variant in snapshot.variants})
         counted = {counts.model for counts in snapshot.request_counts}
         if new.counts_gpus and snapshot.inventory is None and not old.counts_gpus:
-            asked.add("inventory")
+            unknown.add("inventory")
         if any(new.analyzer_for(model) is not old.analyzer_for(model) for model in models):
-            asked.add("engines")
+            unknown.add("engines")
         if any(new.scale_to_zero_for(model).enabled and model not in counted for model in models):
-            asked.add("requests")
-    yield from (text for name, text in _NOT_ASKED.items() if name in asked)
+            unknown.add("requests")
+    yield from (text for name, text in _NOT_ASKED.items() if name in unknown)
 
 
 def older_notes(cycles: Sequence[RepeatedCycle], pairs: Sequence[Pair]) -> Iterator[str]:
     """Yield what recordings of older formats lack, and what replaces it."""
-    before = [repeated.recording for repeated in cycles if repeated.recording.of_before]
-    silent = sum(not recording.has_decisions for recording in before)
+    older = [repeated.recording for repeated in cycles if repeated.recording.of_before]
+    silent = sum(not recording.has_decisions for recording in older)
     if silent:
         yield f"{_counted(silent, 'cycle')} of an older format without decisions: there is nothing to compare with"
-    if silent < len(before):
+    if silent < len(older):
         yield _STEP_BY_STEP
         yield _NO_MEMORY
-    for recording, pair in zip(before, pairs, strict=False):
+    for recording, pair in zip(older, pairs, strict=False):
         if any(pair.policy.asks_counters(variant.model) for variant in recording.snapshot.variants):
             yield _NO_COUNTERS
             break
@@ -177,8 +177,8 @@ def span_of(times: Sequence[float]) -> str:
     return f"{_counted(len(times), 'cycle')}, {first} to {last}"
 
 
-def _counted(count: int, one: str, many: str = "") -> str:
-    return f"{count} {one if count == 1 else many or f'{one}s'}"
+def _counted(count: int, singular: str, plural: str = "") -> str:
+    return f"{count} {singular if count == 1 else plural or f'{singular}s'}"
 
 
 def _time(seconds: float) -> str:

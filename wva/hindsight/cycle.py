@@ -1,4 +1,4 @@
-"""A cycle that has been: what it saw, what it decided, and how to decide on it again.
+"""A past cycle: what it saw, what it decided, and how to decide on it again.
 
 A recording holds the inputs and the decisions of a cycle, and nothing else: no token, no URL, no label of a pod. So
 users can give it to other people. ``Recording.again`` repeats the decisions bit for bit if an engine of this format
@@ -38,7 +38,7 @@ class Recording:
 
     ``now`` is in seconds since the epoch. ``memory`` comes from the cycle before. ``decisions`` include those for
     variants that were deleted before WVA could publish them; formats before 3 have none. A recording with other inputs
-    (``replace``) is a cycle that has not been: ``again`` says what it would have decided.
+    (``replace``) is a cycle that never ran: ``again`` says what it would have decided.
     """
 
     now: float
@@ -68,21 +68,23 @@ class Recording:
 
     def model_of(self, key: VariantKey) -> ModelKey | None:
         """Return the model of a variant that the cycle decided on or saw; None if it did neither."""
-        known = decision_on(self.decisions, key) or self.variant(key)
-        return None if known is None else known.model
+        entry = decision_on(self.decisions, key) or self.variant(key)
+        return None if entry is None else entry.model
 
     def grouped(self, groups: Mapping[ModelKey, int], count: int) -> list[Recording]:
-        """Return so many recordings of the cycle, each with the models that ``groups`` gives its place.
+        """Return ``count`` recordings of the cycle; ``groups`` says for each model in which of them it is.
 
-        What is of no model, such as the policy and the GPUs, is in each of them.
+        The data of no model, such as the policy and the GPUs, is in each of them.
         """
-        places = {variant.key: groups.get(variant.model) for variant in self.snapshot.variants}
-        places |= {decision.key: groups.get(decision.model) for decision in self.decisions}
-        memories = self.memory.grouped(groups, places, count)
+        group_of = {variant.key: groups.get(variant.model) for variant in self.snapshot.variants}
+        group_of |= {decision.key: groups.get(decision.model) for decision in self.decisions}
+        memories = self.memory.grouped(groups, group_of, count)
         decisions = split(self.decisions, lambda decision: groups.get(decision.model), count)
         return [
-            replace(self, snapshot=snapshot, memory=memory, decisions=own)
-            for snapshot, memory, own in zip(self.snapshot.grouped(groups, count), memories, decisions, strict=True)
+            replace(self, snapshot=snapshot, memory=memory, decisions=own_decisions)
+            for snapshot, memory, own_decisions in zip(
+                self.snapshot.grouped(groups, count), memories, decisions, strict=True
+            )
         ]
 
 
@@ -115,5 +117,5 @@ B = TypeVar("B", bound=_Begun)
 
 
 def at_or_before(cycles: Reversible[B], when: float) -> B | None:
-    """Return the last of some cycles, the oldest first, that began at ``when`` or before; None if none did."""
+    """Return the last cycle that began at ``when`` or before, None if none did; the oldest of ``cycles`` is first."""
     return next((cycle for cycle in reversed(cycles) if cycle.now <= when), None)

@@ -115,10 +115,10 @@ def kind_of(then: Decision, now: Decision, rules: Mapping[VariantKey, Rule], sib
         return Kind.LAST_GOES
     if rule in _WAITING and any(rules.get(key) is Rule.GROWS for key in siblings):
         rule = Rule.SIBLING_GROWS  # it waits because its siblings grow
-    before = then.current if then.previous is None else then.previous
-    if reason in {Reason.MODEL_BASED, Reason.SAFETY_OVERRIDE} and then.desired != before:
+    previous = then.current if then.previous is None else then.previous
+    if reason in {Reason.MODEL_BASED, Reason.SAFETY_OVERRIDE} and then.desired != previous:
         # Older engines gave these reasons for growing and shrinking alike, so compare the numbers.
-        reason = Reason.SCALE_UP if then.desired > before else Reason.SCALE_DOWN
+        reason = Reason.SCALE_UP if then.desired > previous else Reason.SCALE_DOWN
     for matching, reasons, lower, higher in _TABLE:
         if rule in matching and reason in reasons:
             return lower if now.desired < then.desired else higher
@@ -191,8 +191,8 @@ def differences(pairs: Sequence[Pair]) -> tuple[Difference, ...]:
     """Return what would differ for each variant, sorted."""
     # The hours until the next cycle. The last cycle and one before a long gap have none.
     gaps = [later.now - earlier.now for earlier, later in pairwise(pairs)]
-    usual = median(gaps) if gaps else 0.0
-    hours = [*(gap / _SECONDS_PER_HOUR if gap <= _LONG_GAP * usual else 0.0 for gap in gaps), 0.0]
+    median_gap = median(gaps) if gaps else 0.0
+    hours = [*(gap / _SECONDS_PER_HOUR if gap <= _LONG_GAP * median_gap else 0.0 for gap in gaps), 0.0]
 
     rows_of: dict[VariantKey, list[tuple[int, Decision, Decision]]] = {}
     for index, pair in enumerate(pairs):
@@ -221,9 +221,13 @@ def differences(pairs: Sequence[Pair]) -> tuple[Difference, ...]:
                 rule_now="" if rule is None else rule.value,
                 kind=pair.kind(then, now).value if pair.engines else "",
             )
-            before = spans[-1] if spans and index == last + 1 else None
-            if before is not None and (before.then, before.now, before.kind) == (span.then, span.now, span.kind):
-                spans[-1] = replace(before, end=pair.now, cycles=before.cycles + 1)
+            last_span = spans[-1] if spans and index == last + 1 else None
+            if last_span is not None and (last_span.then, last_span.now, last_span.kind) == (
+                span.then,
+                span.now,
+                span.kind,
+            ):
+                spans[-1] = replace(last_span, end=pair.now, cycles=last_span.cycles + 1)
             else:
                 spans.append(span)
             last = index
@@ -264,8 +268,8 @@ def kinds(pairs: Iterable[Pair]) -> tuple[KindCount, ...]:
     for pair in pairs:
         for then, now in pair.both() if pair.engines else ():
             rule = pair.rules.get(now.key)
-            words = f"{then.reason.value} -> {now.reason.value}{'' if rule is None else f' ({rule.value})'}"
-            reasons.setdefault(pair.kind(then, now), []).append(words)
+            transition = f"{then.reason.value} -> {now.reason.value}{'' if rule is None else f' ({rule.value})'}"
+            reasons.setdefault(pair.kind(then, now), []).append(transition)
     return tuple(
         KindCount(kind.value, WHY[kind], len(reasons[kind]), tuple(Counter(sorted(reasons[kind])).most_common()))
         for kind in Kind

@@ -30,7 +30,7 @@ SHOWN: Final = 40
 
 
 class ShownSample(Struct, frozen=True):
-    """A sample that the decision stood on, or could not stand on.
+    """A sample that the decision used, or could not use.
 
     ``of`` is a pod, or the gateway. ``age_seconds`` is its age when the cycle began, None where it has no time.
     """
@@ -56,14 +56,14 @@ class Sibling(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """One decision and what it stands on.
+    """One decision and its evidence.
 
     ``at`` is the time of the cycle in seconds since the epoch. ``steps`` lead from the number before to the number;
     those with ``limited_by`` name who limited it. ``samples`` are fresh, ``ignored`` are all others, each with the
     reason in ``detail``. ``notes`` say what could not be read at all. ``changes`` are the smallest changes of an
-    input that give another number; None where they were not asked for. ``objectives`` say what is planned for and who
-    asked for it; empty if the analyzer has none. ``served`` says what the users of the model get now; it is in no
-    recording, so it is empty but for the last cycle of a controller. ``role`` is what its pods compute of a request,
+    input that give another number; None if nobody asked for them. ``objectives`` say what the analyzer plans for and
+    who asked for it; empty if the analyzer has none. ``served`` says what the users of the model get now; no recording
+    has it, so it is empty except for the last cycle of a controller. ``role`` is what its pods compute of a request,
     empty if they do not say it.
     """
 
@@ -145,16 +145,16 @@ def explanation(
         siblings=tuple(
             [
                 Sibling(
-                    str(other.key),
-                    other.accelerator,
-                    other.cost,
-                    other.current,
-                    other.desired,
-                    other.reason.value,
-                    roles.get(other.key, ""),
+                    str(sibling.key),
+                    sibling.accelerator,
+                    sibling.cost,
+                    sibling.current,
+                    sibling.desired,
+                    sibling.reason.value,
+                    roles.get(sibling.key, ""),
                 )
-                for other in decisions
-                if other.model == model and other.key != key
+                for sibling in decisions
+                if sibling.model == model and sibling.key != key
             ]
         ),
         changes=search(recording, key, interval_seconds=interval_seconds) if with_changes else None,
@@ -196,10 +196,10 @@ def _shown(of: str, signal: str, sample: Sample, now: float) -> ShownSample:
 
 def lines(document: Explanation) -> Iterator[str]:
     """Yield an explanation as lines for people."""
-    before = "nothing published before" if document.previous is None else f"{document.previous} before"
+    previous = "nothing published before" if document.previous is None else f"{document.previous} before"
     yield f"{document.variant}: {replicas(document.desired)} ({document.reason}) at {format_time(document.at)}"
     yield f"  {document.message}"
-    yield f"  {before}; {document.current} exist, {document.ready} Ready; the number is {document.source}"
+    yield f"  {previous}; {document.current} exist, {document.ready} Ready; the number is {document.source}"
     yield f"  model {document.model}{_role(document.role)}, analyzer {document.analyzer}"
     if document.objectives:
         yield f"  objectives: {document.objectives}"
@@ -239,13 +239,13 @@ def lines(document: Explanation) -> Iterator[str]:
 
 
 def step_lines(steps: Iterable[Step], *, repeats: bool = False) -> Iterator[str]:
-    """Yield steps as lines for people; with ``repeats`` also a reason that is that of the step before."""
-    before = ""
+    """Yield steps as lines for people; with ``repeats`` they also repeat the reason of the step before."""
+    last_reason = ""
     for step in steps:
         limit = f" [{step.limit}]" if step.limit else ""
-        reason = "the same reason" if step.reason == before and not repeats else step.reason
+        reason = "the same reason" if step.reason == last_reason and not repeats else step.reason
         yield f"  {step.stage:10}{step.change:10}{reason}{limit}"
-        before = step.reason
+        last_reason = step.reason
 
 
 def _role(role: str) -> str:

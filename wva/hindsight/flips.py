@@ -184,9 +184,9 @@ def search(recording: Recording, key: VariantKey, *, interval_seconds: float = I
                 passed = change.amount
             else:
                 tried = changed(alone, key, change)
-            again = tried.again().decision(key)
-            if again is not None and again.desired != decision.desired:
-                flips.append(Flip(change, again.desired, again.reason.value, again.message))
+            tried_decision = tried.again().decision(key)
+            if tried_decision is not None and tried_decision.desired != decision.desired:
+                flips.append(Flip(change, tried_decision.desired, tried_decision.reason.value, tried_decision.message))
                 break
         else:
             in_vain.append(ladder[-1])
@@ -196,7 +196,7 @@ def search(recording: Recording, key: VariantKey, *, interval_seconds: float = I
 def ladders(
     recording: Recording, key: VariantKey, *, interval_seconds: float = INTERVAL_SECONDS
 ) -> list[tuple[Change, ...]]:
-    """Return what is tried for a variant: for each input and direction its steps, the smallest first."""
+    """Return the changes to try for a variant: for each input and direction its steps, the smallest first."""
     own = recording.variant(key)
     if own is None:
         return []
@@ -273,48 +273,48 @@ def _relative(
     """Return steps that are shares of the present value, from ``least`` to ``most``."""
     if value is None:
         return tuple([Change(input_, of, share, f"{input_} {share:+.0%}") for share in shares])
-    what, unit = (f"cost of {of}", "") if input_ is Input.COST else KEYS[of]
+    name, unit = (f"cost of {of}", "") if input_ is Input.COST else KEYS[of]
     return tuple(
         [
-            Change(input_, of, share, f"{what} {value:g}{unit} -> {value * (1.0 + share):g}{unit}")
+            Change(input_, of, share, f"{name} {value:g}{unit} -> {value * (1.0 + share):g}{unit}")
             for share in shares
             if least <= value * (1.0 + share) <= most
         ]
     )
 
 
-def _counted(input_: Input, of: str, numbers: Sequence[int], what: str) -> tuple[Change, ...]:
+def _counted(input_: Input, of: str, numbers: Sequence[int], noun: str) -> tuple[Change, ...]:
     steps = []
     for number in numbers:
-        things = what if abs(number) == 1 else what.replace("GPU", "GPUs")
-        steps.append(Change(input_, of, number, f"{abs(number)} {'more' if number > 0 else 'fewer'} {things}"))
+        nouns = noun if abs(number) == 1 else noun.replace("GPU", "GPUs")
+        steps.append(Change(input_, of, number, f"{abs(number)} {'more' if number > 0 else 'fewer'} {nouns}"))
     return tuple(steps)
 
 
 def _with_load(recording: Recording, own: Variant, change: Change) -> Recording:
-    """Return the recording with so much more of what the model has in progress and of what came since the last cycle.
+    """Return the recording with more requests of the model in progress, and more that came since the last cycle.
 
-    Means per request stay: their length, their latencies.
+    Means per request stay as they are: lengths and latencies.
     """
     factor, snapshot = 1.0 + change.amount, recording.snapshot
     keys = {variant.key for variant in snapshot.variants if variant.model == own.model}
     counted = _last_counters(entry for entry in recording.memory.demand if entry.key.whole == own.model)
     replicas = []
     for replica in snapshot.replicas:
-        more = replica
+        changed_replica = replica
         if replica.variant in keys:
             engine = replica.engine
             if engine is not None:
-                more_of = {name: _times(getattr(engine, name), factor, most) for name, most in OF_LOAD.items()}
-                engine = replace(engine, **more_of)
-            more = replace(
+                signals = {name: _times(getattr(engine, name), factor, most) for name, most in OF_LOAD.items()}
+                engine = replace(engine, **signals)
+            changed_replica = replace(
                 replica,
                 kv_usage=_times(replica.kv_usage, factor, most=1.0),
                 queue_length=_times(replica.queue_length, factor),
                 engine=engine,
                 counters=_advanced(replica.counters, counted.get(replica.pod), factor),
             )
-        replicas.append(more)
+        replicas.append(changed_replica)
     queues = [
         replace(queue, size=_times(queue.size, factor), size_bytes=_times(queue.size_bytes, factor))
         if queue.model == own.model
@@ -365,32 +365,32 @@ def _advanced(counters: EngineCounters | None, before: EngineCounters | None, fa
 
 
 def _with_ready(recording: Recording, own: Variant, change: Change) -> Recording:
-    """Return the recording with one replica of a variant more or fewer that is Ready.
+    """Return the recording with one Ready replica of a variant more or fewer.
 
-    One more is one of those that are starting, or one beyond those that exist. It has no request yet. One fewer is the
-    last by name, which exists but is not Ready.
+    The replica more is one of those that are starting, or else a new one. It has no request yet. The replica fewer is
+    the last by name, which still exists but is not Ready.
     """
     key = VariantKey(own.key.namespace, change.of)
     snapshot, now = recording.snapshot, recording.now
     pods = [replica for replica in snapshot.replicas if replica.variant == key]
     if change.amount < 0:
-        gone = pods[-1]
-        replicas = [replica for replica in snapshot.replicas if replica is not gone]
+        removed = pods[-1]
+        replicas = [replica for replica in snapshot.replicas if replica is not removed]
     else:
         zero = Sample(SampleState.FRESH, 0.0, now)
         engine, counters = None, None
-        like = next((pod.engine for pod in pods if pod.engine is not None), None)
-        if like is not None:
-            engine = EngineSignals(like.kv_capacity_tokens, kv_usage=zero, waiting=zero, running=zero)
+        peer = next((pod.engine for pod in pods if pod.engine is not None), None)
+        if peer is not None:
+            engine = EngineSignals(peer.kv_capacity_tokens, kv_usage=zero, waiting=zero, running=zero)
         if any(pod.counters is not None for pod in pods):
             counters = EngineCounters(now, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-        new = ReplicaMetrics(
+        added = ReplicaMetrics(
             f"{key.name}-one-more", key, zero, zero, engine, ready_since=now, counters=counters, created=now
         )
-        replicas = sorted([*snapshot.replicas, new], key=lambda replica: (replica.variant, replica.pod))
+        replicas = sorted([*snapshot.replicas, added], key=lambda replica: (replica.variant, replica.pod))
     variants = []
     for variant in snapshot.variants:
-        other = variant
+        changed_variant = variant
         if variant.key == key:
             ready = max(0, variant.ready_replicas + round(change.amount))
             current = max(variant.current_replicas, ready)
@@ -399,14 +399,14 @@ def _with_ready(recording: Recording, own: Variant, change: Change) -> Recording
                 unready_since = None
             elif change.amount < 0 and unready_since is None:
                 unready_since = now
-            other = replace(
+            changed_variant = replace(
                 variant,
                 ready_replicas=ready,
                 current_replicas=current,
                 spec_replicas=max(variant.spec_replicas, current),
                 oldest_unready_since=unready_since,
             )
-        variants.append(other)
+        variants.append(changed_variant)
     return replace(recording, snapshot=replace(snapshot, variants=tuple(variants), replicas=tuple(replicas)))
 
 
@@ -422,9 +422,9 @@ def _with_gpus(recording: Recording, _own: Variant, change: Change) -> Recording
 
 def _with_quota(recording: Recording, own: Variant, change: Change) -> Recording:
     """Return the recording with more or fewer GPUs in a quota of the variant's namespace."""
-    number, place = round(change.amount), (own.key.namespace, change.of)
+    number, quota_key = round(change.amount), (own.key.namespace, change.of)
     quotas = [
-        replace(quota, hard=quota.hard + number) if (quota.namespace, _name_of(quota)) == place else quota
+        replace(quota, hard=quota.hard + number) if (quota.namespace, _name_of(quota)) == quota_key else quota
         for quota in _inventory(recording).quotas
     ]
     return _with_inventory(recording, quotas=tuple(quotas))
@@ -458,7 +458,10 @@ def _with_setting(recording: Recording, own: Variant, change: Change) -> Recordi
     """
     policy, model, field = recording.policy, own.model, change.of
     value = _setting(policy, model, field) * (1.0 + change.amount)
-    local = next((place for place in policy.namespaces if place.namespace == model.namespace), None)
+    local = next(
+        (namespace_policy for namespace_policy in policy.namespaces if namespace_policy.namespace == model.namespace),
+        None,
+    )
     local = local or NamespacePolicy(model.namespace)
     kind: str
     rules: Any
@@ -472,13 +475,15 @@ def _with_setting(recording: Recording, own: Variant, change: Change) -> Recordi
         kind, rules = "saturation", local.saturation
         new = replace(policy.saturation_for(model), **{field: value})
         # The queueing analyzer may be chosen by an entry for it, not by this one.
-        named = policy.analyzer_for(model) is new.analyzer_name
-        entry = SaturationOverride("", model.model_id, model.namespace, new, names_analyzer=named)
+        names_analyzer = policy.analyzer_for(model) is new.analyzer_name
+        entry = SaturationOverride("", model.model_id, model.namespace, new, names_analyzer=names_analyzer)
     if new.contradiction():
         return recording
     local = replace(local, **{kind: replace(rules, overrides=(entry, *rules.overrides))})
-    others = [place for place in policy.namespaces if place.namespace != model.namespace]
-    namespaces = tuple(sorted([*others, local], key=lambda place: place.namespace))
+    other_policies = [
+        namespace_policy for namespace_policy in policy.namespaces if namespace_policy.namespace != model.namespace
+    ]
+    namespaces = tuple(sorted([*other_policies, local], key=lambda namespace_policy: namespace_policy.namespace))
     return replace(recording, policy=replace(policy, namespaces=namespaces))
 
 
@@ -508,8 +513,8 @@ def _with_variant(recording: Recording, key: VariantKey, **changes: Any) -> Reco
 def _a_cycle_later(recording: Recording, seconds: float) -> Recording:
     """Return the next cycle if nothing changes but the time: the same pods, the same load, samples as old as now.
 
-    It begins in time, whatever has begun this one. Requests of the retention period are those of now, because a
-    recording does not say when each of them came.
+    It begins in time, also if the fast lane has woken this one. The requests of the retention period stay as they are,
+    because a recording does not say when each of them came.
     """
     snapshot, memory = recording.snapshot, recording.again().outcome.memory
     counted = _last_counters(recording.memory.demand)
@@ -519,11 +524,11 @@ def _a_cycle_later(recording: Recording, seconds: float) -> Recording:
         if engine is not None:
             engine = EngineSignals(*[_later(getattr(engine, name), seconds) for name in engine.__struct_fields__])
         if counters is not None:
-            before = counted.get(replica.pod)
-            since = before.at if before is not None else replica.ready_since
+            earlier = counted.get(replica.pod)
+            since = earlier.at if earlier is not None else replica.ready_since
             passed = 0.0 if since is None else counters.at - since
             factor = 1.0 + (seconds / passed if passed > 0.0 else 0.0)
-            counters = replace(_advanced(counters, before, factor), at=counters.at + seconds)
+            counters = replace(_advanced(counters, earlier, factor), at=counters.at + seconds)
         replicas.append(
             replace(
                 replica,

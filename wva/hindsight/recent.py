@@ -1,4 +1,4 @@
-"""The last cycles, kept in memory: what the explanations and the console of a running controller stand on.
+"""The last cycles, kept in memory: the data of the explanations and of the console of a running controller.
 
 The newest cycle is kept as it is. Older ones are kept as compressed recordings, about a hundred bytes for each replica,
 and bounded by their bytes: a small fleet keeps an hour, a large one less.
@@ -63,7 +63,7 @@ class KeptCycle:
     async def of_namespace(self, namespace: str) -> AsyncGenerator[Recording]:
         """Yield the recordings of the parts that have models of a namespace (of all, if it is empty), in order.
 
-        They have other models of the same cycle, too.
+        These recordings have other models of the same cycle, too.
         """
         if self.whole is not None:
             yield self.whole
@@ -74,7 +74,7 @@ class KeptCycle:
     async def about(self, key: VariantKey) -> Recording | None:
         """Return the recording of the model of a variant; None if the cycle did not decide on it.
 
-        That of the newest cycle has all models, that of an older one has this model alone.
+        The recording of the newest cycle has all models, that of an older cycle only this model.
         """
         async for recording in self.of_namespace(key.namespace):
             model = recording.model_of(key)
@@ -83,9 +83,9 @@ class KeptCycle:
         return None
 
     def _unpacked(self, part: _PackedModels) -> Recording:
-        rest, own = (_decoder.decode(zlib.decompress(data)) for data in (self.rest, part.data))
+        rest, models = (_decoder.decode(zlib.decompress(data)) for data in (self.rest, part.data))
         common = {name: getattr(rest.snapshot, name) for name in ("failures", "inventory", "inventory_detail")}
-        return replace(own, policy=rest.policy, snapshot=replace(own.snapshot, **common))
+        return replace(models, policy=rest.policy, snapshot=replace(models.snapshot, **common))
 
 
 class RecentCycles:
@@ -106,9 +106,9 @@ class RecentCycles:
         if self._next is not None:
             self._next.set_result(recording.now)
             self._next = None
-        kept = await asyncio.to_thread(_packed, recording)
-        self._kept.append(kept)
-        self._bytes += kept.bytes
+        packed = await asyncio.to_thread(_packed, recording)
+        self._kept.append(packed)
+        self._bytes += packed.bytes
         while self._kept and (len(self._kept) > self._most_cycles or self._bytes > self._most_bytes):
             self._bytes -= self._kept.popleft().bytes
 
@@ -121,7 +121,7 @@ class RecentCycles:
     @property
     def times(self) -> tuple[float, ...]:
         """When each kept cycle began, in seconds since the epoch, the oldest first."""
-        return tuple([kept.now for kept in self._kept])
+        return tuple([cycle.now for cycle in self._kept])
 
     def at(self, when: float = math.inf) -> KeptCycle | None:
         """Return the last cycle that began at ``when`` or before, in seconds since the epoch; None if none is kept."""
@@ -141,11 +141,11 @@ def _packed(recording: Recording) -> KeptCycle:
             size = 0
         groups[-1].append(model)
         size += counts[model]
-    placed = {model: place for place, models in enumerate(groups) for model in models}
+    group_of = {model: index for index, models in enumerate(groups) for model in models}
     (rest,) = recording.grouped({}, 1)
     parts = [
-        _PackedModels(models[0].namespace, models[-1].namespace, _compressed(replace(own, policy=Policy())))
-        for models, own in zip(groups, recording.grouped(placed, len(groups)), strict=True)
+        _PackedModels(models[0].namespace, models[-1].namespace, _compressed(replace(part, policy=Policy())))
+        for models, part in zip(groups, recording.grouped(group_of, len(groups)), strict=True)
     ]
     return KeptCycle(recording.now, rest=_compressed(rest), parts=tuple(parts))
 

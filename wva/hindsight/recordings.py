@@ -94,26 +94,26 @@ def read_recording(data: bytes) -> Recording:
         raise msgspec.ValidationError(f"it has format {shown(version)}{newer}: expected {expected}")
     recording = wire.decode(_decoder, data)
     # In older recordings the queueing analyzer has a memory of its own.
-    past: bytes | msgspec.Raw = data
+    section: bytes | msgspec.Raw = data
     for name in ("memory", "queueing"):
-        past = wire.decode(_parts, past).get(name, b"{}")
-    own = wire.decode(_models, wire.decode(_parts, past).get("models", b"[]"))
-    if own:
-        entries = {entry.key: entry for entry in (*own, *recording.memory.demand)}
+        section = wire.decode(_parts, section).get(name, b"{}")
+    queueing_memory = wire.decode(_models, wire.decode(_parts, section).get("models", b"[]"))
+    if queueing_memory:
+        entries = {entry.key: entry for entry in (*queueing_memory, *recording.memory.demand)}
         memory = replace(recording.memory, demand=tuple(entries[key] for key in sorted(entries)))
         recording = replace(recording, memory=memory)
     if version <= WITHOUT_WOKEN:
-        known = [(entry.key, entry.at) for entry in recording.memory.foreseen if entry.at is not None]
-        urgent = tuple(sorted([key for key, at in known if recording.now - at < _WOKEN_SECONDS]))
+        foreseen_at = [(entry.key, entry.at) for entry in recording.memory.foreseen if entry.at is not None]
+        urgent = tuple(sorted([key for key, at in foreseen_at if recording.now - at < _WOKEN_SECONDS]))
         snapshot = replace(recording.snapshot, woken=bool(urgent), urgent=urgent)
         recording = replace(recording, snapshot=snapshot)
     _NOW.read(recording.now, key="recording.now", in_force="nothing of it")
     for name, number in _numbers("recording", recording):
         field = name.rpartition(".")[2]
-        border: Real | Whole = _WHOLES.get(field, REPLICAS)
+        limits: Real | Whole = _WHOLES.get(field, REPLICAS)
         if isinstance(number, float):
-            border = _SUMS if field == "rows" else _ANY
-        border.read(number, key=name, in_force="nothing of it")
+            limits = _SUMS if field == "rows" else _ANY
+        limits.read(number, key=name, in_force="nothing of it")
     for key, count in Counter(variant.key for variant in recording.snapshot.variants).items():
         if count > 1:
             raise msgspec.ValidationError(f"the variant {shown(str(key))} is in it more than once")
@@ -186,37 +186,37 @@ class RecordingWriter:
     def write(self, recording: Recording) -> None:
         """Write one recording and remove the oldest beyond the limit."""
         path = self._folder / f"cycle-{recording.now:017.3f}.json"
-        temporary, ours = path.with_suffix(".tmp"), False
+        temporary, created = path.with_suffix(".tmp"), False
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with temporary.open("xb") as file:  # never into a pipe, or through a link, that somebody has put there
-                ours = True
+                created = True
                 file.write(msgspec.json.encode(recording))
                 written = os.fstat(file.fileno()).st_mtime
             temporary.replace(path)
-            ours = False
+            created = False
             self._tidy(path.name, written)
         except (OSError, ValueError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             self._logger.warning("recording_failed", path=str(path), reason=reason)
-            if ours:
+            if created:
                 with suppress(OSError):
                     temporary.unlink(missing_ok=True)
 
     def _tidy(self, newest: str, written: float) -> None:
         """Remove the oldest recordings beyond the limit, and what was left over before ``written`` (epoch seconds).
 
-        What is no file, such as a folder with the name of a recording, stays, and keeps nothing else.
+        A folder, or anything else that is no file, stays even if it has the name of a recording. The others still go.
         """
-        for left in self._folder.glob("cycle-*.tmp"):
-            # A process was killed while it wrote. A young file may be that of a process that still does.
+        for leftover in self._folder.glob("cycle-*.tmp"):
+            # A process was killed while it wrote. A young file may be that of a process that still writes.
             with suppress(OSError):
-                if left.lstat().st_mtime < written - _LEFT_SECONDS:
-                    left.unlink(missing_ok=True)
+                if leftover.lstat().st_mtime < written - _LEFT_SECONDS:
+                    leftover.unlink(missing_ok=True)
         with os.scandir(self._folder) as entries:
             names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
         recordings = [name for name in names if name.startswith("cycle-") and name.endswith(".json")]
-        # A recording of later than the newest one was written before the clock was set back, so it is an old one.
+        # A recording with a later time than the newest was written before the clock was set back, so it is an old one.
         for name in sorted(recordings, key=lambda name: (name <= newest, name))[:-KEPT]:
             with suppress(OSError):
                 (self._folder / name).unlink(missing_ok=True)

@@ -61,11 +61,11 @@ def repeat(recordings: Iterable[Recording]) -> Iterator[RepeatedCycle]:
         cycle = recording.again()
         differing: tuple[VariantKey, ...] = ()
         if not recording.of_before:
-            then, again = (
+            recorded, repeated = (
                 {decision.key: decision for decision in decisions}
                 for decisions in (recording.decisions, cycle.outcome.decisions)
             )
-            differing = _differing(then, again)
+            differing = _differing(recorded, repeated)
         if last is not None and last.recording.of_before:
             # The memories of two engines cannot be compared.
             follows = MemoryLink(started=link(None, recording.memory).started)
@@ -92,9 +92,9 @@ def _differing(before: Mapping[VariantKey, object], after: Mapping[VariantKey, o
     return tuple(sorted(key for key in before.keys() | after.keys() if not _same(before.get(key), after.get(key))))
 
 
-def _same(one: object, other: object) -> bool:
+def _same(first: object, second: object) -> bool:
     """Tell whether two values are the same to the last bit; ``==`` does not tell 0.0 from -0.0."""
-    return one is other or msgspec.json.encode(one) == msgspec.json.encode(other)
+    return first is second or msgspec.json.encode(first) == msgspec.json.encode(second)
 
 
 def under(cycles: Iterable[RepeatedCycle], other: Callable[[Policy], Policy]) -> Iterator[Pair]:

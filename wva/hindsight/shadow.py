@@ -5,8 +5,8 @@ Requests count as late when the demand is above what the replicas carry within t
 estimate, and its error is counted, too: what one standard error more demand would have added. Prometheus keeps the
 counters, so that ``increase`` over a day gives the regret of that day.
 
-The numbers of a shadow do not change the world. Each is the answer to the world as it is, so the first difference of a
-variant is certain and the sum an estimate.
+The numbers of a variant in shadow mode do not change the world. Each is WVA's answer to the world as it is, so the
+first difference of a variant is certain and the sum is an estimate.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Late:
 class ShadowFigures:
     """The numbers of some time: the hours that were seen, GPU-hours, cost (unit of ``variantCost`` times hours).
 
-    ``late`` is None if nobody knows whether requests were late. That of a model is with the first of its variants.
+    ``late`` is None if nobody knows whether requests were late. The late requests of a model count with its first
+    variant.
     """
 
     hours: float = 0.0
@@ -126,24 +127,24 @@ class ShadowAccounts:
         hours = seconds / _SECONDS_PER_HOUR
         gpus = {variant.key: variant.gpus_per_replica for variant in recording.snapshot.variants}
         added: dict[VariantKey, ShadowFigures] = {}
-        counted: set[ModelKey] = set()
+        counted_models: set[ModelKey] = set()
         for decision in outcome.decisions:
             if not self._shadow(decision.key):
                 continue
             real, shadow = hours * decision.current, hours * decision.desired
-            of_replica = gpus.get(decision.key, 1)
+            gpus_per_replica = gpus.get(decision.key, 1)
             late: Late | None = None
             load = outcome.loads.get(decision.model)
-            if load is not None and decision.model not in counted:
-                counted.add(decision.model)
+            if load is not None and decision.model not in counted_models:
+                counted_models.add(decision.model)
                 carried = (load.serving, load.desired)
                 beyond = [max(0.0, load.demand - rate) for rate in carried]
-                more = [max(0.0, load.demand + load.error - rate) for rate in carried]
-                error = max(high - low for high, low in zip(more, beyond, strict=True))
+                beyond_with_error = [max(0.0, load.demand + load.error - rate) for rate in carried]
+                error = max(high - low for high, low in zip(beyond_with_error, beyond, strict=True))
                 late = Late(RealAndShadow(*[rate * seconds for rate in beyond]), error * seconds)
             added[decision.key] = ShadowFigures(
                 hours,
-                RealAndShadow(real * of_replica, shadow * of_replica),
+                RealAndShadow(real * gpus_per_replica, shadow * gpus_per_replica),
                 RealAndShadow(real * decision.cost, shadow * decision.cost),
                 late,
             )

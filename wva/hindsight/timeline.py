@@ -77,14 +77,14 @@ class _Lines(Generic[K, P]):
         if line and _values(line[-1]) == _values(point) and 0.0 <= point.at - line[-1].at < REPEAT_SECONDS:
             return
         line.append(point)
-        most = min(POINTS_OF_A_LINE, max(1, POINTS_OF_ALL // len(self._lines)))
-        while len(line) > most:
+        limit = min(POINTS_OF_A_LINE, max(1, POINTS_OF_ALL // len(self._lines)))
+        while len(line) > limit:
             line.popleft()
 
     def keep(self, keys: set[K]) -> None:
         """Forget the lines of all others."""
-        for gone in self._lines.keys() - keys:
-            del self._lines[gone]
+        for key in self._lines.keys() - keys:
+            del self._lines[key]
 
     def newest(self, key: K) -> P | None:
         """Return the last point of a line, None without one."""
@@ -114,11 +114,11 @@ class Timeline:
         queues: dict[ModelKey, list[float]] = {}
         for replica in snapshot.replicas:
             ready[replica.variant] = ready.get(replica.variant, 0) + 1
-            served = model_of.get(replica.variant)
+            replica_model = model_of.get(replica.variant)
             for values, sample in ((usages, replica.kv_usage), (queues, replica.queue_length)):
                 value = sample.fresh_value
-                if served is not None and value is not None:
-                    values.setdefault(served, []).append(value)
+                if replica_model is not None and value is not None:
+                    values.setdefault(replica_model, []).append(value)
         for decision in outcome.decisions:
             limits = decision.limits
             point = VariantPoint(

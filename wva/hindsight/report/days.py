@@ -50,7 +50,7 @@ class Day:
 
 
 def days_until(now: float, count: int) -> tuple[Day, ...]:
-    """Return the day of ``now`` (seconds since the epoch), which ends then, and those before it: so many in all.
+    """Return ``count`` days: the day of ``now`` (seconds since the epoch), which ends then, and the days before it.
 
     An instant at midnight belongs to the day before, as in a window of Prometheus.
     """
@@ -171,17 +171,17 @@ class ShadowReport:
 
     def headline(self) -> str:
         """Return the sum in one sentence."""
-        everything = self.sum
-        if everything is None:
+        figures = self.sum
+        if figures is None:
             return "There are no samples of any variant in shadow mode."
-        gpus, cost = everything.gpu_hours, everything.cost
+        gpus, cost = figures.gpu_hours, figures.cost
         text = (
             f"WVA would have run {number(gpus.shadow)} GPU-hours; {number(gpus.real)} really ran{_share(gpus)}. "
             f"It would have cost {number(cost.shadow)}; the real cost was {number(cost.real)}{_share(cost)}."
         )
-        if everything.late is not None:
-            late = everything.late.requests
-            error = number(everything.late.error)
+        if figures.late is not None:
+            late = figures.late.requests
+            error = number(figures.late.error)
             text += (
                 f" {number(late.shadow)} ± {error} requests would have been late; really it was {number(late.real)} ± "
                 f"{error}."
@@ -215,13 +215,13 @@ class ShadowReport:
 
 
 def total(several: Iterable[ShadowFigures | None]) -> ShadowFigures | None:
-    """Return the sum of the figures of several times that are known; None if none is."""
+    """Return the sum of the known figures of several times; None if none is known."""
     known = [figures for figures in several if figures is not None]
     return reduce(add, known) if known else None
 
 
 def together(several: Iterable[ShadowFigures | None]) -> ShadowFigures | None:
-    """Return the sum of the figures of several variants that are known; None if none is."""
+    """Return the sum of the known figures of several variants; None if none is known."""
     known = [figures for figures in several if figures is not None]
     return reduce(or_, known) if known else None
 

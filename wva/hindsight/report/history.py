@@ -1,9 +1,9 @@
 """A report from Prometheus: the growth of the counters of shadow mode, day by day.
 
 Each process of the controller has counters of its own, which begin at 0. Only those of the leader grow, and only the
-leader shows them. So the growth is taken for each series, where a restart is seen, and then summed over the processes.
-A process that two jobs scrape counts once. Any pod that Prometheus scrapes may show such counters, so only those of the
-controller's own targets count.
+leader shows them. So the report takes the growth of each series, in which Prometheus sees a restart, and then the sum
+over the processes. A process that two jobs scrape counts once. Any pod that Prometheus scrapes may show such counters,
+so only those of the controller's own targets count.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ _HOUR: Final = 'window="1h"'
 
 
 def growth(counter: str, seconds: float, matchers: str) -> str:
-    """Return the PromQL of the growth of a counter within so many seconds, by variant and fleet."""
-    one = f"increase({counter}_total{{{matchers}}}[{seconds:.0f}s])"
-    return f"sum by ({_VARIANT}, fleet) (max by ({_VARIANT}, fleet, pod, instance) ({one}))"
+    """Return the PromQL of the growth of a counter within ``seconds``, by variant and fleet."""
+    increase = f"increase({counter}_total{{{matchers}}}[{seconds:.0f}s])"
+    return f"sum by ({_VARIANT}, fleet) (max by ({_VARIANT}, fleet, pod, instance) ({increase}))"
 
 
 def served(seconds: float, matchers: str) -> str:
-    """Return the PromQL of the model that each variant served within so many seconds."""
+    """Return the PromQL of the model that each variant served within ``seconds``."""
     last = f"last_over_time(wva_variant_cost{{{matchers}}}[{seconds:.0f}s])"
     return f"max by ({_VARIANT}, model_name) ({last})"
 
 
 def role(seconds: float, matchers: str) -> str:
-    """Return the PromQL of what the pods of each variant computed of a request within so many seconds."""
+    """Return the PromQL of what the pods of each variant computed of a request within ``seconds``."""
     return f"max by ({_VARIANT}, role) (last_over_time(wva_variant_role{{{matchers}}}[{seconds:.0f}s]))"
 
 
 def in_time(seconds: float, matchers: str) -> str:
-    """Return the PromQL of the mean share in time of each model within so many seconds."""
+    """Return the PromQL of the mean share in time of each model within ``seconds``."""
     share = f"wva_in_time_ratio{{{','.join(filter(None, (matchers, _HOUR)))}}}[{seconds:.0f}s]"
     return f"avg by (namespace, exported_namespace, model_name) (avg_over_time({share}))"
 
@@ -75,29 +75,29 @@ async def from_prometheus(
     takes: Callable[[VariantKey], bool],
     matchers: str,
 ) -> ShadowReport:
-    """Return the report on the day of ``now`` (seconds since the epoch) and the days before it: so many in all.
+    """Return the report on ``days`` days: that of ``now`` (seconds since the epoch) and those before it.
 
-    One query runs at a time. Only variants that ``takes`` names are in it. ``matchers`` are those of a selector that
-    takes the series of the controller only (``TargetLabels``). Raises PrometheusError.
+    One query runs at a time. Only variants that ``takes`` accepts are in the report. ``matchers`` are those of a
+    selector that takes the series of the controller only (``TargetLabels``). Raises PrometheusError.
     """
-    counted = days_until(now, days)
+    report_days = days_until(now, days)
     figures: dict[VariantKey, dict[Day, ShadowFigures]] = {}
     models: dict[VariantKey, str] = {}
     roles: dict[VariantKey, str] = {}
     shares: list[tuple[Day, ModelKey, float]] = []
-    for day in counted:
+    for day in report_days:
         seconds = max(day.end - day.start, _SHORTEST_SECONDS)
-        # The values of each counter by variant and fleet. A value that no counter can grow by is none.
+        # The values of each counter by variant and fleet, without values by which no counter can grow.
         grown: dict[str, dict[VariantKey, dict[str, float]]] = {}
         for counter in _COUNTERS:
             values = grown.setdefault(counter, {})
             for series in await _ask(source, growth(counter, seconds, matchers), day):
                 amount = _AMOUNT.find(series.values[-1][1]) if series.values else None
                 if amount is not None:
-                    of_key, fleet = values.setdefault(_key(series), {}), series.metric.get("fleet", "")
-                    of_key[fleet] = of_key.get(fleet, 0.0) + amount
+                    by_fleet, fleet = values.setdefault(_key(series), {}), series.metric.get("fleet", "")
+                    by_fleet[fleet] = by_fleet.get(fleet, 0.0) + amount
 
-        # A variant has no numbers if one that must be there is not, or no time was counted.
+        # A variant has no numbers if a counter that must be there is missing, or if no time was counted.
         for key in filter(takes, grown[HOURS]):
             hours = grown[HOURS][key].get("", 0.0)
             fleets = [grown[counter].get(key, {}) for counter in (GPU_HOURS, COST, LATE)]
@@ -117,13 +117,13 @@ async def from_prometheus(
             share = _SHARE.find(series.values[-1][1]) if series.values else None
             if share is not None:
                 shares.append((day, ModelKey(_key(series).namespace, series.metric.get("model_name", "")), share))
-    shown = {ModelKey(key.namespace, models[key]) for key in figures if key in models}
+    reported = {ModelKey(key.namespace, models[key]) for key in figures if key in models}
     return ShadowReport(
         f"Prometheus {address}",
-        counted,
+        report_days,
         figures,
         {key: models[key] for key in figures if key in models},
-        tuple(_in_words(*share) for share in sorted(shares, key=_by_model) if share[1] in shown),
+        tuple(_in_words(*share) for share in sorted(shares, key=_by_model) if share[1] in reported),
         {key: roles[key] for key in figures if key in roles},
     )
 
@@ -133,8 +133,8 @@ def _by_model(share: tuple[Day, ModelKey, float]) -> tuple[ModelKey, float]:
 
 
 def _in_words(day: Day, model: ModelKey, share: float) -> str:
-    named = f"requests to {model.model_id} in {model.namespace}"
-    return f"{percent(share)} of the {named} were really in time on {day.name}, in the mean of its hours."
+    requests = f"requests to {model.model_id} in {model.namespace}"
+    return f"{percent(share)} of the {requests} were really in time on {day.name}, in the mean of its hours."
 
 
 async def _ask(source: RangeQuerier, text: str, day: Day) -> tuple[RangeSeries, ...]:

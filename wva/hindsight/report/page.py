@@ -92,23 +92,23 @@ def _body(report: ShadowReport) -> Iterator[str]:
 
 
 def _bars(name: str, table: Table, pick: Callable[[ShadowFigures], RealAndShadow | None]) -> Iterator[str]:
-    """Draw two bars for each day; a day without samples has none, and says so to those who point at it."""
+    """Draw two bars for each day; a day without samples has none, and its tooltip says so."""
     pairs = [(line.name, None if line.figures is None else pick(line.figures)) for line in table.lines]
-    most = max((max(pair.real, pair.shadow) for _, pair in pairs if pair is not None), default=0.0)
+    highest = max((max(pair.real, pair.shadow) for _, pair in pairs if pair is not None), default=0.0)
     width = _STEP * len(pairs)
     text = f"{name} by day; the table below has the numbers"
     yield f'<figure><svg viewBox="0 0 {width:g} {_HEIGHT:g}" preserveAspectRatio="none" role="img" aria-label="{text}">'
-    for place, (day, pair) in enumerate(pairs):
-        left = place * _STEP + (_STEP - 2 * _BAR) / 2
-        words = f"not known, {day}" if pair is None else f"{day}: {number(pair.real)} real, {number(pair.shadow)} WVA"
-        yield f"<g><title>{escape(words)}</title>"
-        yield f'<rect x="{place * _STEP:g}" y="0" width="{_STEP:g}" height="{_HEIGHT:g}" fill="transparent"/>'
-        if pair is not None and most > 0:
+    for index, (day, pair) in enumerate(pairs):
+        left = index * _STEP + (_STEP - 2 * _BAR) / 2
+        tooltip = f"not known, {day}" if pair is None else f"{day}: {number(pair.real)} real, {number(pair.shadow)} WVA"
+        yield f"<g><title>{escape(tooltip)}</title>"
+        yield f'<rect x="{index * _STEP:g}" y="0" width="{_STEP:g}" height="{_HEIGHT:g}" fill="transparent"/>'
+        if pair is not None and highest > 0:
             for offset, (kind, value) in enumerate((("real", pair.real), ("wva", pair.shadow))):
-                height = (_HEIGHT - 2) * value / most
-                place_of = f'x="{left + offset * _BAR:g}" y="{_HEIGHT - 1 - height:.2f}" width="{_BAR - 1:g}"'
-                yield f'<rect class="{kind}" {place_of} height="{height:.2f}"/>'
+                height = (_HEIGHT - 2) * value / highest
+                position = f'x="{left + offset * _BAR:g}" y="{_HEIGHT - 1 - height:.2f}" width="{_BAR - 1:g}"'
+                yield f'<rect class="{kind}" {position} height="{height:.2f}"/>'
         yield "</g>"
     yield f'<line class="axis" x1="0" x2="{width:g}" y1="{_HEIGHT - 0.5:g}" y2="{_HEIGHT - 0.5:g}"/></svg>'
-    scale = "no estimate" if all(pair is None for _, pair in pairs) else f"highest: {number(most)} a day"
+    scale = "no estimate" if all(pair is None for _, pair in pairs) else f"highest: {number(highest)} a day"
     yield f"<figcaption>{name}, {scale}</figcaption></figure>"

@@ -23,15 +23,15 @@ ACTED: Final = (
 def from_recordings(
     recordings: Sequence[Recording], *, days: int, source: str, takes: Callable[[VariantKey], bool]
 ) -> ShadowReport:
-    """Return the report on recordings, which are in the order of their times. Only variants that ``takes`` names.
+    """Return the report on recordings, which are in the order of their times, for the variants that ``takes`` accepts.
 
     The last day is that of the last recording, and no day is before the first one. A variant or day without any time
     between two cycles has no numbers.
     """
     first, last = recordings[0].now, recordings[-1].now
     since = 1 + int((start_of(last) - first // DAY_SECONDS * DAY_SECONDS) // DAY_SECONDS)
-    counted = days_until(last, max(1, min(days, since)))
-    by_start = {day.start: day for day in counted}
+    report_days = days_until(last, max(1, min(days, since)))
+    by_start = {day.start: day for day in report_days}
     accounts = ShadowAccounts(takes)
     figures: dict[VariantKey, dict[Day, ShadowFigures]] = {}
     models: dict[VariantKey, str] = {}
@@ -42,8 +42,8 @@ def from_recordings(
         day = by_start.get(start_of(cycle.recording.now))
         for key, grown in added.items():
             if grown.hours > 0.0 and day is not None:
-                of_key = figures.setdefault(key, {})
-                of_key[day] = of_key.get(day, ShadowFigures()) + grown
+                by_day = figures.setdefault(key, {})
+                by_day[day] = by_day.get(day, ShadowFigures()) + grown
         models |= {decision.key: decision.model.model_id for decision in cycle.outcome.decisions}
         roles |= {variant.key: variant.role for variant in cycle.recording.snapshot.variants if variant.role}
-    return ShadowReport(source, counted, figures, models, (ACTED,), roles)
+    return ShadowReport(source, report_days, figures, models, (ACTED,), roles)

@@ -49,7 +49,7 @@ def lines(report: ShadowReport) -> Iterator[str]:
 
 
 def cells_of(figures: ShadowFigures) -> Iterator[str]:
-    """Yield the numbers of a line for people; a - stands for a number that nobody knows."""
+    """Yield the numbers of a line for people; a - stands for an unknown number."""
     yield number(figures.hours)
     yield from _three(figures.gpu_hours)
     yield from _three(figures.cost)
