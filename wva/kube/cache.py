@@ -147,8 +147,8 @@ class Store(Generic[T]):
             if news(key, obj):
                 differing.append(key)
             yield
-        gone = sorted(key for key in self._objects if key not in fresh)
-        changes = [self._change(key, None) for key in gone]
+        removed = sorted(key for key in self._objects if key not in fresh)
+        changes = [self._change(key, None) for key in removed]
         for key in differing:
             if news(key, fresh[key]):
                 changes.append(self._change(key, fresh[key]))
@@ -176,14 +176,14 @@ class Store(Generic[T]):
         the store still has that version, the answer is its successor. Other objects may be older, so this does not call
         ``progress``.
         """
-        here = self._objects.get(replaces.metadata.key)
-        if here is not None and _same(here, replaces) and not _same(here, answer):
+        stored = self._objects.get(replaces.metadata.key)
+        if stored is not None and _same(stored, replaces) and not _same(stored, answer):
             self._notify(*self._change(replaces.metadata.key, answer))
 
     def delete(self, obj_or_key: T | Key) -> None:
         """Remove one object; handlers get its last stored state. Removing an absent object calls none.
 
-        A deletion that is older than the stored object was that of a predecessor with the same name, and is ignored.
+        A deletion that is older than the stored object concerns a predecessor with the same name, and is ignored.
         """
         if isinstance(obj_or_key, Key):
             key = obj_or_key
@@ -238,8 +238,8 @@ class Store(Generic[T]):
                 handler(old, new)
             except Exception:  # noqa: BLE001 - foreign code; the other handlers must still run
                 self.failures += 1
-                seen = new or old
-                _log.exception("handler_failed", cache=self._name, object=str(seen.metadata.key) if seen else "")
+                obj = new or old
+                _log.exception("handler_failed", cache=self._name, object=str(obj.metadata.key) if obj else "")
 
 
 def _newer(old: T, new: T) -> bool:

@@ -61,8 +61,8 @@ class KubeClient:
     ) -> AsyncIterator[KubeClient]:
         """Open a client: KUBECONFIG, then in-cluster, then ``~/.kube/config``; a named ``context`` needs a kubeconfig.
 
-        ``timeout_seconds`` limits every call except ``stream``. For ``patience_seconds`` in all, reads are sent again
-        that the server refuses because it is busy. Raises ConfigurationError; connects only on first use.
+        ``timeout_seconds`` limits every call except ``stream``. Reads that a busy server refuses are sent again for
+        ``patience_seconds`` in all. Raises ConfigurationError; connects only on first use.
         """
         configuration = library().configuration()
         # Python 3.13 began to insist on certificate extensions that the CAs of many clusters lack; Go never did.
@@ -138,14 +138,14 @@ class KubeClient:
         servers send their cached state only in one piece; if that is too long, this method reads the newest state
         instead, which all servers send in pages. Raises Gone when the rest of a list has expired.
         """
-        limit, rest, first, slices = PAGE_OBJECTS, "", "", Slices()
+        limit, continuation, version, slices = PAGE_OBJECTS, "", "", Slices()
         items: builtins.list[T] = []
         undecodable = 0
         while True:
-            at_least = not rest and resource_version not in {None, "0"}
+            at_least = not continuation and resource_version not in {None, "0"}
             query = _query(
-                **{"continue": rest},
-                resourceVersion=None if rest else resource_version,
+                **{"continue": continuation},
+                resourceVersion=None if continuation else resource_version,
                 resourceVersionMatch="NotOlderThan" if at_least else None,
                 limit=limit,
                 labelSelector=label_selector,
@@ -166,9 +166,9 @@ class KubeClient:
                 else:
                     items.append(item)
                 await slices.rest()
-            first, rest = first or page.metadata.resource_version, page.metadata.continue_
-            if not rest:
-                return ObjectList(tuple(items), first, undecodable)
+            version, continuation = version or page.metadata.resource_version, page.metadata.continue_
+            if not continuation:
+                return ObjectList(tuple(items), version, undecodable)
 
     def stream(
         self,
@@ -222,9 +222,10 @@ class KubeClient:
     async def scale(self, resource: Resource[T], key: Key, replicas: int, *, version: str, manager: str) -> None:
         """Set the wanted replicas of an object that was read with the resourceVersion ``version``.
 
-        The manager owns them afterwards, where the API server notes owners of a scale: for its own kinds, and only if
-        they are applied; a patch of replicas that nobody owns leaves no trace. It answers an apply to the scale of a
-        custom resource with 500, so that is a merge patch. Raises Conflict when the object has changed since.
+        Afterwards ``manager`` owns the replicas, if the API server notes owners of a scale. It does so for its own
+        kinds, and only after an apply: a patch of replicas that nobody owns leaves no trace. It answers an apply to the
+        scale of a custom resource with 500, so WVA sends a merge patch there. Raises Conflict when the object has
+        changed since.
         """
         body: dict[str, object] = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
         if resource.group not in _BUILT_IN_SCALES:
@@ -259,7 +260,7 @@ class KubeClient:
         return (await self.request_dated_json(method, path, body))[0]
 
     async def greet(self, seconds: float = GREETING_SECONDS) -> None:
-        """Ask for the version; any answer will do. Raises ApiError when there is none within so many seconds.
+        """Ask for the version; any answer will do. Raises ApiError when there is none within ``seconds``.
 
         A server that does not answer a short question is not asked long ones, which have more time.
         """

@@ -75,7 +75,7 @@ class Controller(Generic[K]):
         """
         for event in wait_for:
             while not await self.clock.wait(event, SYNC_COMPLAINT_SECONDS):
-                missing = sum(not other.is_set() for other in wait_for)
+                missing = sum(not synced.is_set() for synced in wait_for)
                 _log.warning("caches_not_synced", controller=self.name, missing=missing)
         _log.info("controller_started", controller=self.name, workers=self.workers)
         async with asyncio.TaskGroup() as group:

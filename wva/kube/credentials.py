@@ -101,7 +101,7 @@ async def find(configuration: Configuration, context: str | None) -> Renewal | N
         loader = library().loader(config_dict=merged.config, config_base_path=None, active_context=context)
         await loader.load_and_set(configuration)
     except (AttributeError, TypeError) as error:
-        # The library takes what YAML has for what a kubeconfig has.
+        # The library assumes that the YAML has the form of a kubeconfig.
         raise ConfigurationError(
             f"Kubernetes configuration unusable: kubeconfig {paths}: expected YAML with clusters, users, contexts and "
             "current-context"
@@ -137,8 +137,8 @@ class TokenFile:
     def __call__(self, configuration: Configuration) -> None:
         """Put the current token into ``configuration``; if the file is unreadable or empty, the last token stays."""
         try:
-            seen = _identity(self._path)
-            if seen == self._seen:
+            identity = _identity(self._path)
+            if identity == self._seen:
                 return
             token = self._path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -148,7 +148,7 @@ class TokenFile:
             return
         if token:
             configuration.api_key["BearerToken"] = f"Bearer {token}"
-            self._seen = seen
+            self._seen = identity
 
 
 class Renewal:
@@ -213,10 +213,10 @@ class TlsContext:
             self.context.verify_flags &= ~ssl.VERIFY_X509_STRICT
 
     def renew(self) -> None:
-        """Load what has changed; what cannot be used is logged once and tried again."""
+        """Load the files if one has changed; files that cannot be used are logged once and tried again."""
         try:
-            seen = [_identity(Path(path)) for path in self._files]
-            if seen == self._seen:
+            identities = [_identity(Path(path)) for path in self._files]
+            if identities == self._seen:
                 return
             # A failing load would leave half of a pair in a context, so try it with another context first.
             for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), self.context):
@@ -230,7 +230,7 @@ class TlsContext:
                 _log.warning("tls_files_unusable", files=self._files, reason=reason, in_force="the last good ones")
             self._told = reason
             return
-        self._seen, self._told = seen, ""
+        self._seen, self._told = identities, ""
         _log.info("tls_files_reloaded", files=self._files)
 
 

@@ -130,9 +130,9 @@ class Correlator:
         if now - texts.last > WINDOW_SECONDS:
             texts.messages.clear()
         texts.last = now
-        text, said = note.message, hash(note.message)
-        if said in texts.messages or len(texts.messages) < MAX_SIMILAR:
-            texts.messages.add(said)
+        text, text_hash = note.message, hash(note.message)
+        if text_hash in texts.messages or len(texts.messages) < MAX_SIMILAR:
+            texts.messages.add(text_hash)
         else:
             text, note = COMBINED_PREFIX, note._replace(message=_cut(COMBINED_PREFIX + note.message))
 
@@ -146,9 +146,9 @@ class Correlator:
         bucket = self._use(self._buckets, identity, self._buckets.get(identity) or _Bucket(now))
         bucket.tokens = min(BURST, bucket.tokens + (now - bucket.at) / REFILL_SECONDS)
         bucket.at = now
-        wanted = bucket.tokens >= 1
-        bucket.tokens -= wanted
-        return series, wanted
+        to_post = bucket.tokens >= 1
+        bucket.tokens -= to_post
+        return series, to_post
 
     def _use(self, table: dict[KeyT, V], key: KeyT, value: V) -> V:
         """Put the entry last, and forget the first entry, which was not used for longest, if there are too many."""
@@ -232,11 +232,11 @@ class EventRecorder:
     def event(self, ref: ObjectReference, type_: EventType, reason: str, message: str) -> None:
         """Record that ``reason`` happened to the object ``ref``; ``message`` is for people. Never waits or fails."""
         note = Note(ref, type_, reason, _cut(message))
-        series, wanted = self._correlator.see(note, wall=self.clock.now(), now=self.clock.monotonic())
+        series, to_post = self._correlator.see(note, wall=self.clock.now(), now=self.clock.monotonic())
         buffer = self._buffer_of(series)
         if series in buffer:
             self._count("aggregated")
-        elif buffer.full_for(ref.namespace) or not (wanted or reason in self.urgent):
+        elif buffer.full_for(ref.namespace) or not (to_post or reason in self.urgent):
             self._count("dropped")
         else:
             buffer.add(series)

@@ -23,8 +23,8 @@ TOLD_AFTER_SECONDS: Final = 60.0
 class Informer(WatchTarget[T]):
     """Keeps ``store`` equal to a collection of the API server. Start ``run`` in a task group and wait for the store.
 
-    ``transform`` is the store's. Until an ``optional`` kind is served, and ours to read, the store is empty, synced and
-    ready, and ``absent`` says why. The informer tries again and again, so a kind that is installed later needs no
+    ``transform`` is the store's. Until an ``optional`` kind is served, and WVA may read it, the store is empty, synced
+    and ready, and ``absent`` says why. The informer tries again and again, so a kind that is installed later needs no
     restart. If the kind was there and the server refuses it now, the store stays as it is for five minutes, and
     ``kept`` says why and since when.
     """

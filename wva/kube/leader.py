@@ -261,13 +261,13 @@ class LeaderElector:
 
     async def _write(self, *, holder: str) -> None:
         """Create the Lease, or replace it as last seen; an empty holder lets it go. Raises ApiError."""
-        now, seen = format_micro_time(self.now()), self._seen or LeaseSpec()
-        transitions = seen.lease_transitions or 0
-        ours = seen.holder_identity == self.identity
+        now, record = format_micro_time(self.now()), self._seen or LeaseSpec()
+        transitions = record.lease_transitions or 0
+        ours = record.holder_identity == self.identity
         spec = {
             "holderIdentity": holder,
             "leaseDurationSeconds": math.ceil(self.durations.lease_seconds) if holder else RELEASED_LEASE_SECONDS,
-            "acquireTime": (holder and ours and seen.acquire_time) or now,
+            "acquireTime": (holder and ours and record.acquire_time) or now,
             "renewTime": now,
             "leaseTransitions": transitions if ours or self._seen is None else transitions + 1,
         }
@@ -283,14 +283,14 @@ class LeaderElector:
         metadata["ownerReferences"] = msgspec.to_builtins(self._stored.owner_references)
         self._see(await self.client.update(self.resource, self.key, body))
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, reason: str) -> None:
         self._leading = False
         self.instruments.leader.set(0)
-        _log.error("leadership_lost", lease=str(self.key), identity=self.identity, why=why)
-        raise LeadershipLost(f"{self.key}: {why}")
+        _log.error("leadership_lost", lease=str(self.key), identity=self.identity, why=reason)
+        raise LeadershipLost(f"{self.key}: {reason}")
 
-    def _record(self, what: str) -> None:
+    def _record(self, event: str) -> None:
         if self.recorder is not None:
             uid = self._stored.uid if self._stored is not None else ""
             ref = ObjectReference(self.resource.api_version, self.resource.kind, self.key.name, self.key.namespace, uid)
-            self.recorder.event(ref, "Normal", "LeaderElection", f"{self.identity} {what}")
+            self.recorder.event(ref, "Normal", "LeaderElection", f"{self.identity} {event}")

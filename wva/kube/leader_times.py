@@ -1,4 +1,4 @@
-"""The three times of an election and what they have to be to each other."""
+"""The three times of an election, and the relations that must hold between them."""
 
 from __future__ import annotations
 

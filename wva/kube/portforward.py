@@ -1,8 +1,8 @@
 """A local port that leads to a port of a pod, through the API server, as ``kubectl port-forward`` makes one.
 
 Each connection to the local port becomes a WebSocket to ``pods/portforward``. Its frames begin with a channel: 0 has
-the bytes of the connection, 1 the words of the kubelet about a failure. The first frame of each channel is the number
-of the port. A client needs the right to ``create`` and to ``get`` ``pods/portforward``.
+the bytes of the connection, 1 has the message of the kubelet about a failure. The first frame of each channel is the
+number of the port. A client needs the right to ``create`` and to ``get`` ``pods/portforward``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_ERROR_CHARACTERS: Final = 500
 
 
 class PortForward(Generic[T]):
-    """The connections through one local port. ``failure`` is what the last one failed of."""
+    """The connections through one local port. ``failure`` is the error of the last one that failed."""
 
     def __init__(self, client: KubeClient, resource: Resource[T], pod: Key, port: int) -> None:
         """Lead to ``port`` of ``pod``, one of ``resource``; nothing is connected yet."""
@@ -82,17 +82,17 @@ class PortForward(Generic[T]):
             await socket.close()  # the local client has gone
 
         sending = asyncio.create_task(send())
-        numbered: set[int] = set()
+        opened: set[int] = set()
         try:
             async for message in socket:
                 if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
                     continue
                 channel, data = message.data[0], message.data[1:]
-                if channel not in numbered:  # the first frame of a channel names the port
-                    numbered.add(channel)
+                if channel not in opened:  # the first frame of a channel names the port
+                    opened.add(channel)
                 elif channel == _ERROR and data:
-                    words = data[:_MAX_ERROR_CHARACTERS].decode("utf-8", "replace")
-                    raise Unreachable(0, "PortForward", words, attempted=f"port {self._port} of pod {self._pod}")
+                    text = data[:_MAX_ERROR_CHARACTERS].decode("utf-8", "replace")
+                    raise Unreachable(0, "PortForward", text, attempted=f"port {self._port} of pod {self._pod}")
                 elif channel == _DATA:
                     writer.write(data)
                     await writer.drain()

@@ -85,7 +85,7 @@ class Transport:
     proxy: str | None = None
     server_hostname: str | None = None
     patience_seconds: float = 0.0
-    """For so long in all, from now on, reads are sent again that the server refuses because it is busy."""
+    """How long in all, from now on, reads that a busy server refuses are sent again."""
     _backoff: Backoff = field(default_factory=Backoff, init=False)
 
     async def send(self, call: Call) -> aiohttp.ClientResponse:
@@ -162,8 +162,8 @@ class Transport:
         """Send one request and yield the lines of a 2xx answer as they come. Raises ApiError.
 
         ``idle_seconds`` limits the wait for the headers and for each chunk, not the whole: silence raises StreamIdle.
-        Of a line longer than MAX_LINE_BYTES only the beginning is yielded. The decoder judges such a line, and a last
-        line without newline: one object must not end the stream, since the next stream would bring it again.
+        A line longer than MAX_LINE_BYTES is cut. The decoder judges such a line, and a last line without newline: one
+        object must not end the stream, since the next stream would bring it again.
         """
         async with _within(idle_seconds, call):
             response = await self.send(call)
@@ -204,7 +204,7 @@ class Transport:
         async with _within(self.timeout_seconds, call):
             await self.authorize(headers)
             try:
-                opened = await self.session.ws_connect(
+                socket = await self.session.ws_connect(
                     URL(f"{self.host}{call.path}?{urlencode(call.query or {})}", encoded=True),
                     protocols=(protocol,),
                     headers=headers,
@@ -215,10 +215,10 @@ class Transport:
             except aiohttp.WSServerHandshakeError as error:
                 # The handshake reads no body, so there is the status alone.
                 raise errors.from_status(error.status, b"", attempted=call.attempted) from None
-        if opened.protocol != protocol:
-            await opened.close()
+        if socket.protocol != protocol:
+            await socket.close()
             raise errors.Unreachable(0, "Protocol", f"no WebSocket with {protocol}", attempted=call.attempted)
-        return opened
+        return socket
 
     async def _refusal(self, call: Call, response: aiohttp.ClientResponse) -> errors.ApiError:
         """Read as much of the body of a status outside 2xx as can matter, and return the error that it means."""

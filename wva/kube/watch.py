@@ -1,7 +1,7 @@
 """An endless stream of changes to one collection, made by three generators, each of which uses the one before.
 
 ``one_request`` reads one watch request and knows event types. ``from_list`` lists, then watches again and again from
-where the last request stopped, until the server has forgotten that place (410). ``forever`` starts over.
+where the last request stopped, until the server has forgotten that version (410). ``forever`` starts over.
 
 The rules are those of client-go's reflector, because API servers are built to bear them: lists come from the server's
 cache where that is new enough (``Versions``); after a lost or throttled stream the watch is resumed without a new list,
@@ -156,7 +156,7 @@ class Versions:
             self._consistent = True
 
     def expired(self, *, told: bool) -> None:
-        """Note that the server has forgotten our version; ``told`` says whether anything came since the list."""
+        """Note that the server has forgotten our version; ``told``: a change has come since the list."""
         self._expired = 1 if told else self._expired + 1
         self._consistent = self._consistent or self._expired >= _IN_A_ROW
 
@@ -280,7 +280,7 @@ async def forever(target: WatchTarget[T]) -> AsyncGenerator[Change[T], None]:
     versions = target.versions
     while True:
         listed_at = asyncio.get_running_loop().time()
-        listed = told = False
+        listed = changed = False
         try:
             async with aclosing(from_list(target, resource_version=versions.to_ask)) as changes:
                 async for change in changes:
@@ -294,11 +294,11 @@ async def forever(target: WatchTarget[T]) -> AsyncGenerator[Change[T], None]:
                                 in_force="the state that the server has now",
                             )
                     else:
-                        told = True
+                        changed = True
                         versions.told(_version(change))
                     yield change
         except errors.Gone as error:
-            versions.expired(told=told)
+            versions.expired(told=changed)
             if asyncio.get_running_loop().time() - listed_at < _SHORT_LIST_SECONDS:
                 await target.wait_after(error)
         except errors.ApiError as error:
@@ -338,8 +338,8 @@ async def from_list(target: WatchTarget[T], *, resource_version: str | None) -> 
         try:
             async with aclosing(one_request(target, resource_version=version)) as changes:
                 async for change in changes:
-                    told = _version(change)
-                    version = version if is_older(told, version) else told or version
+                    change_version = _version(change)
+                    version = version if is_older(change_version, version) else change_version or version
                     yield change
             target.instruments.watch_restarts.labels(resource=target.resource.name, cause="ended").inc()
             if asyncio.get_running_loop().time() - started < _SHORT_SECONDS:
@@ -394,7 +394,7 @@ async def one_request(target: WatchTarget[T], *, resource_version: str) -> Async
 def _changes(target: WatchTarget[T], line: bytes) -> Iterator[Change[T]]:
     """Decode one line into at most one change; of an object that does not decode, use the readable parts.
 
-    Raises the ApiError that an ERROR event tells.
+    Raises the ApiError that an ERROR event means.
     """
     try:
         event = wire.decode(_event_decoder, line)
