@@ -63,11 +63,11 @@ def variant_findings(objects: FoundObjects) -> Iterator[Finding]:
     for variant in objects.variants:
         subject, reference = about(variant), variant.spec.scale_target_ref
         if not reference.name:
-            usual = {"apiVersion": DEFAULT.resource.api_version, "kind": kind, "name": kind.upper()}
-            change = subject.merge_patch({"spec": {"scaleTargetRef": usual}})
+            example = {"apiVersion": DEFAULT.resource.api_version, "kind": kind, "name": kind.upper()}
+            change = subject.merge_patch({"spec": {"scaleTargetRef": example}})
             problem = "spec.scaleTargetRef is missing: nothing is decided for it, and the CRD accepts no change of it"
             yield subject.must(problem, f"{change}, with the name of its {kind}")
-        elif reference.kind not in {each.resource.kind for each in KINDS}:
+        elif reference.kind not in {target_kind.resource.kind for target_kind in KINDS}:
             problem = f"spec.scaleTargetRef.kind is {reference.kind!r}: only {kind}s are scaled"
             yield subject.must(problem, f"name a {kind}, or delete the variant")
         elif reference.kind != kind:
@@ -112,8 +112,8 @@ def known_controllers(objects: FoundObjects) -> Iterator[FoundController]:
     for deployment in objects.deployments:
         template = deployment.spec.template
         labels = {**deployment.metadata.labels, **template.metadata.labels}
-        named = labels.items() >= _LABELS.items()
-        containers = [container for container in template.spec.containers if named or _runs_go(container)]
+        labelled = labels.items() >= _LABELS.items()
+        containers = [container for container in template.spec.containers if labelled or _runs_go(container)]
         if not containers or deployment.spec.replicas == 0:
             continue
         container = containers[0]
@@ -141,22 +141,28 @@ def controller_findings(objects: FoundObjects, now: float) -> Iterator[Finding]:
             change = f"{command}, with the image built from Containerfile"
             yield controller.subject.must(f"runs the image of the Go controller, {controller.container.image}", change)
 
-    for one, other in combinations(controllers, 2):
-        together = one.subject.key.namespace == other.subject.key.namespace
-        apart = one.watches and other.watches and one.watches != other.watches
-        if not together and one.instance == other.instance and not apart:
-            instance = f"instance {one.instance}" if one.instance else "no instance"
+    for first, second in combinations(controllers, 2):
+        same_namespace = first.subject.key.namespace == second.subject.key.namespace
+        disjoint = first.watches and second.watches and first.watches != second.watches
+        if not same_namespace and first.instance == second.instance and not disjoint:
+            instance = f"instance {first.instance}" if first.instance else "no instance"
             problem = (
-                f"decides on the same variants as {other.subject.key}: both have {instance}, and their Leases lie in "
+                f"decides on the same variants as {second.subject.key}: both have {instance}, and their Leases lie in "
                 "different namespaces"
             )
-            yield one.subject.must(problem, f"scale one of them to 0: {other.subject.kubectl('scale', '--replicas=0')}")
-        if together and one.instance != other.instance and (_runs_go(one.container) or _runs_go(other.container)):
+            yield first.subject.must(
+                problem, f"scale one of them to 0: {second.subject.kubectl('scale', '--replicas=0')}"
+            )
+        if (
+            same_namespace
+            and first.instance != second.instance
+            and (_runs_go(first.container) or _runs_go(second.container))
+        ):
             problem = (
-                f"shares the Lease {_LEASE_NAME} with {other.subject.key.name} although their instances differ: only "
+                f"shares the Lease {_LEASE_NAME} with {second.subject.key.name} although their instances differ: only "
                 "one of them decides"
             )
-            yield one.subject.must(problem, "swap the images: then each has its Lease")
+            yield first.subject.must(problem, "swap the images: then each has its Lease")
 
     namespaces = {controller.subject.key.namespace for controller in controllers}
     for lease in objects.leases:
@@ -180,8 +186,8 @@ def configuration_findings(objects: FoundObjects) -> Iterator[Finding]:
             # It either holds a policy or belongs to another program.
             policy = next((name for name in _POLICY_NAMES if key.name == name or key.name.endswith(f"-{name}")), None)
             if policy is not None:
-                own = load(Given({}, {"POD_NAMESPACE": key.namespace}, {})).settings
-                outcome = LiveConfiguration(own).apply(Key(key.namespace, policy), data)
+                settings = load(Given({}, {"POD_NAMESPACE": key.namespace}, {})).settings
+                outcome = LiveConfiguration(settings).apply(Key(key.namespace, policy), data)
                 for line in outcome.problems if outcome else ():
                     yield subject.should(line, "mend the entry; until then it is left out")
             continue
@@ -198,6 +204,6 @@ def configuration_findings(objects: FoundObjects) -> Iterator[Finding]:
             yield subject.note(line)
         for unknown in unknown_keys(data):
             yield subject.should(f"{unknown}: no such setting", "remove it, or mend its name")
-        for name, before in _HAD_NO_EFFECT.items():
+        for name, reason in _HAD_NO_EFFECT.items():
             if data.get(name):
-                yield subject.note(f"{name}={data[name]!r} takes effect: {before}")
+                yield subject.note(f"{name}={data[name]!r} takes effect: {reason}")

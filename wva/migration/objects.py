@@ -29,7 +29,7 @@ from wva.targets import DEFAULT, scaled_key
 STANDARD_INPUT: Final = "-"
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 REFUSED: Final = "may not be listed, so it was not looked at"
-"""How the problem of a kind begins that the cluster does not show."""
+"""The beginning of the problem of a kind that the cluster does not show."""
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -248,7 +248,7 @@ class FoundObjects(msgspec.Struct, kw_only=True):
     @property
     def size(self) -> int:
         """How many objects there are."""
-        return sum(len(each) for each in msgspec.structs.astuple(self) if isinstance(each, list))
+        return sum(len(objects) for objects in msgspec.structs.astuple(self) if isinstance(objects, list))
 
 
 async def read_cluster(client: KubeClient, namespace: str = "") -> tuple[FoundObjects, list[Finding]]:
@@ -262,10 +262,10 @@ async def read_cluster(client: KubeClient, namespace: str = "") -> tuple[FoundOb
         lists[field] = []
         problem = ""
         try:
-            found = await client.list(resource, namespace=namespace)
-            lists[field] = list(found.items)
-            if found.undecodable:
-                problem = f"{found.undecodable} objects of this kind could not be read"
+            listed = await client.list(resource, namespace=namespace)
+            lists[field] = list(listed.items)
+            if listed.undecodable:
+                problem = f"{listed.undecodable} objects of this kind could not be read"
         except NotFound:
             if resource.kind != SCALED_OBJECT_KIND:  # KEDA may not be installed
                 problem = "is not served by this cluster: apply deploy/crd first"
@@ -283,7 +283,9 @@ class Manifests:
         """Begin with nothing. Objects without a namespace are in ``namespace``."""
         self._namespace = namespace
         lists: dict[str, Any] = {field: [] for field in RESOURCES}
-        self._known = {(each.group, each.kind): (lists[field], each.type) for field, each in RESOURCES.items()}
+        self._known = {
+            (resource.group, resource.kind): (lists[field], resource.type) for field, resource in RESOURCES.items()
+        }
         self.objects = FoundObjects(**lists)
         self.findings: list[Finding] = []
 
@@ -329,13 +331,13 @@ class Manifests:
                 self._take(item, origin)
             return
         group, _, version = str(document.get("apiVersion", "")).partition("/")
-        known = self._known.get((group if version else "", kind))
-        if known is not None:
+        destination = self._known.get((group if version else "", kind))
+        if destination is not None:
             metadata = document.get("metadata")
-            named = metadata if isinstance(metadata, dict) else {}
-            key = Key(str(named.get("namespace") or self._namespace), str(named.get("name", "")))
-            whole = {**wire.without_nulls(document), "metadata": {**wire.without_nulls(named), **key._asdict()}}
-            objects, type_ = known
+            fields = metadata if isinstance(metadata, dict) else {}
+            key = Key(str(fields.get("namespace") or self._namespace), str(fields.get("name", "")))
+            whole = {**wire.without_nulls(document), "metadata": {**wire.without_nulls(fields), **key._asdict()}}
+            objects, type_ = destination
             try:
                 objects.append(msgspec.convert(whole, type_, strict=False))
             except (msgspec.ValidationError, ValueError) as error:

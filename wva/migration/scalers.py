@@ -76,13 +76,13 @@ def autoscaler_findings(objects: FoundObjects) -> Iterator[Finding]:
                 problem = "its metric selector has no variant_name: it adds up the numbers of all variants"
                 yield subject.must(problem, "add variant_name to the selector's matchLabels")
                 continue
-            given = labels.get("exported_namespace")
+            wanted = labels.get("exported_namespace")
             change = f"add exported_namespace: {key.namespace} to its matchLabels"
-            if given is None:
+            if wanted is None:
                 problem = "its metric selector has no exported_namespace: a variant of the same name elsewhere is added"
                 yield subject.should(f"{problem} to its number", change)
-            elif given != key.namespace:
-                problem = f"its metric selector asks for exported_namespace {given}, and it scales in {key.namespace}"
+            elif wanted != key.namespace:
+                problem = f"its metric selector asks for exported_namespace {wanted}, and it scales in {key.namespace}"
                 yield subject.must(problem, change)
 
             # That variant must exist, and have the same target.
@@ -93,8 +93,8 @@ def autoscaler_findings(objects: FoundObjects) -> Iterator[Finding]:
                     yield subject.must(problem, "name the variant of its target")
                 continue
             if variant.target and hpa.target and variant.target_key != hpa.target_key:
-                kind, _, own = variant.target.partition(" ")
-                change = f"set spec.scaleTargetRef.name to {own}"
+                kind, _, target_name = variant.target.partition(" ")
+                change = f"set spec.scaleTargetRef.name to {target_name}"
                 change += "" if hpa.target.startswith(f"{kind} ") else f" and its kind to {kind}"
                 problem = f"scales {hpa.target} by the number of {name}, which is for {variant.target}"
                 yield subject.must(problem, change)
@@ -128,9 +128,11 @@ def scaled_object_findings(objects: FoundObjects) -> Iterator[Finding]:
             problem = "minReplicaCount is 0: KEDA takes the target to zero as soon as the number is 0 or missing"
             yield subject.should(problem, f"{change}, unless scale to zero is on for its model")
         for query, trigger in triggers:
-            for label, found in (("variant_name", subject.must), ("exported_namespace", subject.should)):
+            for label, make_finding in (("variant_name", subject.must), ("exported_namespace", subject.should)):
                 if not re.search(rf"\b{label}\s*=", query):
-                    yield found(f"its query has no {label}: it takes in other variants", f"add {label} to its query")
+                    yield make_finding(
+                        f"its query has no {label}: it takes in other variants", f"add {label} to its query"
+                    )
             if not _PINNED.search(query):
                 change = f"add {_target_matchers(objects)} to the selector in its query"
                 yield subject.should(f"its query {_UNPINNED}", change)
@@ -158,19 +160,19 @@ def pair_findings(objects: FoundObjects) -> Iterator[Finding]:
     for scaler in asking:
         scalers[scaler.target_key].append(f"{about(scaler).kind} {scaler.metadata.name}")
     for variant in objects.variants:
-        subject, own = about(variant), scalers.get(variant.target_key, [])
-        # No scaler is needed where the controller itself writes the number, or nobody is to follow it. Where the
+        subject, own_scalers = about(variant), scalers.get(variant.target_key, [])
+        # No scaler is needed if the controller itself writes the number, or if nothing must follow it. If the
         # namespace is in shadow mode, the condition says so.
         annotations, conditions = variant.metadata.annotations, variant.status.conditions
         needs_none = (
             annotations.get(ACTUATION_ANNOTATION) == Actuation.DIRECT
             or annotations.get(MODE_ANNOTATION) == Mode.SHADOW
-            or any(each.type == ConditionType.SHADOW and each.status == "True" for each in conditions)
+            or any(condition.type == ConditionType.SHADOW and condition.status == "True" for condition in conditions)
         )
-        if variant.target and len(own) > 1:
-            problem = f"its {variant.target} is scaled by {' and '.join(own)}: they undo each other"
+        if variant.target and len(own_scalers) > 1:
+            problem = f"its {variant.target} is scaled by {' and '.join(own_scalers)}: they undo each other"
             yield subject.must(problem, "keep one of them")
-        elif variant.target and not own and objects.whole and not needs_none:
+        elif variant.target and not own_scalers and objects.whole and not needs_none:
             problem = f"no HPA and no ScaledObject takes {DESIRED} to its {variant.target}"
             yield subject.should(problem, "create one: see deploy/samples")
 
@@ -181,7 +183,9 @@ def adapter_findings(objects: FoundObjects) -> Iterator[Finding]:
     The rules are in the adapter's ConfigMap, or in the values of its chart. A rule must return one number per variant.
     """
     rules = [
-        (Subject("prometheus-adapter values", Key("", name)), rule) for name, found in objects.values for rule in found
+        (Subject("prometheus-adapter values", Key("", name)), rule)
+        for name, adapter_rules in objects.values
+        for rule in adapter_rules
     ]
     for config_map in objects.config_maps:
         for text in config_map.data.values():
@@ -191,9 +195,9 @@ def adapter_findings(objects: FoundObjects) -> Iterator[Finding]:
                 document = yaml.safe_load(text)
             except (yaml.YAMLError, ValueError, RecursionError):
                 continue  # the adapter cannot start with it, so it belongs to another program
-            found = document.get("externalRules") if isinstance(document, dict) else None
-            if isinstance(found, list):
-                rules += [(about(config_map), rule) for rule in found if isinstance(rule, dict)]
+            external_rules = document.get("externalRules") if isinstance(document, dict) else None
+            if isinstance(external_rules, list):
+                rules += [(about(config_map), rule) for rule in external_rules if isinstance(rule, dict)]
     for subject, rule in rules:
         series, query = str(rule.get("seriesQuery", "")), str(rule.get("metricsQuery", ""))
         published = _PUBLISHED.search(series)
@@ -202,12 +206,12 @@ def adapter_findings(objects: FoundObjects) -> Iterator[Finding]:
             yield subject.should(f"its rule for {published[0]} {_UNPINNED}", change)
         if DESIRED not in series or _MAX.search(query):
             continue
-        change, its = f"use metricsQuery: '{_RULE_QUERY}'", f"its rule for {DESIRED}"
+        change, its_rule = f"use metricsQuery: '{_RULE_QUERY}'", f"its rule for {DESIRED}"
         if _ADDS.search(query):
-            problem = f"{its} sums: while two series of a variant exist, the HPA asks for twice the replicas"
+            problem = f"{its_rule} sums: while two series of a variant exist, the HPA asks for twice the replicas"
             yield subject.must(problem, change)
         else:
-            problem = f"{its} does not aggregate, so the HPA adds up: twice the replicas at a hand-over"
+            problem = f"{its_rule} does not aggregate, so the HPA adds up: twice the replicas at a hand-over"
             yield subject.should(problem, change)
 
 
@@ -230,7 +234,7 @@ def _triggers(scaled: ManifestScaledObject) -> list[tuple[str, Trigger]]:
 def _pushes(scaled: ManifestScaledObject, objects: FoundObjects) -> list[tuple[Trigger, ManifestVariant]]:
     """Return the triggers of a ScaledObject that ask the controller itself, each with the variant that it names."""
     variants = {variant.metadata.key: variant for variant in objects.variants}
-    found = []
+    pushes = []
     for trigger in scaled.spec.triggers:
         name = str(trigger.metadata.get(VARIANT_METADATA) or scaled.metadata.name)
         variant = variants.get(Key(scaled.metadata.key.namespace, name))
@@ -239,8 +243,8 @@ def _pushes(scaled: ManifestScaledObject, objects: FoundObjects) -> list[tuple[T
             or variant.metadata.annotations.get(ACTUATION_ANNOTATION) == Actuation.KEDA_PUSH
         )
         if trigger.type == _PUSH and variant is not None and ours:
-            found.append((trigger, variant))
-    return found
+            pushes.append((trigger, variant))
+    return pushes
 
 
 def _target_matchers(objects: FoundObjects) -> str:
