@@ -62,15 +62,17 @@ class Announcer:
 def announcements(old: Decision | None, new: Decision) -> list[Announcement]:
     """Return the events for the step from one decision of a variant to the next."""
     events: list[Announcement] = []
-    before = old.desired if old is not None else new.previous
-    if before is not None and before != new.desired:
-        reason = SCALE_UP_EVENT if new.desired > before else SCALE_DOWN_EVENT
-        events.append(Announcement("Normal", reason, _with_steps(f"desired replicas {before} -> {new.desired}", new)))
+    previous = old.desired if old is not None else new.previous
+    if previous is not None and previous != new.desired:
+        reason = SCALE_UP_EVENT if new.desired > previous else SCALE_DOWN_EVENT
+        events.append(Announcement("Normal", reason, _with_steps(f"desired replicas {previous} -> {new.desired}", new)))
     limited = limitation(new)
     if limited and (old is None or limitation(old) != limited):
         events.append(Announcement("Warning", LIMITED_EVENT, _with_steps(limited, new)))
-    beyond, known = ("" if decision is None or decision.aim is None else decision.aim.beyond for decision in (new, old))
-    if beyond and not known:
+    beyond, beyond_before = (
+        "" if decision is None or decision.aim is None else decision.aim.beyond for decision in (new, old)
+    )
+    if beyond and not beyond_before:
         events.append(Announcement("Warning", UNREACHABLE_EVENT, beyond))
     was_held = old is not None and old.held and old.reason is not Reason.NOT_DECIDED
     if new.held and (old is None or not was_held or (on_safety_net(new) and not on_safety_net(old))):
@@ -80,11 +82,11 @@ def announcements(old: Decision | None, new: Decision) -> list[Announcement]:
     return events
 
 
-def _with_steps(what: str, decision: Decision) -> str:
+def _with_steps(event: str, decision: Decision) -> str:
     """Return what happened, why (cut if too long), and the steps from the analyzer to the number."""
     steps = f" (steps: {decision.way})" if decision.way else ""
     room = max(0, _EVENT_CHARACTERS - len(steps))
-    return f"{what}: {decision.message}"[:room] + steps
+    return f"{event}: {decision.message}"[:room] + steps
 
 
 def on_safety_net(decision: Decision) -> bool:

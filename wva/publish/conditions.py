@@ -59,7 +59,7 @@ class ConfigurationView:
     controller that decides on the variant; without it there is no Claimed condition. ``queries``, ``gateway`` and
     ``inventory`` are the troubles of the queries about its namespace, of its gateways and of its GPUs. ``late`` says
     why replicas are not there in time, ``start`` why WVA cannot start it from zero, and ``actuation`` why it cannot
-    write its number. ``served`` says whether its users get what they shall; None: nobody has looked yet, so the status
+    write its number. ``served`` says whether its users get what they shall; None: there was no check yet, so the status
     keeps what it says. ``shadow``: its number is not for its target.
     """
 
@@ -100,8 +100,8 @@ def conditions_of(
         yield replace(ready, type=ConditionType.OPTIMIZATION_READY.value)
     else:
         steps = f"; steps: {decision.way}" if decision.way else ""
-        told = "" if decision.aim is None else decision.aim.told
-        objectives = f"; objectives: {told}" if told else ""
+        objective_words = "" if decision.aim is None else decision.aim.told
+        objectives = f"; objectives: {objective_words}" if objective_words else ""
         room = max(0, _MAX_MESSAGE_CHARACTERS - len(objectives) - len(steps) - _TARGET_CHARACTERS)
         message = f"{decision.message[:room]}{objectives} (target: {decision.desired} replicas{steps})"
         yield _condition(ConditionType.OPTIMIZATION_READY, not decision.held, decision.reason, message)
@@ -144,8 +144,8 @@ def _troubles(
 ) -> Iterator[Condition]:
     """Yield the conditions that the status gets when a problem appears, and keeps after it is solved."""
     invalid = Trouble("InvalidConfiguration", configuration.message) if configuration.message else UNTROUBLED
-    told = ENGINES_READABLE if decision is None else decision.engines
-    engines = UNTROUBLED if told.available else Trouble(told.reason, told.message)
+    verdict = ENGINES_READABLE if decision is None else decision.engines
+    engines = UNTROUBLED if verdict.available else Trouble(verdict.reason, verdict.message)
     undecided = decision is not None and decision.reason is Reason.NOT_DECIDED
     # A process that has just started keeps what these conditions say until it has looked for itself.
     unseen = {
@@ -156,7 +156,7 @@ def _troubles(
     served = configuration.served or UNTROUBLED
     if not served.known and va.status.condition(ConditionType.OBJECTIVES_MET) is None:
         served = UNTROUBLED  # most models without requests, or without objectives, have never missed any
-    for type_, trouble, after in (
+    for type_, trouble, solved in (
         (ConditionType.CONFIGURATION_VALID, invalid, _ACCEPTED),
         (ConditionType.QUERIES_ANSWERED, configuration.queries, _ANSWERED),
         (ConditionType.ENGINES_READABLE, engines, _ENGINES),
@@ -166,24 +166,24 @@ def _troubles(
         (ConditionType.INVENTORY_CONSISTENT, configuration.inventory, _CONSISTENT),
         (ConditionType.ACTUATED, configuration.actuation, _WRITTEN),
     ):
-        before = va.status.condition(type_)
-        if unseen.get(type_) and before is not None:
-            yield before
-        elif trouble or before is not None:
-            said = trouble or after
-            yield _condition(type_, not trouble if said.known else None, said.reason, said.message)
+        stored = va.status.condition(type_)
+        if unseen.get(type_) and stored is not None:
+            yield stored
+        elif trouble or stored is not None:
+            reported = trouble or solved
+            yield _condition(type_, not trouble if reported.known else None, reported.reason, reported.message)
 
 
 def _absence(va: VariantAutoscaling, name: str) -> str:
-    """Say that a Deployment is missing; that it was deleted, if the status saw it since the last change of the spec."""
-    gone, before = f"Target deployment '{name}' no longer exists", va.status.condition(ConditionType.READY)
-    if before is None:
-        seen = False
-    elif before.message == gone:
-        seen = True
+    """Return the text for a missing Deployment: deleted, if the status saw it since the last change of the spec."""
+    deleted, ready = f"Target deployment '{name}' no longer exists", va.status.condition(ConditionType.READY)
+    if ready is None:
+        existed = False
+    elif ready.message == deleted:
+        existed = True
     else:
-        seen = before.status == "True" and before.observed_generation == va.metadata.generation
-    return gone if seen else f"Target deployment '{name}' does not exist"
+        existed = ready.status == "True" and ready.observed_generation == va.metadata.generation
+    return deleted if existed else f"Target deployment '{name}' does not exist"
 
 
 def _condition(type_: str, status: bool | None, reason: str, message: str) -> Condition:  # noqa: FBT001 - the status

@@ -1,6 +1,7 @@
-"""At the log level debug: what a cycle read, believed, foresaw, allocated and settled, one line for each model.
+"""Logs at level debug what a cycle read, believed, foresaw, allocated and settled, with one line for each model.
 
-The lines are bounded: so many models, those whose numbers change first, and so many pods and variants of each.
+The lines are bounded: ``MOST_MODELS`` models, first those whose numbers change, and ``MOST_OF_A_MODEL`` pods and
+variants of each.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ def log_models(logger: FilteringBoundLogger, cycle: Cycle) -> None:
         foreseen.setdefault(entry.key.whole, []).append(entry)
     order = sorted(decided, key=lambda model: (not _changes(decided[model]), model))
     for model in order[:MOST_MODELS]:
-        own = decided[model]
+        decisions = decided[model]
         logger.debug(
             "model_decided",
             model=model.model_id,
             namespace=model.namespace,
-            read=_few([_read(pod, now) for decision in own for pod in pods.get(decision.key, ())]),
-            believed=_few([f"{decision.key.name}: {decision.metrics.message}" for decision in own]),
+            read=_few([_read(pod, now) for decision in decisions for pod in pods.get(decision.key, ())]),
+            believed=_few([f"{decision.key.name}: {decision.metrics.message}" for decision in decisions]),
             foresaw=[*_foresaw(model, outcome, foreseen.get(model, ()), now)],
-            allocated=_few([f"{decision.key.name}: {decision.way or decision.message}" for decision in own]),
-            settled=_few([_settled(decision, outcome) for decision in own]),
+            allocated=_few([f"{decision.key.name}: {decision.way or decision.message}" for decision in decisions]),
+            settled=_few([_settled(decision, outcome) for decision in decisions]),
         )
     if lines := solution(cycle):
         logger.debug("optimization_solution", solution=lines)
@@ -65,8 +66,8 @@ def _changes(decisions: Sequence[Decision]) -> bool:
 
 
 def _few(lines: list[str]) -> list[str]:
-    more = len(lines) - MOST_OF_A_MODEL
-    return lines if more <= 0 else [*lines[:MOST_OF_A_MODEL], f"and {more} more"]
+    left_out = len(lines) - MOST_OF_A_MODEL
+    return lines if left_out <= 0 else [*lines[:MOST_OF_A_MODEL], f"and {left_out} more"]
 
 
 def _read(pod: ReplicaMetrics, now: float) -> str:

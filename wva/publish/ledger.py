@@ -57,12 +57,12 @@ class Ledger:
         return key in self._shadows or self._asked_for_shadow(key)
 
     def settle_shadows(self, shadows: Collection[VariantKey]) -> None:
-        """Take note which decisions of a cycle are shadows. All others are for their targets from now on."""
+        """Note which variants of a cycle are in shadow mode. All other numbers are for their targets from now on."""
         acting, self._shadows = self._shadows.difference(shadows), frozenset(shadows)
         for key in sorted(acting):
             decision = self._decisions.get(key)
             if decision is not None:
-                self._tell(key, decision, decision)  # it has not changed, but what it is for has
+                self._tell(key, decision, decision)  # the decision is the same, but is for its target now
 
     def hold(self, variant: Variant) -> Decision:
         """Store and return the number of a variant that no cycle has decided on yet.
@@ -124,7 +124,7 @@ class Ledger:
 def fallbacks(
     decisions: Iterable[Decision], *, cause: str, reason: Reason = Reason.ANALYSIS_FAILED
 ) -> tuple[Decision, ...]:
-    """Return the decisions in force as those that stay because of a failure; ``cause`` says in words what failed.
+    """Return the decisions in force as held ones, which stay because of a failure; ``cause`` says what failed.
 
     The last published number stays. A variant that no cycle has decided on keeps the replicas that exist. A variant at
     zero replicas is left out: it needs no number. Source, condition, event and log line say that the number is not

@@ -39,6 +39,6 @@ _OF_DECISIONS: Final[Mapping[Reason, str]] = {
 
 MEANINGS_OF_REASONS: Final[Mapping[str, str]] = {
     **{str(reason): meaning for reason, meaning in _OF_DECISIONS.items()},
-    **{each.reason: each.meaning for each in OBSTACLES},
+    **{obstacle.reason: obstacle.meaning for obstacle in OBSTACLES},
 }
 """The sentence of each reason of a decision, and of each reason with which a condition says that something is wrong."""

@@ -55,7 +55,7 @@ MODEL_LABELS: Final = ("namespace", "model_name")
 INSTANCE_LABEL: Final = "controller_instance"
 
 Row: TypeAlias = tuple[str, float, Mapping[str, str]]
-"""The name of a family, the value, and the labels after those of all series."""
+"""The name of a family, the value, and the labels beyond those that all series have."""
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
@@ -201,7 +201,7 @@ _COUNTERS: Final = frozenset(family.name for family in (*OUTPUT, *SHADOW) if fam
 
 
 def output(decision: Decision, *, current: int, changes: Mapping[tuple[str, str], int]) -> Iterator[Row]:
-    """Yield the product's output; ``changes`` are those of the number so far, by direction and reason."""
+    """Yield the product's output; ``changes`` counts the changes of the number so far, by direction and reason."""
     accelerator = {"accelerator_type": decision.accelerator}
     yield CURRENT_REPLICAS, current, accelerator
     yield DESIRED_REPLICAS, decision.desired, accelerator
@@ -218,9 +218,9 @@ def explanation(decision: Decision, bounds: Bounds) -> Iterator[Row]:
     for stage, after in {step.stage: step.after for step in decision.steps}.items():
         yield "wva_desired_step_replicas", after, {"stage": stage}
     maxima = {bounds.maximum_origin, bounds.ceiling_origin}
-    for (stage, by), fewer in {(step.stage, step.limited_by): step.fewer for step in decision.limits}.items():
-        limit = "role" if by.startswith(ROLE_LIMIT) else "maximum" if by in maxima else "gpus"
-        yield "wva_desired_limited_replicas", fewer, {"stage": stage, "limit": limit, "limited_by": by}
+    for (stage, limiter), fewer in {(step.stage, step.limited_by): step.fewer for step in decision.limits}.items():
+        limit = "role" if limiter.startswith(ROLE_LIMIT) else "maximum" if limiter in maxima else "gpus"
+        yield "wva_desired_limited_replicas", fewer, {"stage": stage, "limit": limit, "limited_by": limiter}
     if decision.coverage.expected and decision.reason is not Reason.NOT_DECIDED:
         yield "wva_coverage_ratio", decision.coverage.fresh / decision.coverage.expected, {}
     if bounds.maximum is not None:
@@ -236,7 +236,7 @@ def explanation(decision: Decision, bounds: Bounds) -> Iterator[Row]:
 
 
 def in_time_rows(found: InTime) -> Iterator[Row]:
-    """Yield what the users of a model got, and what they shall get."""
+    """Yield the share of requests in time that the users of a model got, and the share that they shall get."""
     yield "wva_objective_ratio", found.objectives.in_time, {}
     for window, served in zip(WINDOWS, (found.five_minutes, found.hour), strict=True):
         if served is not None:
@@ -278,9 +278,9 @@ class VariantCollector(Collector):
     ) -> None:
         """Read ``ledger`` and what the caches say of a variant: its replicas, bounds, conditions, and role.
 
-        ``statuses`` returns the variants with a status. ``in_time`` returns what the users of a model got, which the
-        series of its first variant tell. ``instance`` adds the ``controller_instance`` label, and
-        ``aliases`` each gauge of the output a second time under the name that the HPAs of older manifests ask for.
+        ``statuses`` returns the variants with a status. ``in_time`` returns what the users of a model got, which is
+        shown with its first variant. ``instance`` adds the ``controller_instance`` label, and ``aliases`` each gauge of
+        the output a second time under the name that the HPAs of older manifests ask for.
         """
         self._ledger = ledger
         self._current = current
@@ -318,30 +318,30 @@ class VariantCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all families; they are empty while this process does not lead."""
-        found: list[Sequence[Sequence[Sample]]] = []
+        by_variant: list[Sequence[Sequence[Sample]]] = []
 
-        def samples(place: int) -> list[Sample]:
-            if not found and self._leading():
+        def samples(index: int) -> list[Sample]:
+            if not by_variant and self._leading():
                 keys = {decision.key for decision in self._ledger.decisions()}.union(self._statuses())
-                found.extend(self.samples_of(key) for key in sorted(keys))
-            return [sample for rows in found for sample in rows[place]]
+                by_variant.extend(self.samples_of(key) for key in sorted(keys))
+            return [sample for rows in by_variant for sample in rows[index]]
 
-        for place, head in enumerate(self.heads):
-            yield VariantFamily(head, lambda place=place: samples(place))  # type: ignore[misc]  # mypy cannot tell
+        for index, head in enumerate(self.heads):
+            yield VariantFamily(head, lambda index=index: samples(index))  # type: ignore[misc]  # mypy cannot tell
 
     def describe(self) -> list[Metric]:
         """Register without a scrape."""
         return []
 
     def samples_of(self, key: VariantKey) -> Sequence[Sequence[Sample]]:
-        """Return the samples of one variant, those of each head; nothing is raised."""
-        found: dict[str, list[Sample]] = {head.name: [] for head in self.heads}
-        of_variant = {"variant_name": key.name, "namespace": key.namespace, **self._instance}
+        """Return the samples of one variant, a list for each head; raise nothing."""
+        by_family: dict[str, list[Sample]] = {head.name: [] for head in self.heads}
+        variant_labels = {"variant_name": key.name, "namespace": key.namespace, **self._instance}
 
-        def add(rows: Iterable[Row], of_all: Mapping[str, str] = of_variant) -> None:
+        def add(rows: Iterable[Row], shared_labels: Mapping[str, str] = variant_labels) -> None:
             for name, value, labels in rows:
                 sample_name = f"{name}_total" if name in _COUNTERS else name
-                found[name].append(Sample(sample_name, {**of_all, **labels}, float(value)))
+                by_family[name].append(Sample(sample_name, {**shared_labels, **labels}, float(value)))
 
         decision = self._ledger.get(key)
         if decision is not None:
@@ -372,8 +372,8 @@ class VariantCollector(Collector):
         with self._apart(key):
             add((OBSTACLE, 1, {"reason": obstacle.reason}) for obstacle, _ in standing(self._conditions(key)))
         for alias, origin in self._origins.items():
-            found[alias] = [sample._replace(name=alias) for sample in found[origin]]
-        return list(found.values())
+            by_family[alias] = [sample._replace(name=alias) for sample in by_family[origin]]
+        return list(by_family.values())
 
     @contextmanager
     def _apart(self, key: VariantKey) -> Iterator[None]:
@@ -431,7 +431,7 @@ class SeriesText:
         if self._order is None:
             self._order = sorted(self._texts)
         texts = [self._texts[key] for key in self._order]
-        return [piece for place, head in enumerate(heads) for piece in (head, *[text[place] for text in texts])]
+        return [piece for index, head in enumerate(heads) for piece in (head, *[text[index] for text in texts])]
 
 
 def _line(sample: Sample) -> str:

@@ -213,7 +213,7 @@ def limitation(decision: Decision) -> str:
 
 
 def standing(conditions: Iterable[Condition]) -> Iterator[tuple[Obstacle, str]]:
-    """Yield the obstacles that a status tells, with the message of each."""
+    """Yield the obstacles that a status shows, with the message of each."""
     for condition in conditions:
         obstacle = _BY_CONDITION.get((condition.type, condition.reason))
         if obstacle is not None and condition.status == obstacle.status:
@@ -221,10 +221,10 @@ def standing(conditions: Iterable[Condition]) -> Iterator[tuple[Obstacle, str]]:
 
 
 def begun(before: Iterable[Condition], after: Iterable[Condition]) -> list[Announcement]:
-    """Return the events for the obstacles that a new status tells and the former did not."""
-    known = {obstacle for obstacle, _ in standing(before)}
+    """Return the events for the obstacles that a new status shows and the former one did not."""
+    former = {obstacle for obstacle, _ in standing(before)}
     return [
         Announcement("Warning", obstacle.event, message)
         for obstacle, message in standing(after)
-        if obstacle not in known and obstacle.condition not in _TOLD_WITH_THE_DECISION
+        if obstacle not in former and obstacle.condition not in _TOLD_WITH_THE_DECISION
     ]

@@ -28,15 +28,18 @@ def solution(cycle: Cycle) -> tuple[str, ...]:
     outcome, snapshot, policy = cycle.outcome, cycle.recording.snapshot, cycle.recording.policy
     if not outcome.solved:
         return ()
-    own: dict[ModelKey, list[Decision]] = {}
+    by_model: dict[ModelKey, list[Decision]] = {}
     for decision in outcome.decisions:
         if decision.model in outcome.solved:
-            own.setdefault(decision.model, []).append(decision)
-    shown = sorted(own)[:MOST]
-    lines = [*_system(policy, {model.model_id for model in shown})]
-    lines += [line for model in shown for line in _servers(outcome.solved[model], own[model], policy)]
-    lines += [f"{len(own) - MOST} more models"] if len(own) > MOST else []
-    return (*lines, *_by_type([decision for model in sorted(own) for decision in own[model]], snapshot, policy))
+            by_model.setdefault(decision.model, []).append(decision)
+    shown_models = sorted(by_model)[:MOST]
+    lines = [*_system(policy, {model.model_id for model in shown_models})]
+    lines += [line for model in shown_models for line in _servers(outcome.solved[model], by_model[model], policy)]
+    lines += [f"{len(by_model) - MOST} more models"] if len(by_model) > MOST else []
+    return (
+        *lines,
+        *_by_type([decision for model in sorted(by_model) for decision in by_model[model]], snapshot, policy),
+    )
 
 
 def _system(policy: Policy, models: set[str]) -> Iterator[str]:
@@ -61,15 +64,15 @@ def _system(policy: Policy, models: set[str]) -> Iterator[str]:
 
 def _servers(model: QueueModel, decisions: Sequence[Decision], policy: Policy) -> Iterator[str]:
     """Yield a line for each variant of a model. Each gets the share of the load that its replicas could take."""
-    takes = {
+    capacities = {
         decision.key: decision.desired * sized.rate
         for decision in decisions
         if (sized := model.variants.get(decision.key))
     }
-    together = math.fsum(takes.values())
+    total = math.fsum(capacities.values())
     for decision in decisions:
         service = policy.service_target_for(decision.model)
-        rate = model.demand * takes.get(decision.key, 0.0) / together if together > 0 else 0.0
+        rate = model.demand * capacities.get(decision.key, 0.0) / total if total > 0 else 0.0
         head = (
             f"s={decision.key.name}:{decision.key.namespace}; c={'-' if service is None else service.class_name}; "
             f"m={decision.model.model_id}; rate={60 * rate:.9g}; tk={model.answer:.9g}; sol={len(model.variants)}, "
@@ -79,7 +82,7 @@ def _servers(model: QueueModel, decisions: Sequence[Decision], policy: Policy) -
             yield f"{head}no allocation (what one of its replicas takes is not known)"
             continue
         yield (
-            f"{head}sat={str(model.demand > together).lower()}, alloc={{{_allocation(decision, sized, rate)}}}; "
+            f"{head}sat={str(model.demand > total).lower()}, alloc={{{_allocation(decision, sized, rate)}}}; "
             f"slo-itl={model.target.itl:.9g}, slo-ttft={model.target.ttft:.9g}, slo-tps={model.target.tps:.9g}"
         )
 
@@ -99,13 +102,13 @@ def _allocation(decision: Decision, sized: Assured, rate: float) -> str:
 def _by_type(decisions: Sequence[Decision], snapshot: Snapshot, policy: Policy) -> Iterator[str]:
     """Yield how many accelerators of each type the models use, how many there are, and what they cost."""
     devices = {cost.accelerator: cost.device for cost in policy.accelerator_costs if cost.device}
-    each_takes = {variant.key: variant.gpus_per_replica for variant in snapshot.variants}
+    gpus_of = {variant.key: variant.gpus_per_replica for variant in snapshot.variants}
     counts: dict[str, int] = {}
     costs: dict[str, list[float]] = {}
     for decision in decisions:
         if decision.desired > 0:
-            more = decision.desired * each_takes.get(decision.key, 1)
-            counts[decision.accelerator] = counts.get(decision.accelerator, 0) + more
+            gpus = decision.desired * gpus_of.get(decision.key, 1)
+            counts[decision.accelerator] = counts.get(decision.accelerator, 0) + gpus
             costs.setdefault(decision.accelerator, []).append(decision.cost * decision.desired)
     yield "AllocationByType:"
     for name in sorted(counts)[:MOST]:
@@ -113,4 +116,4 @@ def _by_type(decisions: Sequence[Decision], snapshot: Snapshot, policy: Policy) 
         limit = "-" if pool is None else str(pool.capacity)
         cost = math.fsum(costs[name])
         yield f"name={devices.get(name, name)}, count={counts[name]}, limit={limit}, cost={cost:.9g}"
-    yield f"totalCost={math.fsum([cost for of_name in costs.values() for cost in of_name]):.9g}"
+    yield f"totalCost={math.fsum([cost for costs_of_type in costs.values() for cost in costs_of_type]):.9g}"

@@ -50,34 +50,35 @@ def status_patch(
     now: float,
 ) -> dict[str, Any] | None:
     """Return the merge patch for the status subresource, or None when there is nothing new to say."""
-    old, allocation = va.status.desired_optimized_alloc, None
+    stored_allocation, allocation = va.status.desired_optimized_alloc, None
     if decision is not None and not configuration.shadow:
         # The API server refuses the whole patch if the accelerator is shorter.
-        named = len(decision.accelerator) >= _MIN_ACCELERATOR_LENGTH
-        allocation = OptimizedAlloc(decision.accelerator if named else UNKNOWN_ACCELERATOR, decision.desired)
+        long_enough = len(decision.accelerator) >= _MIN_ACCELERATOR_LENGTH
+        allocation = OptimizedAlloc(decision.accelerator if long_enough else UNKNOWN_ACCELERATOR, decision.desired)
     elif target.reason is TargetReason.TARGET_CONFLICT:
         # Keep the last number: the workload still exists and its scaler needs the number.
-        allocation = old
+        allocation = stored_allocation
 
     # First the conditions of WVA with their times, then those of other writers unchanged.
-    known = {condition.type: condition for condition in reversed(va.status.conditions)}
+    stored_by_type = {condition.type: condition for condition in reversed(va.status.conditions)}
     conditions = []
-    for said in conditions_of(va, target, decision, configuration, numbered=allocation is not None):
-        before = known.get(said.type)
-        same = before is not None and before.status == said.status and before.last_transition_time
-        since = same or format_time(now)
-        conditions.append(replace(said, last_transition_time=since, observed_generation=va.metadata.generation))
+    for condition in conditions_of(va, target, decision, configuration, numbered=allocation is not None):
+        former = stored_by_type.get(condition.type)
+        unchanged_since = former is not None and former.status == condition.status and former.last_transition_time
+        since = unchanged_since or format_time(now)
+        conditions.append(replace(condition, last_transition_time=since, observed_generation=va.metadata.generation))
     conditions += [condition for condition in va.status.conditions if condition.type not in _OWNED]
 
     heartbeat = False
-    if allocation is not None and old is not None:
-        last = parse_time(old.last_run_time)
+    if allocation is not None and stored_allocation is not None:
+        last = parse_time(stored_allocation.last_run_time)
         # A time in the future is from before a clock was set right: other controllers do not believe it.
         heartbeat = last is None or not -1.0 <= now - last < HEARTBEAT_SECONDS
     if not (
         heartbeat
-        or {_essence(condition) for condition in va.status.conditions} != {_essence(each) for each in conditions}
-        or (old and (old.accelerator, old.num_replicas))
+        or {_essence(condition) for condition in va.status.conditions}
+        != {_essence(condition) for condition in conditions}
+        or (stored_allocation and (stored_allocation.accelerator, stored_allocation.num_replicas))
         != (allocation and (allocation.accelerator, allocation.num_replicas))
         or va.status.current_replicas not in {None, target.current}
         or (va.status.role or target.role) != target.role
@@ -95,12 +96,12 @@ def status_patch(
         status["actuation"] = None
     if allocation is not None:
         status["desiredOptimizedAlloc"] = to_builtins(replace(allocation, last_run_time=format_time(now)))
-    elif old is not None:
+    elif stored_allocation is not None:
         status["desiredOptimizedAlloc"] = None
     return {"metadata": {"resourceVersion": va.metadata.resource_version}, "status": status}
 
 
 def _essence(condition: Condition) -> tuple[str, str, str, int, str]:
     """Return the parts of a condition whose change is news."""
-    words = condition.message if condition.type in _TOLD_AT_ONCE else ""
-    return condition.type, condition.status, condition.reason, condition.observed_generation, words
+    message = condition.message if condition.type in _TOLD_AT_ONCE else ""
+    return condition.type, condition.status, condition.reason, condition.observed_generation, message
