@@ -9,7 +9,8 @@ together have a limit of connections. The loop limits how many pools of a namesp
 of one page is parsed at a time, and everything else has its turn after 10 ms of parsing.
 
 A picker that does not hold requests (GAIE 1.2 at zero, or any without flow control) refuses them at once, and counts
-them. There the growth of this counter says that requests have come. They do not wait, so it counts for a few seconds.
+them. For such a picker, the growth of this counter says that requests have come. These requests do not wait, so the
+growth counts only for a few seconds.
 """
 
 from __future__ import annotations
@@ -102,8 +103,12 @@ class _Refusals:
         """Note the counters, and return by how much they have grown just now, or less than five seconds ago."""
         if now - self.read_at <= _FORGET_SECONDS:
             # A counter that is lower than before belongs to a new process.
-            before = ((model, count, self.counts.get(model, 0.0)) for model, count in counts.items())
-            grown = {model: count - (was if was <= count else 0.0) for model, count, was in before if count != was}
+            readings = ((model, count, self.counts.get(model, 0.0)) for model, count in counts.items())
+            grown = {
+                model: count - (previous if previous <= count else 0.0)
+                for model, count, previous in readings
+                if count != previous
+            }
             if grown:
                 self.recent, self.until = grown, now + REFUSED_SECONDS
         self.counts, self.read_at = counts, now
@@ -125,7 +130,7 @@ class _Picker:
     host: str = ""
     """The name that certificates must have."""
     refusals: dict[str, _Refusals] = field(default_factory=dict)
-    """By URL; none of a pod that was not read yet."""
+    """By URL; a pod that was not read yet has no entry."""
 
 
 class _Authority:
@@ -216,22 +221,22 @@ class GatewayQueues:
         slots = asyncio.Semaphore(max(1, self._parallel))
         tasks = [asyncio.create_task(self._read(url, slots, picker)) for url in self._urls(pool, picker)]
         try:
-            done, late = await asyncio.wait(tasks, timeout=max(0.0, deadline - now()))
+            done, pending = await asyncio.wait(tasks, timeout=max(0.0, deadline - now()))
         finally:
             for task in tasks:
                 task.cancel()
         answers = [task.result() for task in tasks if task in done]
-        good = [answer for answer in answers if not isinstance(answer, GatewayError)]
-        if len(good) < len(tasks):
+        pages = [answer for answer in answers if not isinstance(answer, GatewayError)]
+        if len(pages) < len(tasks):
             picker.urls_until = 0.0
-        if late and not answers:
+        if pending and not answers:
             raise GatewayError(f"none of {len(tasks)} pods of Service {pool.service} answered in time")
-        if not good:
+        if not pages:
             raise next(answer for answer in answers if isinstance(answer, GatewayError))
-        return _together(picker, good, now())
+        return _together(picker, pages, now())
 
-    async def _find(self, pool: Pool, before: _Picker | None, deadline: float) -> _Picker:
-        """Look the picker's Service up, at most every half minute. Raises GatewayError."""
+    async def _find(self, pool: Pool, previous: _Picker | None, deadline: float) -> _Picker:
+        """Read the picker's Service, at most every half minute. Raises GatewayError."""
         try:
             async with asyncio.timeout_at(deadline):
                 service = await self._client.get(SERVICES, pool.service)
@@ -240,9 +245,9 @@ class GatewayQueues:
         except ApiError as error:
             self._pickers.pop(pool.service, None)
             raise GatewayError(f"Service {pool.service} cannot be read: {error}") from error
-        # The first port whose name has "metric" in it. A target port that is a name counts as that of the Service.
-        found = next((entry for entry in service.spec.ports if _PORT_WORD in entry.name), None)
-        port = None if found is None else _PORT.find(found.target_port) or _PORT.find(found.port)
+        # The first port whose name has "metric" in it. If its target port is a name, the port of the Service counts.
+        service_port = next((entry for entry in service.spec.ports if _PORT_WORD in entry.name), None)
+        port = None if service_port is None else _PORT.find(service_port.target_port) or _PORT.find(service_port.port)
         if port is None:
             raise GatewayError(f"Service {pool.service} has no port with {_PORT_WORD!r} in its name")
         selector = service.spec.selector
@@ -255,8 +260,8 @@ class GatewayQueues:
             selector, port, until, tls=self._authority.context(), host=f"{pool.picker}.{pool.namespace}.svc"
         )
         self._pickers[pool.service] = picker
-        if before is not None:
-            picker.refusals = before.refusals
+        if previous is not None:
+            picker.refusals = previous.refusals
         self._pickers.move_to_end(pool.service)
         if len(self._pickers) > _MAX_SERVICES:
             self._pickers.popitem(last=False)
@@ -352,8 +357,8 @@ def _together(picker: _Picker, pages: Sequence[tuple[str, PickerPage, int]], now
     for url in picker.refusals.keys() - set(picker.urls):
         del picker.refusals[url]
     totals: dict[str, float] = {}
-    for each in counts:
-        for model, count in each.items():
+    for model_counts in counts:
+        for model, count in model_counts.items():
             totals[model] = totals.get(model, 0.0) + count
     states = {page.flow_control for _, page, _ in pages}
     trouble = UNTROUBLED

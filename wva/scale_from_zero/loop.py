@@ -131,7 +131,7 @@ class AtRest:
     async def variants_of(self, models: Iterable[ModelKey], now: float) -> dict[ModelKey, list[Variant]]:
         """Return all variants of models at ``now`` (epoch seconds), without models with one that cannot be read.
 
-        Of a model in roles, the variants of each role are apart.
+        If the variants of a model have roles, those of each role have an entry of their own.
 
         A variant in shadow mode that is at zero is left out, because WVA must not start it.
         """
@@ -145,12 +145,12 @@ class AtRest:
             as_started=self._activations.apply,
             faults=faults,
         )
-        found: dict[ModelKey, list[Variant]] = {}
+        by_model: dict[ModelKey, list[Variant]] = {}
         for variant in self._priced([entry.variant for entry in accepted]):
             at_zero = not variant.active
             if variant.model not in faults and not (at_zero and self._ledger.shadow(variant.key)):
-                found.setdefault(variant.model, []).append(variant)
-        return by_role(found)
+                by_model.setdefault(variant.model, []).append(variant)
+        return by_role(by_model)
 
     def pools_of(self, variant: Variant) -> list[Pool]:
         """Return the pools in front of a variant; none without a target."""
@@ -160,9 +160,11 @@ class AtRest:
 
     def models_behind(self, pool: Pool) -> frozenset[str]:
         """Return the ids of the models with a variant behind a pool, at rest or not, of any controller."""
-        wanted = self._pools.selectors(pool)
-        labelled = self._labelled(pool.namespace) if wanted else ()
-        return frozenset([model for model, labels in labelled if any(selects(each, labels) for each in wanted)])
+        selectors = self._pools.selectors(pool)
+        labelled = self._labelled(pool.namespace) if selectors else ()
+        return frozenset(
+            [model for model, labels in labelled if any(selects(selector, labels) for selector in selectors)]
+        )
 
     def _labelled(self, namespace: str) -> Sequence[tuple[str, Mapping[str, str]]]:
         """Return the model of each variant of a namespace with the labels of its pods.
@@ -180,18 +182,18 @@ class AtRest:
         if old is not None and new is not None and _essence(old) == _essence(new):
             return
         vas = self._stores.variant_autoscalings
-        for entry in (old, new):
-            if entry is not None:
-                # Of two variants with one target neither can be started. The other one can when this one goes.
-                rivals = map(vas.get, vas.first_by_index(TARGET_INDEX, target_key(entry), RIVALS_LOOKED_AT))
-                self._mark(_model_of(va) for va in (entry, *rivals) if va is not None)
+        for version in (old, new):
+            if version is not None:
+                # If two variants have one target, neither can be started. When one of them goes, the other one can.
+                rivals = map(vas.get, vas.first_by_index(TARGET_INDEX, target_key(version), RIVALS_LOOKED_AT))
+                self._mark(_model_of(va) for va in (version, *rivals) if va is not None)
 
     def _on_target(self, old: ScaleTarget | None, new: ScaleTarget | None) -> None:
         self._kept.clear()
-        changed = new or old
-        if changed is None or (old is not None and new is not None and _rest_of(old) == _rest_of(new)):
+        target = new or old
+        if target is None or (old is not None and new is not None and _rest_of(old) == _rest_of(new)):
             return
-        self._mark(self._of(changed))
+        self._mark(self._of(target))
 
     def _on_pool(
         self, old: InferencePool | InferencePoolAlpha | None, new: InferencePool | InferencePoolAlpha | None
@@ -284,7 +286,7 @@ class ScaleFromZero:
         self._unsettled: set[ModelKey] = set()
         """Models to look at again even without a change: the caches do not show a start yet, or the look failed."""
         self._failed_starts: dict[ModelKey, tuple[VariantKey, float]] = {}
-        """A start of a model that was published and not written: until the time (monotonic) no other is tried."""
+        """A start of a model that was published and not written: no other is tried until the time (monotonic)."""
         self._refused: dict[ModelKey, tuple[str, ...]] = {}
         self._hindered: dict[VariantKey, float] = {}
         """The variants with a reported obstacle, and when it was last seen (monotonic)."""
@@ -307,19 +309,19 @@ class ScaleFromZero:
                 looked = self._clock.monotonic()
                 pause_until = looked + max(POLL_SECONDS, _PAUSE_PER_LOOK * (looked - now))
                 if self._hindered:
-                    at_rest = {key for one in self._resting.values() for key in one.variants}
+                    at_rest = {key for resting in self._resting.values() for key in resting.variants}
                     self._release(self._hindered.keys() - at_rest, before=now - _TOLD_SECONDS)
                 # Read a few pools of each namespace: those that have waited longest.
-                due = [each for each in self._pools.items() if not each[1].running and each[1].due <= now]
+                due = [entry for entry in self._pools.items() if not entry[1].running and entry[1].due <= now]
                 reading = Counter(pool.namespace for pool, state in self._pools.items() if state.asked is not None)
-                for pool, state in sorted(due, key=lambda each: each[1].due):
+                for pool, state in sorted(due, key=lambda entry: entry[1].due):
                     if reading[pool.namespace] < _POOLS_PER_NAMESPACE:
                         reading[pool.namespace] += 1
                         state.running, state.asked, state.due = True, now, now
                         group.create_task(self._look(pool, state))
                 if not self._pools:
-                    again = self._activations or self._hindered
-                    await self._clock.wait(changed, _RECHECK_SECONDS if again else None)
+                    recheck = self._activations or self._hindered
+                    await self._clock.wait(changed, _RECHECK_SECONDS if recheck else None)
                 if (left := pause_until - self._clock.monotonic()) > 0:
                     # Many changes in a row lead to one look only.
                     await self._clock.sleep(left)
@@ -334,8 +336,8 @@ class ScaleFromZero:
         try:
             models = await self._at_rest.variants_of(marked, self._clock.now()) if marked else {}
             wholes, slices = {model.whole for model in marked}, Slices()
-            known = {model for model in self._resting if model.whole in wholes}
-            for model in sorted(known | wholes | models.keys()):
+            remembered = {model for model in self._resting if model.whole in wholes}
+            for model in sorted(remembered | wholes | models.keys()):
                 variants, resting = models.get(model, []), _AWAKE
                 if any(variant.key in self._activations for variant in variants):
                     self._unsettled.add(model)
@@ -345,14 +347,14 @@ class ScaleFromZero:
                         pools.update(self._pools_of(variant))
                         await slices.rest()
                     resting = _Resting(frozenset(variant.key for variant in variants), frozenset(pools))
-                before = self._resting.pop(model, _AWAKE)
+                previous = self._resting.pop(model, _AWAKE)
                 if resting is _AWAKE:
                     self._failed_starts.pop(model, None)
                 else:
                     self._resting[model] = resting
-                for pool in before.pools - resting.pools:
+                for pool in previous.pools - resting.pools:
                     self._pools[pool].models.discard(model)
-                for pool in sorted(resting.pools - before.pools):
+                for pool in sorted(resting.pools - previous.pools):
                     if pool not in self._pools:
                         self._pools[pool] = _PoolState()
                     self._pools[pool].models.add(model)
@@ -362,7 +364,7 @@ class ScaleFromZero:
             raise
 
     def _pools_of(self, variant: Variant) -> list[Pool]:
-        """Return the pools in front of a variant, none if they cannot be told."""
+        """Return the pools in front of a variant, none if they cannot be found."""
         try:
             return self._at_rest.pools_of(variant)
         except Exception as error:  # noqa: BLE001 - the other variants have theirs
@@ -372,12 +374,12 @@ class ScaleFromZero:
     async def _look(self, pool: Pool, state: _PoolState) -> None:
         """Read one pool, and start what requests wait for behind it. Raises nothing.
 
-        A start follows a failure, too: other pools of the same models may have waited for this one.
+        It starts models after a failure, too: other pools of the same models may have waited for this one.
         """
         try:
             try:
-                found = await self._queues.waiting(pool)
-                waiting, unnamed = self._named(pool, state, found.waiting)
+                answer = await self._queues.waiting(pool)
+                waiting, unnamed = self._named(pool, state, answer.waiting)
                 self._take(state, waiting)
             except Exception as error:  # noqa: BLE001 - any error is a failure of this pool
                 self._failed(pool, state, error)
@@ -386,8 +388,8 @@ class ScaleFromZero:
                 if state.error:
                     self._logger.info("gateway_answers_again", pool=str(pool))
                 state.error = ""
-                self._troubles.report(pool, unnamed or found.trouble)
-                state.due = self._clock.monotonic() + found.pause_seconds
+                self._troubles.report(pool, unnamed or answer.trouble)
+                state.due = self._clock.monotonic() + answer.pause_seconds
             started = await self._start(pool, state)
             if not state.error and started:
                 state.backoff.reset()
@@ -416,10 +418,10 @@ class ScaleFromZero:
         if len(state.behind) == 1:
             (model_id,) = state.behind
             return {model_id: min(sum(waiting[name] for name in names), MAX_WAITING)}, UNTROUBLED
-        told = [printable(name) or "no model" for name in sorted(strangers - state.behind)]
-        more = f" and {len(told) - _TOLD_NAMES} more" if len(told) > _TOLD_NAMES else ""
-        message = f"requests wait for {', '.join(told[:_TOLD_NAMES])}{more}"
-        return waiting, Trouble(TroubleReason.NAMES_UNKNOWN, message) if told else UNTROUBLED
+        unknown_names = [printable(name) or "no model" for name in sorted(strangers - state.behind)]
+        more = f" and {len(unknown_names) - _TOLD_NAMES} more" if len(unknown_names) > _TOLD_NAMES else ""
+        message = f"requests wait for {', '.join(unknown_names[:_TOLD_NAMES])}{more}"
+        return waiting, Trouble(TroubleReason.NAMES_UNKNOWN, message) if unknown_names else UNTROUBLED
 
     def _take(self, state: _PoolState, waiting: Mapping[str, float]) -> None:
         """Take what a pool has answered: how many requests wait, by model id."""
@@ -459,7 +461,7 @@ class ScaleFromZero:
         the pools were asked. Another pool may start the model during this reading, so what has been started is checked
         after it.
         """
-        wanted: dict[ModelKey, dict[Pool, float]] = {}
+        queues_by_model: dict[ModelKey, dict[Pool, float]] = {}
         slices = Slices()
         # While the answer of another pool is still to come, that pool starts the model. A picker that takes longer than
         # one poll is not waited for.
@@ -470,28 +472,30 @@ class ScaleFromZero:
             hindered = not self._hindered.keys().isdisjoint(resting.variants)
             if model.model_id not in self._asked_for and not hindered:
                 continue
-            states = {one: self._pools[one] for one in resting.pools}
-            if not hindered and not any(model.model_id in each.waiting for each in states.values()):
+            states = {front_pool: self._pools[front_pool] for front_pool in resting.pools}
+            if not hindered and not any(model.model_id in pool_state.waiting for pool_state in states.values()):
                 continue
-            if all(each.asked is None or each.asked <= latest for each in states.values()):
-                wanted[model] = {one: each.waiting.get(model.model_id, 0.0) for one, each in states.items()}
-        models = await self._at_rest.variants_of(wanted, self._clock.now()) if wanted else {}
-        of_roles: dict[ModelKey, dict[str, list[Variant]]] = {}
-        for model, own in models.items():
-            of_roles.setdefault(model.whole, {})[model.role] = own
+            if all(pool_state.asked is None or pool_state.asked <= latest for pool_state in states.values()):
+                queues_by_model[model] = {
+                    front_pool: pool_state.waiting.get(model.model_id, 0.0) for front_pool, pool_state in states.items()
+                }
+        models = await self._at_rest.variants_of(queues_by_model, self._clock.now()) if queues_by_model else {}
+        variants_by_role: dict[ModelKey, dict[str, list[Variant]]] = {}
+        for model, role_variants in models.items():
+            variants_by_role.setdefault(model.whole, {})[model.role] = role_variants
         starts: list[tuple[ModelKey, Decision]] = []
-        for model, queues in sorted(wanted.items()):
+        for model, queues in sorted(queues_by_model.items()):
             variants = models.get(model, [])
-            asking = {one for one, count in queues.items() if count > 0} or {pool}
-            behind = [variant for variant in variants if not asking.isdisjoint(self._pools_of(variant))]
-            if not behind or any(variant.active or variant.key in self._activations for variant in variants):
+            asking = {front_pool for front_pool, count in queues.items() if count > 0} or {pool}
+            candidates = [variant for variant in variants if not asking.isdisjoint(self._pools_of(variant))]
+            if not candidates or any(variant.active or variant.key in self._activations for variant in variants):
                 continue
-            roles = of_roles[model.whole]
+            roles = variants_by_role[model.whole]
             if len(roles) > 1 and model.role not in roles_to_start(roles):
                 self._release(variant.key for variant in variants)
                 continue
             # Two pools may have one picker, so their queues are not added up.
-            start = self._decide(model, behind, max(queues.values(), default=0.0))
+            start = self._decide(model, candidates, max(queues.values(), default=0.0))
             if start is None:
                 continue
             # The number of a start that could not be written is published, and a scaler may obey it. So a start of
@@ -585,18 +589,20 @@ def _at_zero(target: ScaleTarget) -> tuple[str, ...]:
 
 def _essence(va: VariantAutoscaling) -> tuple[object, ...]:
     """Return the parts of a VariantAutoscaling that can make a model wake or rest; most of its status cannot."""
-    claim, shadow = (va.status.condition(each) for each in (ConditionType.CLAIMED, ConditionType.SHADOW))
-    said = "" if claim is None else claim.message, "" if shadow is None else shadow.status
+    claim, shadow = (
+        va.status.condition(condition_type) for condition_type in (ConditionType.CLAIMED, ConditionType.SHADOW)
+    )
+    conditions = "" if claim is None else claim.message, "" if shadow is None else shadow.status
     metadata = va.metadata
-    return va.spec.model_id, va.spec.scale_target_ref, metadata.uid, metadata.deleting, metadata.labels, said
+    return va.spec.model_id, va.spec.scale_target_ref, metadata.uid, metadata.deleting, metadata.labels, conditions
 
 
 def _rest_of(target: ScaleTarget) -> tuple[object, ...]:
-    """Return the parts of a target that can: whether it asks for replicas, and the labels that pools select."""
+    """Return the parts of a target that matter here: whether it asks for replicas, and the labels that pools select."""
     metadata = target.metadata
     return bool(target.spec_replicas), metadata.uid, metadata.deleting, target.pod_labels
 
 
 def _reach(pool: InferencePool | InferencePoolAlpha) -> tuple[object, ...]:
-    """Return the parts of a pool that can: the labels of the pods behind it, and its picker."""
+    """Return the parts of a pool that matter here: the labels of the pods behind it, and its picker."""
     return pool.metadata.deleting, pool.match_labels, pool.picker

@@ -1,14 +1,14 @@
 """Reads the page of an endpoint picker while it arrives: a few series, among any number of others.
 
 Clients can make a page long. Each value of the header ``x-gateway-inference-fairness-id`` adds twenty series of 4.5 kB
-in all, which the picker (GAIE 1.3) never drops. So nothing of a page is kept but sums by model, only what is not zero
-is parsed, and what is beyond a bound counts without a name instead of making the page an error.
+in all, which the picker (GAIE 1.3) never drops. So WVA keeps only sums by model of a page, and parses only values that
+are not zero. Requests beyond a bound count without the name of a model, and do not make the page an error.
 
-The picker of llm-d-router has two names for each metric, of which one will go. Both name the same requests, so the sum
-of one name counts: of the new one where the page has it.
+The picker of llm-d-router has two names for each metric, of which one will go. Both count the same requests, so only
+the sum of one name counts: that of the new name where the page has it.
 
 A page without the queue metric does not say that nobody waits. The series of a queue begins with the first request, so
-what the page has beside it tells whether flow control is on.
+the other metrics of the page tell whether flow control is on.
 
 Every step takes time in proportion to the page, for any text. Every number must be within a range.
 """
@@ -42,7 +42,7 @@ ENOUGH_BYTES: Final = 1024 * 1024
 """A page that is longer need not be read to its end when all of its queues have been read."""
 
 UNNAMED: Final = ""
-"""Where the requests are counted whose model a page does not name."""
+"""The key under which requests count whose model a page does not name."""
 
 _MAX_LINE_BYTES: Final = 16 * 1024
 _MAX_MODEL_CHARACTERS: Final = 512
@@ -79,7 +79,7 @@ class NotMetricsError(ValueError):
 
 
 class FlowControl(Enum):
-    """Whether a picker holds requests, as far as its page tells."""
+    """Whether a picker holds requests, according to its page."""
 
     ON = "on"
     OFF = "off"
@@ -146,8 +146,8 @@ class PickerPageReader:
         if not self._begun:
             text = text.lstrip()
         if self._in_long_line:
-            _, found, text = text.partition(b"\n")
-            self._in_long_line = not found
+            _, newline, text = text.partition(b"\n")
+            self._in_long_line = not newline
         whole, _, rest = text.rpartition(b"\n")
         if not self._begun and (whole or len(rest) > _MAX_LINE_BYTES):
             self._begin(text)
@@ -181,14 +181,14 @@ class PickerPageReader:
         text = b"\n" + lines
         self._note(text)
         queues = 0
-        for found in _WANTED.finditer(text):
-            name, sample = found.groups()
+        for match in _WANTED.finditer(text):
+            name, sample = match.groups()
             queue = name in _QUEUE_NAMES
             queues += queue
             if (queue or _REFUSED in sample) and len(name) + len(sample) <= _MAX_LINE_BYTES:
                 self._count(self._families[name], sample)
-        known = any(self._families[name].named for name in _QUEUE_NAMES)
-        self.enough = self.size > ENOUGH_BYTES and known and bool(lines) and not queues
+        models_named = any(self._families[name].named for name in _QUEUE_NAMES)
+        self.enough = self.size > ENOUGH_BYTES and models_named and bool(lines) and not queues
 
     def _note(self, text: bytes) -> None:
         """Note which metrics the page has."""
@@ -226,12 +226,12 @@ class PickerPageReader:
 
 def _value(text: str, limits: Real) -> float:
     """Return the value of a sample; zero for NaN and infinity. Raises ValueError."""
-    words = text.split()
-    if not 1 <= len(words) <= _VALUE_AND_TIME:
+    parts = text.split()
+    if not 1 <= len(parts) <= _VALUE_AND_TIME:
         raise ValueError("no value, or more than value and time")
-    if len(words) == _VALUE_AND_TIME and _MILLISECONDS.find(words[1]) is None:
+    if len(parts) == _VALUE_AND_TIME and _MILLISECONDS.find(parts[1]) is None:
         raise ValueError("no time")
-    value = 0.0 if words[0].lower() in _NO_NUMBERS else limits.find(words[0])
+    value = 0.0 if parts[0].lower() in _NO_NUMBERS else limits.find(parts[0])
     if value is None:
         raise ValueError("no value")
     return value

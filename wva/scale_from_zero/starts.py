@@ -5,7 +5,7 @@ KEDA still reads zero, it takes a running target back to zero. So a start waits 
 
 Two things delay KEDA beyond the scrape. KEDA asks Prometheus for the value at the last whole second, so it sees a
 sample from the next whole second on; this module asks for the same time. And KEDA asks first, then looks how many
-replicas exist, then writes. If KEDA asked before the number was there, it must have looked before the replicas exist.
+replicas exist, then writes. If KEDA asked before the number was there, the replicas may exist only after it has looked.
 So there is a pause at the end, which also covers clocks that differ.
 
 A series counts only with the labels that Prometheus gave to the target: the namespace of the controller, and its job if
@@ -84,7 +84,7 @@ class Starter:
     labels: TargetLabels
     clock: Clock
     note: Callable[[str, Iterable[str], Mapping[str, str]], None] = lambda *_: None
-    """Notes what came of a query (``QueryFailures.note``)."""
+    """Notes the outcome of a query (``QueryFailures.note``)."""
 
     async def wait_visible(self, key: VariantKey, desired: int) -> bool:
         """Wait until no autoscaler acts on a number below ``desired`` for a variant; tell whether that is so.
@@ -95,13 +95,13 @@ class Starter:
         text = published_query(key, self.labels)
         limit = self.clock.monotonic() + VISIBLE_SECONDS
         absent = False
-        while (left := limit - (asked := self.clock.monotonic())) > 0:
+        while (left := limit - (asked_at := self.clock.monotonic())) > 0:
             answer = await self._ask(key.namespace, text, seconds=left)
             if answer is not None:
                 absent = not answer.series
-                numbers = (_PUBLISHED.find(one.value[1]) for one in answer.series if one.value is not None)
+                numbers = (_PUBLISHED.find(series.value[1]) for series in answer.series if series.value is not None)
                 if any(number is not None and number >= desired for number in numbers):
-                    await self.clock.sleep(max(0.0, asked + SETTLE_SECONDS - self.clock.monotonic()))
+                    await self.clock.sleep(max(0.0, asked_at + SETTLE_SECONDS - self.clock.monotonic()))
                     return True
             now = self.clock.now()
             to_next_second = math.floor(now) + 1 - now + _AFTER_THE_SECOND
@@ -110,8 +110,8 @@ class Starter:
             return False
         answer = await self._ask(key.namespace, unpinned_query(key), seconds=DIAGNOSIS_SECONDS)
         names = {
-            f"job={printable(one.metric.get('job', ''))} namespace={printable(one.metric.get('namespace', ''))}"
-            for one in (() if answer is None else answer.series)
+            f"job={printable(series.metric.get('job', ''))} namespace={printable(series.metric.get('namespace', ''))}"
+            for series in (() if answer is None else answer.series)
         }
         if names:
             _log.warning(
@@ -131,8 +131,8 @@ class Starter:
             async with asyncio.timeout(seconds):
                 answer = await self.prometheus.query(text, name=PUBLISHED_NUMBER, at=math.floor(self.clock.now()))
         except (PrometheusError, TimeoutError) as error:
-            late = f"Prometheus did not answer within {seconds:.2g} s"
-            reason = error.message if isinstance(error, PrometheusError) else late
+            no_answer = f"Prometheus did not answer within {seconds:.2g} s"
+            reason = error.message if isinstance(error, PrometheusError) else no_answer
             failed = {namespace: f"query {PUBLISHED_NUMBER}: {reason}"}
         self.note(PUBLISHED_NUMBER, (namespace,), failed)
         return answer
