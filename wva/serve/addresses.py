@@ -56,10 +56,10 @@ class Address:
                             raise
                 return [_listening(("", self.port), socket.AF_INET, backlog)]
             loop = asyncio.get_running_loop()
-            found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            address_infos = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
             port = self.port
-            for family, *_, place in dict.fromkeys(found):
-                sockets.append(_listening((str(place[0]), port), family, backlog))
+            for family, *_, host_port in dict.fromkeys(address_infos):
+                sockets.append(_listening((str(host_port[0]), port), family, backlog))
                 port = int(sockets[0].getsockname()[1])
         except (OSError, UnicodeError) as error:
             for listening in sockets:
@@ -72,7 +72,7 @@ class Address:
         return sockets
 
 
-def _listening(place: tuple[str, int], family: int, backlog: int, *, dual: bool = False) -> socket.socket:
-    listening = socket.create_server(place, family=family, backlog=backlog, dualstack_ipv6=dual)
+def _listening(host_port: tuple[str, int], family: int, backlog: int, *, dual: bool = False) -> socket.socket:
+    listening = socket.create_server(host_port, family=family, backlog=backlog, dualstack_ipv6=dual)
     listening.setblocking(False)
     return listening

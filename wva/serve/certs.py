@@ -107,8 +107,8 @@ class ClientAuthorities:
         self.text = self._load()
 
     def poll(self) -> bool:
-        """Read the file again. Return whether others are in force now."""
-        before = self.text
+        """Read the file again. Return whether other authorities are in force now."""
+        previous = self.text
         try:
             self.text = self._load()
             self._told = ""
@@ -117,7 +117,7 @@ class ClientAuthorities:
             if str(error) != self._told:  # once, not at every poll
                 self._told = str(error)
                 self._logger.error("client_authorities_rejected", reason=self._told, in_force="no new client gets in")  # noqa: TRY400 - expected
-        changed = self.text != before
+        changed = self.text != previous
         if changed and self.text:
             self._logger.info("client_authorities_reloaded", path=str(self._path))
         return changed
@@ -127,8 +127,8 @@ class ClientAuthorities:
             text = _read(self._path).decode("ascii")
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=text)
         except (CertificateError, OSError, ValueError) as error:
-            place = f"{self._setting}={self._path}"
-            raise CertificateError(f"{place}: cannot be read as certificates (PEM): {error}") from error
+            origin = f"{self._setting}={self._path}"
+            raise CertificateError(f"{origin}: cannot be read as certificates (PEM): {error}") from error
         return text
 
 
@@ -282,8 +282,8 @@ def _read_pair(files: CertificateFiles) -> tuple[bytes, bytes]:
     """Return both files as they were at one time: read again while they change. Raises CertificateError."""
     pair = _read(files.certificate), _read(files.key)
     for _ in range(_READS):
-        before, pair = pair, (_read(files.certificate), _read(files.key))
-        if pair == before:
+        previous, pair = pair, (_read(files.certificate), _read(files.key))
+        if pair == previous:
             break
     return pair
 

@@ -1,11 +1,11 @@
-"""The console: a page that shows the fleet, and what it is drawn from.
+"""The console: a page that shows the fleet, and the data for it.
 
 The page, its style, its scripts and the meanings of reasons are the same for everybody and are served to everybody.
 What they show comes from ``/v1/overview``, ``/v1/timeline/NAMESPACE``, ``/v1/cost`` and ``/v1/stream``, each behind the
 right to ``list`` VariantAutoscalings, and from ``/v1/explain``. A client that lists one namespace sees nothing of the
 others, so it sees its quotas of GPUs and not what the nodes have. The stream sends an event after each cycle, so that
-the page asks again at once. It carries the time alone. Nothing is loaded from elsewhere: the policy of the page forbids
-it, and forbids markup made of text.
+the page asks again at once. The event has only the time. Nothing is loaded from elsewhere: the policy of the page
+forbids it, and forbids markup made of text.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class ConsolePages:
     ) -> None:
         """Answer from ``recent`` and ``timeline``. ``elsewhere`` says why this process has no decisions.
 
-        ``accounts`` has what a variant in shadow mode would have cost, ``conditions`` those of its status, ``in_time``
-        what the users of a model got.
+        ``accounts`` returns what a variant in shadow mode would have cost, ``conditions`` the conditions of its status,
+        ``in_time`` what the users of a model got.
         """
         self._recent = recent
         self._timeline = timeline
@@ -164,7 +164,7 @@ class ConsolePages:
             )
 
         models = []
-        for model, shown in sorted(variants.items()):
+        for model, model_variants in sorted(variants.items()):
             last = self._timeline.newest(model)
             load = None if last is None else {field: getattr(last, field) for field in _LOAD}
             models.append(
@@ -173,7 +173,7 @@ class ConsolePages:
                     "model": model.model_id,
                     "load": load,
                     "in_time": _served(self._in_time(model)),
-                    "variants": shown,
+                    "variants": model_variants,
                 }
             )
 

@@ -5,8 +5,9 @@ of all), and to ``get`` the one VariantAutoscaling for the second: so it sees he
 
 A process that does not lead has no cycles and says who leads. An explanation decides again many times, in a thread and
 one at a time; it is remembered, since the console and several people ask for the same ones. Clients take turns, by
-user, and few of one may wait. Of an earlier cycle only what the question is about is unpacked, and only when it is its
-turn. There what would change the number is not told where models share GPUs: that needs all of them.
+user, and few questions of one user may wait. A question about an earlier cycle unpacks only the models that it is
+about, and only in its turn. If models share GPUs, its answer does not say what would change the number: that needs all
+models.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class DecisionPages:
     ) -> None:
         """Answer from ``recent``. ``elsewhere`` says why this process has no decisions, empty if it has.
 
-        ``interval`` tells the seconds from one cycle to the next, ``in_time`` what the users of a model get now.
+        ``interval`` returns the seconds from one cycle to the next, ``in_time`` what the users of a model get now.
         """
         self._recent = recent
         self._elsewhere = elsewhere
@@ -85,35 +86,35 @@ class DecisionPages:
         )
 
     async def _decisions(self, request: web.BaseRequest) -> web.Response:
-        kept, namespace = self._cycle(request), _namespace(request)
-        if isinstance(kept, web.Response):
-            return kept
-        if kept.whole is None and (refused := await self._turn(request)) is not None:
+        cycle, namespace = self._cycle(request), _namespace(request)
+        if isinstance(cycle, web.Response):
+            return cycle
+        if cycle.whole is None and (refused := await self._turn(request)) is not None:
             return refused
         try:
-            chosen = [
+            decisions = [
                 msgspec.Raw(msgspec.json.encode(decision))
-                async for recording in kept.of_namespace(namespace)
+                async for recording in cycle.of_namespace(namespace)
                 for decision in recording.decisions
                 if namespace in ("", decision.key.namespace)
             ]
         finally:
-            if kept.whole is None:
+            if cycle.whole is None:
                 self._turns.done()
-        return json_answer({"at": kept.now, "decisions": chosen, "cycles": self._recent.times})
+        return json_answer({"at": cycle.now, "decisions": decisions, "cycles": self._recent.times})
 
     async def _explain(self, key: VariantKey, request: web.BaseRequest) -> web.Response:
-        kept = self._cycle(request)
-        if isinstance(kept, web.Response):
-            return kept
+        cycle = self._cycle(request)
+        if isinstance(cycle, web.Response):
+            return cycle
         with_changes = request.query.get("changes") != "false"
         if (refused := await self._turn(request)) is not None:
             return refused
-        # Who asked may leave before the thread ends. The thread goes on, and only its end lets the next one begin.
-        document = await asyncio.shield(self._explanation(kept, key, with_changes=with_changes))
+        # The client may leave before the thread ends. The thread goes on, and only its end lets the next one begin.
+        document = await asyncio.shield(self._explanation(cycle, key, with_changes=with_changes))
         if document is None:
             return plain(HTTPStatus.NOT_FOUND, f"the cycle has no decision on {key}")
-        model = None if kept.whole is None else kept.whole.model_of(key)
+        model = None if cycle.whole is None else cycle.whole.model_of(key)
         served = None if model is None else self._in_time(model)
         return json_answer(document if served is None else replace(document, served=served.words))
 
@@ -125,29 +126,33 @@ class DecisionPages:
             return throttled.answer("too many questions about decisions wait already")
         return None
 
-    async def _explanation(self, kept: KeptCycle, key: VariantKey, *, with_changes: bool) -> Explanation | None:
+    async def _explanation(self, cycle: KeptCycle, key: VariantKey, *, with_changes: bool) -> Explanation | None:
         """Return an explanation, made in a thread unless it is remembered; then let the next one begin."""
-        asked = (kept.now, key, with_changes)
+        question = (cycle.now, key, with_changes)
         try:
-            if asked not in self._explained:
-                self._explained[asked] = await self._made(kept, key, with_changes=with_changes)
-            return self._explained[asked]
+            if question not in self._explained:
+                self._explained[question] = await self._made(cycle, key, with_changes=with_changes)
+            return self._explained[question]
         finally:
             self._turns.done()
 
-    async def _made(self, kept: KeptCycle, key: VariantKey, *, with_changes: bool) -> Explanation | None:
-        recording = await kept.about(key)
+    async def _made(self, cycle: KeptCycle, key: VariantKey, *, with_changes: bool) -> Explanation | None:
+        recording = await cycle.about(key)
         if recording is None:
             return None
-        left_out = with_changes and kept.whole is None and recording.policy.counts_gpus
-        made = await asyncio.to_thread(
+        left_out = with_changes and cycle.whole is None and recording.policy.counts_gpus
+        document = await asyncio.to_thread(
             explanation,
             recording,
             key,
             with_changes=with_changes and not left_out,
             interval_seconds=self._interval(),
         )
-        return replace(made, notes=(*made.notes, _LAST_CYCLE_ONLY)) if made is not None and left_out else made
+        return (
+            replace(document, notes=(*document.notes, _LAST_CYCLE_ONLY))
+            if document is not None and left_out
+            else document
+        )
 
     def _cycle(self, request: web.BaseRequest) -> KeptCycle | web.Response:
         """Return the cycle that is asked for, or why there is none."""

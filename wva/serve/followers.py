@@ -50,7 +50,7 @@ class Followers:
         return key in self._of
 
     def wake(self, key: VariantKey) -> None:
-        """Have the streams of a variant look again."""
+        """Let the streams of a variant look again."""
         for follower in self._of.get(key, ()):
             follower.changed.set()
 
@@ -72,7 +72,7 @@ class Followers:
             self._remove(follower)
 
     def look(self, follower: Follower) -> None:
-        """Count a stream among the others once its variant exists, and no longer when that is gone."""
+        """Count a stream among the others once its variant exists, and no longer when the variant is gone."""
         if self._exists(follower.key):
             self._strangers.pop(follower, None)
         elif not follower.displaced and follower not in self._strangers:
@@ -84,8 +84,8 @@ class Followers:
         self._strangers[follower] = None
 
     def _displace_one_of_many(self) -> None:
-        """Take a place of the variant that has most of them. Raises NoPlaceError if each has one."""
-        crowd = max((each for each in self._of.values() if next(iter(each)) not in self._strangers), key=len)
+        """Take a place of the variant that has the most places. Raises NoPlaceError if each variant has one."""
+        crowd = max((streams for streams in self._of.values() if next(iter(streams)) not in self._strangers), key=len)
         if len(crowd) == 1:
             raise NoPlaceError
         self._displace(next(iter(crowd)))

@@ -11,10 +11,10 @@ RBAC grants the verb ``get`` on ``nonResourceURLs``, and where a page is about V
 One right is enough for every method, as no page changes data.
 
 Each token that is not remembered costs a review, and any client can make up tokens. So there is a limit for each
-address, and one for all addresses together. They do not hold for a client that has opened a page: its token has a limit
-of its own, and a new token from its address counts for that address alone. So no flood from elsewhere keeps it out. A
-flood through its own address does so only while its token has never opened a page. Access reviews have a limit for each
-user, because tokens of one user can differ in more than the name.
+address, and one for all addresses together. They do not apply to a client that has opened a page: its token has a limit
+of its own, and a new token from its address counts for that address alone. So no flood from elsewhere keeps this client
+out. A flood from its own address keeps it out only while its token has never opened a page. Access reviews have a limit
+for each user, because tokens of one user can differ in more than the name.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Guard(Protocol):
 
 
 class Loopback:
-    """The guard of a server that listens on this machine alone: all of the machine may have every page.
+    """The guard of a server that listens on this machine alone: everybody on the machine may have every page.
 
     The Host of a request has to be this machine, too. A site in a browser may give its own name the address 127.0.0.1,
     and so read a page of this machine; its requests still carry its name.
@@ -193,13 +193,13 @@ class ReviewCache(Generic[K, V]):
         """Return an answer, and whether it was known already. All who ask while it is asked for wait for it.
 
         ``ask`` returns an answer, and for how many seconds it may be used again. What it raises is raised to all who
-        wait, and not kept. If the one who asks is cancelled, the next of those who wait asks again.
+        wait, and not kept. If the client that asks is cancelled, the next one that waits asks again.
         """
         while True:
-            kept = self._kept.get(key)
-            if kept is not None and self._monotonic() < kept[1]:
+            cached = self._kept.get(key)
+            if cached is not None and self._monotonic() < cached[1]:
                 self._kept.move_to_end(key)
-                return kept[0], True
+                return cached[0], True
             running = self._asked.get(key)
             if running is None:
                 break
@@ -263,8 +263,8 @@ class Gate:
             return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "the API server could not be asked about this client")
         user = identity.username
         self._tell("client_forbidden", user, user=_shortened(user), path=_shortened(request.path), verb=right.verb)
-        where = "this path (nonResourceURLs of a ClusterRole)" if right.path else "these VariantAutoscalings"
-        return plain(HTTPStatus.FORBIDDEN, f"forbidden: {user} lacks the verb {right.verb} on {where}")
+        resources = "this path (nonResourceURLs of a ClusterRole)" if right.path else "these VariantAutoscalings"
+        return plain(HTTPStatus.FORBIDDEN, f"forbidden: {user} lacks the verb {right.verb} on {resources}")
 
     async def identify(self, token: str, *, address: str) -> UserInfo | None:
         """Return the user of a token, None when the API server does not know it.
@@ -320,10 +320,10 @@ class Gate:
 
     def _tell(self, event: str, caller: str, **values: str) -> None:
         """Log refused requests, for each caller once a minute. ``requests`` are those since the last line."""
-        refused = (event, caller)
-        self._refused[refused] = self._refused.get(refused, 0) + 1
+        refusal_key = (event, caller)
+        self._refused[refusal_key] = self._refused.get(refusal_key, 0) + 1
         if self._throttle.permits(caller, event, self._monotonic()):
-            self._logger.warning(event, **values, requests=self._refused.pop(refused))
+            self._logger.warning(event, **values, requests=self._refused.pop(refusal_key))
 
 
 def _digest(token: str) -> bytes:

@@ -2,8 +2,8 @@
 
 aiohttp reads the requests. The listener limits connections and handshakes. This module adds the limits that aiohttp
 does not have: on the time of a request and an answer, and on the bytes before a request is complete. A connection whose
-request is being answered keeps its place. A part of the connections is kept for one page: a request
-for another one beyond the rest is answered at once with 503, so requests that take long cannot keep the scraper out.
+request is being answered keeps its place. A part of the connections is kept for one page. If all others are busy, a
+request for another page is answered at once with 503, so requests that take long cannot keep the scraper out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Limits(ListenerLimits):
     """
 
     others: int = 96
-    """Of all connections so many may be busy with requests for other pages than the one that the rest is kept for."""
+    """How many connections may be busy with requests for other pages than the one that the rest is kept for."""
     request_seconds: float = 32.0
     request_bytes: int = 64 * 1024
     idle_seconds: float = 90.0
@@ -81,8 +81,8 @@ class Connection(web.RequestHandler, ServedConnection):
     ) -> None:
         """Wait for the transport. aiohttp hands each request to ``requests``.
 
-        ``closed`` is told the cause when this side ends the connection. ``refused`` is told the status of each
-        answer to a request that aiohttp cannot parse.
+        ``closed`` is called with the cause when this side ends the connection. ``refused`` is called with the status
+        of each answer to a request that aiohttp cannot parse.
         """
         super().__init__(
             requests,
@@ -222,9 +222,9 @@ class Server(Listener[Connection]):
         connection = cast("Connection", request.protocol)
         if connection.transport is None or connection.transport.is_closing():
             raise ConnectionResetError
-        other = bool(self._kept_for) and request.path != self._kept_for
-        full = other and self._others >= self._allowed.others
-        self._others += other
+        for_other_page = bool(self._kept_for) and request.path != self._kept_for
+        full = for_other_page and self._others >= self._allowed.others
+        self._others += for_other_page
         try:
             with connection.request():
                 await self._slices.rest()
@@ -235,7 +235,7 @@ class Server(Listener[Connection]):
                 await self._send(request, response, connection)
                 connection.useful = connection.useful or response.status < HTTPStatus.BAD_REQUEST
         finally:
-            self._others -= other
+            self._others -= for_other_page
         return response
 
     async def _handled(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -2,8 +2,8 @@
 
 h2 and grpclib work off whatever has arrived in one piece of the event loop, and count nothing but streams. Here a
 connection is read frame by frame, in slices that take turns with other connections and leave most of the loop to
-the rest of the process. A client is cut off that sends too many requests or frames without requests, does not read its
-answers, or says nothing.
+the rest of the process. A client that sends too many requests or frames without requests, does not read its answers,
+or says nothing, is cut off.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Http2Limits(ListenerLimits):
     """What a client may do with a connection.
 
     ``streams`` may be open at a time. ``requests_per_second`` may follow in the long run, and ``streams`` at once.
-    Each brings the right to a few frames more; ``frames`` may come without, and ``frames_per_second`` in the long run.
+    Each request allows a few more frames. Without requests, ``frames`` may come, and ``frames_per_second`` in the long
+    run.
     The first request is due within ``first_seconds``. ``idle_seconds`` may pass without an open stream, and
     ``unread_seconds`` while the client reads nothing.
     """
@@ -144,7 +145,7 @@ class Http2Connection(H2Protocol, ServedConnection):
     def __init__(
         self, made: H2Protocol, limits: Http2Limits, turns: ReadingTurns, *, closed: Callable[[str], None]
     ) -> None:
-        """Be what ``made`` would be, with limits. ``closed`` is told the cause when this side ends the connection."""
+        """Do what ``made`` would do, with limits. ``closed`` is called with the cause when this side ends it."""
         super().__init__(made.handler, made.config, made.h2_config)
         self.waiting = 0
         """How many requests wait for their client now, for a message or for a window."""
@@ -266,7 +267,7 @@ class Http2Connection(H2Protocol, ServedConnection):
                 super().data_received(data)
             if kind == FrameType.HEADERS:
                 self._requested, self.last_used_at = True, now
-                # Its task begins now. grpclib never forgets a stream that is reset before.
+                # The task of the request begins now. grpclib never forgets a stream that is reset before its task.
                 await asyncio.sleep(0)
         await asyncio.sleep(0)  # the work that the frames have caused is part of the turn
 

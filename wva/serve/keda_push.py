@@ -5,10 +5,9 @@ A ScaledObject with an ``external-push`` trigger makes KEDA call the methods of 
 - ``StreamIsActive`` stays open. A message goes out as soon as a decision makes zero replicas positive, or back.
 - ``GetMetrics`` gives the number. KEDA asks whenever the HPA does, so no scrape and no poll lies in between.
 
-Only a variant of the ScaledObject's own namespace is told, and only if it asks for it with the annotation
-``wva.llmd.ai/actuation: keda-push``.
-No number is UNAVAILABLE, never 0. Only the leader listens: a client that knows every replica's address, as a headless
-Service gives them, finds the one that answers.
+KEDA gets only the numbers of variants in the ScaledObject's own namespace, and only of those that ask for it with the
+annotation ``wva.llmd.ai/actuation: keda-push``. Without a number the answer is UNAVAILABLE, never 0. Only the leader
+listens: a client that knows every replica's address, as a headless Service gives them, finds the one that answers.
 
 No client can block the process: connections, frames, streams, bytes and times are limited (``wva.serve.http2``).
 """
@@ -102,7 +101,7 @@ class PushScaler:
         revisit: Callable[[Key], None],
         clock: Clock,
     ) -> None:
-        """Answer from ``ledger``. ``revisit`` has the status of a VA looked at again."""
+        """Answer from ``ledger``. ``revisit`` lets the status of a VA be computed again."""
         self._ledger = ledger
         self._variants = variants
         self._leading = leading
@@ -118,8 +117,8 @@ class PushScaler:
         """Return the methods by their paths."""
         unary, stream = Cardinality.UNARY_UNARY, Cardinality.UNARY_STREAM
         return {
-            f"/externalscaler.ExternalScaler/{name}": Handler(_guarded(method), cardinality, asked, answered)
-            for name, method, cardinality, asked, answered in (
+            f"/externalscaler.ExternalScaler/{name}": Handler(_guarded(method), cardinality, request_type, answer_type)
+            for name, method, cardinality, request_type, answer_type in (
                 ("IsActive", self._is_active, unary, ScaledObjectRef, IsActiveResponse),
                 ("StreamIsActive", self._stream_is_active, stream, ScaledObjectRef, IsActiveResponse),
                 ("GetMetricSpec", self._metric_spec, unary, ScaledObjectRef, GetMetricSpecResponse),
@@ -136,26 +135,26 @@ class PushScaler:
         last = self._asked.get(key, self._began)
         if self._followers.follows(VariantKey(*key)) or self._clock.monotonic() - last < _PATIENCE_SECONDS:
             return UNTROUBLED
-        words = (
+        message = (
             f"KEDA has not asked for this variant for {_PATIENCE_SECONDS:g} s: expected a ScaledObject of this "
             f"namespace with an external-push trigger, called like the variant or with metadata {VARIANT_METADATA}; "
             "in force: nothing applies the number"
         )
-        return Trouble(TroubleReason.ACTUATION_NO_CLIENT.value, words)
+        return Trouble(TroubleReason.ACTUATION_NO_CLIENT.value, message)
 
     async def run(self) -> NoReturn:
-        """Have the statuses follow what KEDA asks for."""
+        """Let the statuses follow what KEDA asks for."""
         while True:
             await self._clock.sleep(_LOOK_SECONDS)
             self.look()
 
     def look(self) -> None:
-        """Have each status looked at again whose trouble began or ended; forget variants that are gone."""
+        """Let each status whose trouble began or ended be computed again; forget variants that are gone."""
         keys = {va.metadata.key for va in self._variants.list()}
         self._asked = {key: at for key, at in self._asked.items() if key in keys}
-        told, self._told = self._told, {key: bool(self.trouble(key)) for key in keys}
+        previous, self._told = self._told, {key: bool(self.trouble(key)) for key in keys}
         for key, troubled in self._told.items():
-            if troubled != told.get(key, False):
+            if troubled != previous.get(key, False):
                 self._revisit(key)
 
     def number(self, key: VariantKey) -> int:
@@ -211,8 +210,8 @@ class PushScaler:
     async def _stream_is_active(self, stream: Stream[Any, Any]) -> None:
         """Tell whether the variant should run: now, and whenever that changes. Without a number nothing is sent."""
         key = self._key(await _receive(stream, ScaledObjectRef))
-        place = Key(key.namespace, key.name)
-        told: bool | None = None
+        va_key = Key(key.namespace, key.name)
+        sent: bool | None = None
         try:
             with self._followers.follow(key) as follower:
                 while not follower.displaced:
@@ -223,17 +222,17 @@ class PushScaler:
                     except GRPCError:
                         pass  # an error would make KEDA wait for up to a minute before it connects again
                     else:
-                        if active != told:
+                        if active != sent:
                             await _send(stream, IsActiveResponse(result=active))
-                            told = active
+                            sent = active
                     with suppress(TimeoutError):
                         async with asyncio.timeout(_LOOK_SECONDS):  # mode and annotation are no decisions
                             await follower.changed.wait()
         except NoPlaceError:
             raise GRPCError(Status.RESOURCE_EXHAUSTED, "as many streams are open as there may be") from None
         finally:
-            if self._variants.get(place) is not None:
-                self._asked[place] = self._clock.monotonic()
+            if self._variants.get(va_key) is not None:
+                self._asked[va_key] = self._clock.monotonic()
         raise GRPCError(Status.RESOURCE_EXHAUSTED, "a newer stream has the place of this one")
 
 
@@ -241,7 +240,7 @@ _throttle = log.Throttle()
 
 
 def _guarded(method: Callable[[Stream[Any, Any]], Awaitable[None]]) -> Callable[[Stream[Any, Any]], Awaitable[None]]:
-    """Return the method so that an error of ours is in the log and the client hears of no details."""
+    """Return the method so that errors of WVA are logged, and the client gets no details of them."""
 
     async def guarded(stream: Stream[Any, Any]) -> None:
         try:
@@ -284,7 +283,7 @@ async def _receive(stream: Stream[Any, Any], kind: type[Any]) -> Any:
 
 
 async def _unimplemented(stream: Stream[Any, Any]) -> None:
-    """Say that a method that KEDA may do without is not there.
+    """Answer that a method that KEDA does not need is not there.
 
     grpclib's own answer to unknown methods has no content type. KEDA takes it for a failure and asks every minute.
     """
@@ -350,5 +349,5 @@ class PushServer(Listener[Http2Connection]):
         return self
 
     def _http2(self) -> Http2Connection:
-        made = self._grpc._protocol_factory()  # noqa: SLF001 - grpclib accepts connections without any limit
-        return Http2Connection(made, self._allowed, self._turns, closed=self.closed)
+        protocol = self._grpc._protocol_factory()  # noqa: SLF001 - grpclib accepts connections without any limit
+        return Http2Connection(protocol, self._allowed, self._turns, closed=self.closed)

@@ -33,8 +33,8 @@ _throttle = log.Throttle()
 class ListenerLimits:
     """How many connections there may be, and how long their handshakes and their ends may take.
 
-    ``eviction_seconds`` pass after one has made room for another. Otherwise clients that connect again at once would
-    replace a newcomer before it can say anything.
+    ``eviction_seconds`` pass after one connection has made room for another. Otherwise clients that connect again at
+    once would replace a newcomer before it can say anything.
     """
 
     connections: int = 128
@@ -157,7 +157,7 @@ class Listener(Generic[ServedT]):
             await asyncio.sleep(self._limits.eviction_seconds if full else 0)
 
     def _evict(self) -> bool:
-        """Make room by the connection that is missed least. One that is busy stays; False if all are."""
+        """End the connection that is missed least, to make room. Busy ones stay; return False if all are busy."""
         waiting = [connection for connection in self._connections if not connection.busy]
         if not waiting:
             return False

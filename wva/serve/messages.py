@@ -25,21 +25,21 @@ def message_types(
     are skipped when a message is read.
     """
     file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
-    made = {name: descriptor_pb2.DescriptorProto(name=name.rpartition(".")[2]) for name in messages}
+    descriptors = {name: descriptor_pb2.DescriptorProto(name=name.rpartition(".")[2]) for name in messages}
     for name, fields in messages.items():
-        for number, (called, kind) in fields.items():
-            entry = made[name].field.add(name=called, number=number, label=_FIELD.LABEL_OPTIONAL)
+        for number, (field_name, kind) in fields.items():
+            entry = descriptors[name].field.add(name=field_name, number=number, label=_FIELD.LABEL_OPTIONAL)
             if isinstance(kind, int):
                 entry.type = kind
                 continue
             entry.type, entry.type_name = _FIELD.TYPE_MESSAGE, f".{package}.{kind.removeprefix('[')}"
             if kind.startswith("["):
                 entry.label = _FIELD.LABEL_REPEATED
-    for name, message in made.items():
+    for name, message in descriptors.items():
         outer = name.rpartition(".")[0]
         if outer:
             message.options.map_entry = True
-            made[outer].nested_type.append(message)
+            descriptors[outer].nested_type.append(message)
         else:
             file.message_type.append(message)
     pool = descriptor_pool.DescriptorPool()

@@ -37,7 +37,7 @@ Answer: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is served at a path, and the right that a client needs for it: ``OPEN`` is none."""
+    """What is served at a path, and the right that a client needs for it; ``OPEN`` means that it needs none."""
 
     right: PageRight | None
     answer: Answer
@@ -80,9 +80,9 @@ def metrics_handler(
     async def send_json(page: JsonPage, _: web.BaseRequest) -> web.Response:
         return json_answer(page())
 
-    known: dict[str, Answer] = {METRICS_PATH: partial(_exposition, registry, series)}
-    known |= {path: partial(send_json, page) for path, page in (pages or {}).items()}
-    return routed_handler([_by_path(known), *routers], gate=gate)
+    answers: dict[str, Answer] = {METRICS_PATH: partial(_exposition, registry, series)}
+    answers |= {path: partial(send_json, page) for path, page in (pages or {}).items()}
+    return routed_handler([_by_path(answers), *routers], gate=gate)
 
 
 def json_answer(document: object, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
@@ -146,8 +146,8 @@ async def _exposition(registry: CollectorRegistry, series: SeriesText | None, re
     """Return the page in the format and encoding that the scraper asks for."""
     # The library accepts any text as a version, so formats in unknown versions are left out.
     accept = request.headers.get("Accept", "").split(",")
-    known = ",".join(entry for entry in accept if set(_VERSION.findall(entry)) <= _VERSIONS)
-    encode, content_type = choose_encoder(known)
+    accepted = ",".join(entry for entry in accept if set(_VERSION.findall(entry)) <= _VERSIONS)
+    encode, content_type = choose_encoder(accepted)
     headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
     zipped = gzip_accepted(request.headers.get("Accept-Encoding", ""))
     left_out = frozenset(head.name for head in series.heads) if series is not None else frozenset()
@@ -160,9 +160,9 @@ async def _exposition(registry: CollectorRegistry, series: SeriesText | None, re
     about_variants = [] if series is None else await series.page(partial(_heading, encode))
 
     def render() -> tuple[bytes, bool]:
-        own: bytes = encode(_Collected(families))
-        end = _END if own.endswith(_END) else b""
-        body = b"".join((own.removesuffix(end), *about_variants, end))
+        rendered: bytes = encode(_Collected(families))
+        end = _END if rendered.endswith(_END) else b""
+        body = b"".join((rendered.removesuffix(end), *about_variants, end))
         if zipped and len(body) >= _WORTH_COMPRESSING_BYTES:
             return gzip.compress(body, _GZIP_LEVEL, mtime=0), True
         return body, False

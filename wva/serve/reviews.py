@@ -84,18 +84,18 @@ class Reviews:
     async def identity(self, token: str) -> UserInfo | None:
         """Return the user of a token, None when the API server does not know it. Raises ReviewFailed.
 
-        A token that says that it is for our audience is reviewed for that one. With every other token no audience is
-        named, so the API server takes its own; a token for a third one is unknown here. What the token says only
-        chooses the question: the API server checks it.
+        A token that says that it is for our audience is reviewed for that audience. With every other token no audience
+        is named, so the API server takes its own; a token for a third audience is unknown here. What the token says
+        only chooses the question: the API server checks it.
         """
-        own = claims(token).names(self._audience)
+        for_us = claims(token).names(self._audience)
         spec: dict[str, object] = {"token": token}
-        if own:
+        if for_us:
             spec["audiences"] = [self._audience]
         review: TokenReview = await self._ask("token", TOKEN_REVIEWS, spec)
         user = review.status.user
         # An API server whose authenticator knows no audiences names none that fits.
-        fits = not own or self._audience in review.status.audiences
+        fits = not for_us or self._audience in review.status.audiences
         allowed = review.status.authenticated and fits and bool(user.username)
         self.count("token", "allowed" if allowed else "denied")
         return user if allowed else None

@@ -12,7 +12,7 @@ RETRY_SECONDS: Final = 5.0
 
 
 class Turns:
-    """A lock for many clients. A client has ``each`` waiting at most, and all together ``most``."""
+    """A lock for many clients. A client may have ``each`` requests waiting, and all clients together ``most``."""
 
     def __init__(self, *, each: int, most: int) -> None:
         """Let the first one in."""
@@ -20,15 +20,15 @@ class Turns:
         self._most = most
         self._busy = False
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        """Those who wait, by client. The client whose turn is next is first."""
+        """The waiting requests, by client. The client that is next comes first."""
 
     async def take(self, client: str) -> None:
         """Wait for the turn of a client; ``done`` must follow. Raises Throttled where too many wait already."""
         if not self._busy:
             self._busy = True
             return
-        own = self._waiting.get(client, ())
-        if len(own) >= self._each or sum([len(each) for each in self._waiting.values()]) >= self._most:
+        client_queue = self._waiting.get(client, ())
+        if len(client_queue) >= self._each or sum([len(queue) for queue in self._waiting.values()]) >= self._most:
             raise Throttled(RETRY_SECONDS)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client, deque()).append(turn)
@@ -42,9 +42,9 @@ class Turns:
     def done(self) -> None:
         """End a turn, and begin that of the next client."""
         while self._waiting:
-            client, own = next(iter(self._waiting.items()))
-            turn = own.popleft()
-            if own:
+            client, client_queue = next(iter(self._waiting.items()))
+            turn = client_queue.popleft()
+            if client_queue:
                 self._waiting.move_to_end(client)
             else:
                 del self._waiting[client]
