@@ -241,12 +241,12 @@ def learn(
         for reading in variant_tokens.readings:
             request = reading.request
             engine = kind_of(variant, request)
-            history = histories.get(engine)
+            learned = histories.get(engine)
             if not request.known:
                 # While the length of the answers is not known, the smallest k2 that has been seen counts.
                 same = [history for kind, history in histories.items() if replace(kind, bucket=engine.bucket) == engine]
-                history = min(same, key=lambda history: (history.mean, history.kind), default=None)
-            k2, count = (0, 0) if history is None else (history.mean, len(history.values))
+                learned = min(same, key=lambda history: (history.mean, history.kind), default=None)
+            k2, count = (0, 0) if learned is None else (learned.mean, len(learned.values))
             queues = request.known and compute_bound(reading.queue, reading.in_use, policy) > 0
             tokens, basis = effective(
                 memory_bound(reading.kv_tokens, policy),
