@@ -1,7 +1,8 @@
 """Bearer tokens, and the permissions of their owners. ``reviews`` answers the same questions about other users.
 
-By default every client is authenticated and everything is allowed. A test sets ``tokens`` to require one, and
-``authorize`` to refuse. Tokens of ServiceAccounts are issued on request and are good for their audiences and time.
+By default every client is authenticated and everything is allowed. A test sets ``tokens`` to require a token, and
+``authorize`` to refuse requests. Tokens of ServiceAccounts are issued on request and are valid for their audiences
+until they expire.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ class Access:
     """The authentication and authorization of one server."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """Authenticate every client, allow everything; ``now`` tells seconds since the epoch."""
+        """Authenticate every client, allow everything; ``now`` returns seconds since the epoch."""
         self.tokens: dict[str, User] = {}
         self.authorize: Callable[[User, Attributes], bool] = allow_all
         self._now = now
         self._issued: dict[str, IssuedToken] = {}
 
     def issue(self, user: User, *, audiences: tuple[str, ...], lifetime_seconds: float) -> tuple[str, float]:
-        """Return a new token for ``user`` and when it expires. It is a JWT in form, without a signature to check."""
+        """Return a new token for ``user`` and its expiry time. It has the form of a JWT, but no signature to check."""
         expires_at = self._now() + lifetime_seconds
         audiences = audiences or (API_AUDIENCE,)
         claims = {"aud": audiences, "exp": int(expires_at), "sub": user.name}
@@ -83,7 +84,7 @@ class Access:
         return token, expires_at
 
     def authenticate(self, token: str, audiences: tuple[str, ...] = (API_AUDIENCE,)) -> User | None:
-        """Return whose token this is, if it is good for one of the audiences; see ``audiences_of``."""
+        """Return the user of a token that is valid for one of the audiences, else None; see ``audiences_of``."""
         if not self.audiences_of(token, audiences):
             return None
         issued = self._issued.get(token)
@@ -92,20 +93,20 @@ class Access:
         return self.tokens.get(token) if self.tokens else User("embedded")
 
     def audiences_of(self, token: str, audiences: tuple[str, ...]) -> tuple[str, ...]:
-        """Return for which of the audiences a token is good; without configured tokens any text is one.
+        """Return the audiences for which a token is valid; without configured tokens any text is a token.
 
-        A token that was not issued here is good for the API server only.
+        A token that was not issued here is valid for the API server only.
         """
         issued = self._issued.get(token)
-        good: tuple[str, ...] = ()
+        valid_audiences: tuple[str, ...] = ()
         if issued is not None:
-            good = issued.audiences if self._now() < issued.expires_at else ()
+            valid_audiences = issued.audiences if self._now() < issued.expires_at else ()
         elif token in self.tokens or (token and not self.tokens):
-            good = (API_AUDIENCE,)
-        return tuple(audience for audience in audiences if audience in good)
+            valid_audiences = (API_AUDIENCE,)
+        return tuple(audience for audience in audiences if audience in valid_audiences)
 
     def admit(self, info: RequestInfo, authorization: str) -> User:
-        """Return who sent a request. Raises ApiError 401 without a valid token, 403 when the user may not do this."""
+        """Return the sender of a request. Raises ApiError 401 without a valid token, 403 when access is denied."""
         token = authorization.removeprefix("Bearer ").strip()
         user = self.authenticate(token) or (None if self.tokens else ANONYMOUS)
         if user is None:
@@ -123,12 +124,12 @@ def _denied(user: User, attributes: Attributes) -> ServedError:
         text = f'forbidden: User "{user.name}" cannot {attributes.verb} path "{attributes.path}"'
         return ServedError(HTTPStatus.FORBIDDEN, "Forbidden", text)
     resource = "/".join(part for part in (attributes.resource, attributes.subresource) if part)
-    where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
+    scope = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
     name = f' "{attributes.name}"' if attributes.name else ""
-    full = f"{attributes.resource}.{attributes.group}" if attributes.group else attributes.resource
+    full_resource = f"{attributes.resource}.{attributes.group}" if attributes.group else attributes.resource
     text = (
-        f'{full}{name} is forbidden: User "{user.name}" cannot {attributes.verb} resource "{resource}" '
-        f'in API group "{attributes.group}" {where}'
+        f'{full_resource}{name} is forbidden: User "{user.name}" cannot {attributes.verb} resource "{resource}" '
+        f'in API group "{attributes.group}" {scope}'
     )
     details = {"name": attributes.name, "group": attributes.group, "kind": attributes.resource}
     return ServedError(

@@ -1,8 +1,8 @@
 """Server-side apply: merges a manager's configuration, with conflicts, force and removal of fields given up.
 
-In go the stored object (or None), the configuration that a manager applies and who it is; out comes the new object
-with its ``managedFields``. Objects that were never applied carry no ``managedFields``: tracking starts with the first
-apply, and what stood there before belongs to the manager ``before-first-apply``, as in Kubernetes.
+``apply`` takes the stored object (or None), the configuration that a manager applies and the manager; it returns the
+new object with its ``managedFields``. Objects that were never applied carry no ``managedFields``: tracking starts with
+the first apply, and the fields that existed before belong to the manager ``before-first-apply``, as in Kubernetes.
 """
 
 from __future__ import annotations
@@ -39,28 +39,32 @@ def apply(spec: KindSpec, live: Object | None, config: Object, writer: Writer) -
     Raises ApiError 409 when another manager owns a field with another value and the writer does not force.
     """
     shape = Shape.of(spec)
-    wanted = ownership.leaves(config, shape)
-    present = {} if live is None else ownership.leaves(live, shape)
-    entries = _entries(spec, live, present, writer)
-    mine = Ownership(writer.manager, APPLY, spec.api_version, writer.subresource, writer.time, frozenset(wanted))
-    others = [entry for entry in entries if entry.identity != mine.identity]
+    config_leaves = ownership.leaves(config, shape)
+    live_leaves = {} if live is None else ownership.leaves(live, shape)
+    entries = _entries(spec, live, live_leaves, writer)
+    own_entry = Ownership(
+        writer.manager, APPLY, spec.api_version, writer.subresource, writer.time, frozenset(config_leaves)
+    )
+    other_entries = [entry for entry in entries if entry.identity != own_entry.identity]
     clashes = {
         (entry, path)
-        for entry in others
-        for path in entry.fields & wanted.keys()
-        if present.get(path, MISSING) != wanted[path]
+        for entry in other_entries
+        for path in entry.fields & config_leaves.keys()
+        if live_leaves.get(path, MISSING) != config_leaves[path]
     }
     if clashes and not writer.force:
         raise _conflict(clashes)
-    taken = frozenset(path for _, path in clashes)
-    others = [entry.with_fields(entry.fields - taken) for entry in others]
-    before = next((entry for entry in entries if entry.identity == mine.identity), None)
+    taken_paths = frozenset(path for _, path in clashes)
+    other_entries = [entry.with_fields(entry.fields - taken_paths) for entry in other_entries]
+    previous_entry = next((entry for entry in entries if entry.identity == own_entry.identity), None)
     merged: JsonObject = merge({} if live is None else live, config, shape)
-    if before is not None:
-        merged = ownership.without(merged, _given_up(before.fields, frozenset(wanted), others), shape)
-        if before.fields == mine.fields:
-            mine = before
-    merged["metadata"] = {**metadata_of(merged), "managedFields": ownership.write([*others, mine])}
+    if previous_entry is not None:
+        merged = ownership.without(
+            merged, _given_up(previous_entry.fields, frozenset(config_leaves), other_entries), shape
+        )
+        if previous_entry.fields == own_entry.fields:
+            own_entry = previous_entry
+    merged["metadata"] = {**metadata_of(merged), "managedFields": ownership.write([*other_entries, own_entry])}
     return merged
 
 
@@ -71,18 +75,18 @@ def record_update(spec: KindSpec, old: Object, new: JsonObject, writer: Writer) 
         metadata.pop("managedFields", None)
         return
     shape = Shape.of(spec)
-    was, now = ownership.leaves(old, shape), ownership.leaves(new, shape)
-    changed = frozenset(path for path, value in now.items() if was.get(path, MISSING) != value)
-    gone = was.keys() - now.keys()
-    mine = Ownership(writer.manager, UPDATE, spec.api_version, writer.subresource, writer.time, changed)
+    old_leaves, new_leaves = ownership.leaves(old, shape), ownership.leaves(new, shape)
+    changed = frozenset(path for path, value in new_leaves.items() if old_leaves.get(path, MISSING) != value)
+    removed = old_leaves.keys() - new_leaves.keys()
+    own_entry = Ownership(writer.manager, UPDATE, spec.api_version, writer.subresource, writer.time, changed)
     entries = []
     for entry in ownership.read(metadata_of(old)):
-        if entry.identity == mine.identity:
-            kept = (entry.fields - gone) | changed
-            mine = entry if kept == entry.fields else mine.with_fields(kept)
+        if entry.identity == own_entry.identity:
+            fields = (entry.fields - removed) | changed
+            own_entry = entry if fields == entry.fields else own_entry.with_fields(fields)
         else:
-            entries.append(entry.with_fields(entry.fields - gone - changed))
-    metadata["managedFields"] = ownership.write([*entries, mine])
+            entries.append(entry.with_fields(entry.fields - removed - changed))
+    metadata["managedFields"] = ownership.write([*entries, own_entry])
 
 
 def owned(value: Object, steps: Steps) -> bool:
@@ -107,13 +111,13 @@ def merge(live: Json, config: Json, shape: Shape) -> Json:
 
 def _merge_items(live: list[Json], config: list[Json], keys: tuple[str, ...], shape: Shape) -> list[Json]:
     result = list(live)
-    places = {ownership.item_step(item, keys): at for at, item in enumerate(live)}
+    indexes = {ownership.item_step(item, keys): index for index, item in enumerate(live)}
     for item in config:
-        at = places.get(ownership.item_step(item, keys))
-        if at is None:
+        index = indexes.get(ownership.item_step(item, keys))
+        if index is None:
             result.append(clone(item))
         else:
-            result[at] = merge(live[at], item, shape.item())
+            result[index] = merge(live[index], item, shape.item())
     return result
 
 
@@ -124,13 +128,15 @@ def _entries(spec: KindSpec, live: Object | None, present: dict[Steps, Json], wr
     return entries or [Ownership(BEFORE, UPDATE, spec.api_version, "", writer.time, frozenset(present))]
 
 
-def _given_up(before: frozenset[Steps], wanted: frozenset[Steps], others: list[Ownership]) -> frozenset[Steps]:
-    """Return the fields to remove: applied before, not applied now, without another owner."""
-    held = frozenset[Steps]().union(*(entry.fields for entry in others))
+def _given_up(
+    previous_fields: frozenset[Steps], config_fields: frozenset[Steps], other_entries: list[Ownership]
+) -> frozenset[Steps]:
+    """Return the fields to remove: those applied before, not applied now, and without another owner."""
+    owned_paths = frozenset[Steps]().union(*(entry.fields for entry in other_entries))
     return frozenset(
         path
-        for path in before - wanted - held
-        if path[-1] != ownership.ITEM or not any(other[: len(path) - 1] == path[:-1] for other in held)
+        for path in previous_fields - config_fields - owned_paths
+        if path[-1] != ownership.ITEM or not any(owned_path[: len(path) - 1] == path[:-1] for owned_path in owned_paths)
     )
 
 

@@ -28,10 +28,10 @@ _Loader.yaml_implicit_resolvers = {
 
 async def object_body(request: web.Request) -> JsonObject:
     """Return the object that a create or an update carries. Raises ApiError 400 or 415."""
-    kind = media_type(request, default=_OBJECT_TYPES[0])
-    if kind not in _OBJECT_TYPES:
+    content_type = media_type(request, default=_OBJECT_TYPES[0])
+    if content_type not in _OBJECT_TYPES:
         raise unsupported_media_type(_OBJECT_TYPES)
-    value = decode(await request.read(), readable=kind.endswith("yaml"))
+    value = decode(await request.read(), readable=content_type.endswith("yaml"))
     if not isinstance(value, dict):
         raise bad_request("the body of the request is not an object")
     return value
@@ -39,27 +39,27 @@ async def object_body(request: web.Request) -> JsonObject:
 
 async def patch_body(request: web.Request, spec: KindSpec) -> tuple[PatchType, Json]:
     """Return format and body of a patch. Raises ApiError 400 or 415."""
-    served = [known for known in PatchType if spec.built_in or known is not PatchType.STRATEGIC]
+    served = [candidate for candidate in PatchType if spec.built_in or candidate is not PatchType.STRATEGIC]
     try:
-        kind = PatchType(media_type(request, default=""))
+        patch_type = PatchType(media_type(request, default=""))
     except ValueError:
         raise unsupported_media_type(served) from None
-    if kind not in served:
+    if patch_type not in served:
         raise unsupported_media_type(served)
-    body = decode(await request.read(), readable=kind is PatchType.APPLY)
-    if kind is PatchType.APPLY and not isinstance(body, dict):
+    body = decode(await request.read(), readable=patch_type is PatchType.APPLY)
+    if patch_type is PatchType.APPLY and not isinstance(body, dict):
         raise bad_request("error decoding YAML: not an object")
-    return kind, body
+    return patch_type, body
 
 
 def media_type(request: web.Request, *, default: str) -> str:
-    """Return the media type of the body in lower case; ``default`` when the client does not say."""
+    """Return the media type of the body in lower case; ``default`` when the client does not name it."""
     text = request.headers.get("Content-Type", "")
     return text.split(";")[0].strip().lower() or default
 
 
 def decode(data: bytes, *, readable: bool) -> Json:
-    """Decode JSON, or YAML where ``readable``. Raises ApiError 400."""
+    """Decode JSON, or also YAML if ``readable``. Raises ApiError 400."""
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError as error:

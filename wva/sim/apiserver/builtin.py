@@ -1,7 +1,7 @@
 """The kinds of Kubernetes itself that the product or its world uses.
 
-Their schemas are deliberately partial: the defaults and required fields that this project depends on; everything else
-passes as it comes. The checks are the rules that a writer can run into: immutable fields, ConfigMap values, the
+Their schemas are deliberately partial: they have the defaults and required fields that this project depends on, and
+accept everything else. The checks are the rules that a writer can run into: immutable fields, ConfigMap values, the
 namespace of Events.
 """
 
@@ -24,7 +24,7 @@ _CHANGEABLE: Final = (
     "replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
     "persistentVolumeClaimRetentionPolicy", "minReadySeconds",
 )  # fmt: skip
-"""Of the ``spec`` of a StatefulSet."""
+"""The fields of a StatefulSet's ``spec`` that may change."""
 
 
 def _open(required: tuple[str, ...] = (), **properties: Any) -> JsonObject:
@@ -37,8 +37,8 @@ def _shown(value: Json) -> str:
 
 
 def _immutable(path: Path, new: Object, old: Object | None) -> list[ValidationProblem]:
-    before = lookup(old, path) if old is not None else MISSING
-    if before is MISSING or lookup(new, path) == before:
+    old_value = lookup(old, path) if old is not None else MISSING
+    if old_value is MISSING or lookup(new, path) == old_value:
         return []
     text = f"Invalid value: {_shown(lookup(new, path))}: field is immutable"
     return [ValidationProblem(".".join(path), "FieldValueInvalid", text)]
@@ -46,9 +46,9 @@ def _immutable(path: Path, new: Object, old: Object | None) -> list[ValidationPr
 
 def _selector_is_fixed(new: Object, old: Object | None) -> list[ValidationProblem]:
     labels = lookup(new, ("spec", "template", "metadata", "labels"))
-    wanted = lookup(new, ("spec", "selector", "matchLabels"))
+    match_labels = lookup(new, ("spec", "selector", "matchLabels"))
     problems = _immutable(("spec", "selector"), new, old)
-    if isinstance(wanted, dict) and any((labels or {}).get(key) != value for key, value in wanted.items()):
+    if isinstance(match_labels, dict) and any((labels or {}).get(key) != value for key, value in match_labels.items()):
         text = f"Invalid value: {_shown(labels)}: `selector` does not match template `labels`"
         problems.append(ValidationProblem("spec.template.metadata.labels", "FieldValueInvalid", text))
     return problems
@@ -57,14 +57,14 @@ def _selector_is_fixed(new: Object, old: Object | None) -> list[ValidationProble
 def _stateful_set(new: Object, old: Object | None) -> list[ValidationProblem]:
     """Find changes of a StatefulSet outside the few fields that may change."""
     problems = _selector_is_fixed(new, None)
-    before, after = ({} if each is None else dict(each["spec"]) for each in (old, new))
+    old_spec, new_spec = ({} if value is None else dict(value["spec"]) for value in (old, new))
     for field in _CHANGEABLE:
-        before.pop(field, None)
-        after.pop(field, None)
-    if old is not None and before != after:
+        old_spec.pop(field, None)
+        new_spec.pop(field, None)
+    if old is not None and old_spec != new_spec:
         *names, last = (f"'{field}'" for field in _CHANGEABLE)
-        others = f"other than {', '.join(names)} and {last} are forbidden"
-        text = f"Forbidden: updates to statefulset spec for fields {others}"
+        exceptions = f"other than {', '.join(names)} and {last} are forbidden"
+        text = f"Forbidden: updates to statefulset spec for fields {exceptions}"
         problems.append(ValidationProblem("spec", "FieldValueForbidden", text))
     return problems
 
@@ -84,10 +84,10 @@ def _sealed(field: str) -> ValidationProblem:
 def _event_namespace(new: Object, old: Object | None) -> list[ValidationProblem]:
     del old
     namespace = text_at(new, ("metadata", "namespace"))
-    involved = text_at(new, ("involvedObject", "namespace")) or "default"
-    if namespace == involved:
+    involved_namespace = text_at(new, ("involvedObject", "namespace")) or "default"
+    if namespace == involved_namespace:
         return []
-    text = f'Invalid value: "{involved}": does not match event.namespace'
+    text = f'Invalid value: "{involved_namespace}": does not match event.namespace'
     return [ValidationProblem("involvedObject.namespace", "FieldValueInvalid", text)]
 
 

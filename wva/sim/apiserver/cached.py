@@ -1,7 +1,7 @@
-"""A server's cache for lists. It has the present state, or on demand one that stands still.
+"""A server's cache for lists. It holds the present state or, on demand, a state that no longer changes.
 
-One of several API servers may lag behind, or have just started. It answers lists at version "0", and those that need
-not be newer than its cache, from there, refuses to answer for a later version, and reads what is asked for without a
+One of several API servers may lag behind, or have just started. Such a server answers a list at version "0", or at a
+version that its cache has reached, from the cache. It refuses a list at a later version, and answers a list without a
 version from the store.
 """
 
@@ -45,4 +45,4 @@ class Cached:
         if self._stopped is None or not lagging:
             return collection.records(namespace), version
         stopped = self._stopped.get(collection.spec.name, ())
-        return (found for found in stopped if namespace in ("", found.object["metadata"].get("namespace"))), version
+        return (record for record in stopped if namespace in ("", record.object["metadata"].get("namespace"))), version

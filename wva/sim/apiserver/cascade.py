@@ -29,7 +29,7 @@ class Writes(Protocol):
 
 
 class Cascade:
-    """Knows the dependents of each object."""
+    """Knows the dependents of all objects."""
 
     def __init__(self, journal: Journal) -> None:
         """Follow every change of ``journal``."""
@@ -39,25 +39,25 @@ class Cascade:
         journal.observe(self._track)
 
     def _track(self, change: ObjectWrite) -> None:
-        place = (change.spec.name, change.key)
-        before = set() if change.before is None else owner_uids(change.before.object)
-        after = set() if change.after is None else owner_uids(change.after.object)
-        for uid in before - after:
-            self._dependents[uid].pop(place, None)
+        reference = (change.spec.name, change.key)
+        old_owners = set() if change.before is None else owner_uids(change.before.object)
+        new_owners = set() if change.after is None else owner_uids(change.after.object)
+        for uid in old_owners - new_owners:
+            self._dependents[uid].pop(reference, None)
             if not self._dependents[uid]:
                 del self._dependents[uid]
-        for uid in after - before:
-            self._dependents.setdefault(uid, {})[place] = change.spec
-        own = str(metadata_of(change.object).get("uid", ""))
+        for uid in new_owners - old_owners:
+            self._dependents.setdefault(uid, {})[reference] = change.spec
+        own_uid = str(metadata_of(change.object).get("uid", ""))
         if change.after is None:
-            self._owners.discard(own)
+            self._owners.discard(own_uid)
         else:
-            self._owners.add(own)
+            self._owners.add(own_uid)
 
     def dependents(self, uid: str) -> list[tuple[KindSpec, Key]]:
         """Return the objects that name ``uid`` as an owner, in a fixed order."""
-        known = self._dependents.get(uid, {})
-        return [(spec, place[1]) for place, spec in sorted(known.items(), key=lambda entry: entry[0])]
+        kinds = self._dependents.get(uid, {})
+        return [(spec, reference[1]) for reference, spec in sorted(kinds.items(), key=lambda entry: entry[0])]
 
     def after_removal(self, change: ObjectWrite, writes: Writes) -> None:
         """Delete the dependents of the removed object, and its namespace if that waited for it."""

@@ -1,9 +1,9 @@
 """The objects of one kind and the history of their changes.
 
-A ``Record`` is one stored state of an object, encoded at most once, however many lists and watches carry it. A
-``ObjectWrite`` is one write with exactly one resourceVersion; it knows how it looks to a watcher whose selector the
-object enters or leaves. The history is bounded: a client that asks for older changes gets ``Expired`` and has to list
-again.
+A ``Record`` is one stored state of an object, encoded at most once, however many lists and watches carry it. An
+``ObjectWrite`` is one write with exactly one resourceVersion. A watcher whose selector the object enters or leaves sees
+it as an addition or a deletion. The history is bounded: a client that asks for older changes gets ``Expired`` and has
+to list again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _TYPE_META: Final = frozenset({"apiVersion", "kind"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObjectWrite:
-    """One write. ``after`` is None when the object is gone; ``final`` is then its last state, with the new version."""
+    """One write. When it deletes the object, ``after`` is None and ``final`` the last state, with the new version."""
 
     spec: KindSpec
     key: Key
@@ -185,13 +185,13 @@ class Collection:
 
         An object that leaves the selection looks deleted, one that enters it looks added.
         """
-        was = change.before is not None and selection.matches(change.before.object)
-        is_now = change.after is not None and selection.matches(change.after.object)
-        if not was and not is_now:
+        was_selected = change.before is not None and selection.matches(change.before.object)
+        is_selected = change.after is not None and selection.matches(change.after.object)
+        if not was_selected and not is_selected:
             return None
-        kind = ChangeType.DELETED if not is_now else ChangeType.MODIFIED if was else ChangeType.ADDED
+        kind = ChangeType.DELETED if not is_selected else ChangeType.MODIFIED if was_selected else ChangeType.ADDED
         if kind not in change.lines:
-            record = change.after if is_now else _departed(change)
+            record = change.after if is_selected else _departed(change)
             change.lines[kind] = self.event(kind, record) if record is not None else b""
         return change.lines[kind]
 

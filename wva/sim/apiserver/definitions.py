@@ -41,12 +41,12 @@ class Definitions:
         self._journal.subscribe(CUSTOM_RESOURCE_DEFINITIONS, self._on_change)
 
     def delete_objects(self, definition: Object) -> None:
-        """Delete the objects of a kind before its definition goes, so that watchers see them go."""
+        """Delete the objects of a kind before its definition is deleted, so that watchers see these deletions."""
         spec = kind_from_definition(definition)
         for record in tuple(self._journal.collection(spec).records()):
             metadata = metadata_of(record.object)
             key = Key(metadata.get("namespace", ""), metadata["name"])
-            if self._journal.collection(spec).get(key) is not None:  # an owner may have taken it along
+            if self._journal.collection(spec).get(key) is not None:  # it may have been deleted with its owner
                 self._verbs.delete(spec, key)
 
     def _on_change(self, change: ObjectWrite) -> None:
@@ -58,16 +58,22 @@ class Definitions:
 
     def _establish(self, change: ObjectWrite) -> None:
         spec = change.object["spec"]
-        moment = metadata_of(change.object)["creationTimestamp"]
+        created_at = metadata_of(change.object)["creationTimestamp"]
         conditions = [
-            {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": moment}
-            for kind, reason, message in (
+            {
+                "type": condition_type,
+                "status": "True",
+                "reason": reason,
+                "message": message,
+                "lastTransitionTime": created_at,
+            }
+            for condition_type, reason, message in (
                 ("NamesAccepted", "NoConflicts", "no conflicts found"),
                 ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
             )
         ]
-        stored = [version["name"] for version in spec["versions"] if version.get("storage")]
-        status = {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored}
+        stored_versions = [version["name"] for version in spec["versions"] if version.get("storage")]
+        status = {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored_versions}
         self._verbs.patch_status(CUSTOM_RESOURCE_DEFINITIONS, change.key, status)
 
 

@@ -25,25 +25,25 @@ _HEALTH: Final = frozenset({"healthz", "livez", "readyz"})
 
 def document(kinds: Registry, path: str) -> JsonObject | str | None:
     """Return the answer for a path that names no resource: a document, a text, or None."""
-    found: JsonObject | str | None = None
+    answer: JsonObject | str | None = None
     match path.strip("/").split("/"):
         case [health] if health in _HEALTH:
-            found = "ok"
+            answer = "ok"
         case ["version"]:
-            found = dict(_VERSION)
+            answer = dict(_VERSION)
         case ["api"]:
             address = {"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1"}
-            found = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [address]}
+            answer = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [address]}
         case ["apis"]:
             groups = [_group(name, versions) for name, versions in _versions(kinds).items() if name]
-            found = {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+            answer = {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
         case ["api", version]:
-            found = _resources(kinds, "", version)
+            answer = _resources(kinds, "", version)
         case ["apis", group] if versions := _versions(kinds).get(group):
-            found = {"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)}
+            answer = {"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)}
         case ["apis", group, version]:
-            found = _resources(kinds, group, version)
-    return found
+            answer = _resources(kinds, group, version)
+    return answer
 
 
 def _versions(kinds: Registry) -> dict[str, list[str]]:
@@ -51,8 +51,8 @@ def _versions(kinds: Registry) -> dict[str, list[str]]:
 
 
 def _group(name: str, versions: list[str]) -> JsonObject:
-    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
-    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
+    group_versions = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": group_versions, "preferredVersion": group_versions[0]}
 
 
 def _resources(kinds: Registry, group: str, version: str) -> JsonObject | None:
@@ -72,7 +72,7 @@ def _resources(kinds: Registry, group: str, version: str) -> JsonObject | None:
 
 
 def _described(spec: KindSpec) -> list[JsonObject]:
-    whole: JsonObject = {
+    resource: JsonObject = {
         "name": spec.plural,
         "singularName": spec.singular,
         "namespaced": spec.namespaced,
@@ -80,12 +80,12 @@ def _described(spec: KindSpec) -> list[JsonObject]:
         "verbs": list(_VERBS),
     }
     if spec.short_names:
-        whole["shortNames"] = list(spec.short_names)
-    parts = {"singularName": "", "namespaced": spec.namespaced, "verbs": ["get", "patch", "update"]}
-    listed = [whole]
+        resource["shortNames"] = list(spec.short_names)
+    subresource_fields = {"singularName": "", "namespaced": spec.namespaced, "verbs": ["get", "patch", "update"]}
+    resources = [resource]
     if spec.status:
-        listed.append({"name": f"{spec.plural}/status", "kind": spec.kind, **parts})
+        resources.append({"name": f"{spec.plural}/status", "kind": spec.kind, **subresource_fields})
     if spec.scale is not None:
         scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
-        listed.append({"name": f"{spec.plural}/scale", **scale, **parts})
-    return listed
+        resources.append({"name": f"{spec.plural}/scale", **scale, **subresource_fields})
+    return resources

@@ -81,22 +81,24 @@ def bad_request(message: str) -> ServedError:
 
 def forbidden(spec: KindSpec, name: str, why: str, *, causes: Iterable[Object] = ()) -> ServedError:
     """Refuse: not allowed."""
-    named = f'{spec.name} "{name}"' if name else spec.name
+    subject = f'{spec.name} "{name}"' if name else spec.name
     details = _of(spec, name)
-    listed = [dict(cause) for cause in causes]
-    if listed:
-        details["causes"] = listed
-    return ServedError(HTTPStatus.FORBIDDEN, "Forbidden", f"{named} is forbidden: {why}", details=details)
+    cause_list = [dict(cause) for cause in causes]
+    if cause_list:
+        details["causes"] = cause_list
+    return ServedError(HTTPStatus.FORBIDDEN, "Forbidden", f"{subject} is forbidden: {why}", details=details)
 
 
 def invalid(spec: KindSpec, name: str, problems: Iterable[ValidationProblem]) -> ServedError:
     """Refuse: the object breaks its schema or a rule of its kind."""
-    found = list(problems)
-    sentences = [f"{problem.field}: {problem.message}" for problem in found]
+    problem_list = list(problems)
+    sentences = [f"{problem.field}: {problem.message}" for problem in problem_list]
     text = sentences[0] if len(sentences) == 1 else "[" + ", ".join(sentences) + "]"
     details = {"name": name, "group": spec.group, "kind": spec.kind}
     details = {key: value for key, value in details.items() if value}
-    causes = [{"reason": item.reason, "message": item.message, "field": item.field} for item in found]
+    causes = [
+        {"reason": problem.reason, "message": problem.message, "field": problem.field} for problem in problem_list
+    ]
     return ServedError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "Invalid",
@@ -106,7 +108,7 @@ def invalid(spec: KindSpec, name: str, problems: Iterable[ValidationProblem]) ->
 
 
 def version_required(spec: KindSpec, name: str) -> ServedError:
-    """Refuse: this kind is only replaced by a client that knows its current version."""
+    """Refuse: an update of this kind must name the current version of the object."""
     field, message = "metadata.resourceVersion", "Invalid value: 0: must be specified for an update"
     causes = [{"reason": "FieldValueInvalid", "message": message, "field": field}]
     return ServedError(
@@ -118,7 +120,7 @@ def version_required(spec: KindSpec, name: str) -> ServedError:
 
 
 def unsupported_option(kind: str, option: str, value: str, supported: str) -> ServedError:
-    """Refuse: an option of the query that is not served, for example another ``dryRun`` than ``All``."""
+    """Refuse: an option of the query that is not served, for example a ``dryRun`` other than ``All``."""
     message = f'Unsupported value: ["{value}"]: supported values: "{supported}"'
     causes = [{"reason": "FieldValueNotSupported", "message": message, "field": option}]
     return ServedError(
@@ -130,7 +132,7 @@ def unsupported_option(kind: str, option: str, value: str, supported: str) -> Se
 
 
 def forbidden_option(kind: str, option: str, why: str) -> ServedError:
-    """Refuse: an option of the query that must not be there beside, or without, another one."""
+    """Refuse: an option of the query that is not allowed together with, or without, another one."""
     causes = [{"reason": "FieldValueForbidden", "message": f"Forbidden: {why}", "field": option}]
     return ServedError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -141,14 +143,14 @@ def forbidden_option(kind: str, option: str, why: str) -> ServedError:
 
 
 def internal_error(message: str) -> ServedError:
-    """Refuse: the object is such that the server cannot answer."""
+    """Refuse: the server cannot answer, because of the content of the object."""
     causes = [{"message": message}]
     text = f"Internal error occurred: {message}"
     return ServedError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", text, details={"causes": causes})
 
 
 def expired(message: str) -> ServedError:
-    """Refuse: the history that would be needed is gone (410)."""
+    """Refuse: the history that the request needs is gone (410)."""
     return ServedError(HTTPStatus.GONE, "Expired", message)
 
 

@@ -1,6 +1,6 @@
-"""Faults on demand, of an API server and of the network before it.
+"""Faults on demand, of an API server and of the network in front of it.
 
-Request faults wait in a list; each request takes the first one that fits. Stream faults act on the open watches.
+Request faults wait in a list; each request takes the first fault that fits. Stream faults act on the open watches.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class ApiServerFaults:
         self._watches.resume()
 
     async def meet(self, info: RequestInfo, request: web.Request) -> web.StreamResponse | None:
-        """Let a request meet its fault: return the answer that it gets instead of the right one, or None."""
+        """Apply the first fault that fits a request; return the fault's answer, or None to let the request pass."""
         fault = next((planned for planned in self._planned if planned.match(info)), None)
         if fault is None:
             return None
@@ -142,7 +142,7 @@ class ApiServerFaults:
         self._watches.send_bookmarks()
 
     def lag(self) -> None:
-        """Let lists come from a cache that stands still from now on, as those of a server that is behind."""
+        """Answer lists from a cache that no longer changes from now on, as a server that lags behind does."""
         self._cached.stop()
 
     def catch_up(self) -> None:

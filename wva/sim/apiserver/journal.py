@@ -2,7 +2,7 @@
 
 Every write takes exactly one new version of one global counter, so "the cache has seen the world's last change" is a
 comparison of numbers. Changes reach the subscribers of their kind synchronously and in order, also when a subscriber
-writes while it is being told: the nested change waits its turn.
+writes while it handles a change: the nested change waits for its turn.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ class Journal:
             self.serve(spec)
 
     def serve(self, spec: KindSpec) -> None:
-        """Serve a kind from now on, or serve it by a new definition; its objects stay."""
+        """Serve a kind from now on, or serve it with a new definition; its objects stay."""
         self.kinds.add(spec)
-        known = self._collections.get(spec.name)
-        if known is None:
+        collection = self._collections.get(spec.name)
+        if collection is None:
             self._collections[spec.name] = Collection(spec, history_limit=self._history_limit)
         else:
-            known.redefine(spec)
+            collection.redefine(spec)
 
     def stop_serving(self, spec: KindSpec) -> None:
-        """Serve a kind no longer; its watches end."""
+        """Stop serving a kind; its watches end."""
         self.kinds.remove(spec)
         collection = self._collections.pop(spec.name)
         for subscriber in tuple(collection.subscribers.values()):

@@ -49,8 +49,9 @@ def no_check(new: Object, old: Object | None) -> list[ValidationProblem]:
 class KindSpec:
     """One served kind.
 
-    ``schema`` is a structural OpenAPI v3 schema, None when objects are taken as they come. ``fields`` are the field
-    selectors beyond name and namespace. ``check`` finds what a schema cannot say, comparing new with old.
+    ``schema`` is a structural OpenAPI v3 schema, None when every object is accepted. ``fields`` are the field selectors
+    beyond name and namespace. ``check`` compares the new object with the old one and finds the problems that a schema
+    cannot express.
     """
 
     group: str
@@ -128,7 +129,7 @@ class Registry:
         self._by_name[spec.name] = spec
 
     def remove(self, spec: KindSpec) -> None:
-        """Serve the kind no longer."""
+        """Stop serving the kind."""
         self._by_name.pop(spec.name, None)
 
     def get(self, kind: Kind) -> KindSpec:
@@ -158,7 +159,9 @@ def kind_from_definition(definition: Object) -> KindSpec:
     spec = definition["spec"]
     names = spec["names"]
     versions = spec["versions"]
-    version = next((item for item in versions if item.get("storage") and item.get("served")), versions[0])
+    version = next(
+        (candidate for candidate in versions if candidate.get("storage") and candidate.get("served")), versions[0]
+    )
     subresources = version.get("subresources") or {}
     return KindSpec(
         group=spec["group"],

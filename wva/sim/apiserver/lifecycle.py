@@ -1,8 +1,9 @@
 """The rules for every object that is written to the store.
 
-Pure functions: the new object and the old one go in, the object to store comes out, or an ApiError. The server owns
-``uid``, ``creationTimestamp``, ``generation`` and the deletion marks; status and the rest never travel in one request
-when the kind has a status subresource; the generation grows exactly when the wanted state changes.
+Pure functions: they take the new object and the old one, and return the object to store or raise an ApiError. The
+server owns ``uid``, ``creationTimestamp``, ``generation`` and the deletion marks. When the kind has a status
+subresource, one request writes either the status or the rest. The generation grows exactly when the wanted state
+changes.
 """
 
 from __future__ import annotations
@@ -50,23 +51,23 @@ _EMPTY_STATUS: Final[dict[str, JsonObject]] = {
 
 
 def check_type(spec: KindSpec, value: Object) -> None:
-    """Refuse an object of another kind. Custom resources must say what they are, built-in kinds may leave it out."""
+    """Refuse an object of another kind. Custom resources must name kind and version, built-in kinds may omit them."""
     if not isinstance(value.get("metadata", {}), dict):
         raise bad_request("metadata is not an object")
     for field, expected in (("kind", spec.kind), ("apiVersion", spec.api_version)):
-        given = value.get(field)
-        if given is None and not spec.built_in:
+        actual = value.get(field)
+        if actual is None and not spec.built_in:
             raise bad_request(f"Object '{field}' is missing")
-        if given not in (None, "", expected):
+        if actual not in (None, "", expected):
             raise bad_request(
-                f"the {field} in the data ({given}) does not match the expected {field} ({expected}) of {spec.name}"
+                f"the {field} in the data ({actual}) does not match the expected {field} ({expected}) of {spec.name}"
             )
 
 
 def fresh_metadata(value: Object) -> JsonObject:
     """Return the metadata of a new object, without the fields that only the server may set."""
-    given = metadata_of(value)
-    return {field: given[field] for field in _FROM_CLIENT if given.get(field)}
+    metadata = metadata_of(value)
+    return {field: metadata[field] for field in _FROM_CLIENT if metadata.get(field)}
 
 
 def initial(spec: KindSpec, value: JsonObject) -> None:
@@ -104,15 +105,19 @@ def check_identity(given: Object, current: Object) -> None:
 
 
 def updated(spec: KindSpec, new: Object, old: Object, *, subresource: str) -> JsonObject:
-    """Return the object that an update leads to: new in the part that this endpoint writes, old in the others."""
-    given, current = metadata_of(new), metadata_of(old)
+    """Return the object after an update: the part that this endpoint writes is new, the other parts are old."""
+    new_metadata, old_metadata = metadata_of(new), metadata_of(old)
     if subresource == STATUS:
-        result = {**old, STATUS: new[STATUS]} if STATUS in new else {k: v for k, v in old.items() if k != STATUS}
-        result["metadata"] = dict(current)
+        result = (
+            {**old, STATUS: new[STATUS]}
+            if STATUS in new
+            else {name: value for name, value in old.items() if name != STATUS}
+        )
+        result["metadata"] = dict(old_metadata)
         return result
-    metadata = {field: given[field] for field in _FROM_CLIENT if given.get(field)}
-    kept = (*_FROM_SERVER, "name", "namespace", "generateName")
-    metadata |= {field: current[field] for field in kept if field in current}
+    metadata = {field: new_metadata[field] for field in _FROM_CLIENT if new_metadata.get(field)}
+    preserved_fields = (*_FROM_SERVER, "name", "namespace", "generateName")
+    metadata |= {field: old_metadata[field] for field in preserved_fields if field in old_metadata}
     result = {"apiVersion": spec.api_version, "kind": spec.kind, "metadata": metadata}
     result |= {name: value for name, value in new.items() if name not in result}
     if spec.status:
@@ -120,13 +125,13 @@ def updated(spec: KindSpec, new: Object, old: Object, *, subresource: str) -> Js
         if STATUS in old:
             result[STATUS] = old[STATUS]
     if spec.generation and _wanted(spec, result) != _wanted(spec, old):
-        metadata["generation"] = current.get("generation", 0) + 1
+        metadata["generation"] = old_metadata.get("generation", 0) + 1
     return result
 
 
 def _wanted(spec: KindSpec, value: Object) -> JsonObject:
-    outside = {"apiVersion", "kind", "metadata", STATUS} if spec.status else {"apiVersion", "kind", "metadata"}
-    return {name: part for name, part in value.items() if name not in outside}
+    excluded = {"apiVersion", "kind", "metadata", STATUS} if spec.status else {"apiVersion", "kind", "metadata"}
+    return {name: part for name, part in value.items() if name not in excluded}
 
 
 def conform(spec: KindSpec, value: JsonObject) -> list[str]:
@@ -141,8 +146,8 @@ def conform(spec: KindSpec, value: JsonObject) -> list[str]:
 def check_valid(spec: KindSpec, new: Object, old: Object | None, *, subresource: str = "") -> None:
     """Refuse an object that breaks its schema, the rules of its kind or the rules of metadata.
 
-    Through the status subresource only the status can be at fault: an object that became invalid by a later change of
-    its schema can still report its status.
+    A write through the status subresource is checked in its status only: an object that became invalid by a later
+    change of its schema can still report its status.
     """
     problems = _status_problems(spec, new) if subresource == STATUS else _problems(spec, new)
     mistyped = [problem for problem in problems if problem.reason == "FieldValueTypeInvalid"]

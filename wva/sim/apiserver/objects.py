@@ -37,12 +37,12 @@ def lookup(value: Json, path: Path) -> Json:
 
 def text_at(value: Json, path: Path) -> str:
     """Return the text at ``path`` as field selectors see it: absent is empty, booleans are ``true`` and ``false``."""
-    found = lookup(value, path)
-    if found is MISSING or found is None:
+    item = lookup(value, path)
+    if item is MISSING or item is None:
         return ""
-    if isinstance(found, bool):
-        return "true" if found else "false"
-    return str(found)
+    if isinstance(item, bool):
+        return "true" if item else "false"
+    return str(item)
 
 
 def replaced(value: Object, path: Path, item: Json) -> JsonObject:
@@ -51,8 +51,8 @@ def replaced(value: Object, path: Path, item: Json) -> JsonObject:
     if len(path) == 1:
         result[path[0]] = item
         return result
-    inner = value.get(path[0])
-    result[path[0]] = replaced(inner if isinstance(inner, dict) else {}, path[1:], item)
+    child = value.get(path[0])
+    result[path[0]] = replaced(child if isinstance(child, dict) else {}, path[1:], item)
     return result
 
 

@@ -13,9 +13,9 @@ from wva.sim.apiserver.patches import PatchType
 class StoreOptions:
     """Settings of a store.
 
-    ``history_limit``: changes kept per kind for watches. ``seed``: of uids and generated names. With
-    ``require_namespaces`` an object cannot be created in a namespace that does not exist; ``namespaces`` exist from the
-    start.
+    ``history_limit`` is the number of changes kept per kind for watches; ``seed`` decides uids and generated names.
+    With ``require_namespaces`` an object cannot be created in a namespace that does not exist; ``namespaces`` exist
+    from the start.
     """
 
     history_limit: int = 4096
@@ -44,8 +44,8 @@ class DeleteOptions:
     """How an object is deleted.
 
     ``propagation`` is ``Background``, ``Foreground`` (here: dependents first) or ``Orphan``. A positive
-    ``grace_period_seconds`` only marks the object, as the server does with running pods; the stand-in of the kubelet
-    deletes it again, without one.
+    ``grace_period_seconds`` only marks the object, as the server does with running pods; the simulated kubelet deletes
+    it again, without a grace period.
     """
 
     propagation: str = "Background"

@@ -36,7 +36,7 @@ class Ownership:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """The key of this entry among the others."""
+        """The key that tells this entry from the others."""
         return (self.manager, self.operation, self.subresource, self.api_version)
 
     def with_fields(self, fields: Iterable[Steps]) -> Ownership:
@@ -46,17 +46,17 @@ class Ownership:
 
 def leaves(value: Object, shape: Shape) -> dict[Steps, Json]:
     """Flatten the ownable part of an object to its leaves."""
-    found: dict[Steps, Json] = {}
+    leaf_values: dict[Steps, Json] = {}
     for name, item in value.items():
         if name in {"apiVersion", "kind"}:
             continue
         if name == "metadata":
-            kept = {field: inner for field, inner in item.items() if field in _OWNABLE_METADATA}
-            for field, inner in kept.items():
-                found.update(_leaves(inner, shape.child(name).child(field), ("f:metadata", f"f:{field}")))
+            ownable = {field: part for field, part in item.items() if field in _OWNABLE_METADATA}
+            for field, part in ownable.items():
+                leaf_values.update(_leaves(part, shape.child(name).child(field), ("f:metadata", f"f:{field}")))
         else:
-            found.update(_leaves(item, shape.child(name), (f"f:{name}",)))
-    return found
+            leaf_values.update(_leaves(item, shape.child(name), (f"f:{name}",)))
+    return leaf_values
 
 
 def _leaves(value: Json, shape: Shape, path: Steps) -> Iterator[tuple[Steps, Json]]:
@@ -68,10 +68,10 @@ def _leaves(value: Json, shape: Shape, path: Steps) -> Iterator[tuple[Steps, Jso
             yield (*path, f"v:{_text(item)}"), None
     elif isinstance(value, list) and value and (keys := shape.keys(value)):
         for item in value:
-            inner = (*path, item_step(item, keys))
-            yield (*inner, ITEM), None
+            item_path = (*path, item_step(item, keys))
+            yield (*item_path, ITEM), None
             for name, part in item.items():
-                yield from _leaves(part, shape.item().child(name), (*inner, f"f:{name}"))
+                yield from _leaves(part, shape.item().child(name), (*item_path, f"f:{name}"))
     else:
         yield path, value
 
@@ -86,12 +86,12 @@ def _text(value: Json) -> str:
 
 
 def without(value: Object, removed: frozenset[Steps], shape: Shape) -> JsonObject:
-    """Return the object without the leaves and items in ``removed``; maps that lose their last field go with it."""
+    """Return the object without the leaves and items in ``removed``, and without maps that lose their last field."""
     result: JsonObject = {}
     for name, item in value.items():
-        kept = _without(item, removed, shape.child(name), (f"f:{name}",))
-        if kept is not None:
-            result[name] = kept
+        rest = _without(item, removed, shape.child(name), (f"f:{name}",))
+        if rest is not None:
+            result[name] = rest
     return result
 
 
@@ -101,9 +101,9 @@ def _without(value: Json, removed: frozenset[Steps], shape: Shape, path: Steps) 
         return None
     if isinstance(value, dict) and value and not shape.atomic_map:
         fields = {
-            name: kept
+            name: rest
             for name, item in value.items()
-            if (kept := _without(item, removed, shape.child(name), (*path, f"f:{name}"))) is not None
+            if (rest := _without(item, removed, shape.child(name), (*path, f"f:{name}"))) is not None
         }
         return fields or None
     if isinstance(value, list) and value and shape.is_set:
@@ -118,9 +118,9 @@ def _without_item(item: JsonObject, removed: frozenset[Steps], shape: Shape, pat
     if (*path, ITEM) in removed:
         return None
     fields = {
-        name: kept
+        name: rest
         for name, part in item.items()
-        if (kept := _without(part, removed, shape.child(name), (*path, f"f:{name}"))) is not None
+        if (rest := _without(part, removed, shape.child(name), (*path, f"f:{name}"))) is not None
     }
     return fields or None
 
@@ -141,9 +141,9 @@ def read(metadata: Object) -> list[Ownership]:
 
 
 def _flatten(tree: Object, path: Steps) -> Iterator[Steps]:
-    for step, inner in tree.items():
-        if inner:
-            yield from _flatten(inner, (*path, step))
+    for step, subtree in tree.items():
+        if subtree:
+            yield from _flatten(subtree, (*path, step))
         else:
             yield (*path, step)
 
@@ -154,7 +154,7 @@ def write(entries: Iterable[Ownership]) -> list[JsonObject]:
     for entry in sorted(entries, key=lambda entry: (entry.operation, entry.time, entry.identity)):
         if not entry.fields:
             continue
-        written: JsonObject = {
+        encoded: JsonObject = {
             "manager": entry.manager,
             "operation": entry.operation,
             "apiVersion": entry.api_version,
@@ -163,8 +163,8 @@ def write(entries: Iterable[Ownership]) -> list[JsonObject]:
             "fieldsV1": _tree(entry.fields),
         }
         if entry.subresource:
-            written["subresource"] = entry.subresource
-        result.append(written)
+            encoded["subresource"] = entry.subresource
+        result.append(encoded)
     return result
 
 

@@ -1,7 +1,7 @@
 """Lists in pages: ``limit`` and ``continue``.
 
-All pages of a list show the state of its first page. The rest of a list is remembered as references to its records, so
-a page costs nothing to keep; only the latest lists are kept, and an older token is answered with 410.
+All pages of a list show the state of its first page. The server remembers the rest of a list as references to its
+records, so a page costs nothing to keep. It keeps only the latest lists, and answers an older token with 410.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KEPT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """A part of a list: its records, the version of the whole, the token of the rest and how many that are."""
+    """A part of a list: its records, the version of the whole list, and the token and number of the remaining ones."""
 
     records: list[Record]
     version: int
@@ -40,7 +40,7 @@ class Pages:
     """The unfinished lists."""
 
     def __init__(self) -> None:
-        """Start without any."""
+        """Start without unfinished lists."""
         self._rest: OrderedDict[int, list[Record]] = OrderedDict()
         self._count = 0
 
@@ -55,7 +55,7 @@ class Pages:
         return self._page(self._count, 0, version, limit)
 
     def next(self, text: str, *, limit: int) -> ListPage:
-        """Return the page that a token leads to. Raises ApiError 400 for no token of ours, 410 for an old one."""
+        """Return the page that a token leads to. Raises ApiError 400 for an invalid token, 410 for an old one."""
         try:
             token = msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
         except ValueError as error:

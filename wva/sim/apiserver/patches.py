@@ -1,6 +1,6 @@
 """The patch formats that name no manager: JSON merge patch, JSON patch and strategic merge patch.
 
-Each function returns a new value and shares with the old one what it does not touch. ``PatchFailedError`` says that a
+Each function returns a new value, which shares its unchanged parts with the old one. ``PatchFailedError`` says that a
 patch does not fit the object.
 """
 
@@ -79,19 +79,26 @@ def _merge_list(old: Json, patch: list[Json], shape: Shape) -> list[Json]:
     keys = shape.keys([item for item in patch if not (isinstance(item, dict) and item.get(_DIRECTIVE) == "replace")])
     if not keys or any(isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" for item in patch):
         return [clone(item) for item in patch if not (isinstance(item, dict) and _DIRECTIVE in item)]
-    new_place = 0  # new items come first, or right after the item that precedes them in the patch
+    new_index = 0  # new items come first, or right after the item that precedes them in the patch
     for item in patch:
         identity = [item[key] for key in keys]
-        place = next((at for at, known in enumerate(current) if [known.get(key) for key in keys] == identity), None)
+        index = next(
+            (
+                position
+                for position, current_item in enumerate(current)
+                if [current_item.get(key) for key in keys] == identity
+            ),
+            None,
+        )
         if item.get(_DIRECTIVE) == "delete":
-            if place is not None:
-                del current[place]
+            if index is not None:
+                del current[index]
             continue
-        if place is None:
-            place = new_place
-            current.insert(place, {})
-        current[place] = strategic_merge_patch(current[place], item, shape.item())
-        new_place = place + 1
+        if index is None:
+            index = new_index
+            current.insert(index, {})
+        current[index] = strategic_merge_patch(current[index], item, shape.item())
+        new_index = index + 1
     return current
 
 

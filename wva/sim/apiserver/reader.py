@@ -44,13 +44,13 @@ class ObjectReader:
 
     def get(self, kind: Kind, key: Key) -> Object:
         """Return an object. Raises ApiError 404."""
-        found = self.find(kind, key)
-        if found is None:
+        value = self.find(kind, key)
+        if value is None:
             raise not_found(self.spec(kind), key.name)
-        return found
+        return value
 
     def list(self, kind: Kind, *, namespace: str = "", labels: str = "", fields: str = "") -> list[Object]:
-        """Return the objects that the selectors want, ordered by key; an empty namespace means all of them."""
+        """Return the objects that match the selectors, ordered by key; an empty namespace means all namespaces."""
         collection = self.journal.collection(kind)
         selection = select(collection.spec, namespace=namespace, labels=labels, fields=fields)
         return [record.object for record in collection.records(namespace) if selection.matches(record.object)]

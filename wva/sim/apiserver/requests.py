@@ -33,12 +33,12 @@ class RequestInfo:
 
 
 def parse(method: str, raw_path: str, query: Mapping[str, str]) -> RequestInfo:
-    """Read a request line. Paths that are no resource get the method in lower case as their verb."""
+    """Read a request line. When the path names no resource, the verb is the method in lower case."""
     segments = [unquote(part) for part in raw_path.strip("/").split("/")]
-    place = _resource_place(segments)
-    if place is None:
+    resource_path = _resource_place(segments)
+    if resource_path is None:
         return RequestInfo(method.lower(), method, raw_path)
-    group, version, rest = place
+    group, version, rest = resource_path
     namespace = ""
     minimum = 3
     if rest[0] == "namespaces" and len(rest) >= minimum and rest[2] not in _NAMESPACE_SUBRESOURCES:
@@ -69,7 +69,7 @@ def _verb(method: str, *, named: bool, watch: bool) -> str:
 
 
 class ApiRequestLog:
-    """All requests since the last ``reset``: counted without limit, remembered up to one."""
+    """All requests since the last ``reset``: the log counts every one, and remembers the last ``limit`` of them."""
 
     def __init__(self, *, limit: int = 10_000) -> None:
         """Remember the last ``limit`` requests one by one."""

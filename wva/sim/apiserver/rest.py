@@ -1,6 +1,6 @@
-"""The REST verbs: a parsed request goes in, the answer of the API server comes out.
+"""The REST verbs: they turn a parsed request into the answer of the API server.
 
-What a verb means is the store's business; here stand the query parameters, the status codes and the encodings.
+The store defines what a verb does; this module handles the query parameters, the status codes and the encodings.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def number_of(request: web.Request, name: str) -> int:
 
 
 def selection_of(spec: KindSpec, info: RequestInfo, request: web.Request) -> Selection:
-    """Return which objects a list or a watch wants."""
+    """Return the selection of objects that a list or a watch wants."""
     fields = request.query.get("fieldSelector", "")
     if info.name:
         fields = f"metadata.name={info.name}"
@@ -112,17 +112,17 @@ class Rest:
         return web.Response(body=self._store.collection(spec).typed_body(record), content_type=_JSON)
 
     async def _list(self, spec: KindSpec, info: RequestInfo, request: web.Request) -> web.Response:
-        limit, asked = number_of(request, "limit"), request.query.get("resourceVersion", "")
+        limit, resource_version = number_of(request, "limit"), request.query.get("resourceVersion", "")
         version_of(request)
-        _check_match(request, asked)
+        _check_match(request, resource_version)
         selection = selection_of(spec, info, request)
         collection = self._store.collection(spec)
         if token := request.query.get("continue"):
             page = self._pages.next(token, limit=limit)
         else:
-            found, version = self._cached.records(collection, info.namespace, asked=asked)
-            records = [record for record in found if selection.matches(record.object)]
-            page = self._pages.first(records, version=version, limit=0 if asked == "0" else limit)
+            candidates, version = self._cached.records(collection, info.namespace, asked=resource_version)
+            records = [record for record in candidates if selection.matches(record.object)]
+            page = self._pages.first(records, version=version, limit=0 if resource_version == "0" else limit)
         return web.Response(body=_list_body(collection, page, counted=not selection.predicates), content_type=_JSON)
 
     # --- writing ---------------------------------------------------------------------------------------------------
@@ -153,8 +153,8 @@ class Rest:
         return self._answer(spec, stored, warnings, status=HTTPStatus.OK if existed else HTTPStatus.CREATED)
 
     async def _patch(self, spec: KindSpec, info: RequestInfo, request: web.Request) -> web.Response:
-        kind, body = await patch_body(request, spec)
-        if kind is PatchType.APPLY and not request.query.get("fieldManager"):
+        patch_type, body = await patch_body(request, spec)
+        if patch_type is PatchType.APPLY and not request.query.get("fieldManager"):
             problem = ValidationProblem(
                 "fieldManager", "FieldValueRequired", "Required value: is required for apply patch"
             )
@@ -163,7 +163,7 @@ class Rest:
         key = _key(spec, info)
         existed = self._store.find(spec, key) is not None
         options = write_options(request, warnings)
-        patch = Patch(body=body, type=kind, subresource=info.subresource, options=options)
+        patch = Patch(body=body, type=patch_type, subresource=info.subresource, options=options)
         stored = self._store.patch(spec, key, patch)
         return self._answer(spec, stored, warnings, status=HTTPStatus.OK if existed else HTTPStatus.CREATED)
 
@@ -171,8 +171,8 @@ class Rest:
         options = await delete_options(request)
         key = _key(spec, info)
         last = self._store.delete(spec, key, options)
-        held = self._store.find(spec, key) is not None and not options.dry_run
-        if held or spec.name in _RETURNS_OBJECT:
+        still_stored = self._store.find(spec, key) is not None and not options.dry_run
+        if still_stored or spec.name in _RETURNS_OBJECT:
             return json_response(last)
         details = {"name": info.name, "group": spec.group, "kind": spec.plural, "uid": metadata_of(last)["uid"]}
         details = {name: text for name, text in details.items() if text}
@@ -184,18 +184,18 @@ class Rest:
         selection = selection_of(spec, info, request)
         collection = self._store.collection(spec)
         page = ListPage(
-            [found for found in collection.records(info.namespace) if selection.matches(found.object)],
+            [record for record in collection.records(info.namespace) if selection.matches(record.object)],
             self._store.version,
         )
         for record in page.records:
             metadata = metadata_of(record.object)
             key = Key(metadata.get("namespace", ""), metadata["name"])
-            if collection.get(key) is not None:  # an earlier deletion may have taken it along
+            if collection.get(key) is not None:  # an earlier deletion may have deleted it too
                 self._store.delete(spec, key, options)
         return web.Response(body=_list_body(collection, page, counted=False), content_type=_JSON)
 
     def _answer(self, spec: KindSpec, value: Object, warnings: list[str], *, status: int) -> web.Response:
-        """Return a written object, in the encoding that lists and watches share where there is one."""
+        """Answer with a written object, in the encoding that lists and watches share if there is one."""
         collection = self._store.collection(spec)
         metadata = metadata_of(value)
         record = collection.get(Key(metadata.get("namespace", ""), metadata["name"]))
@@ -208,10 +208,10 @@ class Rest:
         return response
 
 
-def _check_match(request: web.Request, asked: str) -> None:
-    """Raise ApiError 422 for a condition on the version that is none, or that has no version."""
+def _check_match(request: web.Request, resource_version: str) -> None:
+    """Raise ApiError 422 for a ``resourceVersionMatch`` that is unknown, or that comes without a resourceVersion."""
     match = request.query.get("resourceVersionMatch", "")
-    if match and (not asked or request.query.get("continue")):
+    if match and (not resource_version or request.query.get("continue")):
         raise forbidden_option("ListOptions", "resourceVersionMatch", "needs a resourceVersion, and no continue")
     if match not in {"", "NotOlderThan"}:
         raise unsupported_option("ListOptions", "resourceVersionMatch", match, "NotOlderThan")
@@ -249,11 +249,11 @@ def write_options(request: web.Request, warnings: list[str]) -> WriteOptions:
     strictness = query.get("fieldValidation", "Warn")
 
     def on_unknown_fields(paths: list[str]) -> None:
-        found = [f'unknown field \\"{path}\\"' for path in paths]
-        if found and strictness == "Strict":
+        messages = [f'unknown field \\"{path}\\"' for path in paths]
+        if messages and strictness == "Strict":
             raise bad_request("strict decoding error: " + ", ".join(f'unknown field "{path}"' for path in paths))
         if strictness == "Warn":
-            warnings.extend(found)
+            warnings.extend(messages)
 
     agent = request.headers.get("User-Agent", "").split("/")[0]
     return WriteOptions(

@@ -1,6 +1,6 @@
 """Token and access reviews, and tokens for ServiceAccounts.
 
-None of it is stored. A body goes in, the same object with its status comes out, or the refusal of the real server.
+Nothing of this is stored. The answer to a body is the same object with its status, or the refusal of the real server.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ReviewAnswers:
     """Answers reviews with the server's ``Access``."""
 
     def __init__(self, access: Access, store: ObjectStore) -> None:
-        """Ask ``access``; ServiceAccounts are those of ``store``."""
+        """Ask ``access``; ``store`` holds the ServiceAccounts."""
         self._access = access
         self._store = store
         self._answers: dict[str, Callable[[User, Object], JsonObject]] = {
@@ -65,10 +65,10 @@ class ReviewAnswers:
         if seconds < _SHORTEST_SECONDS:
             text = f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
             raise invalid(_TOKEN_REQUEST, "", [ValidationProblem("spec.expirationSeconds", "FieldValueInvalid", text)])
-        place = f"system:serviceaccounts:{info.namespace}"
+        namespace_group = f"system:serviceaccounts:{info.namespace}"
         user = User(
             f"system:serviceaccount:{info.namespace}:{info.name}",
-            ("system:serviceaccounts", place, "system:authenticated"),
+            ("system:serviceaccounts", namespace_group, "system:authenticated"),
             text_at(account, ("metadata", "uid")),
             {"authentication.kubernetes.io/credential-id": ("JTI=embedded",)},
         )
@@ -86,36 +86,36 @@ class ReviewAnswers:
         token = text_at(body, ("spec", "token"))
         if not token:
             raise bad_request("token is required for TokenReview in authentication")
-        asked = lookup(body, ("spec", "audiences"))
-        audiences = tuple(asked) if isinstance(asked, list) and asked else (API_AUDIENCE,)
+        requested = lookup(body, ("spec", "audiences"))
+        audiences = tuple(requested) if isinstance(requested, list) and requested else (API_AUDIENCE,)
         user = self._access.authenticate(token, audiences)
         if user is None:
             return {"user": {}, "error": "invalid bearer token"}
-        known: JsonObject = {"username": user.name, "groups": list(user.groups)}
+        user_info: JsonObject = {"username": user.name, "groups": list(user.groups)}
         if user.uid:
-            known["uid"] = user.uid
+            user_info["uid"] = user.uid
         if user.extra:
-            known["extra"] = {name: list(values) for name, values in user.extra.items()}
-        good = self._access.audiences_of(token, audiences)
-        return {"authenticated": True, "user": known, "audiences": list(good)}
+            user_info["extra"] = {name: list(values) for name, values in user.extra.items()}
+        valid_audiences = self._access.audiences_of(token, audiences)
+        return {"authenticated": True, "user": user_info, "audiences": list(valid_audiences)}
 
     def _own_access(self, user: User, body: Object) -> JsonObject:
         return {"allowed": self._access.authorize(user, _asked("SelfSubjectAccessReview", body))}
 
     def _access_of_subject(self, _: User, body: Object) -> JsonObject:
         kind = "SubjectAccessReview"
-        asked = _asked(kind, body)
+        attributes = _asked(kind, body)
         spec = body.get("spec") or {}
         name, groups = spec.get("user") or "", tuple(spec.get("groups") or ())
         if not name and not groups:
             text = 'Invalid value: "": at least one of user or group must be specified'
             raise invalid(_KINDS[kind], "", [ValidationProblem("spec.user", "FieldValueInvalid", text)])
         extra = {key: tuple(values) for key, values in (spec.get("extra") or {}).items()}
-        return {"allowed": self._access.authorize(User(name, groups, spec.get("uid") or "", extra), asked)}
+        return {"allowed": self._access.authorize(User(name, groups, spec.get("uid") or "", extra), attributes)}
 
 
 def _asked(kind: str, body: Object) -> Attributes:
-    """Return the subject of a review. Raises ApiError 422 unless there is exactly one."""
+    """Return the attributes that a review asks about. Raises ApiError 422 unless it names exactly one kind of them."""
     resource = lookup(body, ("spec", "resourceAttributes"))
     path = lookup(body, ("spec", "nonResourceAttributes"))
     if isinstance(resource, dict) == isinstance(path, dict):

@@ -1,4 +1,4 @@
-"""The scale subresource: an ``autoscaling/v1`` Scale as a view of any kind that declares where its numbers stand."""
+"""The scale subresource: an ``autoscaling/v1`` Scale as a view of any kind that declares its replica number fields."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LARGEST: Final = 2**31 - 1
 
 
 def scale_of(spec: KindSpec, value: Object) -> JsonObject:
-    """Return the Scale of an object. Raises ApiError 500 when the object has no wanted number."""
+    """Return the Scale of an object. Raises ApiError 500 when the object has no wanted number of replicas."""
     paths = _paths(spec)
-    wanted = lookup(value, paths.spec_replicas)
-    if wanted is MISSING:
+    replicas = lookup(value, paths.spec_replicas)
+    if replicas is MISSING:
         raise internal_error(f'the spec replicas field ".{".".join(paths.spec_replicas)}" does not exist')
     metadata = metadata_of(value)
     current = lookup(value, paths.status_replicas)
@@ -32,7 +32,7 @@ def scale_of(spec: KindSpec, value: Object) -> JsonObject:
         "kind": _SCALE.kind,
         "apiVersion": _SCALE.api_version,
         "metadata": {field: metadata[field] for field in _METADATA if field in metadata},
-        "spec": {"replicas": wanted} if wanted else {},
+        "spec": {"replicas": replicas} if replicas else {},
         "status": status,
     }
 
@@ -53,28 +53,28 @@ def selector_text(selector: Json) -> str:
 
 
 def rescaled(spec: KindSpec, value: Object, scale: Object) -> JsonObject:
-    """Return the object with the number that ``scale`` wants.
+    """Return the object with the number of replicas that ``scale`` wants.
 
-    Raises ApiError 400 when that is no number. A negative one is refused here for built-in kinds, and by the
+    Raises ApiError 400 when that is not an integer. A negative number is refused here for built-in kinds, and by the
     validation of the object for custom resources.
     """
     paths = _paths(spec)
-    wanted = lookup(scale, ("spec", "replicas"))
-    if wanted is MISSING:
-        wanted = 0
-    if not isinstance(wanted, int) or isinstance(wanted, bool):
+    replicas = lookup(scale, ("spec", "replicas"))
+    if replicas is MISSING:
+        replicas = 0
+    if not isinstance(replicas, int) or isinstance(replicas, bool):
         raise bad_request("Scale in version 'v1' cannot be handled: spec.replicas is not an integer")
-    if wanted < 0 and spec.built_in:
-        text = f"Invalid value: {wanted}: must be greater than or equal to 0"
+    if replicas < 0 and spec.built_in:
+        text = f"Invalid value: {replicas}: must be greater than or equal to 0"
         name = metadata_of(value).get("name", "")
         raise invalid(_SCALE, name, [ValidationProblem("spec.replicas", "FieldValueInvalid", text)])
-    result = replaced(value, paths.spec_replicas, wanted)
+    result = replaced(value, paths.spec_replicas, replicas)
     version = metadata_of(scale).get("resourceVersion")
     return replaced(result, ("metadata", "resourceVersion"), version) if version else result
 
 
 def applied(spec: KindSpec, scale: Object) -> JsonObject:
-    """Return what an object has to apply in place of its Scale. Raises ApiError 400 for another kind."""
+    """Return the configuration to apply to an object in place of its Scale. Raises ApiError 400 for another kind."""
     if (scale.get("apiVersion"), scale.get("kind")) != (_SCALE.api_version, _SCALE.kind):
         raise bad_request(f"the data ({scale.get('kind')}) is no {_SCALE.kind} of {_SCALE.api_version}")
     return rescaled(spec, {**scale, "apiVersion": spec.api_version, "kind": spec.kind, "spec": {}}, scale)

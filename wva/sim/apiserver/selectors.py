@@ -46,30 +46,30 @@ def _labels_of(value: Object) -> JsonObject:
 
 
 def _label(text: str) -> Predicate:
-    if found := _SET.match(text):
-        key, wanted = found["key"], frozenset(part.strip() for part in found["values"].split(","))
-        if found["word"] == "in":
-            return lambda value: _labels_of(value).get(key) in wanted
-        return lambda value: _labels_of(value).get(key) not in wanted
-    if found := _EQUALITY.match(text):
-        key, expected = found["key"], found["value"]
-        if found["operator"] == "!=":
+    if match := _SET.match(text):
+        key, values = match["key"], frozenset(part.strip() for part in match["values"].split(","))
+        if match["word"] == "in":
+            return lambda value: _labels_of(value).get(key) in values
+        return lambda value: _labels_of(value).get(key) not in values
+    if match := _EQUALITY.match(text):
+        key, expected = match["key"], match["value"]
+        if match["operator"] == "!=":
             return lambda value: _labels_of(value).get(key) != expected
         return lambda value: _labels_of(value).get(key) == expected
-    if found := _EXISTENCE.match(text):
-        key, present = found["key"], not found["absent"]
+    if match := _EXISTENCE.match(text):
+        key, present = match["key"], not match["absent"]
         return lambda value: (key in _labels_of(value)) is present
     raise bad_request(f"unable to parse requirement: {text}")
 
 
-def _field(spec: KindSpec, text: str, whole: str) -> Predicate:
-    found = _EQUALITY.match(text)
-    if found is None:
+def _field(spec: KindSpec, text: str, field_selector: str) -> Predicate:
+    match = _EQUALITY.match(text)
+    if match is None:
         raise bad_request(f"invalid selector: '{text}'; can't understand '{text}'")
-    if found["key"] not in spec.selectable:
+    if match["key"] not in spec.selectable:
         raise bad_request(
             f'Unable to find "{spec.api_version}, Resource={spec.plural}" that match label selector "", '
-            f'field selector "{whole}": field label not supported: {found["key"]}'
+            f'field selector "{field_selector}": field label not supported: {match["key"]}'
         )
-    path, expected, equal = dotted(found["key"]), found["value"], found["operator"] != "!="
+    path, expected, equal = dotted(match["key"]), match["value"], match["operator"] != "!="
     return lambda value: (text_at(value, path) == expected) is equal

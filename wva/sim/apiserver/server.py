@@ -1,8 +1,8 @@
-"""The embedded Kubernetes API over HTTP: one aiohttp server on loopback in front of a ``ObjectStore``.
+"""The embedded Kubernetes API over HTTP: one aiohttp server on loopback in front of an ``ObjectStore``.
 
-It speaks the protocol well enough that unmodified clients cannot tell: discovery, REST verbs, watches, ``Status``
-bodies. One handler takes every path, since kinds come and go at run time. Beside the URL the server offers what tests
-need: the store itself, faults, and the log of requests.
+It speaks the protocol well enough for unmodified clients: discovery, REST verbs, watches, ``Status`` bodies. One
+handler takes every path, since kinds come and go at run time. Beside the URL the server offers what tests need: the
+store itself, faults, and the log of requests.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class EmbeddedApiServer:
 
     @property
     def url(self) -> str:
-        """Where the server listens. Raises RuntimeError when it does not."""
+        """The URL at which the server listens. Raises RuntimeError when it does not."""
         if not self._port:
             raise RuntimeError("the API server is not running")
         return f"http://{_HOST}:{self._port}"
@@ -109,7 +109,7 @@ class EmbeddedApiServer:
 
     def kubeconfig(self, path: Path, *, token: str = "") -> Path:
         """Write a kubeconfig file that leads to this server; return its path."""
-        document = {
+        config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "embedded", "cluster": {"server": self.url}}],
@@ -117,7 +117,7 @@ class EmbeddedApiServer:
             "contexts": [{"name": "embedded", "context": {"cluster": "embedded", "user": "embedded"}}],
             "current-context": "embedded",
         }
-        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
         return path
 
     # --- one request -----------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class EmbeddedApiServer:
             return _refusal(error)
 
     async def _date(self, _: web.Request, response: web.StreamResponse) -> None:
-        """Give an answer the time of this server, by which it stamps the objects."""
+        """Put the time of this server, by which it stamps the objects, into an answer."""
         response.headers["Date"] = formatdate(self._now(), usegmt=True)
 
     async def _route(self, info: RequestInfo, request: web.Request, user: User) -> web.StreamResponse:
@@ -158,10 +158,10 @@ class EmbeddedApiServer:
         return await self._rest.handle(spec, info, request)
 
     def _discover(self, info: RequestInfo) -> web.Response:
-        found = document(self.store.journal.kinds, info.path)
-        if found is None:
+        answer = document(self.store.journal.kinds, info.path)
+        if answer is None:
             return self._nothing_here(info)
-        return web.Response(text=found) if isinstance(found, str) else json_response(found)
+        return web.Response(text=answer) if isinstance(answer, str) else json_response(answer)
 
     def _nothing_here(self, info: RequestInfo) -> web.Response:
         """Answer 404: with a Status inside the groups of Kubernetes itself, with a plain text elsewhere."""
@@ -175,14 +175,14 @@ class EmbeddedApiServer:
         query = request.query
         initial = query.get("sendInitialEvents") in _TRUE
         version = version_of(request)
-        wanted = WatchRequest(
+        watch_request = WatchRequest(
             selection=selection_of(spec, info, request),
             version=None if initial or version == 0 else version,
             bookmarks=query.get("allowWatchBookmarks") in _TRUE,
             timeout_seconds=number_of(request, "timeoutSeconds") or self.options.watch_timeout_seconds,
             bookmark_seconds=self.options.bookmark_seconds,
         )
-        watch = self.watches.open(self.store.collection(spec), wanted, request.transport)
+        watch = self.watches.open(self.store.collection(spec), watch_request, request.transport)
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache"})
         try:
             await response.prepare(request)

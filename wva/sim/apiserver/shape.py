@@ -1,8 +1,8 @@
 """How lists and maps of a kind merge: the part of a schema that strategic merge and server-side apply read.
 
 Custom resources say it in their schema (``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys``,
-``x-kubernetes-map-type``). For the kinds of Kubernetes itself the merge keys are known by the name of the list, which
-is a table here instead of the server's generated schemas: enough for what the product and its world write.
+``x-kubernetes-map-type``). For the kinds of Kubernetes itself the name of a list decides its merge keys. This module
+has a table of these names in place of the server's generated schemas; it covers what the product and its world write.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Shape:
             return Shape(None, field)
         properties = self.schema.get("properties") or {}
         additional = self.schema.get("additionalProperties")
-        inner = properties.get(field, additional if isinstance(additional, Mapping) else {})
-        return Shape(inner, field)
+        child_schema = properties.get(field, additional if isinstance(additional, Mapping) else {})
+        return Shape(child_schema, field)
 
     def item(self) -> Shape:
         """Return the rules of the items of this list."""
@@ -65,10 +65,10 @@ class Shape:
             if self.schema.get("x-kubernetes-list-type") == "map":
                 return tuple(self.schema.get("x-kubernetes-list-map-keys", ()))
             return ()
-        names = _KEYS_BY_NAME.get(self.field, ())
+        merge_keys = _KEYS_BY_NAME.get(self.field, ())
         if self.field == "ports":
-            names = next((keys for keys in _KEYS_OF_PORTS if all(_has(item, keys) for item in items)), ())
-        return names if all(_has(item, names) for item in items) else ()
+            merge_keys = next((keys for keys in _KEYS_OF_PORTS if all(_has(item, keys) for item in items)), ())
+        return merge_keys if all(_has(item, merge_keys) for item in items) else ()
 
     @property
     def is_set(self) -> bool:

@@ -102,14 +102,14 @@ class ObjectStore(ObjectReader):
         Raises ApiError 404, 409 (outdated resourceVersion), 422 (invalid).
         """
         spec = self.spec(kind)
-        given = metadata_of(value)
-        key = Key(given.get("namespace", "") if spec.namespaced else "", given.get("name", ""))
+        metadata = metadata_of(value)
+        key = Key(metadata.get("namespace", "") if spec.namespaced else "", metadata.get("name", ""))
         if spec.create_on_update and self.find(spec, key) is None:
             return self.create(spec, value, options)
         old = self.get(spec, key)
         if subresource == SCALE:
             return self._rescale(spec, old, value, options)
-        if not spec.unconditional_update and not given.get("resourceVersion"):
+        if not spec.unconditional_update and not metadata.get("resourceVersion"):
             raise version_required(spec, key.name)
         return self._replace(spec, old, value, _Write(options, subresource))
 
@@ -146,14 +146,14 @@ class ObjectStore(ObjectReader):
         return scale.scale_of(self.spec(kind), self.get(kind, key))
 
     def delete(self, kind: Kind, key: Key, options: DeleteOptions = _DELETE) -> Object:
-        """Delete an object and what depends on it; return its last state, or its marked one when something holds it.
+        """Delete an object and its dependents; return its last state, marked as deleted if something holds the object.
 
         Raises ApiError 404, 409 (precondition).
         """
         spec = self.spec(kind)
         value = self.get(spec, key)
-        wanted = {"uid": options.uid, "resourceVersion": options.resource_version}
-        lifecycle.check_precondition(spec, wanted, metadata_of(value))
+        precondition = {"uid": options.uid, "resourceVersion": options.resource_version}
+        lifecycle.check_precondition(spec, precondition, metadata_of(value))
         if options.dry_run:
             return value
         uid = str(metadata_of(value)["uid"])
@@ -182,7 +182,7 @@ class ObjectStore(ObjectReader):
         return format_time(self._now())
 
     def _place(self, spec: KindSpec, metadata: JsonObject) -> Key:
-        """Return where a new object goes, naming it when it asks for that. Raises ApiError about its namespace."""
+        """Return the key of a new object; generate its name on request. Raises ApiError about its namespace."""
         if not spec.namespaced:
             metadata.pop("namespace", None)
         elif not metadata.get("namespace"):
@@ -202,7 +202,7 @@ class ObjectStore(ObjectReader):
         return key
 
     def _replace(self, spec: KindSpec, old: Object, new: Object, write: _Write) -> Object:
-        """Store ``new`` in place of ``old`` as far as this endpoint may write, unless nothing changes."""
+        """Store the part of ``new`` that this endpoint may write in place of ``old``, unless nothing changes."""
         options = write.options
         lifecycle.check_precondition(spec, metadata_of(new), metadata_of(old))
         result: JsonObject = clone(lifecycle.updated(spec, new, old, subresource=write.subresource))
@@ -212,8 +212,8 @@ class ObjectStore(ObjectReader):
         if write.applied:
             metadata["managedFields"] = metadata_of(new)["managedFields"]
         elif write.subresource != SCALE or owned(old, _REPLICAS):
-            # The real server notes no manager of a scale that nobody owns yet.
-            time = self._time() if spec.built_in or write.subresource != SCALE else ""  # nor the time of a custom one
+            # The real server records no manager for a scale that nobody owns yet, and no time for a custom resource.
+            time = self._time() if spec.built_in or write.subresource != SCALE else ""
             record_update(spec, old, result, Writer(options.manager, time, write.subresource))
         if result == old or options.dry_run:
             return result
@@ -223,13 +223,13 @@ class ObjectStore(ObjectReader):
         self.journal.put(spec, key, result)
         return result
 
-    def _rescale(self, spec: KindSpec, old: Object, wanted: Object, options: WriteOptions) -> Object:
-        lifecycle.check_identity(metadata_of(wanted), metadata_of(old))
-        new = scale.rescaled(spec, old, wanted)
+    def _rescale(self, spec: KindSpec, old: Object, new_scale: Object, options: WriteOptions) -> Object:
+        lifecycle.check_identity(metadata_of(new_scale), metadata_of(old))
+        new = scale.rescaled(spec, old, new_scale)
         return scale.scale_of(spec, self._replace(spec, old, new, _Write(options, SCALE)))
 
     def _apply(self, spec: KindSpec, key: Key, patch: Patch) -> Object:
-        """Server-side apply: create the object when it is not there."""
+        """Apply a configuration on the server side; create the object when it does not exist."""
         config = dict(patch.body)
         if not (config.get("apiVersion") and config.get("kind")):
             raise bad_request(f"invalid object type: {config.get('apiVersion', '')}, Kind={config.get('kind', '')}")
@@ -237,11 +237,11 @@ class ObjectStore(ObjectReader):
             config = scale.applied(spec, config)
         lifecycle.check_type(spec, config)
         options = patch.options
-        given = {"name": key.name, **({"namespace": key.namespace} if spec.namespaced else {})}
-        lifecycle.check_identity(metadata_of(config), given)
+        identity = {"name": key.name, **({"namespace": key.namespace} if spec.namespaced else {})}
+        lifecycle.check_identity(metadata_of(config), identity)
         if metadata_of(config).get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
-        config["metadata"] = {**metadata_of(config), **given}
+        config["metadata"] = {**metadata_of(config), **identity}
         if patch.subresource == STATUS:
             config = {name: value for name, value in config.items() if name in {"metadata", "status"}}
         elif spec.status:

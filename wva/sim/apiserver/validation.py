@@ -1,7 +1,7 @@
 """Structural OpenAPI v3 schemas as CustomResourceDefinitions carry them: pruning, defaulting, validation.
 
-In goes a JSON object and its schema; pruning and defaulting change the object in place (the caller passes its own
-copy), validation returns the problems with the field paths, reasons and sentences of the real API server. CEL rules
+All functions take a JSON object and its schema. Pruning and defaulting change the object in place (the caller passes
+its own copy); validation returns the problems with the field paths, reasons and sentences of the real server. CEL rules
 (``x-kubernetes-validations``) are not evaluated. Top-level ``apiVersion``, ``kind`` and ``metadata`` belong to the
 server and are left alone.
 """
@@ -49,16 +49,16 @@ def _prune(value: Json, schema: Schema, path: str, *, keep: tuple[str, ...] = ()
     if schema.get(EMBEDDED):
         keep = TYPE_META
     for name in list(value):
-        inner = _join(path, name)
+        field_path = _join(path, name)
         if name in keep:
             continue
         if name in properties:
-            yield from _prune(value[name], properties[name], inner)
+            yield from _prune(value[name], properties[name], field_path)
         elif isinstance(additional, Mapping):
-            yield from _prune(value[name], additional, inner)
+            yield from _prune(value[name], additional, field_path)
         elif not additional and not schema.get(PRESERVE):
             del value[name]
-            yield inner
+            yield field_path
 
 
 def _default(value: Json, schema: Schema) -> None:
@@ -68,8 +68,8 @@ def _default(value: Json, schema: Schema) -> None:
     if not isinstance(value, dict):
         return
     properties: Schema = schema.get("properties", {})
-    for name, inner in properties.items():
-        _default_field(value, name, inner)
+    for name, field_schema in properties.items():
+        _default_field(value, name, field_schema)
     additional = schema.get("additionalProperties")
     if isinstance(additional, Mapping):
         for name in value.keys() - properties.keys():
@@ -88,9 +88,9 @@ def _default_field(value: JsonObject, name: str, schema: Schema) -> None:
 def _validate(value: Json, schema: Schema, path: str, *, skip: tuple[str, ...] = ()) -> Iterator[ValidationProblem]:
     if value is None and schema.get("nullable"):
         return
-    found = list(value_problems(value, schema, path))
-    yield from found
-    if any(problem.reason == "FieldValueTypeInvalid" for problem in found):
+    problems = list(value_problems(value, schema, path))
+    yield from problems
+    if any(problem.reason == "FieldValueTypeInvalid" for problem in problems):
         return
     yield from _junctions(value, schema, path)
     if isinstance(value, dict):

@@ -56,16 +56,16 @@ def type_name(value: Json) -> str:
 def _type_problem(value: Json, schema: Mapping[str, Any], path: str) -> ValidationProblem | None:
     actual = type_name(value)
     if schema.get("x-kubernetes-int-or-string"):
-        fits, wanted = actual in {"integer", "string"}, "integer,string"
+        fits, expected = actual in {"integer", "string"}, "integer,string"
     else:
-        wanted = schema.get("type", actual)
+        expected = schema.get("type", actual)
         fits = (
-            actual == wanted
-            or (wanted == "number" and actual == "integer")
-            or (wanted == "integer" and isinstance(value, float) and value.is_integer())
+            actual == expected
+            or (expected == "number" and actual == "integer")
+            or (expected == "integer" and isinstance(value, float) and value.is_integer())
         )
     if not fits:
-        text = f'Invalid value: "{actual}": {path} in body must be of type {wanted}: "{actual}"'
+        text = f'Invalid value: "{actual}": {path} in body must be of type {expected}: "{actual}"'
         return ValidationProblem(path, "FieldValueTypeInvalid", text)
     if isinstance(value, str) and schema.get("format") == "date-time" and not _is_date_time(value):
         text = f"Invalid value: {_shown(value)}: {path} in body must be of type date-time: {_shown(value)}"

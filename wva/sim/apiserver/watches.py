@@ -1,7 +1,7 @@
 """Watch streams: from changes of the store to lines on a connection.
 
 A ``Watch`` buffers encoded lines, which are shared between all watches of a kind, and one coroutine per connection
-writes what has gathered. Bookmarks and time-outs run in the real time of the event loop, because the connection does.
+writes the buffered lines. Bookmarks and time-outs run in the real time of the event loop, as the connection does.
 A client that does not read is dropped once too many lines wait for it.
 """
 
@@ -137,7 +137,7 @@ class Watches:
     """All open streams of a server, and the faults that affect all of them."""
 
     def __init__(self, journal: Journal) -> None:
-        """Start without streams, flowing."""
+        """Start without streams; none is held back."""
         self._journal = journal
         self._open: dict[Watch, WatchTransport | None] = {}
         self._flowing = asyncio.Event()
