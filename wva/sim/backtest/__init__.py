@@ -1,11 +1,11 @@
 """Backtest: plays other policies on a user's own traffic, from Prometheus to a page with plots.
 
-- ``queries``  what is asked of Prometheus about one model
-- ``fetch``    asks for it chunk by chunk; each chunk is kept and not asked for again
+- ``queries``  the PromQL queries about one model
+- ``fetch``    sends them chunk by chunk, and keeps each chunk so that it is not queried again
 - ``history``  the answers as columns over time: pods, variants, histograms
-- ``fit``      parameters of the engine of each variant that explain what was seen, and how far they do not
+- ``fit``      the engine parameters of each variant that explain the history, and the errors that remain
 - ``scenario`` traffic and scenario from a history and a fit
-- ``play``     runs of policies in it, the recorded replicas among them
+- ``play``     runs of policies in the scenario, the recorded replicas among them
 - ``report``   what really ran against what each policy would have run
-- ``tune``     thresholds tried on it, and those worth choosing from
+- ``tune``     tries thresholds on the scenario, and finds those worth choosing from
 """

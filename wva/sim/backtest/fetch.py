@@ -1,7 +1,7 @@
 """Range queries about one model, in chunks. Each chunk is kept in a file and is not queried again.
 
-Prometheus is the user's own, and in use. There is one query at a time, a pause after each, and a longer one after a
-failure. A query whose answer is too large or takes too long is asked for in halves.
+The Prometheus belongs to the user and is in use. So there is one query at a time, a pause after each, and a longer
+pause after a failure. A query whose answer is too large or takes too long is sent again for each half of the time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SHORTEST_WINDOW_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ModelSpan:
-    """A model and a time: from ``start`` to ``end``, both included, in seconds since the epoch, a point each step."""
+    """A model and a time span: ``start`` to ``end``, both included, in seconds since the epoch, one point per step."""
 
     namespace: str
     model_id: str
@@ -47,7 +47,7 @@ class ModelSpan:
     step_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        """Check the time. Raises ValueError."""
+        """Check the time span. Raises ValueError."""
         if not self.start < self.end:
             raise ValueError("expected --from before --to")
         if self.count > MAX_POINTS:
@@ -61,12 +61,12 @@ class ModelSpan:
 
     @property
     def window_seconds(self) -> float:
-        """How far rates and means look back."""
+        """The seconds that rates and means look back."""
         return max(_SHORTEST_WINDOW_SECONDS, _WINDOW_STEPS * self.step_seconds)
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """The answers of a part of the time, by signal."""
+    """The answers for a part of the time span, by signal."""
 
     start: float
     end: float
@@ -90,37 +90,37 @@ async def fetch(
 ) -> list[Chunk]:
     """Return the chunks of a span in order of time, from the folder if they are already there.
 
-    ``address`` is that of the source: what another one has answered is not taken.
+    ``address`` is the address of the source: the answers of another source are not used.
 
-    Raises PrometheusError, and ValueError for a namespace or model that cannot be one. What was read is kept then.
+    Raises PrometheusError, and ValueError for an invalid namespace or model id. Chunks read before the error are kept.
     """
     texts = queries(span.namespace, span.model_id, window_seconds=span.window_seconds)
-    place = folder / f"history-{_digest(address, span, texts)}"
-    place.mkdir(parents=True, exist_ok=True)
-    parts = list(_parts(span))
+    span_folder = folder / f"history-{_digest(address, span, texts)}"
+    span_folder.mkdir(parents=True, exist_ok=True)
+    chunk_bounds = list(_parts(span))
     chunks = []
-    for done, (start, end) in enumerate(parts):
-        progress(done, len(parts))
-        path = place / f"{start:.0f}-{end:.0f}.json"
+    for done, (start, end) in enumerate(chunk_bounds):
+        progress(done, len(chunk_bounds))
+        path = span_folder / f"{start:.0f}-{end:.0f}.json"
         chunk = _read(path)
         if chunk is None:
             asker = _Asker(source, span.step_seconds, clock)
             answers = {name: await asker.ask(name, text, start, end) for name, text in texts.items()}
             chunk = Chunk(start, end, answers)
-            part = path.with_suffix(".part")
-            part.write_bytes(msgspec.json.encode(chunk))
-            part.replace(path)
+            partial_path = path.with_suffix(".part")
+            partial_path.write_bytes(msgspec.json.encode(chunk))
+            partial_path.replace(path)
         chunks.append(chunk)
-    progress(len(parts), len(parts))
+    progress(len(chunk_bounds), len(chunk_bounds))
     return chunks
 
 
 async def visible_models(source: RangeQuerier, start: float, end: float, *, clock: Clock) -> list[tuple[str, str]]:
     """Return namespace and id of each model that has engines at some time of the span. Raises PrometheusError."""
     step = max(60.0, (end - start) / POINTS_PER_QUERY)
-    series = await _Asker(source, step, clock).ask("models", VISIBLE_MODELS, start, end)
-    found = {(each.metric.get("namespace", ""), each.metric.get("model_name", "")) for each in series}
-    return sorted(pair for pair in found if all(pair))
+    answer = await _Asker(source, step, clock).ask("models", VISIBLE_MODELS, start, end)
+    models = {(series.metric.get("namespace", ""), series.metric.get("model_name", "")) for series in answer}
+    return sorted(pair for pair in models if all(pair))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,20 +132,20 @@ class _Asker:
     clock: Clock
 
     async def ask(self, name: str, text: str, start: float, end: float) -> tuple[RangeSeries, ...]:
-        """Answer one query, in halves if it is too large."""
+        """Return the answer of one query, in halves if it is too large."""
         points = int((end - start) // self.step_seconds) + 1
         try:
-            found = await self._patiently(name, text, start, end)
+            answer = await self._patiently(name, text, start, end)
         except PrometheusError as error:
             if error.kind not in _TOO_MUCH or points < _FEWEST_POINTS:
                 raise
             middle = start + points // 2 * self.step_seconds
             first = await self.ask(name, text, start, middle - self.step_seconds)
             return _joined(first, await self.ask(name, text, middle, end))
-        if len(found) > MAX_SERIES:
-            message = f"{name}: {len(found):,} series are more than {MAX_SERIES:,}"
+        if len(answer) > MAX_SERIES:
+            message = f"{name}: {len(answer):,} series are more than {MAX_SERIES:,}"
             raise PrometheusError(ErrorKind.MALFORMED, message)
-        return found
+        return answer
 
     async def _patiently(self, name: str, text: str, start: float, end: float) -> tuple[RangeSeries, ...]:
         for pause in (*_BACK_OFF_SECONDS, None):
@@ -170,12 +170,14 @@ class _Asker:
 
 def _joined(first: tuple[RangeSeries, ...], second: tuple[RangeSeries, ...]) -> tuple[RangeSeries, ...]:
     """Return the series of two answers, the second of which is about the time after the first."""
-    found = {tuple(sorted(series.metric.items())): series for series in first}
+    series_by_labels = {tuple(sorted(series.metric.items())): series for series in first}
     for series in second:
         key = tuple(sorted(series.metric.items()))
-        before = found.get(key)
-        found[key] = series if before is None else RangeSeries(series.metric, before.values + series.values)
-    return tuple(found.values())
+        earlier = series_by_labels.get(key)
+        series_by_labels[key] = (
+            series if earlier is None else RangeSeries(series.metric, earlier.values + series.values)
+        )
+    return tuple(series_by_labels.values())
 
 
 def _parts(span: ModelSpan) -> Iterator[tuple[float, float]]:
@@ -199,5 +201,5 @@ def _read(path: Path) -> Chunk | None:
 
 def _digest(address: str, span: ModelSpan, texts: Mapping[str, str]) -> str:
     """Return a name for the queries and the address. Other queries have other files."""
-    about = repr((address, span.namespace, span.model_id, span.step_seconds, sorted(texts.items())))
-    return blake2b(about.encode(), digest_size=8).hexdigest()
+    identity = repr((address, span.namespace, span.model_id, span.step_seconds, sorted(texts.items())))
+    return blake2b(identity.encode(), digest_size=8).hexdigest()

@@ -1,15 +1,15 @@
 """The fit: parameters of an engine that explain the metrics of a variant's pods, and the errors that remain.
 
-What is known of a pod over a window are means: requests running, KV usage, time between tokens, time to first token,
-prompt tokens per second. The engine is one whose step takes
+The history has means of a pod over a window: requests running, KV usage, time between tokens, time to first token,
+prompt tokens per second. The model of the engine says that a step takes
 
     alpha + beta * sequences + kv_read * tokens in the KV cache + prefill * prompt tokens computed in it
 
 so the mean step, which is the mean time between tokens, is (alpha + beta * n + kv_read * K) / (1 - prefill * P) with P
 prompt tokens per second. A request that finds no queue waits for the rest of the step that runs, and then for the step
-that computes its prompt. Parameters are those with the least squares of relative errors, found by Levenberg and
-Marquardt's method in logarithms, so that none becomes negative. Weak priors hold those that the data say nothing of:
-with prompts of one length, for instance, ``beta`` and ``kv_read`` cannot be told apart.
+that computes its prompt. The fit minimises the squares of relative errors by Levenberg and Marquardt's method, in
+logarithms of the parameters, so that none becomes negative. Weak priors hold the parameters that the data do not
+determine: with prompts of one length, for instance, ``beta`` and ``kv_read`` cannot be told apart.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class FittedEngine:
 
 @dataclass(frozen=True, slots=True)
 class _Windows:
-    """Means over windows in which an engine served; a column each. ``prompt`` are tokens computed per request."""
+    """A column per signal: means over windows in which an engine served. ``prompt``: tokens computed per request."""
 
     running: Column
     waiting: Column
@@ -100,9 +100,9 @@ def fit(variant: VariantHistory, history: RecordedHistory) -> FittedEngine:
         )
     windows = _windows(variant)
     resident = _resident_tokens(history)
-    known = [pod.kv_cache_tokens for pod in variant.pods if pod.kv_cache_tokens is not None]
-    if known:
-        tokens = float(np.median(known))
+    cache_sizes = [pod.kv_cache_tokens for pod in variant.pods if pod.kv_cache_tokens is not None]
+    if cache_sizes:
+        tokens = float(np.median(cache_sizes))
     elif windows.count >= ENOUGH_SAMPLES and windows.kv_usage.sum() > 0:
         tokens = float(windows.running.sum() * resident / windows.kv_usage.sum())
         notes.append(f"cache_config_info is not there: about {tokens:,.0f} tokens of KV cache by usage")
@@ -113,10 +113,10 @@ def fit(variant: VariantHistory, history: RecordedHistory) -> FittedEngine:
     if windows.count < ENOUGH_SAMPLES:
         notes.append(f"{windows.count} windows with load are fewer than {ENOUGH_SAMPLES}: parameters of the preset")
         return FittedEngine(variant.name, starts[0].name, windows.count, starts[0].parameters, (), tuple(notes))
-    solved = [(*_solve(start.parameters, windows, tokens), start.name) for start in starts]
-    _, found, name = min(solved, key=lambda each: each[0])
+    solutions = [(*_solve(start.parameters, windows, tokens), start.name) for start in starts]
+    _, parameters, name = min(solutions, key=lambda solution: solution[0])
     return FittedEngine(
-        variant.name, name, windows.count, found, _errors(found, windows, tokens, resident), tuple(notes)
+        variant.name, name, windows.count, parameters, _errors(parameters, windows, tokens, resident), tuple(notes)
     )
 
 
@@ -134,16 +134,16 @@ def _known(accelerator: str) -> bool:
 
 def _priors(accelerator: str, model_id: str) -> list[_StartingPoint]:
     """Return the starting points: the preset of the accelerator, and the engine derived for a known model."""
-    found = []
+    starting_points = []
     if accelerator in PRESETS:
-        found.append(_StartingPoint(accelerator, PRESETS[accelerator]))
+        starting_points.append(_StartingPoint(accelerator, PRESETS[accelerator]))
     for model in MODELS if accelerator in GPUS else ():
         if model.lower() in model_id.lower():
             for count in _TENSOR_PARALLEL:
                 with suppress(ValueError):  # the weights do not fit into so few GPUs
                     derived = engine_parameters(accelerator, model, tensor_parallel=count)
-                    found.append(_StartingPoint(f"{model} on {count} {accelerator}", derived))
-    return found or [_StartingPoint(_DEFAULT_ACCELERATOR, PRESETS[_DEFAULT_ACCELERATOR])]
+                    starting_points.append(_StartingPoint(f"{model} on {count} {accelerator}", derived))
+    return starting_points or [_StartingPoint(_DEFAULT_ACCELERATOR, PRESETS[_DEFAULT_ACCELERATOR])]
 
 
 def _windows(variant: VariantHistory) -> _Windows:
@@ -160,9 +160,9 @@ def _of_pod(pod: PodHistory) -> tuple[Column, ...]:
         prompt = signals["prompt_sum"] / signals["prompt_count"] * (1.0 - hit)
     requests = signals["ttft_count"]
     columns = (signals["running"], signals["waiting"], signals["kv_usage"], itl, ttft, signals["generated"], requests)
-    good = np.all(np.isfinite((*columns, prompt)), axis=0)
-    good &= (signals["running"] >= _LEAST_RUNNING) & (requests >= _LEAST_REQUESTS_PER_SECOND) & (itl > 0) & (ttft > 0)
-    return tuple(column[good] for column in (*columns, prompt))
+    usable = np.all(np.isfinite((*columns, prompt)), axis=0)
+    usable &= (signals["running"] >= _LEAST_RUNNING) & (requests >= _LEAST_REQUESTS_PER_SECOND) & (itl > 0) & (ttft > 0)
+    return tuple(column[usable] for column in (*columns, prompt))
 
 
 def _resident_tokens(history: RecordedHistory) -> float:
@@ -174,8 +174,12 @@ def _resident_tokens(history: RecordedHistory) -> float:
 def _sized(prior: EngineParameters, tokens: float, history: RecordedHistory, windows: _Windows) -> EngineParameters:
     """Return the prior with the recorded KV cache size, and with the slots if the engine filled them."""
     blocks = max(1, round(tokens / prior.block_size))
-    full = windows.running[(windows.waiting >= _SATURATED) & (windows.kv_usage < _ROOM)]
-    slots = max(1, round(float(np.quantile(full, 0.9)))) if len(full) >= ENOUGH_SAMPLES else prior.max_num_seqs
+    running_when_full = windows.running[(windows.waiting >= _SATURATED) & (windows.kv_usage < _ROOM)]
+    slots = (
+        max(1, round(float(np.quantile(running_when_full, 0.9))))
+        if len(running_when_full) >= ENOUGH_SAMPLES
+        else prior.max_num_seqs
+    )
     longest = _longest(history)
     length = min(blocks * prior.block_size, max(prior.max_model_len, longest))
     return replace(
@@ -192,10 +196,10 @@ def _longest(history: RecordedHistory) -> int:
     total = 0.0
     for name in ("prompt_bucket", "output_bucket"):
         bounds = [(bound, float(column.sum())) for bound, column in history.buckets[name].items()]
-        most = max((count for _, count in bounds), default=0.0)
-        finite = [bound for bound, count in bounds if np.isfinite(bound) and count < most]
-        beyond = [bound for bound, count in bounds if np.isfinite(bound) and count >= most]
-        total += min(beyond, default=max(finite, default=0.0))
+        highest_count = max((count for _, count in bounds), default=0.0)
+        partial_bounds = [bound for bound, count in bounds if np.isfinite(bound) and count < highest_count]
+        covering_bounds = [bound for bound, count in bounds if np.isfinite(bound) and count >= highest_count]
+        total += min(covering_bounds, default=max(partial_bounds, default=0.0))
     return int(total)
 
 
@@ -237,7 +241,7 @@ _FITTED: Final = (
 def _solve(start: EngineParameters, windows: _Windows, tokens: float) -> tuple[float, EngineParameters]:
     """Return the least sum of squares from a starting point, and its parameters."""
     origin = np.log([max(getattr(start, name), _NOTHING) for name in _FITTED])
-    calm = windows.waiting <= _QUEUED * windows.running
+    unqueued = windows.waiting <= _QUEUED * windows.running
 
     def parameters(theta: Column) -> EngineParameters:
         alpha, beta, kv_read, prefill = (value if value > _NOTHING * np.e else 0.0 for value in np.exp(theta).tolist())
@@ -250,19 +254,19 @@ def _solve(start: EngineParameters, windows: _Windows, tokens: float) -> tuple[f
         )
 
     def residuals(theta: Column) -> Column:
-        tried = parameters(theta)
-        step = np.log(mean_step(tried, windows, tokens) / windows.itl) / np.sqrt(windows.count)
-        first = np.log(first_token(tried, windows, tokens)[calm] / windows.ttft[calm])
+        candidate = parameters(theta)
+        step = np.log(mean_step(candidate, windows, tokens) / windows.itl) / np.sqrt(windows.count)
+        first = np.log(first_token(candidate, windows, tokens)[unqueued] / windows.ttft[unqueued])
         first *= _TTFT_WEIGHT / np.sqrt(max(1, len(first)))
         return np.concatenate((step, first, _PRIOR_WEIGHT * (theta - origin)))
 
     theta = _least_squares(residuals, origin)
-    left = residuals(theta)
-    return float(left @ left), parameters(theta)
+    remaining = residuals(theta)
+    return float(remaining @ remaining), parameters(theta)
 
 
 def _least_squares(residuals: Callable[[Column], Column], start: Column) -> Column:
-    """Return the least sum of squares from a starting point. Logarithms move by at most 1 per round."""
+    """Return the logarithms with the least sum of squares from a starting point. They move by at most 1 per round."""
     theta, damping = start.copy(), 1e-2
     value = residuals(theta)
     for _ in range(_ROUNDS):
@@ -270,9 +274,9 @@ def _least_squares(residuals: Callable[[Column], Column], start: Column) -> Colu
         normal, gradient = slopes.T @ slopes, slopes.T @ value
         move = -np.linalg.solve(normal + damping * np.eye(len(theta)) * max(1e-12, normal.diagonal().max()), gradient)
         move = np.clip(move, -1.0, 1.0)
-        tried = residuals(theta + move)
-        if float(tried @ tried) < float(value @ value):
-            theta, value, damping = theta + move, tried, damping / 3.0
+        new_value = residuals(theta + move)
+        if float(new_value @ new_value) < float(value @ value):
+            theta, value, damping = theta + move, new_value, damping / 3.0
             if np.abs(move).max() < 1e-6:  # noqa: PLR2004 - a millionth of each parameter
                 break
         else:
@@ -282,19 +286,19 @@ def _least_squares(residuals: Callable[[Column], Column], start: Column) -> Colu
 
 def _errors(parameters: EngineParameters, windows: _Windows, tokens: float, resident: float) -> tuple[SignalError, ...]:
     step = mean_step(parameters, windows, tokens)
-    calm = windows.waiting <= _QUEUED * windows.running
+    unqueued = windows.waiting <= _QUEUED * windows.running
     served = windows.generated > 0
     used = windows.kv_usage > 0
     return (
         _error("time between tokens", step, windows.itl),
-        _error("time to first token", first_token(parameters, windows, tokens)[calm], windows.ttft[calm]),
+        _error("time to first token", first_token(parameters, windows, tokens)[unqueued], windows.ttft[unqueued]),
         _error("tokens per second", (windows.running / step)[served], windows.generated[served]),
         _error("KV usage", (windows.running * resident / tokens)[used], windows.kv_usage[used]),
     )
 
 
-def _error(signal: str, told: Column, seen: Column) -> SignalError:
-    if not len(seen):
+def _error(signal: str, predicted: Column, observed: Column) -> SignalError:
+    if not len(observed):
         return SignalError(signal, 0, 0.0, 0.0)
-    relative = told / seen - 1.0
-    return SignalError(signal, len(seen), float(np.median(relative)), float(np.median(np.abs(relative))))
+    relative = predicted / observed - 1.0
+    return SignalError(signal, len(observed), float(np.median(relative)), float(np.median(np.abs(relative))))

@@ -46,8 +46,8 @@ class PodHistory:
 class VariantHistory:
     """One variant. ``replicas`` are those that the controller counted, else the pods that reported.
 
-    ``desired`` is what the controller published (NaN where it did not). ``cost`` is per replica and hour; 10, the
-    controller's own default, where none is known. ``maximum`` is the scaler's, None where it is unknown.
+    ``desired`` is what the controller published (NaN where it did not). ``cost`` is per replica and hour; where it is
+    unknown, it is 10, the controller's own default. ``maximum`` is the maximum of the scaler, None where it is unknown.
     """
 
     name: str
@@ -83,7 +83,7 @@ class RecordedHistory:
         return np.nansum(columns, axis=0) if columns else np.zeros(self.span.count)
 
     def mean(self, part: str, whole: str) -> float | None:
-        """Return the mean of two counters, sum and count, over all pods and the whole time."""
+        """Return the mean from two counters, a sum and a count, over all pods and the whole time."""
         count = float(self.total(whole).sum())
         return float(self.total(part).sum()) / count if count > 0 else None
 
@@ -92,7 +92,7 @@ def history(span: ModelSpan, chunks: Sequence[Chunk]) -> RecordedHistory:
     """Return the history in the chunks of a span. Raises NoHistoryError if no pod reports."""
     table = _Table(span, chunks)
     by_pod = {signal: table.columns(signal, "pod") for signal in BY_POD}
-    names = sorted({pod for columns in by_pod.values() for pod in columns})
+    pod_names = sorted({pod for columns in by_pod.values() for pod in columns})
     if not by_pod["running"]:
         message = f"no engine of model {span.model_id!r} in namespace {span.namespace!r} reports in this time"
         raise NoHistoryError(message)
@@ -100,22 +100,22 @@ def history(span: ModelSpan, chunks: Sequence[Chunk]) -> RecordedHistory:
         signal: table.columns(signal, "variant_name", _VALUE if signal == "cost" else _REPLICAS)
         for signal in BY_VARIANT
     }
-    known = sorted({name for columns in published.values() for name in columns}, key=len, reverse=True)
-    cache, nothing = table.cache(), np.full(span.count, np.nan)
+    known_variants = sorted({name for columns in published.values() for name in columns}, key=len, reverse=True)
+    cache_tokens, no_data = table.cache(), np.full(span.count, np.nan)
     pods = [
         PodHistory(
             name,
-            _variant_of(name, known),
-            {signal: by_pod[signal].get(name, nothing) for signal in BY_POD},
-            cache.get(name),
+            _variant_of(name, known_variants),
+            {signal: by_pod[signal].get(name, no_data) for signal in BY_POD},
+            cache_tokens.get(name),
         )
-        for name in names
+        for name in pod_names
     ]
     accelerators = table.labels("current", "variant_name", "accelerator_type")
     variants = []
     for name in sorted({pod.variant for pod in pods}):
-        own = tuple(pod for pod in pods if pod.variant == name)
-        reporting = np.sum([~np.isnan(pod.signals["running"]) for pod in own], axis=0).astype(np.float64)
+        variant_pods = tuple(pod for pod in pods if pod.variant == name)
+        reporting = np.sum([~np.isnan(pod.signals["running"]) for pod in variant_pods], axis=0).astype(np.float64)
         current = published["current"].get(name)
         cost, maximum = (_last(published[signal].get(name)) for signal in ("cost", "maximum"))
         variants.append(
@@ -125,12 +125,12 @@ def history(span: ModelSpan, chunks: Sequence[Chunk]) -> RecordedHistory:
                 DEFAULT_COST if cost is None else cost,
                 None if maximum is None else int(maximum),
                 reporting if current is None else np.where(np.isnan(current), reporting, current),
-                published["desired"].get(name, nothing),
-                own,
+                published["desired"].get(name, no_data),
+                variant_pods,
             )
         )
     buckets = {signal: table.buckets(signal) for signal in BY_BOUND}
-    queue = np.nan_to_num(next(iter(table.columns(QUEUE, "").values()), nothing))
+    queue = np.nan_to_num(next(iter(table.columns(QUEUE, "").values()), no_data))
     interval = _last(next(iter(table.columns(INTERVAL, "", _INTERVAL).values()), None))
     return RecordedHistory(span, tuple(variants), buckets, queue, interval)
 
@@ -145,34 +145,34 @@ class _Table:
     def columns(self, signal: str, label: str, border: Real = _VALUE) -> dict[str, Column]:
         """Return a column for each value of a label; without a label, one under the empty text.
 
-        A value outside of the border is no data.
+        A value outside of the border counts as missing.
         """
-        found: dict[str, Column] = {}
+        columns: dict[str, Column] = {}
         for series in self._series(signal):
             name = series.metric.get(label, "")
             if name or not label:
-                self._fill(found.setdefault(name, np.full(self.span.count, np.nan)), series.values, border)
-        return found
+                self._fill(columns.setdefault(name, np.full(self.span.count, np.nan)), series.values, border)
+        return columns
 
     def buckets(self, signal: str) -> dict[float, Column]:
-        found = {}
+        buckets = {}
         for text, column in self.columns(signal, "le").items():
             bound = math.inf if text == "+Inf" else _VALUE.find(text)
             if bound is not None:
-                found[bound] = np.nan_to_num(column)
-        return dict(sorted(found.items()))
+                buckets[bound] = np.nan_to_num(column)
+        return dict(sorted(buckets.items()))
 
     def cache(self) -> dict[str, float]:
         """Return the tokens that the KV cache of each pod holds."""
-        found = {}
+        tokens_by_pod = {}
         for series in self._series(CACHE):
-            told = _TOKENS.find(series.metric.get("kv_cache_size_tokens", ""))
+            tokens = _TOKENS.find(series.metric.get("kv_cache_size_tokens", ""))
             blocks, size = (_BLOCKS.find(series.metric.get(name, "")) for name in ("num_gpu_blocks", "block_size"))
-            if told is not None:
-                found[series.metric.get("pod", "")] = told
+            if tokens is not None:
+                tokens_by_pod[series.metric.get("pod", "")] = tokens
             elif blocks is not None and size is not None:
-                found[series.metric.get("pod", "")] = blocks * size
-        return found
+                tokens_by_pod[series.metric.get("pod", "")] = blocks * size
+        return tokens_by_pod
 
     def labels(self, signal: str, key: str, label: str) -> dict[str, str]:
         return {series.metric.get(key, ""): series.metric.get(label, "") for series in self._series(signal)}
@@ -181,29 +181,29 @@ class _Table:
         return (series for chunk in self.chunks for series in chunk.answers.get(signal, ()))
 
     def _fill(self, column: Column, points: Iterable[tuple[float, str]], border: Real) -> None:
-        for at, text in points:
-            place = round((at - self.span.start) / self.span.step_seconds)
+        for seconds, text in points:
+            index = round((seconds - self.span.start) / self.span.step_seconds)
             value = border.find(text)
-            if value is not None and 0 <= place < self.span.count:
-                column[place] = value
+            if value is not None and 0 <= index < self.span.count:
+                column[index] = value
 
 
 def start_up_seconds(variant: VariantHistory, step_seconds: float) -> list[float]:
-    """Return the seconds of each growth from the published number until as many pods report."""
+    """Return, for each growth of the published number, the seconds until as many pods report."""
     reporting: NDArray[Any] = np.sum([~np.isnan(pod.signals["running"]) for pod in variant.pods], axis=0)
-    found = []
-    for place, (before, after) in enumerate(pairwise(variant.desired), start=1):
-        if not after > before or reporting[place] >= after:
+    start_ups = []
+    for index, (before, after) in enumerate(pairwise(variant.desired), start=1):
+        if not after > before or reporting[index] >= after:
             continue
-        later = np.nonzero((reporting[place:] >= after) | (variant.desired[place:] < after))[0]
-        if len(later) and reporting[place + later[0]] >= after:
-            found.append(float(later[0]) * step_seconds)
-    return found
+        later = np.nonzero((reporting[index:] >= after) | (variant.desired[index:] < after))[0]
+        if len(later) and reporting[index + later[0]] >= after:
+            start_ups.append(float(later[0]) * step_seconds)
+    return start_ups
 
 
-def _variant_of(pod: str, known: Sequence[str]) -> str:
+def _variant_of(pod: str, variant_names: Sequence[str]) -> str:
     """Return the variant of a pod: the longest known name that it begins with, else the name of its Deployment."""
-    for name in known:
+    for name in variant_names:
         if pod.startswith(f"{name}-"):
             return name
     parts = pod.rsplit("-", _HASHES)

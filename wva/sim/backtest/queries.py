@@ -1,7 +1,7 @@
 """The range queries about one model: one for each signal.
 
-Everything that comes from outside stands in a quoted string. Series of a pod are the sum over its engines. A series
-that is scraped twice counts once.
+All input from outside is put into quoted strings. The series of a pod is the sum over its engines. A series that is
+scraped twice counts once.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ INTERVAL: Final = "interval"
 def queries(namespace: str, model_id: str, *, window_seconds: float) -> dict[str, str]:
     """Return the PromQL of each signal. Rates and means look back by the window.
 
-    Raises ValueError for a namespace or model that cannot be one.
+    Raises ValueError for an invalid namespace or model id.
     """
-    space = quote(validate_namespace(namespace))
-    model = f"namespace={space},model_name={quote(model_id)}"
+    quoted_namespace = quote(validate_namespace(namespace))
+    model = f"namespace={quoted_namespace},model_name={quote(model_id)}"
     window = f"[{window_seconds:.0f}s]"
 
     def per_pod(aggregation: str, text: str) -> str:
@@ -67,8 +67,8 @@ def queries(namespace: str, model_id: str, *, window_seconds: float) -> dict[str
         return " or ".join(per_pod("sum", f"rate({name}{{{model}}}{window})") for name in names)
 
     def of_variants(name: str) -> str:
-        of_space = (f"{name}{{{label}={space}}}" for label in ("exported_namespace", "namespace"))
-        return f"max by (variant_name, accelerator_type) ({' or '.join(of_space)})"
+        selectors = (f"{name}{{{label}={quoted_namespace}}}" for label in ("exported_namespace", "namespace"))
+        return f"max by (variant_name, accelerator_type) ({' or '.join(selectors)})"
 
     success = f"rate(vllm:request_success_total{{{model}}}{window})"
     return {
@@ -80,7 +80,7 @@ def queries(namespace: str, model_id: str, *, window_seconds: float) -> dict[str
         **{signal: of_variants(name) for signal, name in _OF_VARIANTS.items()},
         CACHE: (
             "max by (pod, kv_cache_size_tokens, num_gpu_blocks, block_size)"
-            f" (vllm:cache_config_info{{namespace={space}}})"
+            f" (vllm:cache_config_info{{namespace={quoted_namespace}}})"
         ),
         QUEUE: f"sum ({picker_gauge('flow_control_queue_size', f'{{{model}}}')})",
         INTERVAL: "max (wva_cycle_interval_seconds)",

@@ -46,7 +46,7 @@ def read(folder: Path) -> Backtest:
 
 
 def write(found: Backtest, result: Card, folder: Path, *, name: str, more: Sequence[str] = ()) -> list[Path]:
-    """Write the page and the summary, which begins with some more lines, and return where they are."""
+    """Write the page and the summary, which begins with the lines of ``more``, and return their paths."""
     from wva.sim.scorecard.page import html  # noqa: PLC0415 - plotly, which only this needs
 
     page, summary = folder / f"{name}.html", folder / f"{name}.md"
@@ -83,8 +83,8 @@ def markdown(found: Backtest, result: Card, more: Sequence[str] = ()) -> Iterato
         yield from (f"- {shown.plain(note)}" for note in found.notes)
 
 
-def _really(found: Backtest) -> Iterator[str]:
-    reality = found.reality
+def _really(backtest: Backtest) -> Iterator[str]:
+    reality = backtest.reality
     hours = ", ".join(f"{shown.plain(name)} {value:.1f}" for name, value in reality.replica_hours.items())
     yield f"- requests: {reality.requests:,.0f}"
     yield f"- cost: {reality.cost:,.1f} ({sum(reality.replica_hours.values()):.1f} replica-hours: {hours})"
@@ -128,13 +128,13 @@ def _fit(fit: FittedEngine) -> Iterator[str]:
         yield ""
 
 
-def _page_notes(found: Backtest) -> Iterator[str]:
-    reality = found.reality
+def _page_notes(backtest: Backtest) -> Iterator[str]:
+    reality = backtest.reality
     yield (
-        f"What really ran from {_when(found.start)} on: cost {reality.cost:,.1f}, {reality.mean_replicas:.1f} replicas "
-        f"on average, {reality.peak_replicas} at most."
+        f"What really ran from {_when(backtest.start)} on: cost {reality.cost:,.1f}, {reality.mean_replicas:.1f} "
+        f"replicas on average, {reality.peak_replicas} at most."
     )
-    worst = max((error.error for fit in found.fits for error in fit.errors), default=None)
+    worst = max((error.error for fit in backtest.fits for error in fit.errors), default=None)
     if worst is not None:
         yield f"Engines are fitted to the history. The median error of the signal that fits worst is {worst:.1%}."
 

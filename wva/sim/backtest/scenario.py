@@ -1,8 +1,8 @@
 """Traffic and scenario from a history and the engines fitted to it.
 
-Arrivals are first tokens per second, and what the queues grew by meanwhile. They become a Poisson process of that rate,
-averaged over as many minutes as it takes to see some sixty requests: with fewer, chance would be taken for a pattern.
-Lengths follow the histograms of the engines, and their means over time.
+The rate of arrivals is the rate of first tokens plus the growth of the queues. Arrivals become a Poisson process of
+that rate, averaged over as many minutes as it takes to see some sixty requests: with fewer, chance would be taken for a
+pattern. Lengths follow the histograms of the engines, and their means over time.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class RecordedTraffic:
         step_seconds: length of a step of the columns.
         rates: requests per second in each step.
         prompt_means: mean length of prompts in each step.
-        answer_means: the same of answers.
-        prompts: how many prompts, in any unit, had at most so many tokens; empty when that is not known.
-        answers: the same of answers.
+        answer_means: the same for answers.
+        prompts: pairs of a length in tokens and the count, in any unit, of prompts up to it; empty when unknown.
+        answers: the same for answers.
         longest: most tokens of a prompt and its answer together.
         shared: share of prompt tokens that a prefix cache held.
 
@@ -78,18 +78,18 @@ class RecordedTraffic:
         """Return the requests of a seed."""
         columns = (np.asarray(column) for column in (self.rates, self.prompt_means, self.answer_means))
         sizes = Sizes(_lengths(self.prompts, SPREAD.prompt), _lengths(self.answers, SPREAD.output))
-        made = from_series(seed, RateSeries(self.step_seconds, *columns), sizes=sizes, sharing=self._share)
-        prompt = np.minimum(made.prompt_tokens, self.longest - 1)
+        traffic = from_series(seed, RateSeries(self.step_seconds, *columns), sizes=sizes, sharing=self._share)
+        prompt = np.minimum(traffic.prompt_tokens, self.longest - 1)
         return replace(
-            made,
+            traffic,
             prompt_tokens=prompt,
-            output_tokens=np.minimum(made.output_tokens, self.longest - prompt),
-            prefix_tokens=np.minimum(made.prefix_tokens, prompt),
-            shared_tokens=np.minimum(made.shared_tokens, prompt),
+            output_tokens=np.minimum(traffic.output_tokens, self.longest - prompt),
+            prefix_tokens=np.minimum(traffic.prefix_tokens, prompt),
+            shared_tokens=np.minimum(traffic.shared_tokens, prompt),
         )
 
     def _share(self, generator: np.random.Generator, /, *, arrival_seconds: Column, prompt_tokens: Ints) -> Prefixes:
-        """Give all prompts a common beginning, by the share that the cache held."""
+        """Give all prompts a common beginning; its share of a prompt is the share that the cache held."""
         if self.shared < _LEAST_SHARED:
             return nothing_shared(generator, arrival_seconds=arrival_seconds, prompt_tokens=prompt_tokens)
         common = np.rint(prompt_tokens * self.shared).astype(np.int64)
@@ -98,7 +98,7 @@ class RecordedTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Reality:
-    """The recorded run. Shares are of the first tokens that came within the bound ``ttft_seconds`` of a histogram."""
+    """The recorded run. ``ttft_share`` is the share of first tokens within ``ttft_seconds``, a bound of a histogram."""
 
     requests: float
     replica_hours: dict[str, float]
@@ -146,7 +146,7 @@ class Backtest:
 def backtest(
     history: RecordedHistory, fits: Sequence[FittedEngine], *, objectives: Objectives, start_up: StartUp | None = None
 ) -> Backtest:
-    """Return the backtest of a history. Without ``start_up``, the growth of variants shows it as far as possible.
+    """Return the backtest of a history. Without ``start_up``, it is estimated from the recorded growth of variants.
 
     Raises NoHistoryError for a history without requests, or with too many to play.
     """
@@ -156,19 +156,19 @@ def backtest(
     if reality.requests > MAX_REQUESTS:
         text = f"{reality.requests:,.0f} requests are more than {MAX_REQUESTS:,}: choose a shorter time"
         raise NoHistoryError(text)
-    measured = [seconds for variant in history.variants for seconds in start_up_seconds(variant, _step(history))]
-    if start_up is None and len(measured) >= _ENOUGH_STARTS:
-        median = max(_SHORTEST_START_UP_SECONDS, float(np.median(measured)) - _SCALER_SECONDS)
+    start_ups = [seconds for variant in history.variants for seconds in start_up_seconds(variant, _step(history))]
+    if start_up is None and len(start_ups) >= _ENOUGH_STARTS:
+        median = max(_SHORTEST_START_UP_SECONDS, float(np.median(start_ups)) - _SCALER_SECONDS)
         start_up = StartUp(median_seconds=median)
-        notes.append(f"pods took {median:.0f} s to start (median of {len(measured)} growths)")
+        notes.append(f"pods took {median:.0f} s to start (median of {len(start_ups)} growths)")
     elif start_up is None:
         start_up = StartUp()
         notes.append(f"the start of pods was not seen: {start_up.median_seconds:.0f} s are assumed (--start-up)")
     if history.interval_seconds is None:
         notes.append(f"no controller was seen: cycles of {_DEFAULT_INTERVAL_SECONDS:.0f} s are assumed")
-    dark = _dark_share(history)
-    if dark > 0:
-        notes.append(f"no engine and no controller reports in {dark:.0%} of the time: it counts as no load")
+    dark_share = _dark_share(history)
+    if dark_share > 0:
+        notes.append(f"no engine and no controller reports in {dark_share:.0%} of the time: it counts as no load")
     engines = {fit.variant: fit for fit in fits}
     longest = min(fit.parameters.max_model_len for fit in fits)
     variants = [_setup(variant, engines[variant.name], start_up) for variant in history.variants]
@@ -182,7 +182,7 @@ def backtest(
         variants=tuple(variants),
         objectives=objectives,
         interval_seconds=history.interval_seconds or _DEFAULT_INTERVAL_SECONDS,
-        replicas={variant.name: tuple(int(each) for each in variant.replicas) for variant in history.variants},
+        replicas={variant.name: tuple(int(replicas) for replicas in variant.replicas) for variant in history.variants},
         reality=reality,
         fits=tuple(fits),
         notes=tuple(notes),
@@ -224,26 +224,26 @@ def _setup(variant: VariantHistory, fit: FittedEngine, start_up: StartUp) -> Var
 
 
 def _reality(history: RecordedHistory, objectives: Objectives) -> Reality:
-    hours = {each.name: float(each.replicas[:-1].sum()) * _step(history) / 3600.0 for each in history.variants}
-    total = np.sum([each.replicas for each in history.variants], axis=0)
+    hours = {variant.name: float(variant.replicas[:-1].sum()) * _step(history) / 3600.0 for variant in history.variants}
+    total_replicas = np.sum([variant.replicas for variant in history.variants], axis=0)
     buckets = history.buckets["ttft_bucket"]
     bound = next((bound for bound in buckets if bound >= objectives.ttft_seconds and math.isfinite(bound)), None)
-    whole = float(buckets[math.inf].sum()) if math.inf in buckets else 0.0
+    first_tokens = float(buckets[math.inf].sum()) if math.inf in buckets else 0.0
     return Reality(
         requests=float(history.total("ttft_count").sum()) * _step(history),
         replica_hours=hours,
-        cost=sum(each.cost * hours[each.name] for each in history.variants),
-        mean_replicas=float(total.mean()),
-        peak_replicas=int(total.max()),
+        cost=sum(variant.cost * hours[variant.name] for variant in history.variants),
+        mean_replicas=float(total_replicas.mean()),
+        peak_replicas=int(total_replicas.max()),
         ttft_seconds=bound,
-        ttft_share=float(buckets[bound].sum()) / whole if bound is not None and whole > 0 else None,
+        ttft_share=float(buckets[bound].sum()) / first_tokens if bound is not None and first_tokens > 0 else None,
     )
 
 
 def _dark_share(history: RecordedHistory) -> float:
     """Return the share of the time in which neither an engine nor the controller reports."""
-    told = [pod.signals["running"] for pod in history.pods] + [variant.desired for variant in history.variants]
-    return float(np.isnan(told).all(axis=0).mean())
+    columns = [pod.signals["running"] for pod in history.pods] + [variant.desired for variant in history.variants]
+    return float(np.isnan(columns).all(axis=0).mean())
 
 
 def _step(history: RecordedHistory) -> float:
@@ -251,33 +251,33 @@ def _step(history: RecordedHistory) -> float:
 
 
 def _smooth(rates: Column, step: float) -> Column:
-    """Return means over as many neighbours as it takes to have enough requests."""
+    """Return means over as many neighbouring steps as it takes to have enough requests."""
     mean = float(rates.mean())
-    wanted = _LONGEST_AVERAGE_SECONDS if mean <= 0 else min(_LONGEST_AVERAGE_SECONDS, _ENOUGH_REQUESTS / mean)
-    reach = int(wanted / step) // 2
+    average_seconds = _LONGEST_AVERAGE_SECONDS if mean <= 0 else min(_LONGEST_AVERAGE_SECONDS, _ENOUGH_REQUESTS / mean)
+    reach = int(average_seconds / step) // 2
     if reach < 1:
         return rates
     width = 2 * reach + 1
     return np.asarray(np.convolve(np.pad(rates, reach, mode="edge"), np.ones(width) / width, mode="valid"))
 
 
-def _means(history: RecordedHistory, part: str, whole: str) -> tuple[float, ...]:
-    """Return for each step the mean of two counters, sum and count, over some minutes."""
-    every = max(1, int(_LENGTH_SECONDS / _step(history)))
-    sums, counts = history.total(part), history.total(whole)
-    mean = history.mean(part, whole) or 1.0
-    found: list[float] = []
-    for start in range(0, history.span.count, every):
-        number = float(counts[start : start + every].sum())
-        enough = number * _step(history) >= _ENOUGH_REQUESTS
-        found += [float(sums[start : start + every].sum()) / number if enough else mean] * every
-    return tuple(found[: history.span.count - 1])
+def _means(history: RecordedHistory, sum_signal: str, count_signal: str) -> tuple[float, ...]:
+    """Return for each step the mean from two counters, a sum and a count, over some minutes."""
+    window = max(1, int(_LENGTH_SECONDS / _step(history)))
+    sums, counts = history.total(sum_signal), history.total(count_signal)
+    mean = history.mean(sum_signal, count_signal) or 1.0
+    means: list[float] = []
+    for start in range(0, history.span.count, window):
+        count = float(counts[start : start + window].sum())
+        enough = count * _step(history) >= _ENOUGH_REQUESTS
+        means += [float(sums[start : start + window].sum()) / count if enough else mean] * window
+    return tuple(means[: history.span.count - 1])
 
 
 def _counts(buckets: Mapping[float, Column]) -> tuple[tuple[float, float], ...]:
     """Return the observations up to each finite bound; empty when there are none."""
-    found = [(bound, float(column.sum())) for bound, column in buckets.items() if math.isfinite(bound)]
-    return tuple(found) if any(count > 0 for _, count in found) else ()
+    counts = [(bound, float(column.sum())) for bound, column in buckets.items() if math.isfinite(bound)]
+    return tuple(counts) if any(count > 0 for _, count in counts) else ()
 
 
 def _lengths(counts: tuple[tuple[float, float], ...], otherwise: Lengths) -> Lengths:

@@ -1,7 +1,7 @@
 """Tries thresholds on a fitted scenario, and finds the best ones.
 
-Two rounds: thresholds with the interval and the HPA's window that are in force, then intervals and windows with the
-best thresholds. A choice is worth looking at when no other serves as many requests in time for less.
+There are two rounds: thresholds with the interval and the HPA's window that are in force, then intervals and windows
+with the best thresholds. A choice is worth looking at when no other serves as many requests in time at a lower cost.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Choice:
 
     def entry(self) -> str:
         """Return the ConfigMap to paste."""
-        told = self.saturation
+        saturation = self.saturation
         return "\n".join(
             (
                 "apiVersion: v1",
@@ -52,17 +52,17 @@ class Choice:
                 "data:",
                 "  default: |",
                 "    analyzerName: percentage",
-                f"    kvCacheThreshold: {told.kv_cache_threshold:g}",
-                f"    queueLengthThreshold: {told.queue_length_threshold:g}",
-                f"    kvSpareTrigger: {told.kv_spare_trigger:g}",
-                f"    queueSpareTrigger: {told.queue_spare_trigger:g}",
+                f"    kvCacheThreshold: {saturation.kv_cache_threshold:g}",
+                f"    queueLengthThreshold: {saturation.queue_length_threshold:g}",
+                f"    kvSpareTrigger: {saturation.kv_spare_trigger:g}",
+                f"    queueSpareTrigger: {saturation.queue_spare_trigger:g}",
             )
         )
 
 
 def thresholds(base: WvaSetup) -> list[Choice]:
     """Return the choices of the first round."""
-    found = []
+    choices = []
     for threshold, trigger, queue in product(_KV_THRESHOLDS, _KV_TRIGGERS, _QUEUE_TRIGGERS):
         saturation = SaturationPolicy(
             kv_cache_threshold=threshold,
@@ -70,8 +70,8 @@ def thresholds(base: WvaSetup) -> list[Choice]:
             queue_spare_trigger=queue,
             analyzer_name=Analyzer.PERCENTAGE,
         )
-        found.append(_choice(replace(base, policy=Policy(saturation=saturation))))
-    return found
+        choices.append(_choice(replace(base, policy=Policy(saturation=saturation))))
+    return choices
 
 
 def timings(best: Sequence[Choice]) -> list[Choice]:
@@ -85,11 +85,11 @@ def timings(best: Sequence[Choice]) -> list[Choice]:
 def pareto(card: Card) -> tuple[Cell, ...]:
     """Return the policies that no other beats in both share and cost, the cheapest first."""
     (part,) = card.parts
-    found: list[Cell] = []
-    for cell in sorted(part.cells, key=lambda each: (_cost(each), -each.attainment)):
-        if not found or cell.attainment > found[-1].attainment + _SAME:
-            found.append(cell)
-    return tuple(found)
+    front: list[Cell] = []
+    for cell in sorted(part.cells, key=lambda cell: (_cost(cell), -cell.attainment)):
+        if not front or cell.attainment > front[-1].attainment + _SAME:
+            front.append(cell)
+    return tuple(front)
 
 
 def only(card: Card, names: Collection[str]) -> Card:
@@ -136,9 +136,9 @@ def proposal(choice: Choice, cell: Cell, default: Cell | None) -> Iterator[str]:
 
 
 def _choice(setup: WvaSetup) -> Choice:
-    told = setup.policy.saturation
+    saturation = setup.policy.saturation
     name = (
-        f"K{told.kv_cache_threshold:g}-k{told.kv_spare_trigger:g}-q{told.queue_spare_trigger:g}"
+        f"K{saturation.kv_cache_threshold:g}-k{saturation.kv_spare_trigger:g}-q{saturation.queue_spare_trigger:g}"
         f"-{setup.interval_seconds:g}s-{setup.down_seconds:g}s"
     )
     return Choice(name, setup)
