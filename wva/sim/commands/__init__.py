@@ -1,8 +1,9 @@
 """The commands of ``wva`` that need the simulator.
 
 To add one, add its line to ``COMMANDS`` and a module of its name with ``add_arguments(parser)``, ``run(arguments)`` and
-``EXAMPLES``. ``run`` returns the exit status or raises CommandError. Both import the simulator only inside, so that
-help comes at once and without the extras. The container image has the modules of ``emulator`` and ``loadgen`` only.
+``EXAMPLES``. ``run`` returns the exit status or raises CommandError. Both functions import the simulator only in their
+bodies, so that help comes at once and without the extras. The container image has the modules of ``emulator`` and
+``loadgen`` only.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
         "prior": "say what a replica will carry before any traffic",
     },
 }
-"""Each command with its line in ``wva --help``, below the command of the controller that it follows there."""
+"""By command of the controller: the commands that follow it in ``wva --help``, each with its line there."""
 
 
 def load(command: str) -> ModuleType:

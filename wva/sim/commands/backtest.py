@@ -107,28 +107,28 @@ def _backtest(arguments: argparse.Namespace) -> None:
     from wva.sim.rivals import POLICIES
     from wva.sim.rivals.wva import WvaSetup
 
-    # The names of all policies, with the file of each that is one.
+    # The names of all policies, each with its file if it comes from one.
     files: dict[str, str | None] = {}
     for word in arguments.policy or DEFAULT_POLICIES:
         file = None if word in POLICIES else word
         if file is not None and not Path(word).is_file():
-            known = ", ".join(sorted(name for name in POLICIES if "@" not in name))
-            raise UsageError(f"--policy={word!r}: expected a file of ConfigMaps, or one of {known}")
+            policy_names = ", ".join(sorted(name for name in POLICIES if "@" not in name))
+            raise UsageError(f"--policy={word!r}: expected a file of ConfigMaps, or one of {policy_names}")
         name = word if file is None else Path(word).stem
-        taken = file is not None and (name in POLICIES or name == AS_RECORDED)
-        if taken or files.get(name, file) != file:
+        reserved = file is not None and (name in POLICIES or name == AS_RECORDED)
+        if reserved or files.get(name, file) != file:
             raise UsageError(f"--policy={word!r}: another policy has the name {name}: give the file another name")
         files[name] = file
     folder = Path(arguments.out)
-    found = prepared(arguments, folder)
+    backtest = prepared(arguments, folder)
     setups = {
-        name: WvaSetup(of_the_stage(read_policy(file, {found.namespace}).over(Policy()), found))
+        name: WvaSetup(of_the_stage(read_policy(file, {backtest.namespace}).over(Policy()), backtest))
         for name, file in files.items()
         if file is not None
     }
-    result = played(found, setups, [AS_RECORDED, *files], arguments)
-    paths = write(found, result, folder, name="backtest")
-    print("\n".join(markdown(found, result)))
+    card = played(backtest, setups, [AS_RECORDED, *files], arguments)
+    paths = write(backtest, card, folder, name="backtest")
+    print("\n".join(markdown(backtest, card)))
     print(f"\nwritten: {', '.join(str(path) for path in paths)}")
 
 
@@ -145,14 +145,14 @@ def prepared(arguments: argparse.Namespace, folder: Path) -> Backtest:
     history = _history(arguments, folder)
     try:
         fits = [fit(variant, history) for variant in history.variants]
-        found = backtest(history, fits, objectives=objectives, start_up=start_up)
+        fitted_backtest = backtest(history, fits, objectives=objectives, start_up=start_up)
     except ValueError as error:
         raise CommandError(str(error)) from error
     try:
-        keep(found, folder)
+        keep(fitted_backtest, folder)
     except OSError as error:
         raise CommandError(f"--out={folder}: {error.strerror}") from error
-    return found
+    return fitted_backtest
 
 
 def played(
@@ -165,7 +165,7 @@ def played(
 ) -> Card:
     """Return the scorecard of some policies. Raises CommandError.
 
-    ``about`` tells what the names of the setups mean; without it they mean these setups.
+    ``about`` says what the names of the setups stand for; without it, they stand for ``setups``.
     """
     from wva.sim.backtest.play import AsRecorded, Play, digest
     from wva.sim.rivals import POLICIES
@@ -184,7 +184,9 @@ def played(
         with progress_bar() as progress:
             return judge(plan, workshop, workers=workers, progress=progress)
     except RunsFailedError as error:
-        raise CommandError("\n".join(f"{each.policy}: {each.problem}" for each in error.failed)) from error
+        raise CommandError(
+            "\n".join(f"{failed_run.policy}: {failed_run.problem}" for failed_run in error.failed)
+        ) from error
 
 
 def of_the_stage(policy: Policy, found: Backtest) -> Policy:
@@ -214,7 +216,7 @@ def of_the_stage(policy: Policy, found: Backtest) -> Policy:
 
 
 def _history(arguments: argparse.Namespace, folder: Path) -> RecordedHistory:
-    """Return the history of the flags. Raises CommandError."""
+    """Return the history that the flags describe. Raises CommandError."""
     from wva.sim.backtest.fetch import ModelSpan, fetch, visible_models
     from wva.sim.backtest.history import history
 
@@ -231,7 +233,7 @@ def _history(arguments: argparse.Namespace, folder: Path) -> RecordedHistory:
             validate_namespace(arguments.namespace)
     except ValueError as error:
         raise UsageError(f"--namespace: {error}") from error
-    start = start // step * step  # so that the next command finds what this one keeps
+    start = start // step * step  # so that the next command finds the chunks that this one keeps
 
     async def read() -> RecordedHistory:
         clock = SystemClock()
@@ -248,15 +250,17 @@ def _history(arguments: argparse.Namespace, folder: Path) -> RecordedHistory:
                         "no engine of vLLM reports in this time: is it the right Prometheus, time and namespace?"
                     )
                 if len(fitting) > 1:
-                    told = ", ".join(log.printable(f"{model_id} in {space}") for space, model_id in fitting[:20])
-                    raise CommandError(f"several models report: choose one with --namespace and --model: {told}")
+                    choices = ", ".join(
+                        log.printable(f"{model_id} in {model_namespace}") for model_namespace, model_id in fitting[:20]
+                    )
+                    raise CommandError(f"several models report: choose one with --namespace and --model: {choices}")
                 ((namespace, model),) = fitting
             try:
                 span = ModelSpan(namespace, model, start, end, step)
             except ValueError as error:
                 raise UsageError(str(error)) from error
-            parts = await fetch(client, span, folder, clock=clock, address=client.source, progress=_show_parts)
-            return history(span, parts)
+            chunks = await fetch(client, span, folder, clock=clock, address=client.source, progress=_show_parts)
+            return history(span, chunks)
 
     try:
         return asyncio.run(read())
@@ -277,22 +281,22 @@ def moment(flag: str, text: str, now: float) -> float:
     if number is not None:
         return number
     try:
-        found = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
         message = f"{flag}={text!r}: expected a time such as 2026-01-31T08:00:00Z, seconds since the epoch, or now-2h"
         raise UsageError(message) from None
-    return found.replace(tzinfo=found.tzinfo or UTC).timestamp()
+    return parsed.replace(tzinfo=parsed.tzinfo or UTC).timestamp()
 
 
 def duration(flag: str, text: str, *, days: int = 1) -> float:
-    """Return a duration of so many days at most in seconds. Raises CommandError."""
+    """Return a duration in seconds, which is at most ``days``. Raises CommandError."""
     try:
-        found = Real(0.0, days * 86400.0, above=True).find(parse_duration(text))
+        seconds = Real(0.0, days * 86400.0, above=True).find(parse_duration(text))
     except ValueError as error:
         raise UsageError(f"{flag}={text!r}: {error}") from error
-    if found is None:
+    if seconds is None:
         raise UsageError(f"{flag}={text!r}: expected more than nothing and at most {24 * days} h")
-    return found
+    return seconds
 
 
 def _show_parts(done: int, count: int) -> None:

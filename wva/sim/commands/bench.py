@@ -85,23 +85,23 @@ def _list(_: argparse.Namespace) -> None:
 
 
 def _policies() -> list[str]:
-    """Return the policies of a suite in the order of tables: all, and those with a target tuned in hindsight, too."""
+    """Return all policies in the order of tables; after each family its policy with a target tuned in hindsight."""
     from wva.sim.rivals import FAMILIES, POLICIES
     from wva.sim.scorecard.card import TUNED
 
-    found: list[str] = []
+    policies: list[str] = []
     plain = [name for name in POLICIES if "@" not in name]
-    for start in (*_ORDER, ""):
+    for prefix in (*_ORDER, ""):
         for name in plain:
-            if name.startswith(start) and name not in found:
-                found.append(name)
+            if name.startswith(prefix) and name not in policies:
+                policies.append(name)
                 if name in FAMILIES:
-                    found.append(f"{name}{TUNED}")
-    return found
+                    policies.append(f"{name}{TUNED}")
+    return policies
 
 
 def _plan(arguments: argparse.Namespace) -> SuitePlan:
-    """Return the plan of the flags. Raises UsageError, and ValueError for a file of no use."""
+    """Return the plan that the flags describe. Raises UsageError, and ValueError for an unusable file."""
     from wva.sim.rivals import DEFAULTS, FAMILIES, OF_ROLES, POLICIES, with_target
     from wva.sim.scorecard.card import TUNED, PolicyFamily
     from wva.sim.scorecard.effort import fewer_seeds
@@ -117,18 +117,20 @@ def _plan(arguments: argparse.Namespace) -> SuitePlan:
         title_of,
     )
 
-    own = () if arguments.requests is None else (scenario_of_requests(arguments.requests),)
-    names = _known("--scenario", arguments.scenario or (() if own else SUITES[arguments.suite]), SCENARIOS)
+    own_scenarios = () if arguments.requests is None else (scenario_of_requests(arguments.requests),)
+    scenario_names = _known(
+        "--scenario", arguments.scenario or (() if own_scenarios else SUITES[arguments.suite]), SCENARIOS
+    )
     families = {f"{name}{TUNED}": PolicyFamily(f"{name}{TUNED}", members) for name, members in FAMILIES.items()}
     order = _policies()
     tuned = {"full": families.keys(), "roles": {f"{name}{TUNED}" for name in OF_ROLES}}.get(arguments.suite, set())
-    chosen = arguments.policy or [name for name in order if name not in families or name in tuned]
-    policies = _known("--policy", chosen, {**POLICIES, **families}, shown=order)
+    policy_names = arguments.policy or [name for name in order if name not in families or name in tuned]
+    policies = _known("--policy", policy_names, {**POLICIES, **families}, shown=order)
     seeds = DEVELOPMENT_SEEDS if arguments.markdown is None else PAGE_SEEDS
-    scenarios = (*own, *(SCENARIOS[name] for name in names))
+    scenarios = (*own_scenarios, *(SCENARIOS[name] for name in scenario_names))
     chosen_seeds = tuple(seeds[: arguments.seeds or DEFAULT_SEEDS[arguments.suite]])
     return SuitePlan(
-        title="Scorecard" if own or arguments.scenario else title_of(arguments.suite),
+        title="Scorecard" if own_scenarios or arguments.scenario else title_of(arguments.suite),
         scenarios=scenarios,
         policies=tuple(name for name in policies if name not in families),
         families=tuple(families[name] for name in policies if name in families),
@@ -174,25 +176,25 @@ def _quality(arguments: argparse.Namespace) -> None:
     _tell_effort(plan, workshop, workers)
     try:
         with progress_bar() as progress:
-            found = judge(plan, workshop, workers=workers, progress=progress)
+            card = judge(plan, workshop, workers=workers, progress=progress)
     except RunsFailedError as error:
         failed = error.failed
         lines = [f"{run.scenario}, {run.policy}, seed {run.seed}: {run.problem}" for run in failed[:_TOLD_FAILURES]]
         lines.append(f"{len(failed)} of the runs failed, so there is no scorecard; the others are kept")
         raise CommandError("\n".join(lines)) from error
-    shown = tables(found)
-    print(f"{overview(shown)}\n")
-    for path in write(found, arguments.out):
+    card_tables = tables(card)
+    print(f"{overview(card_tables)}\n")
+    for path in write(card, arguments.out):
         print(path)
     if arguments.record is not None:
         _record(arguments, plan, workshop)
     if arguments.markdown is not None:
-        for path in publish(shown, arguments.markdown):
+        for path in publish(card_tables, arguments.markdown):
             print(path)
 
 
 def _tell_effort(plan: SuitePlan, workshop: Workshop, workers: int) -> None:
-    """Say about how long a plan takes, if it is minutes; whoever needs the machine for something else knows it then."""
+    """Print about how long a plan takes, if it takes minutes, so that users know how long the machine is busy."""
     from wva.sim.scorecard.effort import cpu_seconds
     from wva.sim.scorecard.quality import probable_runs
 
@@ -213,7 +215,7 @@ def _record(arguments: argparse.Namespace, plan: SuitePlan, workshop: Workshop) 
     from wva.sim.scorecard.recorded import record, save
     from wva.sim.scorecard.runs import RunJob
 
-    page = "" if arguments.markdown is None else f"--markdown {arguments.markdown.name} "  # whose seeds are others
+    page = "" if arguments.markdown is None else f"--markdown {arguments.markdown.name} "  # it has other seeds
     seeds = "" if arguments.seeds is None else f"--seeds {arguments.seeds} "
     command = f"wva bench quality --suite {arguments.suite} {seeds}{page}--record {arguments.record.name}"
     jobs = [
@@ -224,8 +226,8 @@ def _record(arguments: argparse.Namespace, plan: SuitePlan, workshop: Workshop) 
         if policy in SETUPS
     ]
     try:
-        found = record(jobs, workshop, source=f"WVA {__version__}", command=command, ending=f"-v{__version__}")
-        save(found, arguments.record)
+        recorded_runs = record(jobs, workshop, source=f"WVA {__version__}", command=command, ending=f"-v{__version__}")
+        save(recorded_runs, arguments.record)
     except (OSError, ValueError) as error:
         raise CommandError(f"--record={arguments.record}: {error}") from error
     print(arguments.record)

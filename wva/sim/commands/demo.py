@@ -2,7 +2,8 @@
 
 The controller is built as ``wva run`` builds it; only its clock is the world's. The command shows a live view or
 nothing (``--headless``, or without a terminal) and a summary, and with ``--json`` writes everything that happened.
-Ctrl-C ends it with the summary of what has run. With ``--web`` and without ``--for`` the console stays until then.
+Ctrl-C ends it with the summary of what has run. With ``--web`` and without ``--for`` the console stays after the run
+until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         raise CommandError(f"the demo needs {error.name}: in a clone of WVA, pip install '.[demo]'") from error
     if arguments.list:
-        for known in SCENARIOS.values():
-            print(f"{known.name:20} {known.title}")
+        for listed_scenario in SCENARIOS.values():
+            print(f"{listed_scenario.name:20} {listed_scenario.title}")
         return 0
     scenario = SCENARIOS.get(arguments.scenario)
     if scenario is None:
@@ -115,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     duration = world.traffic.duration_seconds
     if arguments.speed is None and not headless:
         speed = duration / DEFAULT_RUN_SECONDS
-    beside = ComparisonProcess(scenario, arguments.seed) if comparable(scenario, duration) else None
+    comparison = ComparisonProcess(scenario, arguments.seed) if comparable(scenario, duration) else None
     started = time.monotonic()
     problem: BaseException | None = None
     interrupted = False
@@ -129,35 +130,35 @@ def run(arguments: argparse.Namespace) -> int:
         problem = problem.exceptions[0]
     if isinstance(problem, AddressError):
         raise CommandError(f"--web={arguments.web}: {problem}") from problem
-    whole = world.clock.elapsed_seconds >= duration
-    if problem is not None or not whole:
-        beside = None  # a daemon: it ends with this process
+    finished = world.clock.elapsed_seconds >= duration
+    if problem is not None or not finished:
+        comparison = None  # a daemon: it ends with this process
     if problem is not None:
         raise problem
     if interrupted and not all(variant.points for variant in world.timeline.variants.values()):
-        return INTERRUPTED_STATUS  # before anything was seen
+        return INTERRUPTED_STATUS  # before there was anything to summarize
     if arguments.json_file is not None:
         document = world.timeline.document(scenario, seed=arguments.seed, model=world.model)
         with _naming("--json", arguments.json_file):
             arguments.json_file.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
     wall_seconds = time.monotonic() - started
-    others = None if beside is None else _others(beside)
-    view.print_summary(world, wall_seconds=wall_seconds, others=others)
-    return INTERRUPTED_STATUS if interrupted and not whole else 0
+    figures = None if comparison is None else _others(comparison)
+    view.print_summary(world, wall_seconds=wall_seconds, others=figures)
+    return INTERRUPTED_STATUS if interrupted and not finished else 0
 
 
-def _others(beside: ComparisonProcess) -> dict[str, Figures] | None:
-    """Return what the run is compared with; say so while it takes time, and if it does not come."""
-    if not beside.ready:
+def _others(comparison: ComparisonProcess) -> dict[str, Figures] | None:
+    """Return the figures to compare the run with; print a note while they take time, and if there are none."""
+    if not comparison.ready:
         print("the run has ended; an HPA and a fixed fleet still play the same traffic", file=sys.stderr, flush=True)
-    found = beside.figures()
-    if found is None:
+    figures = comparison.figures()
+    if figures is None:
         print("nothing to compare with: the HPA and the fixed fleet were stopped or too slow", file=sys.stderr)
-    return found
+    return figures
 
 
 def _check_web(text: str) -> None:
-    """Raise CommandError unless a console can be served there: it asks for no token, so only on this machine."""
+    """Raise CommandError unless this is an address of this machine: the console asks for no token."""
     try:
         address = Address.parse(text, setting="--web")
     except AddressError as error:
@@ -191,21 +192,21 @@ async def _watched(
         sample_file(arguments.openmetrics_file, world.prometheus.tsdb) as write_samples,
         nullcontext() if headless else view.LiveView(world, duration_seconds) as live,
     ):
-        told = started
+        reported_at = started
         flags: dict[str, str] = {} if arguments.record_dir is None else {"record_dir": arguments.record_dir}
         address = arguments.web
         if address is not None:
             flags["console_bind_address"] = address
 
         async def tick() -> None:
-            nonlocal told, address
-            if address is not None:  # it listens: nothing of the world runs before
+            nonlocal reported_at, address
+            if address is not None:  # the console listens by now: the world does not run before
                 _say(f"console: http://{address}/")
                 address = None
             if live is not None:
                 live.refresh()
-            elif time.monotonic() - told >= _PROGRESS_SECONDS:
-                told = time.monotonic()
+            elif time.monotonic() - reported_at >= _PROGRESS_SECONDS:
+                reported_at = time.monotonic()
                 _say(f"{view.clock_text(world.clock.elapsed_seconds)} of {view.clock_text(duration_seconds)}")
             write_samples()
             if speed is not None:
@@ -221,15 +222,15 @@ async def _watched(
 
 
 def _say(line: str) -> None:
-    """Tell something beside the output."""
+    """Print a line to stderr, beside the output."""
     print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def sample_file(path: Path | None, tsdb: Tsdb) -> Iterator[Callable[[], None]]:
-    """Open the file for the length of a block and yield what writes the samples that are new; None writes nothing.
+    """Open the file for the length of a block and yield a function that writes the new samples to it.
 
-    Raises CommandError, from what it yields too.
+    Without a path the function writes nothing. Raises CommandError, as the function does.
     """
     from wva.sim.prometheus.openmetrics import OpenMetricsWriter
 
@@ -256,7 +257,7 @@ def sample_file(path: Path | None, tsdb: Tsdb) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def _naming(flag: str, path: Path | str) -> Iterator[None]:
-    """Name the flag and its file or folder in the error of a block."""
+    """Turn an OSError of a block into a CommandError that names the flag and its file or folder."""
     try:
         yield
     except OSError as error:
@@ -272,7 +273,7 @@ async def play(
 ) -> None:
     """Run the controller in the world for ``duration_seconds`` of virtual time; ``tick`` follows every scrape.
 
-    ``given`` are flags and environment of the controller beside those that say where the world is. ``after`` runs at
+    ``given`` has flags and environment of the controller, without those that say where the world is. ``after`` runs at
     the end, while the controller still serves.
     """
     async with world.open() as endpoints:

@@ -52,12 +52,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--accelerator={arguments.accelerator!r}: expected one of {', '.join(PRESETS)}")
     if arguments.output_tokens < 1:
         raise UsageError(f"--output-tokens={arguments.output_tokens}: expected at least 1")
-    given = {
+    overrides = {
         name: getattr(arguments, name)
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "num_gpu_blocks")
     }
     try:
-        parameters = replace(preset, **{name: value for name, value in given.items() if value is not None})
+        parameters = replace(preset, **{name: value for name, value in overrides.items() if value is not None})
     except ValueError as error:
         raise UsageError(str(error)) from error
     try:
@@ -82,8 +82,8 @@ async def _serve(arguments: argparse.Namespace, parameters: EngineParameters, st
     from wva.sim.emulator.server import EmulatorServer
 
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signal_number, stop.set)
     clock = SystemClock()
     tokens = arguments.output_tokens
     replica = EmulatedReplica(

@@ -103,16 +103,16 @@ async def _generate(arguments: argparse.Namespace, steps: tuple[RateStep, ...], 
     sent_at = arrivals(steps, seed=arguments.seed, evenly=arguments.evenly)
     async with open_session(token=os.environ.get(TOKEN_VARIABLE, ""), connections=limits.concurrency) as session:
         client = ChatClient(session, url=arguments.url, model=arguments.model, content_words=arguments.content)
-        working = asyncio.create_task(generate(client, sent_at, limits=limits, clock=clock, tally=tally))
-        showing = asyncio.create_task(_show_progress(tally, duration_seconds(steps)))
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+        load_task = asyncio.create_task(generate(client, sent_at, limits=limits, clock=clock, tally=tally))
+        progress_task = asyncio.create_task(_show_progress(tally, duration_seconds(steps)))
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(signal_number, load_task.cancel)
         try:
             with suppress(asyncio.CancelledError):
-                await working
+                await load_task
         finally:
-            showing.cancel()
-            await asyncio.gather(showing, return_exceptions=True)
+            progress_task.cancel()
+            await asyncio.gather(progress_task, return_exceptions=True)
     return tally.report(clock.monotonic() - started)
 
 

@@ -32,7 +32,7 @@ _DATA_SHEET: Final = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the replica, its requests and the form of the answer."""
+    """Add the flags of the replica, of its requests and of the output."""
     parser.description = (
         "Say what one replica of a model on a GPU will carry, before any traffic: requests per second, where its queue "
         "begins to grow, and how far such figures were from measurements. It is a first guess: the controller learns "
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the prior; status 0. Raises UsageError for what is not known or does not fit."""
+    """Print the prior and return 0. Raises UsageError for a model or a GPU that is not known or does not fit."""
     from wva.sim.fleet.accelerators import GPUS, MODELS, Precision
     from wva.sim.fleet.prior import StepTimes, carried, gpu_named, measured_error, model_named
 
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     if itl_seconds is None:
         raise UsageError(f"--itl={arguments.itl!r}: expected a duration above zero and at most 24h")
     try:
-        found = carried(
+        prior = carried(
             model,
             gpu,
             gpus=arguments.gpus,
@@ -90,27 +90,27 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{model} in {arguments.precision} on {gpu}: {error}") from error
     measured = measured_error(model, gpu, StepTimes(arguments.step_times))
     if arguments.output == "json":
-        print_json(_document(arguments, model, gpu, found, measured))
+        print_json(_document(arguments, model, gpu, prior, measured))
     else:
-        for line in _lines(arguments, model, gpu, found, measured):
+        for line in _lines(arguments, model, gpu, prior, measured):
             print(line)
     return 0
 
 
 def _lines(
-    arguments: argparse.Namespace, model: str, gpu: str, found: CapacityPrior, error: MeasuredError | None
+    arguments: argparse.Namespace, model: str, gpu: str, prior: CapacityPrior, error: MeasuredError | None
 ) -> Iterator[str]:
     length = f"{arguments.prompt_tokens} + {arguments.output_tokens} tokens"
-    yield f"one replica: {model} in {arguments.precision} on {found.gpus} x {gpu}; requests of {length}"
-    if found.carried is None:
-        yield f"  nothing within {arguments.itl} between tokens: a request alone has {_ms(found.token_seconds)}"
+    yield f"one replica: {model} in {arguments.precision} on {prior.gpus} x {gpu}; requests of {length}"
+    if prior.carried is None:
+        yield f"  nothing within {arguments.itl} between tokens: a request alone has {_ms(prior.token_seconds)}"
     else:
-        point = found.carried
+        point = prior.carried
         batch = f"{point.sequences:.0f} at a time, {_ms(point.inter_token_latency_seconds)} between tokens"
         yield f"  {point.requests_per_second:5.1f} requests/s within {arguments.itl} between tokens ({batch})"
-    yield f"  {found.full.requests_per_second:5.1f} requests/s at most: beyond that its queue grows"
-    yield f"  {_ms(found.first_token_seconds)} to the first token of a request alone, without server and network"
-    yield f"  {found.engine.kv_cache_tokens} tokens fit into its KV cache"
+    yield f"  {prior.full.requests_per_second:5.1f} requests/s at most: beyond that its queue grows"
+    yield f"  {_ms(prior.first_token_seconds)} to the first token of a request alone, without server and network"
+    yield f"  {prior.engine.kv_cache_tokens} tokens fit into its KV cache"
     yield f"from: {_origin(arguments.step_times)}"
     yield f"error: {_error_words(error, gpu)}"
 
@@ -140,19 +140,19 @@ def _error_words(error: MeasuredError | None, gpu: str) -> str:
 
 
 def _document(
-    arguments: argparse.Namespace, model: str, gpu: str, found: CapacityPrior, error: MeasuredError | None
+    arguments: argparse.Namespace, model: str, gpu: str, prior: CapacityPrior, error: MeasuredError | None
 ) -> dict[str, object]:
     return {
         "model": model,
         "gpu": gpu,
-        "gpus": found.gpus,
+        "gpus": prior.gpus,
         "precision": arguments.precision,
         "prompt_tokens": arguments.prompt_tokens,
         "output_tokens": arguments.output_tokens,
-        "within_objective": None if found.carried is None else asdict(found.carried),
-        "at_most": asdict(found.full),
-        "first_token_seconds": found.first_token_seconds,
-        "kv_cache_tokens": found.engine.kv_cache_tokens,
+        "within_objective": None if prior.carried is None else asdict(prior.carried),
+        "at_most": asdict(prior.full),
+        "first_token_seconds": prior.first_token_seconds,
+        "kv_cache_tokens": prior.engine.kv_cache_tokens,
         "from": _origin(arguments.step_times),
         "measured_error": None if error is None else asdict(error),
     }

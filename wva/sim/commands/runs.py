@@ -32,10 +32,10 @@ def whole(border: Whole) -> Callable[[str], int]:
     """Return a function that reads a whole number of a range, and raises ArgumentTypeError for other texts."""
 
     def read(text: str) -> int:
-        found = border.find(text)
-        if found is None:
+        number = border.find(text)
+        if number is None:
             raise argparse.ArgumentTypeError(f"{shown(text)}: expected {border.expected}")
-        return found
+        return number
 
     return read
 
@@ -56,38 +56,38 @@ def play_to_the_end(
     missing = next((name for name in _NEEDED if find_spec(name) is None), None)
     if missing is not None:
         raise CommandError(f"{subject} needs {missing}: in a clone of WVA, pip install '.[bench]'")
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    previous_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         command(arguments)
     except OSError as error:
-        named = f"{error.filename}: {error.strerror}"
-        raise CommandError(named if error.filename else error.strerror or str(error)) from error
+        message = f"{error.filename}: {error.strerror}"
+        raise CommandError(message if error.filename else error.strerror or str(error)) from error
     except KeyboardInterrupt:
         sys.stderr.write("wva: interrupted; the same command continues\n")
         return INTERRUPTED_STATUS
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)
     return 0
 
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """Show on a terminal how many runs are done; elsewhere a line says it once per minute, and one more at the end."""
+    """Show on a terminal how many runs are done; elsewhere print a line once per minute, and one more at the end."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     counts: Counter[bool] = Counter()
-    told = time.monotonic()
+    reported_at = time.monotonic()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("runs", total=None)
 
         def progress(outcome: RunOutcome, expected: int) -> None:
-            nonlocal told
+            nonlocal reported_at
             counts[outcome.kept] += 1
-            if not console.is_terminal and time.monotonic() - told >= _TOLD_EVERY_SECONDS:
-                told = time.monotonic()
+            if not console.is_terminal and time.monotonic() - reported_at >= _TOLD_EVERY_SECONDS:
+                reported_at = time.monotonic()
                 sys.stderr.write(f"{counts.total()} of {expected} runs\n")
                 sys.stderr.flush()
             name = f"{outcome.scenario} {outcome.policy}"[:44].ljust(44)

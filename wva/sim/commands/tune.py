@@ -53,35 +53,37 @@ def _tune(arguments: argparse.Namespace) -> None:
     folder = Path(arguments.out)
     if not arguments.prometheus:
         try:
-            found = read(folder)
+            backtest = read(folder)
         except OSError as error:
             message = f"cannot read {error.filename}: {error.strerror}; run wva backtest first, or give --prometheus"
             raise CommandError(message) from error
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise CommandError(f"{folder} has no backtest of this version: {str(error)[:200]}") from error
     elif arguments.start and arguments.end:
-        found = prepared(arguments, folder)
+        backtest = prepared(arguments, folder)
     else:
         raise UsageError("--prometheus needs --from and --to")
-    # Thresholds first; the best of them are then tried with other timings, and beside the defaults.
-    base = WvaSetup(interval_seconds=found.interval_seconds, down_seconds=found.scenario.hpa_down_seconds)
-    first = {choice.name: choice for choice in thresholds(base)}
-    card = played(found, {name: choice.setup for name, choice in first.items()}, list(first), arguments, about=base)
-    left, finalists = list(card.parts[0].cells), []
+    # First the thresholds; then the best of them with other timings, and the defaults beside them.
+    base = WvaSetup(interval_seconds=backtest.interval_seconds, down_seconds=backtest.scenario.hpa_down_seconds)
+    first_round = {choice.name: choice for choice in thresholds(base)}
+    card = played(
+        backtest, {name: choice.setup for name, choice in first_round.items()}, list(first_round), arguments, about=base
+    )
+    remaining, finalists = list(card.parts[0].cells), []
     for _ in range(_BEST):
-        chosen = best(left)
-        left.remove(chosen)
-        finalists.append(first[chosen.policy])
-    second = {choice.name: choice for choice in timings(finalists)}
-    choices = {cell.policy: first[cell.policy] for cell in pareto(card)} | second
+        best_cell = best(remaining)
+        remaining.remove(best_cell)
+        finalists.append(first_round[best_cell.policy])
+    second_round = {choice.name: choice for choice in timings(finalists)}
+    choices = {cell.policy: first_round[cell.policy] for cell in pareto(card)} | second_round
     setups = {name: choice.setup for name, choice in choices.items()} | {DEFAULT: base}
-    final = played(found, setups, [DEFAULT, AS_RECORDED, *choices], arguments, about=base)
-    tried = only(final, choices)
-    winner = best(tried.parts[0].cells)
-    front = pareto(tried)
-    lines = [*proposal(choices[winner.policy], winner, final.parts[0].cell(DEFAULT)), *frontier(front)]
-    final = only(final, {DEFAULT, AS_RECORDED, winner.policy, *(cell.policy for cell in front)})
-    final = replace(final, notes=(*final.notes, f"Proposed: {winner.policy}. {_NAMES}"))
-    paths = write(found, final, folder, name="tune", more=lines)
+    final_card = played(backtest, setups, [DEFAULT, AS_RECORDED, *choices], arguments, about=base)
+    tried_card = only(final_card, choices)
+    winner = best(tried_card.parts[0].cells)
+    front = pareto(tried_card)
+    lines = [*proposal(choices[winner.policy], winner, final_card.parts[0].cell(DEFAULT)), *frontier(front)]
+    final_card = only(final_card, {DEFAULT, AS_RECORDED, winner.policy, *(cell.policy for cell in front)})
+    final_card = replace(final_card, notes=(*final_card.notes, f"Proposed: {winner.policy}. {_NAMES}"))
+    paths = write(backtest, final_card, folder, name="tune", more=lines)
     print("\n".join(lines))
     print(f"written: {', '.join(str(path) for path in paths)}")

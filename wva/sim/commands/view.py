@@ -46,42 +46,42 @@ _Row = Mapping[str, Text]
 
 def clock_text(seconds: float) -> str:
     """Return virtual time as h:mm:ss."""
-    whole = int(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    whole_seconds = int(seconds)
+    return f"{whole_seconds // 3600}:{whole_seconds // 60 % 60:02d}:{whole_seconds % 60:02d}"
 
 
 def sparkline(values: Sequence[float], *, top: float, columns: int) -> str:
-    """Return all values as at most so many blocks (2 or more), the newest last; the highest block means ``top``."""
+    """Return the values as at most ``columns`` blocks (2 or more), the newest last; the highest block means ``top``."""
     step = max(1, ceil((len(values) - 1) / (columns - 1)))
-    shown = [*values[:-1:step], values[-1]]  # counted from the oldest, so that what stands does not change
+    shown = [*values[:-1:step], values[-1]]  # counted from the oldest, so that the blocks drawn so far do not change
     steps = len(_BLOCKS) - 1
     return "".join(_BLOCKS[min(steps, round(value / top * steps))] if top else _BLOCKS[0] for value in shown)
 
 
 def render(world: EmbeddedWorld, duration_seconds: float, *, columns: int, lines: int) -> RenderableType:
-    """Return the whole view for a terminal of this size: reasons are whole, and as many as there is room for."""
+    """Return the whole view for a terminal of this size, with as many whole reasons as there is room for."""
     width = min(columns, _WIDEST)
-    inner = max(1, width - _FRAME)
-    table, height = _variants_table(world, inner)
-    load = _load_lines(world, inner)
+    inner_width = max(1, width - _FRAME)
+    table, height = _variants_table(world, inner_width)
+    load = _load_lines(world, inner_width)
     parts: list[RenderableType] = [*load]
     free = lines - 2 - len(load) - height
     if lines >= _ROOMY_LINES:
-        bar = ProgressBar(total=duration_seconds, completed=world.clock.elapsed_seconds, width=min(60, inner))
+        bar = ProgressBar(total=duration_seconds, completed=world.clock.elapsed_seconds, width=min(60, inner_width))
         heading = Text("last decisions: time, variant, desired number, reason", style="italic")
         parts += [bar, Text(), table, Text(), heading]  # a bar does not end its line
         free -= 3
     else:
         parts.append(table)
-    parts += _decision_lines(world, inner, free)
+    parts += _decision_lines(world, inner_width, free)
     title = f"wva demo: {world.scenario.name}"
-    return Panel(Group(*parts), title=title, subtitle=_subtitle(world.scenario.title, inner), width=width)
+    return Panel(Group(*parts), title=title, subtitle=_subtitle(world.scenario.title, inner_width), width=width)
 
 
 def _subtitle(title: str, width: int) -> str:
     """Return the title of a scenario; where it is too long its first half, which says what happens."""
-    told = title if len(title) + 2 <= width else title.partition(":")[0]
-    return shorten(told, max(3, width - 2), placeholder=" …")
+    text = title if len(title) + 2 <= width else title.partition(":")[0]
+    return shorten(text, max(3, width - 2), placeholder=" …")
 
 
 def _load_lines(world: EmbeddedWorld, width: int) -> list[Text]:
@@ -97,9 +97,9 @@ def _load_lines(world: EmbeddedWorld, width: int) -> list[Text]:
 
 def _variants_table(world: EmbeddedWorld, width: int) -> tuple[Table, int]:
     """Return the table of the variants, and its lines. What a narrow terminal has no room for is left out."""
-    seen = [world.timeline.variants[name] for name in sorted(world.timeline.variants)]
-    seen = [variant for variant in seen if variant.points]
-    rows = [_variant_row(variant, variant.points[-1]) for variant in seen]
+    variants = [world.timeline.variants[name] for name in sorted(world.timeline.variants)]
+    variants = [variant for variant in variants if variant.points]
+    rows = [_variant_row(variant, variant.points[-1]) for variant in variants]
     headings = ["variant", "cost", "ready/exist", "desired", "KV", "queue"]
     dropped = list(_DROPPED)
     while (room := width - _columns(headings, rows)) < _CHART[0] and dropped:
@@ -109,7 +109,7 @@ def _variants_table(world: EmbeddedWorld, width: int) -> tuple[Table, int]:
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "variant" else "right", no_wrap=True)
     table.add_column(_CHART_HEADING[room < len(_CHART_HEADING[0])], no_wrap=True)
-    for variant, row in zip(seen, rows, strict=True):
+    for variant, row in zip(variants, rows, strict=True):
         replicas = [float(entry.current) for entry in variant.points]
         chart = sparkline(replicas, top=max([*replicas, 4.0]), columns=max(2, min(room, _CHART[1])))
         table.add_row(*(row[heading] for heading in headings), chart)
@@ -136,14 +136,14 @@ def _variant_row(variant: VariantTimeline, point: Point) -> _Row:
 
 
 def _decision_lines(world: EmbeddedWorld, width: int, lines: int) -> list[Text]:
-    """Return the last decisions that changed a number or kept it without evidence, newest first, in so many lines.
+    """Return the last decisions that changed a number or kept it without evidence, newest first, in ``lines`` lines.
 
-    Only the newest is cut, where it alone is longer.
+    Only the newest is cut, if it alone is longer.
     """
-    telling = [entry for entry in world.timeline.decisions if _changed(entry) or entry.source != Source.MEASURED.value]
+    notable = [entry for entry in world.timeline.decisions if _changed(entry) or entry.source != Source.MEASURED.value]
     shown: list[Text] = []
     names = max(len(name) for name in world.timeline.variants)
-    for entry in reversed(telling[-_DECISIONS:]):
+    for entry in reversed(notable[-_DECISIONS:]):
         change = f"{entry.previous} -> {entry.desired}" if _changed(entry) else str(entry.desired)
         words = f"{clock_text(entry.at_seconds)}  {entry.variant:{names}}  {change:6}  {entry.message}"
         style = "bold" if _changed(entry) else "yellow"
@@ -176,7 +176,7 @@ class LiveView:
         self._live.refresh()
 
     def _render(self) -> RenderableType:
-        size = self._console.size  # Live asks for the first picture while it is being made
+        size = self._console.size  # Live asks for the first picture while it is being constructed
         return render(self._world, self._duration, columns=size.width, lines=size.height)
 
     def __enter__(self) -> Self:
@@ -216,7 +216,7 @@ def print_summary(world: EmbeddedWorld, *, wall_seconds: float, others: Mapping[
     if others is not None:
         console.print("\non the same traffic          first token in time      cost", style="bold")
         rows = [("WVA", summary["ttft_attainment"], summary["replica_cost"], "")]
-        rows += [(name, found.ttft_attainment, found.cost, COMPARED[name]) for name, found in others.items()]
+        rows += [(name, figures.ttft_attainment, figures.cost, COMPARED[name]) for name, figures in others.items()]
         for name, share, cost, words in rows:
             console.print(f"  {name:24} {'-' if share is None else f'{share:.1%}':>20} {cost:9,.1f}", soft_wrap=True)
             if words:
