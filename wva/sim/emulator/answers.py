@@ -1,4 +1,4 @@
-"""Bodies of answers, in the words of each API: whole, or as the events of a stream with one event for each token."""
+"""Bodies of answers, in the format of each API: whole, or as the events of a stream with one event for each token."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PlannedAnswer:
 
 
 class AnswerBodies(ABC):
-    """The bodies for one request; subclasses are the APIs."""
+    """The bodies for one request; each API has a subclass."""
 
     def __init__(
         self, request: GenerationRequest, answers: Sequence[PlannedAnswer], *, model: str, identity: str, created: int
@@ -52,7 +52,7 @@ class AnswerBodies(ABC):
 
     @abstractmethod
     def token(self, index: int, count: int) -> bytes:
-        """Return the event of a token: the one with number ``count``, from 1, of the answer ``index``."""
+        """Return the event of a token: token number ``count``, from 1, of the answer ``index``."""
 
     @abstractmethod
     def end(self) -> bytes:
@@ -64,7 +64,7 @@ class AnswerBodies(ABC):
 
 
 class CompletionBodies(AnswerBodies):
-    """Of ``/v1/completions``."""
+    """The bodies of ``/v1/completions``."""
 
     _prefix = "cmpl"
     _kind = _piece_kind = "text_completion"
@@ -89,8 +89,8 @@ class CompletionBodies(AnswerBodies):
     def end(self) -> bytes:
         """Return the usage if it is wanted, and the end mark."""
         usage = self._usage(sum(answer.output_tokens for answer in self._answers))
-        told = _data({**self._head(self._piece_kind), "choices": [], "usage": usage})
-        return (told if self._options.include_usage else b"") + b"data: [DONE]\n\n"
+        usage_event = _data({**self._head(self._piece_kind), "choices": [], "usage": usage})
+        return (usage_event if self._options.include_usage else b"") + b"data: [DONE]\n\n"
 
     def _choice(self, index: int, text: str, reason: str | None, *, whole: bool = False) -> dict[str, Any]:
         del whole  # both forms are alike here
@@ -107,7 +107,7 @@ class CompletionBodies(AnswerBodies):
         return {"id": identity, "object": kind, "created": self._created, "model": self._model}
 
     def _usage(self, count: int, *, prompt_tokens: int | None = None) -> dict[str, Any]:
-        """Return the usage; several answers to one prompt have read it once."""
+        """Return the usage; the tokens of a prompt with several answers count once."""
         prompt = self._prompt_tokens() if prompt_tokens is None else prompt_tokens
         return {
             "prompt_tokens": prompt,
@@ -121,7 +121,7 @@ class CompletionBodies(AnswerBodies):
 
 
 class ChatBodies(CompletionBodies):
-    """Of ``/v1/chat/completions``."""
+    """The bodies of ``/v1/chat/completions``."""
 
     _prefix = "chatcmpl"
     _kind = "chat.completion"
@@ -133,12 +133,12 @@ class ChatBodies(CompletionBodies):
         return b"".join(self._piece({"index": index, **role}, 0, index) for index in range(len(self._answers)))
 
     def _choice(self, index: int, text: str, reason: str | None, *, whole: bool = False) -> dict[str, Any]:
-        said = {"message": {"role": "assistant", "content": text}} if whole else {"delta": {"content": text}}
-        return {"index": index, **said, "logprobs": None, "finish_reason": reason, "stop_reason": None}
+        content = {"message": {"role": "assistant", "content": text}} if whole else {"delta": {"content": text}}
+        return {"index": index, **content, "logprobs": None, "finish_reason": reason, "stop_reason": None}
 
 
 class MessageBodies(AnswerBodies):
-    """Of ``/v1/messages``, Anthropic's API."""
+    """The bodies of ``/v1/messages``, Anthropic's API."""
 
     def whole(self) -> bytes:
         """Return the answer in one piece."""
@@ -186,7 +186,7 @@ class MessageBodies(AnswerBodies):
 
 
 class ResponseBodies(AnswerBodies):
-    """Of ``/v1/responses``."""
+    """The bodies of ``/v1/responses``."""
 
     def whole(self) -> bytes:
         """Return the answer in one piece."""
@@ -261,5 +261,5 @@ def _data(body: dict[str, Any]) -> bytes:
 
 
 def _event(name: str, body: dict[str, Any]) -> bytes:
-    """Return an event with its name, which its data names too."""
+    """Return an event with its name, which its data repeats."""
     return f"event: {name}\n".encode() + _data({"type": name, **body})

@@ -44,14 +44,14 @@ class StreamOptions(BaseModel):
 
 
 class Message(BaseModel):
-    """One message of a conversation; the content of several parts counts with the text in it."""
+    """One message of a conversation; if its content has several parts, their text counts."""
 
     role: str = "user"
     content: str | list[dict[str, Any]] | None = None
 
     @property
     def tokens(self) -> int:
-        """The length of its text, and what its role costs."""
+        """The tokens of its text and of its role."""
         content = self.content
         if isinstance(content, str):
             return tokens(len(content)) + _ROLE_TOKENS
@@ -59,7 +59,7 @@ class Message(BaseModel):
 
 
 class GenerationRequest(BaseModel):
-    """What all requests for text have in common. Lengths are tokens."""
+    """The fields that all requests for text have in common. Lengths are tokens."""
 
     model: str | None = None
     stream: bool = False
@@ -101,7 +101,7 @@ class Completion(GenerationRequest):
         """The length of each prompt, text or token ids."""
         prompt = self.prompt
         several = isinstance(prompt, list) and prompt and not isinstance(prompt[0], int)
-        return [_length(each) for each in (prompt if several else [prompt])]
+        return [_length(entry) for entry in (prompt if several else [prompt])]
 
     @property
     def limit(self) -> int | None:
@@ -118,12 +118,12 @@ class ChatCompletion(GenerationRequest):
 
     @property
     def prompts(self) -> list[int]:
-        """The length of the conversation; each message costs some for its role."""
+        """The length of the conversation; each message has some tokens for its role."""
         return [sum(message.tokens for message in self.messages) or 1]
 
     @property
     def limit(self) -> int | None:
-        """The longest answer: the newer name counts."""
+        """The longest answer; the field with the newer name comes first."""
         return self.max_completion_tokens or self.max_tokens
 
 
@@ -178,7 +178,7 @@ class TokenizedText(BaseModel):
 
     @property
     def count(self) -> int:
-        """Its tokens."""
+        """The number of its tokens."""
         if self.prompt is not None:
             return tokens(len(self.prompt))
         return sum(message.tokens for message in self.messages or ()) or 1
@@ -196,8 +196,8 @@ def read(kind: type[BodyT], data: bytes) -> BodyT:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         field = ".".join(map(str, first["loc"])) or None
-        got = "" if first["type"] == "missing" else f", got {str(first['input'])[:100]!r}"
-        raise UnservedRequestError(400, f"{field or 'the body'}: {first['msg']}{got}", field=field) from error
+        received = "" if first["type"] == "missing" else f", got {str(first['input'])[:100]!r}"
+        raise UnservedRequestError(400, f"{field or 'the body'}: {first['msg']}{received}", field=field) from error
 
 
 def _length(prompt: Any) -> int:

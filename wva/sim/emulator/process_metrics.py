@@ -1,4 +1,4 @@
-"""What the page of a vLLM server says beside its engines: of Python, of the process, and of its HTTP requests.
+"""The metrics of a vLLM server beside those of its engines: of Python, of the process, and of its HTTP requests.
 
 The names, labels and buckets are those of the instrumentation of FastAPI that vLLM uses.
 """
@@ -69,5 +69,5 @@ class ProcessMetrics:
         self._coarse.labels(handler, method).observe(seconds)
 
     def page(self, engines: str) -> bytes:
-        """Return the whole page, with that of the engines in its place."""
+        """Return the whole page, with the page of the engines in its place."""
         return generate_latest(self._process) + engines.encode() + generate_latest(self._http)

@@ -1,8 +1,8 @@
-"""The fleet's engine tied to a clock: requests in, growing numbers of tokens out.
+"""The fleet's engine tied to a clock: it takes requests, and reports their growing numbers of tokens.
 
-The engine computes in jumps from event to event; this keeps it at the clock's time, wakes when it has something to
-tell, and tells each request how many tokens it has. While somebody wants to see each token it wakes with every step of
-the engine, otherwise with its events alone.
+The engine computes in jumps from event to event. The replica keeps it at the clock's time, wakes when the engine has
+something to report, and tells each request how many tokens it has. While a request wants each of its tokens, the
+replica wakes with every step of the engine, otherwise with its events alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TokenStream:
     __slots__ = ("changed", "each", "finished", "number", "output_tokens", "tokens")
 
     def __init__(self, number: int, output_tokens: int, *, each: bool) -> None:
-        """Begin without a token; ``each`` wants to hear of every one, not only of the end."""
+        """Begin without a token; with ``each`` the stream reports every token, not only the end."""
         self.each = each
         self.number = number
         self.output_tokens = output_tokens
@@ -71,15 +71,15 @@ class EmulatedReplica:
         The length is drawn around the mean; when the end of text is ignored the answer goes as far as it may.
         """
         room = self.parameters.max_model_len - prompt_tokens
-        most = room if limit is None else min(limit, room)
+        longest = room if limit is None else min(limit, room)
         low, high = (max(1, round(self._mean * factor)) for factor in _SPREAD)
-        drawn = most if ignore_eos else self._random.randint(low, high)
-        return min(most, drawn), drawn >= most
+        drawn = longest if ignore_eos else self._random.randint(low, high)
+        return min(longest, drawn), drawn >= longest
 
     async def answer(
         self, prompt_tokens: int, output_tokens: int, *, limited: bool = False, each: bool = True
     ) -> AsyncGenerator[TokenStream]:
-        """Compute an answer; yields the stream when it is finished, and with ``each`` whenever it has more tokens.
+        """Compute an answer; yield its stream when it is finished, and with ``each`` whenever it has more tokens.
 
         Closing the iterator early takes the request out of the engine, as vLLM does when a client goes away.
         Raises ValueError when the prompt does not fit.
@@ -127,18 +127,18 @@ class EmulatedReplica:
 
     def _pause_seconds(self) -> float | None:
         engine = self._engine
-        told = any(stream.each for stream in self._streams.values())
-        wake = engine.next_step_seconds if told else engine.next_event_seconds
+        per_token = any(stream.each for stream in self._streams.values())
+        wake = engine.next_step_seconds if per_token else engine.next_event_seconds
         return None if wake == inf else max(wake - engine.now_seconds, 0.0) + _SHORTEST_TICK_SECONDS
 
     def _catch_up(self) -> None:
         engine = self._engine
         engine.advance(max(engine.now_seconds, self._clock.monotonic() - self._origin))
         finished, engine.finished = engine.finished, []
-        for done in finished:
-            stream = self._streams.get(done.request.number)
+        for result in finished:
+            stream = self._streams.get(result.request.number)
             if stream is not None:
-                stream.tell(done.output_tokens, finished=True)
+                stream.tell(result.output_tokens, finished=True)
         for number, stream in self._streams.items():
             tokens = engine.generated(number) if stream.each and not stream.finished else None
             if tokens is not None:

@@ -87,15 +87,15 @@ class EmulatorServer:
         """Serve inside the context, and run the engine; yields the port (0 asks for a free one). Raises OSError."""
         runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=1.0)
         await runner.setup()
-        running = asyncio.create_task(self._replica.run(), name="engine")
+        engine_task = asyncio.create_task(self._replica.run(), name="engine")
         try:
             site = web.TCPSite(runner, host, port)
             await site.start()
             yield runner.addresses[0][1]
         finally:
             await runner.cleanup()
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            engine_task.cancel()
+            await asyncio.gather(engine_task, return_exceptions=True)
 
     async def _ping(self, _: web.Request) -> web.Response:
         return web.Response()
@@ -134,19 +134,23 @@ class EmulatorServer:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         form, bodies = _FORMS[request.path]
-        wanted = read(form, await request.read())
-        self._check_model(wanted.model)
-        answers = [self._planned(prompt, wanted) for prompt in wanted.prompts for _ in range(wanted.n)]
+        generation_request = read(form, await request.read())
+        self._check_model(generation_request.model)
+        answers = [
+            self._planned(prompt, generation_request)
+            for prompt in generation_request.prompts
+            for _ in range(generation_request.n)
+        ]
         body = bodies(
-            wanted,
+            generation_request,
             answers,
-            model=wanted.model or self._replica.model,
+            model=generation_request.model or self._replica.model,
             identity=uuid.uuid4().hex,
             created=int(self._clock.now()),
         )
         self._answering += 1
         try:
-            return await self._answer(request, answers, body, stream=wanted.stream)
+            return await self._answer(request, answers, body, stream=generation_request.stream)
         finally:
             self._answering -= 1
 
@@ -154,9 +158,9 @@ class EmulatorServer:
         self, request: web.Request, answers: Sequence[PlannedAnswer], body: AnswerBodies, *, stream: bool
     ) -> web.StreamResponse:
         """Compute the answers at the same time, and send them whole or token by token."""
-        told: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
+        queue: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
         tasks = [
-            asyncio.create_task(self._tell(told, index, answer, each=stream)) for index, answer in enumerate(answers)
+            asyncio.create_task(self._tell(queue, index, answer, each=stream)) for index, answer in enumerate(answers)
         ]
         try:
             if not stream:
@@ -164,11 +168,11 @@ class EmulatorServer:
                 return web.Response(body=body.whole(), content_type="application/json")
             response = web.StreamResponse(headers=_EVENT_STREAM)
             await response.prepare(request)
-            before = body.begin()
+            opening = body.begin()
             for _ in range(sum(answer.output_tokens for answer in answers)):
-                index, count = await told.get()
-                await response.write(before + body.token(index, count))
-                before = b""
+                index, count = await queue.get()
+                await response.write(opening + body.token(index, count))
+                opening = b""
         finally:
             for task in tasks:
                 task.cancel()
@@ -178,7 +182,7 @@ class EmulatorServer:
         return response
 
     async def _tell(
-        self, told: asyncio.Queue[tuple[int, int]], index: int, answer: PlannedAnswer, *, each: bool
+        self, queue: asyncio.Queue[tuple[int, int]], index: int, answer: PlannedAnswer, *, each: bool
     ) -> None:
         """Put each token of an answer into the queue: the number of the answer and how many tokens it has by then."""
         count = 0
@@ -187,11 +191,11 @@ class EmulatorServer:
             async for stream in progress:
                 while count < stream.tokens:
                     count += 1
-                    told.put_nowait((index, count))
+                    queue.put_nowait((index, count))
 
-    def _planned(self, prompt_tokens: int, wanted: GenerationRequest) -> PlannedAnswer:
-        """Return what the answer to a prompt will be. Raises UnservedRequestError if it does not fit into the model."""
-        most, limit = self._replica.parameters.max_model_len, wanted.limit
+    def _planned(self, prompt_tokens: int, generation_request: GenerationRequest) -> PlannedAnswer:
+        """Return the planned answer to a prompt. Raises UnservedRequestError if it does not fit into the model."""
+        most, limit = self._replica.parameters.max_model_len, generation_request.limit
         if prompt_tokens + (limit or 1) > most:
             field = "prompt" if prompt_tokens >= most else "max_tokens"
             raise UnservedRequestError(
@@ -200,7 +204,7 @@ class EmulatorServer:
                 f"tokens and your prompt contains {prompt_tokens} input tokens.",
                 field=field,
             )
-        count, cut = self._replica.length(limit, prompt_tokens, ignore_eos=wanted.ignore_eos)
+        count, cut = self._replica.length(limit, prompt_tokens, ignore_eos=generation_request.ignore_eos)
         return PlannedAnswer(prompt_tokens, count, cut)
 
     def _check_model(self, model: str | None) -> None:
