@@ -72,20 +72,22 @@ class ChatClient:
     async def _read(response: aiohttp.ClientResponse, started: float) -> Result:
         first: float | None = None
         pieces = 0
-        told: int | None = None
+        reported_tokens: int | None = None
         async for line in response.content:
             if not line.startswith(_DATA):
                 continue
             text = line[len(_DATA) :].strip()
             if text == _DONE:
                 seconds = time.monotonic() - started
-                return Result("", first, seconds, pieces if told is None else told)
+                return Result("", first, seconds, pieces if reported_tokens is None else reported_tokens)
             event = msgspec.json.decode(text)
             if event.get("choices"):
                 pieces += 1
                 first = time.monotonic() - started if first is None else first
             usage = event.get("usage")
-            told = usage.get("completion_tokens", told) if isinstance(usage, dict) else told
+            reported_tokens = (
+                usage.get("completion_tokens", reported_tokens) if isinstance(usage, dict) else reported_tokens
+            )
         return Result("the stream ended early", first, time.monotonic() - started)
 
 

@@ -25,11 +25,11 @@ class Latencies:
     @classmethod
     def of(cls, seconds: Iterable[float | None]) -> Latencies:
         """Return the mean and the nearest-rank quantiles of the known values."""
-        known = sorted(value for value in seconds if value is not None)
-        if not known:
+        measured = sorted(value for value in seconds if value is not None)
+        if not measured:
             return cls(None, None, None, None)
-        ranks = {name: known[max(0, ceil(share * len(known)) - 1)] for name, share in _QUANTILES}
-        return cls(sum(known) / len(known), **ranks)
+        ranks = {name: measured[max(0, ceil(share * len(measured)) - 1)] for name, share in _QUANTILES}
+        return cls(sum(measured) / len(measured), **ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,11 @@ def table(report: Report) -> str:
 
 
 def _counts(report: Report) -> str:
-    told = [f"{report.sent} requests sent in {report.wall_seconds:.0f} s", f"{report.answered} answered"]
-    told += [f"{count} failed ({reason})" for reason, count in report.failures.items()]
-    told += [f"{report.not_sent} not sent (too many on their way)"] if report.not_sent else []
+    parts = [f"{report.sent} requests sent in {report.wall_seconds:.0f} s", f"{report.answered} answered"]
+    parts += [f"{count} failed ({reason})" for reason, count in report.failures.items()]
+    parts += [f"{report.not_sent} not sent (too many on their way)"] if report.not_sent else []
     rate = report.output_tokens / report.wall_seconds if report.wall_seconds > 0 else 0.0
-    return ", ".join([*told, f"{rate:.0f} tokens/s"])
+    return ", ".join([*parts, f"{rate:.0f} tokens/s"])
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

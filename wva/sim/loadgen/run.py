@@ -1,7 +1,7 @@
 """Sends the requests of a schedule, each at its time whether or not earlier ones are answered.
 
-That is what users do: a server that slows down must not slow the load down, or the queue it builds would never be seen.
-The number on their way is limited all the same; what would go beyond is not sent, and said.
+Users do the same: a server that slows down must not slow the load down, or the queue it builds would never be seen.
+The number of requests on their way is limited all the same; requests beyond the limit are not sent, but counted.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ async def generate(
 ) -> None:
     """Send a request at each of ``at_seconds`` from now, and return when all are answered or given up.
 
-    When cancelled, the ones on their way are given up.
+    When it is cancelled, the requests on their way are given up.
     """
     started = clock.monotonic()
     async with asyncio.TaskGroup() as tasks:
-        for at in at_seconds:
-            wait = started + at - clock.monotonic()
+        for offset_seconds in at_seconds:
+            wait = started + offset_seconds - clock.monotonic()
             if wait > 0:
                 await clock.sleep(wait)
             else:

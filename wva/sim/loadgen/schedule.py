@@ -26,7 +26,7 @@ class RateStep:
 
 
 def parse_rate(text: str) -> tuple[RateStep, ...]:
-    """Return the steps of a text such as ``[[1200, 40]]``. Raises ValueError with the expectation."""
+    """Return the steps of a text such as ``[[1200, 40]]``. Raises ValueError, which says what is expected."""
     try:
         pairs = msgspec.json.decode(text, type=list[tuple[float, float]])
     except (msgspec.DecodeError, RecursionError) as error:
@@ -55,17 +55,18 @@ def expected_requests(steps: tuple[RateStep, ...]) -> float:
 def arrivals(steps: tuple[RateStep, ...], *, seed: int, evenly: bool = False) -> Iterator[float]:
     """Yield the seconds since the start at which a request is sent, in rising order.
 
-    A Poisson process: it has no memory, so each step begins anew at its start. ``evenly`` spaces them instead.
+    Arrivals are a Poisson process, which has no memory, so each step begins anew at its start. With ``evenly`` they are
+    evenly spaced instead.
     """
     random = Random(seed)
     start = 0.0
     for step in steps:
         end = start + step.seconds
         rate = step.requests_per_minute / _PER_MINUTE
-        at = start
+        seconds = start
         for number in count(1) if rate > 0 else ():
-            at = start + number / rate if evenly else at + random.expovariate(rate)
-            if at > end:
+            seconds = start + number / rate if evenly else seconds + random.expovariate(rate)
+            if seconds > end:
                 break
-            yield at
+            yield seconds
         start = end
