@@ -8,7 +8,7 @@
 - ``api``         the HTTP API, with a log of requests and switchable faults
 - ``server``      all of it on a port
 
-Time is the world's: nothing here sleeps or reads a clock, a scrape happens when it is asked for.
+Time is the time of the world: nothing here sleeps or reads a clock, and a scrape happens on request only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The HTTP API of Prometheus, as far as clients of ours use it, over the embedded database.
+"""The HTTP API of Prometheus, as far as our clients use it, over the embedded database.
 
-In: requests as Prometheus 3 takes them (GET, or POST with a form). Out: its JSON, errors and status codes. Every
-request is logged, then the faults that a test turned on act, then the token is checked, then it is answered.
+It takes requests as Prometheus 3 does (GET, or POST with a form), and answers with its JSON, errors and status codes.
+It logs each request, then applies the faults that a test turned on, then checks the token, and then answers.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class QueryApi:
     @web.middleware
     async def _authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if self.token is not None:
-            given = request.headers.get("Authorization", "")
-            if not hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
+            authorization = request.headers.get("Authorization", "")
+            if not hmac.compare_digest(authorization.encode(), f"Bearer {self.token}".encode()):
                 return web.Response(status=401, text="Unauthorized\n")
         return await handler(request)
 
@@ -173,13 +173,13 @@ def _lookback_ms(form: Form) -> int:
 
 
 async def _form(request: web.Request) -> Form:
-    """Return the parameters of the form and of the address; the first of a name counts, the form's come first."""
-    given = MultiDict(request.query)
+    """Return the parameters, those of the form before those of the address; of one name the first one counts."""
+    form = MultiDict(request.query)
     if request.method == "POST":
         fields = await request.post()
-        given = MultiDict((name, value) for name, value in fields.items() if isinstance(value, str))
-        given.extend(request.query)
-    return given
+        form = MultiDict((name, value) for name, value in fields.items() if isinstance(value, str))
+        form.extend(request.query)
+    return form
 
 
 def _parse(form: Form) -> Expr:

@@ -1,9 +1,10 @@
-"""The text format of ``/metrics``: page in, samples out.
+"""The text format of ``/metrics``: turns a page into samples.
 
-Own parser instead of ``prometheus_client.parser`` for two reasons. Prometheus itself keys a target's series by the
-literal text before the value, so that labels are parsed once per series and not once per scrape; this needs the line
-in two halves, which the library does not offer. And it is an order of magnitude faster, which decides whether two
-simulated hours take seconds or a minute. ``tests`` hold it against the library's parser on generated pages.
+The module has a parser of its own instead of ``prometheus_client.parser`` for two reasons. Prometheus itself keys a
+target's series by the literal text before the value, so that labels are parsed once per series and not once per scrape;
+this needs the line in two halves, which the library does not offer. And the parser is an order of magnitude faster,
+which decides whether two simulated hours take seconds or a minute. ``tests`` compare it with the library's parser on
+generated pages.
 
 A page with any malformed line is refused as a whole, as Prometheus does. Comments, HELP and TYPE lines carry nothing
 that a query can see and are skipped.
@@ -44,12 +45,12 @@ def lines(page: str) -> Iterator[SampleLine]:
 def lines_since(page: str, before: Mapping[str, SampleLine]) -> Iterator[tuple[str, SampleLine]]:
     """Yield the sample lines of a page with their texts; a text that ``before`` has is not parsed again.
 
-    Most series of a page say the same as at the last scrape. Raises ExpositionError at the first malformed line.
+    Most lines of a page are the same as at the last scrape. Raises ExpositionError at the first malformed line.
     """
     for raw in page.split("\n"):
-        known = before.get(raw)
-        if known is not None:
-            yield raw, known
+        known_line = before.get(raw)
+        if known_line is not None:
+            yield raw, known_line
         elif raw and raw[0] != "#":
             text = raw.strip()
             if text and text[0] != "#":
@@ -86,13 +87,13 @@ def parse_series(text: str) -> dict[str, str]:
 
 
 def _parse_labels(body: str, *, into: dict[str, str]) -> None:
-    at = 0
-    while body[at:].strip():
-        match = _LABEL.match(body, at)
+    position = 0
+    while body[position:].strip():
+        match = _LABEL.match(body, position)
         if match is None or match.group(1) in into:
             raise ExpositionError(f"malformed or repeated label in {{{body}}}")
         into[match.group(1)] = _unescape(match.group(2))
-        at = match.end()
+        position = match.end()
 
 
 def _unescape(value: str) -> str:

@@ -1,7 +1,7 @@
 """Faults of the embedded Prometheus: switches that a test or the demo sets while the server runs.
 
-They may be combined; all are off at first and after ``clear``. ``applies_to`` restricts them to some queries. Refusing
-connections altogether is not here but ``EmbeddedPrometheus.unreachable``, because it concerns the socket.
+They may be combined; all are off at first and after ``clear``. ``applies_to`` restricts them to some queries. The
+switch that refuses connections is ``EmbeddedPrometheus.unreachable``, because it concerns the socket.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PrometheusFaults:
     """Answer with this HTTP status, such as 500 or 503, and a body that is not JSON."""
 
     delay_seconds: float = 0.0
-    """Wait this long before answering: time of the event loop, because sockets live in real time."""
+    """Wait this long before answering, in time of the event loop, because sockets live in real time."""
 
     malformed: bool = False
     """Answer with the first half of the JSON."""
@@ -41,5 +41,5 @@ class PrometheusFaults:
 
     def clear(self) -> None:
         """Switch all faults off."""
-        for each in fields(self):
-            setattr(self, each.name, each.default)
+        for switch in fields(self):
+            setattr(self, switch.name, switch.default)

@@ -38,7 +38,7 @@ class Fetcher(Protocol):
 class InProcess:
     """A target of the simulated world: a plain function that renders the page, or raises ScrapeError.
 
-    It takes no time, because time there passes only when the world says so.
+    The fetch takes no time, because simulated time passes only when the world says so.
     """
 
     render: Callable[[], str]

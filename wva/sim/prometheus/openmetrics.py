@@ -1,8 +1,8 @@
 """Writes the database as OpenMetrics text with times, for ``promtool tsdb create-blocks-from openmetrics``.
 
-So that a real Prometheus can be filled with what the embedded one saw. Retention takes samples away while a world goes
-on, so each ``write`` adds what is new since the last one. Staleness markers have no form in text: a series that ended
-is looked back for by the real one for its five minutes.
+With it a real Prometheus can be filled with the samples of the embedded one. Retention removes samples while a world
+runs, so each ``write`` adds the samples since the last one. Staleness markers have no form in text: after the end of a
+series, queries of the real Prometheus still look back to its last sample for five minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class OpenMetricsWriter:
     """Writes each sample of a database once."""
 
     def __init__(self, tsdb: Tsdb, file: TextIO) -> None:
-        """Write into ``file``, which stays the caller's to close."""
+        """Write into ``file``, which the caller closes."""
         self._tsdb = tsdb
         self._file = file
         self._until_ms: dict[StoredSeries, int] = {}

@@ -1,6 +1,6 @@
-"""Parameters of the HTTP API: the query string and the form of a request in, typed values out.
+"""Parameters of the HTTP API: from the query string and the form of a request to typed values.
 
-The messages are those of Prometheus, because the people who meet them search for them.
+The messages are those of Prometheus, because people search for the messages that they see.
 """
 
 from __future__ import annotations

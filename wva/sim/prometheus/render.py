@@ -1,4 +1,4 @@
-"""JSON of the HTTP API: values and errors in, response bodies out.
+"""JSON of the HTTP API: from values and errors to response bodies.
 
 Numbers are strings, because JSON has no NaN, and are printed as Prometheus prints them: shortest digits that read back
 the same, an exponent only below 1e-6 and from 1e21 on.

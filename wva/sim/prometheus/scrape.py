@@ -1,4 +1,4 @@
-"""The scraper: targets in, samples in the database out, with the staleness rules of Prometheus.
+"""The scraper: puts the samples of targets into the database, with the staleness rules of Prometheus.
 
 - A sample gets the target's labels. Where both have a label, ``honor_labels`` decides: false (default) renames the
   sample's own to ``exported_<label>``, true keeps the sample's own.
@@ -32,8 +32,9 @@ Discovery = Callable[[], Iterable["ScrapeTarget"]]
 class ScrapeTarget:
     """One endpoint; ``labels`` (``job``, ``instance``, ``namespace``, ``pod`` ...) are its identity.
 
-    ``interval_seconds`` None is that of the schedule; ``offset_seconds``, at which second of an interval it is scraped,
-    follows from the labels if it is None. Before ``found_seconds`` the schedule does not know the target.
+    ``interval_seconds`` None means the interval of the schedule. ``offset_seconds`` is the second of an interval at
+    which the target is scraped; None means that it follows from the labels. Before ``found_seconds`` the schedule does
+    not know the target.
     """
 
     fetcher: Fetcher
@@ -53,9 +54,9 @@ class ScrapeTarget:
 class ScrapeSchedule:
     """The times when targets are scraped: all at zero, and then every interval, each at an offset of its own.
 
-    With ``at_zero`` false also the first scrape of a target is at its offset.
+    With ``at_zero`` false, the first scrape of a target is at its offset too.
     As in Prometheus the offset follows from the labels of the target. It has whole seconds here, so that a world with
-    many pods has few moments.
+    many pods has few different times of scrapes.
     """
 
     def __init__(self, interval_seconds: float, *, at_zero: bool = True) -> None:
@@ -70,7 +71,7 @@ class ScrapeSchedule:
         return min((self._after(target) for target in targets), default=math.inf)
 
     def take(self, at_seconds: float) -> Callable[[ScrapeTarget], bool]:
-        """Return what tells whether a target is due by a time, and count it as scraped from then on."""
+        """Return a function that tells whether a target is due by a time, and count it as scraped from then on."""
         since, self._last = self._last, at_seconds
         return lambda target: since == -math.inf or self._after(target, since) <= at_seconds
 
@@ -130,7 +131,7 @@ class _TargetState:
         self.error: str | None = None
 
     def adopt(self, target: ScrapeTarget) -> None:
-        """Take over a new fetcher for the same labels; other label rules make all known series unknown."""
+        """Take over a new fetcher for the same labels; if the label rules change, forget all known series."""
         if target.honor_labels != self.target.honor_labels:
             self._known.clear()
         self.target = target
@@ -178,7 +179,7 @@ class _TargetState:
         return series
 
     def _append(self, samples: Iterable[tuple[StoredSeries, SampleLine]], *, now_ms: int) -> int:
-        seen: set[StoredSeries] = set()
+        current_series: set[StoredSeries] = set()
         honor_timestamps = self.target.honor_timestamps
         added = 0
         for series, (_, value, timestamp_ms) in samples:
@@ -186,19 +187,19 @@ class _TargetState:
                 added += not series.times
                 series.append(timestamp_ms, value)
                 continue
-            seen.add(series)
+            current_series.add(series)
             series.append(now_ms, value)
-        added += len(seen - self._alive)
-        self._expire(seen, now_ms=now_ms)
+        added += len(current_series - self._alive)
+        self._expire(current_series, now_ms=now_ms)
         return added
 
-    def _expire(self, seen: set[StoredSeries], *, now_ms: int) -> None:
-        gone = self._alive - seen
-        self._alive = seen
-        for series in gone:
+    def _expire(self, current_series: set[StoredSeries], *, now_ms: int) -> None:
+        ended_series = self._alive - current_series
+        self._alive = current_series
+        for series in ended_series:
             series.append(now_ms, None)
-        if gone:
-            self._known = {text: series for text, series in self._known.items() if series not in gone}
+        if ended_series:
+            self._known = {text: series for text, series in self._known.items() if series not in ended_series}
 
     def _report(self, report: _Report, *, now_ms: int) -> None:
         for name, value in report.items():
@@ -224,21 +225,21 @@ class Scraper:
         self._fixed[target.key] = target
 
     def remove(self, target: ScrapeTarget) -> None:
-        """Stop to scrape a target. Its series end at the next scrape."""
+        """Stop scraping a target. Its series end at the next scrape."""
         self._fixed.pop(target.key, None)
 
     def discover(self, discovery: Discovery) -> None:
-        """Ask ``discovery`` at each scrape for the targets there are then, such as the pods of a fleet."""
+        """Ask ``discovery`` at each scrape for the targets that exist then, such as the pods of a fleet."""
         self._discoveries.append(discovery)
 
     def errors(self) -> dict[tuple[tuple[str, str], ...], str]:
-        """Return why the last scrape failed, by target, for those that failed."""
+        """Return the reason of the failure for each target whose last scrape failed."""
         return {key: state.error for key, state in self._states.items() if state.error is not None}
 
     async def scrape(self, now_seconds: float, *, due: Callable[[ScrapeTarget], bool] = lambda _target: True) -> None:
-        """Scrape every target that is ``due`` once, at once, and store all samples under the one time ``now_seconds``.
+        """Scrape every ``due`` target once, all at once, and store all samples under the one time ``now_seconds``.
 
-        The series of targets that are gone end, whoever is due.
+        The series of targets that are gone end, whichever targets are due.
         """
         now_ms = milliseconds(now_seconds)
         states = [state for state in self._refresh(now_ms) if due(state.target)]

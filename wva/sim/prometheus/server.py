@@ -37,8 +37,8 @@ class EmbeddedPrometheus:
     ) -> None:
         """Prepare a server.
 
-        ``tls`` is a server context; with ``verify_mode`` CERT_REQUIRED in it clients must present a certificate.
-        ``token`` is demanded as bearer token if given.
+        ``tls`` is a server context; if its ``verify_mode`` is CERT_REQUIRED, clients must present a certificate.
+        ``token``, if given, is demanded as bearer token.
         """
         self.tsdb = Tsdb(retention_seconds=retention_seconds)
         self.scraper = Scraper(self.tsdb)

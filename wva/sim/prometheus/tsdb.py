@@ -1,9 +1,9 @@
 """Samples in memory, which the scraper writes and PromQL reads.
 
-In: label sets (the metric's name is the label ``__name__``) with times and values. Out: series by metric name. Times
-are whole milliseconds inside, as in Prometheus, because look-back and extrapolation compare them exactly; the public
-methods take seconds. A staleness marker is ``None`` in place of a value: the series ended there, and a query must not
-look back past that point. Nothing reads a clock, so retention follows the times that are written.
+The database takes label sets (the metric's name is the label ``__name__``) with times and values, and gives series by
+metric name. Times are whole milliseconds inside, as in Prometheus, because look-back and extrapolation compare them
+exactly; the public methods take seconds. A staleness marker is ``None`` in place of a value: the series ended there,
+and a query must not look back past that point. Nothing reads a clock, so retention follows the times that are written.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class StoredSeries:
             del self.values[:cut]
 
 
-def _same(one: float | None, other: float | None) -> bool:
-    return one == other or (one is not None and other is not None and one != one and other != other)  # noqa: PLR0124 - NaN test without a call
+def _same(left: float | None, right: float | None) -> bool:
+    return left == right or (left is not None and right is not None and left != left and right != right)  # noqa: PLR0124 - NaN test without a call
 
 
 class Tsdb:
@@ -72,10 +72,10 @@ class Tsdb:
         """Return the series of a label set, created empty if new; empty label values count as absent."""
         key = tuple(sorted((name, value) for name, value in labels.items() if value))
         family = self._by_name.setdefault(labels.get(NAME, ""), {})
-        found = family.get(key)
-        if found is None:
-            found = family[key] = StoredSeries(dict(key))
-        return found
+        series = family.get(key)
+        if series is None:
+            series = family[key] = StoredSeries(dict(key))
+        return series
 
     def append(self, labels: Mapping[str, str], timestamp_seconds: float, value: float) -> bool:
         """Add one sample; False if it is out of order or contradicts one of the same time."""
@@ -107,7 +107,7 @@ class Tsdb:
         return self._by_name.get(name, {}).values()
 
     def less(self, hidden: Callable[[Mapping[str, str]], bool]) -> Tsdb:
-        """Return a view, to read from only, without the series whose labels ``hidden`` holds for."""
+        """Return a read-only view without the series for whose labels ``hidden`` returns true."""
         view = Tsdb()
         for name, family in self._by_name.items():
             view._by_name[name] = {key: series for key, series in family.items() if not hidden(series.labels)}

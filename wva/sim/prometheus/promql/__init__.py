@@ -1,6 +1,6 @@
-"""PromQL over the embedded database: ``parse`` a query, ``evaluate`` it at a ``EvaluationTime``.
+"""PromQL over the embedded database: ``parse`` a query, ``evaluate`` it at an ``EvaluationTime``.
 
-What is covered: all selectors with ``offset`` and ``@``, the functions and aggregations listed in ``grammar``, all
+The evaluator covers all selectors with ``offset`` and ``@``, the functions and aggregations listed in ``grammar``, all
 binary operators with their matching modifiers, and sub-queries. Native histograms and everything else are refused with
 a ``BadQueryError`` that names them.
 """

@@ -1,6 +1,6 @@
-"""``sum by (a) (vector)`` and its relatives: a vector in, one element per group out.
+"""``sum by (a) (vector)`` and its relatives: they turn a vector into one element per group.
 
-``topk`` and ``bottomk`` differ: they let elements through whole.
+``topk`` and ``bottomk`` differ: they return some elements unchanged.
 """
 
 from __future__ import annotations

@@ -56,21 +56,21 @@ def round_to(value: float, nearest: float) -> float:
 
 
 def lower_bound(value: float, bound: float) -> float:
-    """Return the larger of both; NaN if one is, unless the other is as large as can be."""
+    """Return the larger of both; NaN if one of them is NaN, unless the other is the positive infinity."""
     return _extreme(value, bound, math.inf)
 
 
 def upper_bound(value: float, bound: float) -> float:
-    """Return the smaller of both; NaN if one is, unless the other is as small as can be."""
+    """Return the smaller of both; NaN if one of them is NaN, unless the other is the negative infinity."""
     return _extreme(value, bound, -math.inf)
 
 
-def _extreme(one: float, other: float, limit: float) -> float:
-    if limit in (one, other):
+def _extreme(left: float, right: float, limit: float) -> float:
+    if limit in (left, right):
         return limit
-    if math.isnan(one) or math.isnan(other):
+    if math.isnan(left) or math.isnan(right):
         return NAN
-    return max(one, other) if limit > 0 else min(one, other)
+    return max(left, right) if limit > 0 else min(left, right)
 
 
 ARITHMETIC: dict[str, Callable[[float, float], float]] = {

@@ -1,8 +1,8 @@
 """Operators between two vectors, or a vector and a number.
 
 Elements of two vectors meet by their match group: the labels named by ``on``, or all but those named by ``ignoring``
-and the metric name. The ``one`` side may have one element per group only. Arithmetic drops the metric name, a
-comparison without ``bool`` filters the left side and keeps it.
+and the metric name. The ``one`` side may have one element per group only. Arithmetic drops the metric name; a
+comparison without ``bool`` filters the left side and keeps the name.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ def _grouping(matching: Matching) -> Callable[[Labels], Signature]:
 
 
 def set_operation(node: Binary, left: Vector, right: Vector) -> Vector:
-    """Return the elements of both sides that ``and``, ``or`` and ``unless`` leave."""
+    """Return the elements of both sides that ``and``, ``or`` or ``unless`` keeps."""
     group = _grouping(node.matching)
     if node.operator == "or":
         present = {group(sample.labels) for sample in left}
         return left + [sample for sample in right if group(sample.labels) not in present]
     present = {group(sample.labels) for sample in right}
-    wanted = node.operator == "and"
-    return [sample for sample in left if (group(sample.labels) in present) is wanted]
+    keep_present = node.operator == "and"
+    return [sample for sample in left if (group(sample.labels) in present) is keep_present]
 
 
 def two_vectors(node: Binary, left: Vector, right: Vector) -> Vector:
-    """Return the combined pairs; ExecutionError where a group does not tell which element meets which.
+    """Return the combined pairs; ExecutionError where a group does not tell which elements form a pair.
 
-    With that guaranteed, no label set can occur twice in the result.
+    Therefore no label set can occur twice in the result.
     """
     if not left or not right:
         return []

@@ -1,4 +1,4 @@
-"""The evaluator: a syntax tree and a moment in, a value out.
+"""The evaluator: it computes the value of a syntax tree at a time.
 
 The parser has checked the types, so the few run-time checks here only narrow them.
 """
@@ -101,7 +101,7 @@ def _binary(node: Binary, moment: EvaluationTime) -> Value:
 
 
 def _map(vector: Vector, compute: Callable[[float], float]) -> Vector:
-    """Return each element's number changed; the name goes, since it is no longer that metric."""
+    """Return the elements with changed numbers, without the metric name, since they are no longer that metric."""
     result = [VectorElement(without_name(sample.labels), compute(sample.value), sample.time_ms) for sample in vector]
     return result if same_metric(vector) else require_unique(result)
 
@@ -130,16 +130,16 @@ def _subquery(node: Subquery, moment: EvaluationTime) -> Matrix:
     end_ms = reference_ms(node, moment)
     start_ms = end_ms - node.range_ms
     first_ms = (start_ms // node.step_ms + 1) * node.step_ms
-    found: dict[frozenset[tuple[str, str]], RangeElement] = {}
+    windows: dict[frozenset[tuple[str, str]], RangeElement] = {}
     for time_ms in range(first_ms, end_ms + 1, node.step_ms):
         value = evaluate(node.operand, replace(moment, time_ms=time_ms))
         vector = [VectorElement({}, value, time_ms)] if isinstance(value, float) else _samples(value)
         for sample in vector:
             key = frozenset(sample.labels.items())
-            window = found.setdefault(key, RangeElement(sample.labels, [], [], start_ms, end_ms))
+            window = windows.setdefault(key, RangeElement(sample.labels, [], [], start_ms, end_ms))
             window.times.append(time_ms)
             window.values.append(sample.value)
-    return list(found.values())
+    return list(windows.values())
 
 
 def _numbers(node: FunctionCall, moment: EvaluationTime) -> list[float]:
@@ -219,9 +219,9 @@ def _label_replace(node: FunctionCall, moment: EvaluationTime) -> Vector:
     result: Vector = []
     for sample in _vector(node.arguments[0], moment):
         labels = dict(sample.labels)
-        if found := pattern.fullmatch(labels.get(source, "")):
+        if match := pattern.fullmatch(labels.get(source, "")):
             labels.pop(target, None)
-            if replacement := expand(template, found):
+            if replacement := expand(template, match):
                 labels[target] = replacement
         result.append(sample._replace(labels=labels))
     return require_unique(result)

@@ -8,8 +8,8 @@ class PromqlError(Exception):
 
 
 class BadQueryError(PromqlError):
-    """The text is not PromQL, or uses a part of PromQL this evaluator has not got (HTTP 400, ``bad_data``)."""
+    """The text is not PromQL, or uses a part of PromQL that this evaluator lacks (HTTP 400, ``bad_data``)."""
 
 
 class ExecutionError(PromqlError):
-    """The query is fine, the data does not allow an answer (HTTP 422, ``execution``)."""
+    """The query is fine, but the data does not allow an answer (HTTP 422, ``execution``)."""

@@ -1,7 +1,7 @@
-"""Query text in, our syntax tree out. The grammar itself is ``promql_parser``'s; only this module knows it.
+"""Turns the text of a query into our syntax tree. Only this module uses ``promql_parser``, which has the grammar.
 
-The parser checks syntax, types of arguments and operands, and the syntax of regular expressions. What it accepts and
-we cannot evaluate is refused here by name, so that a query never gets a wrong answer silently.
+The parser checks syntax, types of arguments and operands, and the syntax of regular expressions. This module refuses
+by name what the parser accepts and the evaluator does not, so that a query never gets a wrong answer silently.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def parse(query: str) -> Expr:
 
 
 def parse_duration_seconds(text: str) -> float:
-    """Return the seconds of a duration such as ``1h30m``; BadQueryError if it is none."""
+    """Return the seconds of a duration such as ``1h30m``; BadQueryError if the text is not one."""
     try:
         return grammar.parse_duration(text).total_seconds()
     except ValueError as e:

@@ -24,7 +24,7 @@ Bucket = tuple[float, float]
 
 
 def histogram_quantile(quantile: float, vector: Vector, *, time_ms: int) -> Vector:
-    """Return one quantile per histogram; elements without a numeric ``le`` are no buckets and left out."""
+    """Return one quantile per histogram; elements without a numeric ``le`` are not buckets and are left out."""
     histograms: dict[Signature, list[Bucket]] = {}
     members: dict[Signature, VectorElement] = {}
     for sample in vector:
@@ -76,13 +76,16 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _merged(buckets: Iterable[Bucket]) -> list[Bucket]:
-    """Return the buckets in order, those with one bound added up."""
+    """Return the buckets in order, with the counts of equal bounds added up."""
     ordered = sorted(buckets, key=lambda bucket: bucket[0])
-    return [(bound, sum(count for _, count in same)) for bound, same in groupby(ordered, key=lambda bucket: bucket[0])]
+    return [
+        (bound, sum(count for _, count in equal_bounds))
+        for bound, equal_bounds in groupby(ordered, key=lambda bucket: bucket[0])
+    ]
 
 
 def _monotonic(buckets: list[Bucket]) -> list[Bucket]:
-    """Return the buckets with counts that never fall; differences within rounding count as none."""
+    """Return the buckets with counts that never fall; differences within rounding errors count as none."""
     result: list[Bucket] = []
     previous = buckets[0][1]
     for bound, count in buckets:

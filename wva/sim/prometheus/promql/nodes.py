@@ -1,7 +1,7 @@
 """The parsed query as our own types, so that the evaluator depends on no foreign syntax tree.
 
 ``grammar`` builds these. It refuses every expression without a node here, before anything is evaluated. Durations are
-milliseconds. Parentheses are gone: the tree says it all.
+milliseconds. Parentheses are gone: the tree itself shows the order of evaluation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class At(Enum):
-    """The two words the ``@`` modifier knows besides a time."""
+    """The two words that the ``@`` modifier accepts besides a time."""
 
     START = "start"
     END = "end"
@@ -100,7 +100,7 @@ class Cardinality(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """How the elements of two vectors find each other: ``on`` or else ignoring ``labels``."""
+    """How the elements of two vectors are matched: on ``labels`` if ``on`` is true, else ignoring them."""
 
     cardinality: Cardinality = Cardinality.ONE_TO_ONE
     on: bool = False
@@ -110,7 +110,7 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """Two operands; ``return_bool`` makes a comparison answer 0 or 1 in place of filtering."""
+    """Two operands; ``return_bool`` makes a comparison return 0 or 1 instead of filtering."""
 
     operator: str
     left: Expr

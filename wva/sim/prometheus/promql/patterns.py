@@ -1,7 +1,7 @@
-"""Regular expressions of PromQL: Go's syntax, as far as Python's means the same.
+"""Regular expressions of PromQL: Go's syntax, as far as it means the same in Python.
 
-Anchored (use ``fullmatch``), ``.`` matches newlines and classes are ASCII, like those of Prometheus. The parser has
-already refused in matchers what Go has not got (look-around, back references); what only Go has is refused here.
+As in Prometheus they are anchored (use ``fullmatch``), ``.`` matches newlines and classes are ASCII. In matchers the
+parser has already refused what Go lacks (look-around, back references); this module refuses what Python lacks.
 """
 
 from __future__ import annotations

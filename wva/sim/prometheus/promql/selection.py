@@ -28,7 +28,7 @@ class EvaluationTime:
 
 
 def matching_series(tsdb: Tsdb, name: str | None, matchers: tuple[Matcher, ...]) -> Iterator[StoredSeries]:
-    """Yield the series a selector means; without a name it looks at every series."""
+    """Yield the series that match a selector; without a name it looks at every series."""
     candidates = tsdb if name is None else tsdb.of_name(name)
     tests = [(matcher.label, matcher.matches) for matcher in matchers]
     for series in candidates:
@@ -89,13 +89,13 @@ def ranges(selection: Range, moment: EvaluationTime) -> Matrix:
 def absent_labels(selector: VectorSelector) -> Labels:
     """Return the labels for ``absent()``: those that a selector has in one plain equality and no other matcher."""
     labels: dict[str, str] = {}
-    seen: set[str] = set()
+    seen_labels: set[str] = set()
     for matcher in selector.matchers:
         if matcher.label == NAME:
             continue
-        if matcher.equals is not None and matcher.label not in seen:
+        if matcher.equals is not None and matcher.label not in seen_labels:
             labels[matcher.label] = matcher.equals
-            seen.add(matcher.label)
+            seen_labels.add(matcher.label)
         else:
             labels.pop(matcher.label, None)
     return {name: value for name, value in labels.items() if value}

@@ -40,7 +40,7 @@ Value = float | str | Vector | Matrix
 
 
 def without_name(labels: Labels) -> Labels:
-    """Return the labels less the metric name, because the number is no longer that metric."""
+    """Return the labels without the metric name, because the number is no longer that metric."""
     if NAME not in labels:
         return labels
     return {name: value for name, value in labels.items() if name != NAME}
@@ -69,22 +69,22 @@ def require_unique(vector: Vector) -> Vector:
 
 
 def kahan_sum(values: Iterable[float]) -> tuple[float, float]:
-    """Return the sum and its compensation (Neumaier), to be added by the caller: the sum as Prometheus forms it."""
+    """Return the sum and its compensation (Neumaier), which the caller adds: the sum as Prometheus computes it."""
     total, compensation = 0.0, 0.0
     for value in values:
-        following = total + value
-        if following in (float("inf"), float("-inf")):
+        new_total = total + value
+        if new_total in (float("inf"), float("-inf")):
             compensation = 0.0
         elif abs(total) >= abs(value):
-            compensation += (total - following) + value
+            compensation += (total - new_total) + value
         else:
-            compensation += (value - following) + total
-        total = following
+            compensation += (value - new_total) + total
+        total = new_total
     return total, compensation
 
 
 def mean(values: list[float]) -> float:
-    """Return the mean. Where the plain sum would overflow it is formed step by step."""
+    """Return the mean. Where the plain sum would overflow, it is computed step by step."""
     total, compensation = kahan_sum(values)
     if total not in (float("inf"), float("-inf")) or any(value in (float("inf"), float("-inf")) for value in values):
         return total / len(values) + compensation / len(values)

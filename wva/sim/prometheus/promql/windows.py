@@ -1,4 +1,4 @@
-"""Functions of a range vector: one window of samples in, one number out, or None if the window has too few."""
+"""Functions of a range vector: each turns a window of samples into a number, or None if the window has too few."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _sum(window: RangeElement) -> float:
 
 
 def _increase_with_resets(values: list[float]) -> float:
-    """Return last minus first, and add the values of a counter before its restarts."""
+    """Return the last value minus the first, plus the values of a counter before its restarts."""
     return values[-1] - values[0] + sum(before for before, after in pairwise(values) if after < before)
 
 
@@ -35,15 +35,15 @@ def _extrapolated(window: RangeElement, *, counter: bool, unit_seconds: float = 
     change = _increase_with_resets(window.values) if counter else window.values[-1] - window.values[0]
     covered = (last_ms - first_ms) / 1000
     distance = covered / (len(window.times) - 1)
-    before = (first_ms - window.start_ms) / 1000
-    after = (window.end_ms - last_ms) / 1000
-    if before >= distance * _NEAR:
-        before = distance / 2
+    gap_before = (first_ms - window.start_ms) / 1000
+    gap_after = (window.end_ms - last_ms) / 1000
+    if gap_before >= distance * _NEAR:
+        gap_before = distance / 2
     if counter and change > 0 and window.values[0] >= 0:
-        before = min(before, covered * (window.values[0] / change))
-    if after >= distance * _NEAR:
-        after = distance / 2
-    return change * ((covered + before + after) / covered / unit_seconds)
+        gap_before = min(gap_before, covered * (window.values[0] / change))
+    if gap_after >= distance * _NEAR:
+        gap_after = distance / 2
+    return change * ((covered + gap_before + gap_after) / covered / unit_seconds)
 
 
 def _increase(window: RangeElement) -> float | None:
@@ -61,8 +61,8 @@ def _delta(window: RangeElement) -> float | None:
 def _irate(window: RangeElement) -> float | None:
     if len(window.times) < _TWO:
         return None
-    before, last = window.values[-2:]
-    change = last if last < before else last - before
+    previous, last = window.values[-2:]
+    change = last if last < previous else last - previous
     return change / ((window.times[-1] - window.times[-2]) / 1000)
 
 
