@@ -10,7 +10,7 @@ import yaml
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import SecretStr
 
-from tests.docs import engine_differences, physics_tables
+from tests.docs import engine_differences, physics_tables, scorecard_figures
 from tests.docs.picture import picture
 from tests.publish import wrong_states
 from wva.api.crd import definition
@@ -399,7 +399,8 @@ TABLES = {
         "signals": signals_table,
         "in-time": in_time_table,
     },
-    "objectives.md": {"bounds": bounds_table},
+    "objectives.md": {"bounds": bounds_table, "costs": scorecard_figures.objective_costs},
+    "roles.md": {"results": scorecard_figures.roles},
 }
 
 

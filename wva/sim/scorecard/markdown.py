@@ -87,9 +87,8 @@ def _head(tables: ScorecardTables, beside: FiguresBeside) -> Iterator[str]:
     yield f"compares `{SUBJECT}` with {len(others)} other [policies](rivals.md){own} in {scenarios}"
     seeds = tables.seeds_told
     yield f"with {seeds} each. In a scenario all policies get the same [requests](traffic.md), on the same simulated"
-    yield "[vLLM engines](physics.md). The command `wva bench quality` writes this page, and beside it every figure:"
-    yield f"[tables of each scenario]({beside.page}), with the reasons why {SUBJECT} wins and loses, for a browser, and"
-    yield from (f"[the data]({beside.data}).", "")
+    yield f"[vLLM engines](physics.md). Every figure is in the [tables of each scenario]({beside.page}), with the"
+    yield from (f"reasons why {SUBJECT} wins and loses, and in [the data]({beside.data}).", "")
     if tables.seeds == 1:
         yield from ("One seed has no confidence interval: small differences may be chance.", "")
     for note in tables.notes:

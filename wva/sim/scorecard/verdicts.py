@@ -86,7 +86,7 @@ def in_short(card: Card) -> Iterator[tuple[str, str]]:
         return
     yield (
         "Who is best without knowing the traffic",
-        f"{_counted(Counter(comparison.second.policy for _, comparison in pairs).items())}.",
+        f"{_often(Counter(comparison.second.policy for _, comparison in pairs))}.",
     )
     against_best = [comparison for _, comparison in pairs]
     is_best = sum(comparison.first is comparison.second for comparison in against_best)
@@ -120,11 +120,12 @@ def _reasons(lost: Sequence[PolicyComparison]) -> str:
     """Return the most frequent causes of differences, with their meaning."""
     late = [comparison for comparison in lost if comparison.by == "attainment"]
     causes = Counter(worst[0] for comparison in late if (worst := _worst(comparison.second, comparison.first)))
-    ordered = sorted(causes.items(), key=lambda item: -item[1])
+    ordered = [(cause, count) for cause, count in causes.most_common() if count > 1 or len(causes) == 1]
     sentences = []
     if ordered:
         due = "; ".join(f"*{cause}* ({count}): {CAUSES[cause]}" for cause, count in ordered)
-        sentences.append(f"it has fewer requests in time, and most of the difference is late because of {due}.")
+        rare = f"; in {rest} another cause" if (rest := len(late) - sum(count for _, count in ordered)) else ""
+        sentences.append(f"it has fewer requests in time, and most of the difference is late because of {due}{rare}.")
     if dearer := sum(comparison.second.cost_ratio > _MUCH_DEARER * comparison.first.cost_ratio for comparison in late):
         sentences.append(f"In {dearer} of {len(late)} the best costs over {_MUCH_DEARER:g} times as much as {SUBJECT}.")
     if dear := len(lost) - len(late):
@@ -138,6 +139,14 @@ def _reaching(cells: Iterable[Cell | None]) -> int:
 
 def _scenarios(count: int) -> str:
     return "1 scenario" if count == 1 else f"{count} scenarios"
+
+
+def _often(counts: Counter[str]) -> str:
+    """Return names with their number of scenarios; of more than four names with a single one, how many they are."""
+    once = sum(count == 1 for count in counts.values())
+    if once <= _NAMED or once == len(counts):
+        return _counted(counts.items())
+    return f"{_counted(pair for pair in counts.items() if pair[1] > 1)}, and {once} others in one each"
 
 
 def _counted(pairs: Iterable[tuple[str, int]], most: int | None = None) -> str:
