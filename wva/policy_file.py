@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from wva.api.meta import Key
 from wva.command_error import CommandError
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.kinds import MapKind
 from wva.config.live import LiveConfiguration
 from wva.migration.objects import Manifests
@@ -67,7 +67,7 @@ def read_policy(name: str, namespaces: Collection[str]) -> PolicyFile:
 
     ``namespaces`` are those of models. A ConfigMap in one of them applies only there; any other applies globally.
     """
-    settings = load(Given({}, {}, {})).settings
+    settings = load(Inputs({}, {}, {})).settings
     own_namespace = settings.pod_namespace
     manifests = Manifests(own_namespace)
     manifests.read([name], sys.stdin)

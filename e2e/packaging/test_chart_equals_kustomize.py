@@ -17,7 +17,7 @@ from e2e.packaging import chart
 from wva.api.meta import Key
 from wva.cli.flags import expand_booleans, given_flags
 from wva.cli.parser import build_parser
-from wva.config import Given, Settings, load
+from wva.config import Inputs, Settings, load
 from wva.config.live import LiveConfiguration
 from wva.model.policy import Policy
 
@@ -180,7 +180,7 @@ def test_the_main_config_map_has_the_thirteen_keys(overlay: str):
     ]
     # The log level is the same by another key, with which it is easier to change; the interval is that of the chart.
     chosen = {"LOG_LEVEL": shipped["LOG_LEVEL"], "GLOBAL_OPT_INTERVAL": "15s"}
-    assert load(Given({}, {}, base | shipped)).settings == load(Given({}, {}, base | chosen)).settings
+    assert load(Inputs({}, {}, base | shipped)).settings == load(Inputs({}, {}, base | chosen)).settings
 
 
 def test_every_overlay_is_compared():
@@ -263,7 +263,7 @@ def settings_of(items: list[Body]) -> Settings:
     own = ("$(POD_NAMESPACE)", chart.NAMESPACE)
     arguments = [argument.replace(own[0], NAMESPACE).replace(own[1], NAMESPACE) for argument in container["args"]]
     flags = given_flags(build_parser().parse_args(expand_booleans(["run", *arguments])))
-    loaded = load(Given(flags, environment, data))
+    loaded = load(Inputs(flags, environment, data))
     assert not loaded.problems
     return loaded.settings
 

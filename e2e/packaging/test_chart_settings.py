@@ -9,7 +9,7 @@ from e2e.packaging.chart_matrix import CASES
 from wva.api.meta import Key
 from wva.cli.flags import given_flags
 from wva.cli.parser import build_parser
-from wva.config import Given, Loaded, Settings, load
+from wva.config import Inputs, Loaded, Settings, load
 from wva.config.declare import ENVIRONMENT, declarations
 from wva.config.live import LiveConfiguration
 from wva.config.load import fatal_problems, unknown_keys
@@ -69,9 +69,9 @@ def test_what_the_table_of_the_seed_calls_thresholds_arrives():
     assert settings.saturation_config_map_name == "thresholds"
 
 
-def _loaded(items: list[Body]) -> tuple[Given, Loaded]:
+def _loaded(items: list[Body]) -> tuple[Inputs, Loaded]:
     (container,) = only(items, "Deployment")["spec"]["template"]["spec"]["containers"]
     flags = given_flags(build_parser().parse_args(["run", *container["args"]]))
     environment = {entry["name"]: entry.get("value", NAMESPACE) for entry in container["env"]}
-    given = Given(flags, environment, only(items, "ConfigMap", MAIN)["data"])
+    given = Inputs(flags, environment, only(items, "ConfigMap", MAIN)["data"])
     return given, load(given)

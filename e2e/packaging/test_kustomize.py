@@ -20,7 +20,7 @@ from wva import __version__
 from wva.api.meta import Key
 from wva.cli.flags import expand_booleans, given_flags
 from wva.cli.parser import build_parser
-from wva.config import Given, Settings, load
+from wva.config import Inputs, Settings, load
 from wva.config.live import LiveConfiguration
 from wva.config.load import unknown_keys
 
@@ -148,7 +148,7 @@ def test_settings_are_taken_without_a_word(overlay: str):
     flags = given_flags(build_parser().parse_args(expand_booleans(["run", *container(items)["args"]])))
     data = main_config(items)
     environment = {entry["name"]: entry.get("value", OURS) for entry in container(items)["env"]}
-    loaded = load(Given(flags, environment, data))
+    loaded = load(Inputs(flags, environment, data))
     assert not loaded.problems
     assert not loaded.without_effect
     assert not unknown_keys(data)
@@ -165,7 +165,7 @@ def test_the_config_maps_say_what_is_in_force_without_them(overlay: str):
     """The shipped thresholds are the defaults, so deleting the ConfigMap changes nothing."""
     items = rendered(overlay)
     environment = {entry["name"]: entry["value"] for entry in container(items)["env"] if "value" in entry}
-    settings = load(Given({}, environment, main_config(items))).settings
+    settings = load(Inputs({}, environment, main_config(items))).settings
     live = LiveConfiguration(settings)
     before = live.policy
     for ending in ("-saturation-scaling-config", "-service-classes-config"):
@@ -202,7 +202,7 @@ def test_the_pod_is_hardened_and_no_user_is_fixed(overlay: str):
 def test_openshift_uses_what_openshift_gives():
     """The overlay uses Thanos with the account's token, the service CA's certificates, and OpenShift's monitoring."""
     items = rendered("openshift", (MONITORS["openshift"],))
-    settings = load(Given({}, {}, main_config(items))).settings
+    settings = load(Inputs({}, {}, main_config(items))).settings
     assert settings.prometheus_token_path == "/var/run/secrets/wva/prometheus/token"
     trusted = one(items, "ConfigMap", ending="openshift-service-ca")
     assert trusted["metadata"]["annotations"] == {"service.beta.openshift.io/inject-cabundle": "true"}

@@ -18,7 +18,7 @@ from wva.api import kinds
 from wva.api.kinds import NAMESPACES
 from wva.api.resource import Resource
 from wva.app.informers import Informers
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.declare import TARGET_KINDS
 from wva.config.kinds import local_names
 from wva.doctor.rights import NEEDED
@@ -85,7 +85,7 @@ def asked(*, namespace: str = "", target_kinds: str = "") -> set[Right]:
     """
     own = namespace or "own"
     environment = {"POD_NAMESPACE": own, "WATCH_NAMESPACE": namespace, "WVA_TARGET_KINDS": target_kinds}
-    settings = load(Given({}, {**environment, "PROMETHEUS_BASE_URL": "https://p"}, {})).settings
+    settings = load(Inputs({}, {**environment, "PROMETHEUS_BASE_URL": "https://p"}, {})).settings
     informers = Informers(None, settings=settings, instruments=Instruments(None))
     found = {
         Right(resource.group, resource.plural, verb)
@@ -141,7 +141,7 @@ def test_a_kind_that_is_switched_on_brings_its_own_rights_and_no_others(kind: st
         assert granted(items) == before | added
         assert not before & added
         (data,) = [item["data"] for item in items if item["metadata"]["name"].endswith("-variantautoscaling-config")]
-        assert load(Given({}, {}, data)).settings.target_kinds == kind
+        assert load(Inputs({}, {}, data)).settings.target_kinds == kind
 
 
 def test_the_names_of_the_setting_are_the_kinds_that_are_known():
@@ -158,7 +158,7 @@ def test_without_scale_from_zero_no_workload_is_written(overlay: str, tmp_path: 
     assert before - granted(items) == {Right("", "services", "get"), Right("apps", "deployments/scale", "patch")}
     assert not [item for item in items if "scale-from-zero" in item["metadata"]["name"]]
     (data,) = [item["data"] for item in items if item["metadata"]["name"].endswith("-variantautoscaling-config")]
-    settings = load(Given({}, {}, data)).settings
+    settings = load(Inputs({}, {}, data)).settings
     assert settings.scale_from_zero_max_concurrency == 0
 
 
@@ -172,7 +172,7 @@ def test_direct_actuation_brings_its_right_along(overlay: str, tmp_path: Path):
     assert granted(items) - granted(without) == {Right("apps", "deployments/scale", "patch")}
     assert granted(without) <= granted(items)
     (data,) = [item["data"] for item in items if item["metadata"]["name"].endswith("-variantautoscaling-config")]
-    assert load(Given({}, {}, data)).settings.direct_actuation
+    assert load(Inputs({}, {}, data)).settings.direct_actuation
 
 
 @pytest.mark.parametrize("component", ["scale-in-named-namespaces", "direct-actuation-in-named-namespaces"])
@@ -195,7 +195,7 @@ def test_in_named_namespaces_the_rights_to_scale_are_the_same(overlay: str, comp
         [{"kind": "ServiceAccount", "name": account, "namespace": kustomize.NAMESPACE}]
     ]
     (data,) = [item["data"] for item in named if item["metadata"]["name"].endswith("-variantautoscaling-config")]
-    assert load(Given({}, {}, data)).settings.direct_actuation is component.startswith("direct")
+    assert load(Inputs({}, {}, data)).settings.direct_actuation is component.startswith("direct")
 
 
 def _in_namespaces(directory: Path, overlay: Path, namespaces: list[str], components: list[str]) -> list[Body]:

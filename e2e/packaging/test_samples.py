@@ -16,7 +16,7 @@ from e2e.kustomize import DEPLOY
 from e2e.packaging.everything import folder
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ACCELERATOR_LABEL
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.live import LiveConfiguration
 from wva.model.policy import Policy
 from wva.model.roles import DECODE, PREFILL, RoleLabels
@@ -156,7 +156,7 @@ def test_keda_reads_with_the_authority_of_the_component():
 def test_config_maps_are_taken_without_a_word(name: str):
     """The controller takes each ConfigMap without a warning. The only model that it names is the quick start's."""
     (item,) = of_kind(name, "ConfigMap")
-    settings = load(Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
+    settings = load(Inputs({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
     live = LiveConfiguration(settings)
     before: Policy = live.policy
     outcome = live.apply(Key(settings.pod_namespace, item["metadata"]["name"]), item["data"])
@@ -184,7 +184,7 @@ def test_the_service_classes_are_taken_without_a_word():
         assert {entry["name"]: entry["priority"] for entry in classes} == {"Premium": 1, "Freemium": 10}
     name = item["metadata"]["name"]
     given = {"PROMETHEUS_BASE_URL": "https://p", "SERVICE_CLASS_CONFIG_MAP_NAME": name}
-    live = LiveConfiguration(load(Given({}, given, {})).settings)
+    live = LiveConfiguration(load(Inputs({}, given, {})).settings)
     outcome = live.apply(Key(item["metadata"]["namespace"], name), item["data"])
     assert outcome is not None
     assert (outcome.problems, outcome.ignored, live.warnings()) == ((), "", [])

@@ -19,7 +19,7 @@ from wva.api.crd import definition
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ACCELERATOR_LABEL
 from wva.app import Application
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.model.variant import VariantKey
@@ -92,7 +92,7 @@ class ControllerStage:
         }
         if interval is not None:
             given["GLOBAL_OPT_INTERVAL"] = interval
-        sources = Given({}, given, config_map or {})
+        sources = Inputs({}, given, config_map or {})
         settings = load(sources).settings
         async with KubeClient.connect(instruments=self.instruments, timeout_seconds=5.0) as client:
             self.app = Application(settings, sources, client=client, instruments=self.instruments)

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.app.stage import until
 from wva.app.servers import server_problems
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.instruments import Instruments
 from wva.sim.apiserver import User
 
@@ -101,6 +101,6 @@ def test_an_address_that_would_open_it_to_everybody_is_refused(secure, address, 
         "METRICS_SECURE": secure,
         "CONSOLE_BIND_ADDRESS": address,
     }
-    found = server_problems(load(Given({}, environment, {})).settings, instruments=Instruments(CollectorRegistry()))
+    found = server_problems(load(Inputs({}, environment, {})).settings, instruments=Instruments(CollectorRegistry()))
     assert len(found) == bool(problem)
     assert all(line.startswith(problem) for line in found)

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wva.app.election import election_problems, lease_name
-from wva.config import Given, load
+from wva.config import Inputs, load
 
 INSTANCES = st.from_regex(r"\A([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?\Z")
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -17,7 +17,7 @@ SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 
 def settings(**environment):
     """Return settings of an environment with leader election."""
-    return load(Given({}, {"LEADER_ELECT": "true", **environment}, {})).settings
+    return load(Inputs({}, {"LEADER_ELECT": "true", **environment}, {})).settings
 
 
 def test_without_an_instance_the_lease_has_the_name_of_the_original():

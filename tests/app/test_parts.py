@@ -17,7 +17,7 @@ from wva.app.informers import Informers
 from wva.app.reconciling import Reconciling
 from wva.app.views import Views
 from wva.clock import SystemClock
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.live import LiveConfiguration
 from wva.hindsight.cycle import Recording
 from wva.instruments import Instruments
@@ -29,7 +29,7 @@ from wva.publish.announce import Announcer
 from wva.publish.ledger import Ledger
 
 KEY = VariantKey("ns", "a")
-GIVEN = Given({}, {"PROMETHEUS_BASE_URL": "https://prometheus", "POD_NAMESPACE": "system"}, {})
+GIVEN = Inputs({}, {"PROMETHEUS_BASE_URL": "https://prometheus", "POD_NAMESPACE": "system"}, {})
 
 
 class Parts:
@@ -37,7 +37,7 @@ class Parts:
 
     def __init__(self, environment=None, **flags):
         """Build what all share."""
-        self.settings = load(Given(flags, {**GIVEN.environment, **(environment or {})}, {})).settings
+        self.settings = load(Inputs(flags, {**GIVEN.environment, **(environment or {})}, {})).settings
         client, shared = FakeLiveTarget(), {"clock": SystemClock(), "instruments": Instruments(CollectorRegistry())}
         self.shared, self.shadows, self.marked = shared, set(), []
         leadership = Leadership(self.settings, client, Supervisor(**shared), **shared)

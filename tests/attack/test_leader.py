@@ -19,7 +19,7 @@ from tests.kube.lease_world import LeaseWorld
 from wva.actuation import OwnedTarget
 from wva.app.election import _durations
 from wva.collect.resolution import MAX_REPLICAS_ANNOTATION
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.instruments import Instruments
 from wva.kube.errors import Unreachable
 from wva.model.variant import VariantKey
@@ -30,7 +30,7 @@ from wva.sim.apiserver import matching
 @pytest.mark.parametrize(("watches", "limit_seconds"), [(True, 15.0), (False, 17.5)], ids=["watching", "polling"])
 def test_a_leader_that_is_killed_is_replaced(watches, limit_seconds, crash_seconds):
     """The standby leads within 15 s of the kill, or 17.5 s if it may not watch the Lease."""
-    world = LeaseWorld(_durations(load(Given({}, {}, {})).settings))
+    world = LeaseWorld(_durations(load(Inputs({}, {}, {})).settings))
     try:
         leader, standby = world.start(), world.start(offset=1e6)
         if watches:

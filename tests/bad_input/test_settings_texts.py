@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.config.samples import FIELDS
 from wva.cli.flags import expand_booleans, given_flags
 from wva.cli.parser import build_parser
-from wva.config import Given, fatal_problems, load
+from wva.config import Inputs, fatal_problems, load
 from wva.config.load import describe, static_changes, summary, unknown_keys
 from wva.godurations import parse_bool, parse_duration
 
@@ -78,7 +78,7 @@ def test_a_command_line_is_flags_or_a_usage_error(words):
 def test_any_sources_give_usable_settings(flags, environment, config_map):
     """Every value is valid, every problem is one short line, and the age limits are in order."""
     flags = {name: text for name, text in flags.items() if FIELDS[name].flags}
-    sources = Given(flags, environment, config_map)
+    sources = Inputs(flags, environment, config_map)
     result = load(sources)
     settings = result.settings
     assert settings.global_opt_interval > 0
@@ -99,7 +99,7 @@ def test_a_token_is_told_nowhere(key, around, in_environment):
     """No output contains the token, whether it is valid or not, and wherever it is set."""
     text = f"{around}{SECRET}{around}"
     given_ = {key: text}
-    sources = Given({}, given_ if in_environment else {}, {} if in_environment else given_)
+    sources = Inputs({}, given_ if in_environment else {}, {} if in_environment else given_)
     result = load(sources)
     told = [result, result.problems, describe(result), fatal_problems(result, sources), static_changes({}, given_)]
     assert SECRET not in repr(told) + " ".join(map(str, result.problems))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wva.api.meta import Key
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.live import LiveConfiguration
 from wva.model.variant import ModelKey
 
@@ -18,7 +18,7 @@ GLOBAL = {"default": "kvCacheThreshold: 0.7\nqueueLengthThreshold: 9\n"}
 
 def configuration(*, admitted=True):
     """Return a configuration with global thresholds. The tenant's ConfigMaps are in force if ``admitted``."""
-    given_ = Given({}, {"PROMETHEUS_BASE_URL": "https://p", "POD_NAMESPACE": OWN}, {})
+    given_ = Inputs({}, {"PROMETHEUS_BASE_URL": "https://p", "POD_NAMESPACE": OWN}, {})
     live = LiveConfiguration(load(given_).settings, given_, refusal=lambda _: "" if admitted else "not opted in")
     live.apply(Key(OWN, SATURATION), GLOBAL)
     return live

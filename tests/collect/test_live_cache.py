@@ -7,7 +7,7 @@ import pytest
 from tests.collect.cache_bench import CacheBench
 from tests.collect.doubles import NOW
 from wva.collect.answer_cache import background_seconds
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.load import LiveSettings
 from wva.model.metrics import Freshness, SampleState
 from wva.prometheus.answers import ErrorKind, PrometheusError
@@ -22,7 +22,7 @@ class LiveBench(CacheBench):
     def __init__(self, **keys):
         """Start with these keys, without their prefix."""
         super().__init__()
-        given = Given({}, {}, {})
+        given = Inputs({}, {}, {})
         self.live = LiveSettings(load(given).settings, given)
         self.take(**keys)
 

@@ -12,7 +12,7 @@ from wva.api.core import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION, ConfigMap, Na
 from wva.api.meta import Key
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, VariantAutoscaling
 from wva.collect.local_scope import LocalScope
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.kinds import local_names
 from wva.config.live import LiveConfiguration
 from wva.config.watch import ConfigMapController, ConfigMapStores
@@ -30,7 +30,7 @@ class ConfiguredCluster:
 
     def __init__(self, *, watched="", instance=""):
         """Build all objects, and start with an empty cluster."""
-        given = Given({}, {"PROMETHEUS_BASE_URL": "https://p", "POD_NAMESPACE": OWN}, {})
+        given = Inputs({}, {"PROMETHEUS_BASE_URL": "https://p", "POD_NAMESPACE": OWN}, {})
         configured = load(given).settings
         self.version = 0
         self.namespaces, self.variants, self.own = Store(), Store(), Store()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.kinds import MapKind
 from wva.config.live import LiveConfiguration
 from wva.slices import at_once
@@ -38,13 +38,13 @@ class ParsedSaturation(Parsed):
 
     def __init__(self, data, previous=None):
         """Take the ConfigMaps, and keep the policy of a live configuration."""
-        live = LiveConfiguration(load(Given({}, {}, {})).settings)
+        live = LiveConfiguration(load(Inputs({}, {}, {})).settings)
         super().__init__(lambda: live._maps[MapKind.SATURATION], data, previous)
         self.policy = live.policy
 
 
 def _global(kind):
-    return lambda: LiveConfiguration(load(Given({}, {}, {})).settings)._maps[kind]
+    return lambda: LiveConfiguration(load(Inputs({}, {}, {})).settings)._maps[kind]
 
 
 def parse_saturation(data, *, previous=None):

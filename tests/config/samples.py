@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import SecretStr
 
-from wva.config import Given, Settings, load
+from wva.config import Inputs, Settings, load
 from wva.config.declare import POOL_GROUPS, TARGET_KINDS, declarations
 
 FIELDS = declarations(Settings)
@@ -46,7 +46,7 @@ def samples(name):
 
 def loaded(*, flags=None, environment=None, config_map=None):
     """Load the settings from these sources."""
-    return load(Given(flags or {}, environment or {}, config_map or {}))
+    return load(Inputs(flags or {}, environment or {}, config_map or {}))
 
 
 def sources(name):

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from wva.cli.flags import expand_booleans, given_flags
 from wva.cli.parser import build_parser
-from wva.config import Given, Settings, load
+from wva.config import Inputs, Settings, load
 from wva.config.declare import declarations, shown
 from wva.config.load import describe
 
@@ -161,7 +161,7 @@ def loaded(name, source, spelling):
         flags = given_flags(build_parser().parse_args(words))
     else:
         (environment if source == "environment" else config_map)[spelling] = row.text
-    return load(Given(flags, environment, config_map))
+    return load(Inputs(flags, environment, config_map))
 
 
 def test_every_setting_has_a_row_and_every_row_its_setting():
@@ -182,7 +182,7 @@ def test_the_row_says_where_a_setting_may_be_given(name):
 @pytest.mark.parametrize("name", ROWS)
 def test_without_any_source_the_default_is_in_force(name):
     """WVA names ``default`` as the source."""
-    result = load(Given({}, {}, {}))
+    result = load(Inputs({}, {}, {}))
     assert getattr(result.settings, name) == ROWS[name].default
     assert result.sources[name] == "default"
 
@@ -205,7 +205,7 @@ def test_the_environment_wins_over_the_config_map(name, source, spelling):
     """This holds for every spelling of every setting that both sources may give."""
     del source
     row = ROWS[name]
-    result = load(Given({}, {row.keys[-1]: row.text}, {spelling: "nonsense"}))
+    result = load(Inputs({}, {row.keys[-1]: row.text}, {spelling: "nonsense"}))
     assert getattr(result.settings, name) == row.value
     assert result.sources[name] == "environment"
 
@@ -215,7 +215,7 @@ def test_the_flag_wins_over_the_environment(name):
     """This holds for every setting that both sources may give."""
     row = ROWS[name]
     flags = given_flags(build_parser().parse_args(expand_booleans(["run", f"{row.flags[-1]}={row.text}"])))
-    result = load(Given(flags, dict.fromkeys(row.keys, "nonsense"), dict.fromkeys(row.keys, "nonsense")))
+    result = load(Inputs(flags, dict.fromkeys(row.keys, "nonsense"), dict.fromkeys(row.keys, "nonsense")))
     assert getattr(result.settings, name) == row.value
     assert result.sources[name] == "flag"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from tests.config.samples import FIELDS, samples
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.live import LiveConfiguration
 from wva.config.load import LiveSettings
 
@@ -22,7 +22,7 @@ class LiveSettingsScene:
 
     def __init__(self, config_map=START, *, environment=None, flags=None):
         """Start with these sources."""
-        self.given = Given(flags or {}, environment or {}, dict(config_map))
+        self.given = Inputs(flags or {}, environment or {}, dict(config_map))
         self.levels = []
         self.live = LiveSettings(load(self.given).settings, self.given, set_level=self.levels.append)
 

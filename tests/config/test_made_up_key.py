@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from tests.config.parsing import parse_layered
 from tests.docs.rendering import entry_table, settings_rows
 from wva.cli.flags import add_settings_flags, given_flags
-from wva.config import Given, Settings, load
+from wva.config import Inputs, Settings, load
 from wva.config.declare import DURATION, GLOBAL_DEFAULT, SWITCH, Live, declarations, field, flag, key, number
 from wva.config.entries import LayeredMap
 from wva.config.keys import ModelFields
@@ -38,22 +38,22 @@ def test_flag_environment_config_map_and_default_in_this_order():
     flags = given_flags(parser.parse_args(["--nap-time", "1m"]))
     assert flags == {"nap_time": "1m"}
     for sources, value, source in (
-        (Given(flags, {"NAP_TIME": "2m"}, {"NAP_TIME": "3m"}), 60.0, "flag"),
-        (Given({}, {"NAP_TIME": "2m"}, {"NAP_TIME": "3m"}), 120.0, "environment"),
-        (Given({}, {}, {"NAP_TIME": "3m"}), 180.0, "configmap"),
-        (Given({}, {}, {}), 5.0, "default"),
+        (Inputs(flags, {"NAP_TIME": "2m"}, {"NAP_TIME": "3m"}), 60.0, "flag"),
+        (Inputs({}, {"NAP_TIME": "2m"}, {"NAP_TIME": "3m"}), 120.0, "environment"),
+        (Inputs({}, {}, {"NAP_TIME": "3m"}), 180.0, "configmap"),
+        (Inputs({}, {}, {}), 5.0, "default"),
     ):
         loaded = load(sources, MoreSettings)
         assert (loaded.settings.nap_time, loaded.sources["nap_time"], loaded.problems) == (value, source, ())
-    (problem,) = load(Given({}, {"WVA_NAP": "maybe"}, {}), MoreSettings).problems
+    (problem,) = load(Inputs({}, {"WVA_NAP": "maybe"}, {}), MoreSettings).problems
     assert str(problem) == "WVA_NAP='maybe' (environment): expected true or false; in force: false"
-    assert load(Given({}, {}, {"NAP_PLACE": "sofa"}), MoreSettings).settings.nap_place == "bed"
+    assert load(Inputs({}, {}, {"NAP_PLACE": "sofa"}), MoreSettings).settings.nap_place == "bed"
     assert unknown_keys({"NAP_TIME": "", "NAP_TIMES": ""}, MoreSettings) == ["NAP_TIMES"]
 
 
 def test_it_is_followed_while_the_process_runs_or_rejected():
     """WVA applies and logs a change of the live setting. A change of the other one waits for a restart."""
-    sources = Given({}, {}, {"NAP_TIME": "3m"})
+    sources = Inputs({}, {}, {"NAP_TIME": "3m"})
     live = LiveSettings(load(sources, MoreSettings).settings, sources)
     with capture_logs() as logged:
         taken = live.take({"NAP_TIME": "4m", "WVA_NAP": "true"})
@@ -68,7 +68,7 @@ def test_it_is_followed_while_the_process_runs_or_rejected():
 
 def test_it_is_shown_and_documented():
     """The setting is in ``wva config``, in ``--help`` and in the table of the documentation."""
-    entry = next(each for each in describe(load(Given({}, {}, {}), MoreSettings)) if each.name == "NAP_TIME")
+    entry = next(each for each in describe(load(Inputs({}, {}, {}), MoreSettings)) if each.name == "NAP_TIME")
     assert (entry.value, entry.applies, entry.flags) == ("5s", "live", ("--nap-time",))
     parser = argparse.ArgumentParser()
     add_settings_flags(parser, MoreSettings)
@@ -109,7 +109,7 @@ class Naps(LayeredMap):
         return default, list(overrides)
 
     @staticmethod
-    def override(_name, model_id, _namespace, policy, _given):
+    def override(_name, model_id, _namespace, policy, _own_fields):
         """Return the model with its policy."""
         return model_id, policy
 

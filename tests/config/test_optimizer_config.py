@@ -7,7 +7,7 @@ import pytest
 from tests.config.parsing import parse_saturation
 from wva.api.meta import Key
 from wva.api.variantautoscaling import VariantAutoscaling
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.live import LiveConfiguration
 from wva.model.inventory import UnknownInventory
 from wva.model.optimizers import Analyzer, BestEffort, Optimizer, SolverPolicy
@@ -16,7 +16,7 @@ from wva.model.variant import ModelKey
 SATURATION = "wva-saturation-scaling-config"
 QUEUEING = "wva-queueing-model-config"
 MODEL = ModelKey("prod", "m")
-SETTINGS = load(Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
+SETTINGS = load(Inputs({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
 
 
 def live(name=SATURATION, namespace=SETTINGS.pod_namespace, *, configuration=None, **data):

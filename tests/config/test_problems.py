@@ -6,7 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from tests.config.samples import FIELDS, given, loaded, samples, sources
-from wva.config import Given, fatal_problems, load
+from wva.config import Inputs, fatal_problems, load
 from wva.config.declare import MASK, POOL_GROUPS, TARGET_KINDS, shown
 
 BAD = {
@@ -197,7 +197,7 @@ def test_nothing_given_is_without_effect():
 )
 def test_a_missing_url_is_fatal(environment, config_map, state):
     """One line names the key and the two places where it may be set."""
-    sources = Given({}, {"POD_NAMESPACE": "wva", "CONFIG_MAP_NAME": "main", **environment}, config_map)
+    sources = Inputs({}, {"POD_NAMESPACE": "wva", "CONFIG_MAP_NAME": "main", **environment}, config_map)
     result = loaded(environment=sources.environment, config_map=config_map)
     (line,) = fatal_problems(result, sources)
     assert line.startswith(f"PROMETHEUS_BASE_URL {state}: ")
@@ -207,7 +207,7 @@ def test_a_missing_url_is_fatal(environment, config_map, state):
 def test_with_a_url_nothing_is_fatal():
     """This check does not connect to Prometheus."""
     environment = {"PROMETHEUS_BASE_URL": "https://prometheus"}
-    assert fatal_problems(loaded(environment=environment), Given({}, environment, {})) == []
+    assert fatal_problems(loaded(environment=environment), Inputs({}, environment, {})) == []
 
 
 @pytest.mark.parametrize(
@@ -232,11 +232,11 @@ def test_a_value_that_must_not_give_way_to_a_default_is_fatal(key, bad, good):
     """It is fatal even if a lower source has a good value, and not fatal if a higher source has one."""
     url = {"PROMETHEUS_BASE_URL": "https://prometheus"}
     for environment, config_map in (({key: bad}, {}), ({}, {key: bad}), ({key: bad}, {key: good})):
-        sources = Given({}, url | environment, config_map)
+        sources = Inputs({}, url | environment, config_map)
         (line,) = fatal_problems(load(sources), sources)
         assert line.startswith(f"{key}={bad!r} ")
         assert line.endswith("; the process does not start with it")
-    sources = Given({}, url | {key: good}, {key: bad})
+    sources = Inputs({}, url | {key: good}, {key: bad})
     assert fatal_problems(load(sources), sources) == []
     assert len(load(sources).problems) == 1
 
@@ -250,5 +250,5 @@ def test_spaces_in_the_list_of_target_kinds_mean_nothing():
 
 def test_an_interval_that_is_no_duration_is_not_fatal():
     """The default is in force then, as in the original."""
-    sources = Given({}, {"PROMETHEUS_BASE_URL": "https://prometheus", "GLOBAL_OPT_INTERVAL": "soon"}, {})
+    sources = Inputs({}, {"PROMETHEUS_BASE_URL": "https://prometheus", "GLOBAL_OPT_INTERVAL": "soon"}, {})
     assert fatal_problems(load(sources), sources) == []

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from tests.config.parsing import parse_saturation
 from wva.config.declare import declarations
-from wva.config.entries import EntryError
-from wva.config.entries import given as said_in
+from wva.config.entries import EntryError, policy_fields
 from wva.config.keys import SaturationFields
 from wva.config.yaml_text import MAX_ENTRY_BYTES
 from wva.model.optimizers import Optimizer
@@ -285,7 +284,7 @@ def test_thresholds_that_no_load_is_below_are_in_force_and_told(text, field, val
     """The original takes them, so WVA does; with them a model grows to its maximum, and the error says so."""
     config = parse_saturation({"default": text})
     in_force = config.policy.saturation
-    assert all(getattr(in_force, name) == said for name, said in said_in(config.good["default"].fields).items())
+    assert all(getattr(in_force, name) == said for name, said in policy_fields(config.good["default"].fields).items())
     (error,) = config.errors
     assert (error.key, error.field, error.value, error.in_force) == ("default", field, value, value + GROWS)
     assert expected in error.expected

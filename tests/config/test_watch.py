@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from wva.api.core import ConfigMap
 from wva.api.meta import Key
 from wva.config.live import AppliedConfigMap
-from wva.config.load import NOTHING_GIVEN
+from wva.config.load import NO_INPUTS
 from wva.config.watch import ConfigMapController
 from wva.instruments import Instruments
 from wva.kube.cache import Store
@@ -31,7 +31,7 @@ class FakeConfigMapSource:
         self.applied = []
         self.gone = ""
         self.main = Key("wva", "main")
-        self.settings = SimpleNamespace(given=NOTHING_GIVEN)
+        self.settings = SimpleNamespace(inputs=NO_INPUTS)
 
     def apply_in_steps(self, key, data):
         """Note the call."""

@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import Console
 
 from wva import log
-from wva.config import Given
+from wva.config import Inputs
 from wva.sim.commands import demo, view
 from wva.sim.world.scenarios import QUICKSTART
 from wva.sim.world.world import EmbeddedWorld
@@ -29,7 +29,7 @@ async def _shown():
     async def tick() -> None:
         return None
 
-    await demo.play(world, duration_seconds=AT_SECONDS, tick=tick, given=Given({}, {}, {}))
+    await demo.play(world, duration_seconds=AT_SECONDS, tick=tick, inputs=Inputs({}, {}, {}))
     console = Console(file=io.StringIO(), width=118, force_terminal=False, color_system=None)
     console.print(view.render(world, world.traffic.duration_seconds, columns=118, lines=40))
     return f"```text\n{console.file.getvalue().rstrip()}\n```"

@@ -11,7 +11,7 @@ from tests.docs.rendering import DOCS
 from wva.api.core import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION
 from wva.api.meta import Key
 from wva.collect.retention import WINDOWS
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.keys import (
     ClassFields,
     CostFields,
@@ -63,7 +63,7 @@ def test_every_field_is_described_and_exists(title):
 @pytest.mark.parametrize("title", SECTIONS)
 def test_the_examples_are_accepted_without_a_word(title):
     """The controller accepts the examples without error or warning, and they change the policy."""
-    given = Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})
+    given = Inputs({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})
     settings = load(given).settings
     examples = re.findall(r"```yaml\n(.*?)```", section(title), re.DOTALL)
     assert examples
@@ -91,7 +91,7 @@ def test_the_cluster_role_names_every_config_map_of_namespaces():
         for rule in document["rules"]
         if "configmaps" in rule["resources"] and document["kind"] == "ClusterRole"
     ]
-    settings = load(Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
+    settings = load(Inputs({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
     assert rule["resourceNames"] == list(local_names(settings))
     assert rule["verbs"] == ["list", "watch"]
 

@@ -9,7 +9,7 @@ import yaml
 from tests.docs.rendering import DOCS
 from wva.api.meta import Key
 from wva.cli import main
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.live import LiveConfiguration
 from wva.model.policy import SaturationPolicy
 
@@ -27,7 +27,7 @@ FIELDS = {
 
 def applied(data):
     """Return the outcome of a saturation ConfigMap with these entries."""
-    settings = load(Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
+    settings = load(Inputs({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
     return LiveConfiguration(settings).apply(Key(settings.pod_namespace, NAME), data)
 
 

@@ -8,7 +8,7 @@ from tests.docs.rendering import DOCS
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, ConditionType
 from wva.app.election import lease_name
 from wva.collect.variants import ALIVE_SECONDS
-from wva.config import Given, Settings, load
+from wva.config import Inputs, Settings, load
 from wva.config.declare import declarations
 from wva.kube.leader_times import Durations
 from wva.publish.announce import CLAIMED_TWICE_EVENT
@@ -37,7 +37,7 @@ def test_the_times_are_those_of_the_code():
 def test_the_leases_are_those_of_the_code():
     """The page has the names of the Leases with an instance and without."""
     for environment in ({}, {"CONTROLLER_INSTANCE": "blue"}):
-        assert f"`{lease_name(load(Given({}, environment, {})).settings)}`" in PAGE
+        assert f"`{lease_name(load(Inputs({}, environment, {})).settings)}`" in PAGE
 
 
 def test_the_names_are_those_of_the_code():

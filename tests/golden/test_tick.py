@@ -33,7 +33,7 @@ from wva.collect.inventory import GPU_RESOURCES
 from wva.collect.resolution import resolve
 from wva.collect.snapshot import Collector
 from wva.collect.variants import Claimant, Claims
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.live import LiveConfiguration
 from wva.decide.pipeline import decide
 from wva.instruments import Instruments
@@ -196,7 +196,7 @@ def _prometheus(case):
 
 def _policy(case):
     """Return the policy that the ConfigMaps of a case give, in compatibility mode."""
-    settings = load(Given({}, {"PROMETHEUS_BASE_URL": "https://prometheus", "POD_NAMESPACE": "wva"}, {})).settings
+    settings = load(Inputs({}, {"PROMETHEUS_BASE_URL": "https://prometheus", "POD_NAMESPACE": "wva"}, {})).settings
     live = LiveConfiguration(settings, refusal=lambda _: "")
     saturation = dict(case["saturation_global"])
     saturation["default"] += "\ncompatibility: v0.5\n"

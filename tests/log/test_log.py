@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wva import log
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.load import LiveSettings
 from wva.log import MAX_VALUE_CHARACTERS, tame
 
@@ -58,7 +58,7 @@ def test_the_searches_of_the_configuration_guide_find_their_lines(lines, capsys)
     """The guide of v0.5.0 pipes the log through ``grep``, so the words stand before the fields and the component."""
     lines()
     scene = {"GLOBAL_OPT_INTERVAL": "60s", "PROMETHEUS_BASE_URL": "https://a"}
-    given = Given({}, {}, scene)
+    given = Inputs({}, {}, scene)
     live = LiveSettings(load(given).settings, given, set_level=lambda _: None)
     live.take({"GLOBAL_OPT_INTERVAL": "120s", "PROMETHEUS_BASE_URL": "https://b"})
     interval, refused = capsys.readouterr().err.splitlines()

@@ -36,7 +36,7 @@ from wva.app.reconciling import Reconciling
 from wva.app.servers import Probes, certificate_of, start_servers
 from wva.app.views import Views
 from wva.clock import Clock, SystemClock
-from wva.config import Given, Settings
+from wva.config import Inputs, Settings
 from wva.config.live import LiveConfiguration
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
@@ -61,7 +61,7 @@ class Application:
     def __init__(
         self,
         settings: Settings,
-        given: Given,
+        inputs: Inputs,
         *,
         client: KubeClient,
         instruments: Instruments,
@@ -74,7 +74,7 @@ class Application:
     ) -> None:
         """Build everything; nothing runs before ``run``. Raises AddressError or CertificateError.
 
-        ``given`` is what the settings were read from. The embedded world passes its own ``clock``. ``probes`` is a
+        ``inputs`` is what the settings were read from. The embedded world passes its own ``clock``. ``probes`` is a
         server of probes that listens already; without it the application starts its own. The application calls
         ``synced`` once, when every cache has synced, and runs each cycle of decisions within ``cycle``. ``random``
         spreads the pauses before something is tried again. ``metrics_port`` and ``probe_port`` are None while nothing
@@ -99,7 +99,7 @@ class Application:
         self.informers = Informers(client, settings=settings, instruments=instruments)
         self.ledger = Ledger(asked_for_shadow=self._asked_for_shadow)
         self.announce = Announcer(self.informers.stores.variant_autoscalings, self.leadership.recorder)
-        self.configuration = LiveConfiguration(settings, given, refusal=self.informers.scope.refusal)
+        self.configuration = LiveConfiguration(settings, inputs, refusal=self.informers.scope.refusal)
         self.asking = Asking(
             settings,
             ledger=self.ledger,

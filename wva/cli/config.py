@@ -21,7 +21,7 @@ from wva.cli.flags import add_settings_flags, given_flags
 from wva.cli.run import UnreadError, read_once
 from wva.command_error import CommandError
 from wva.command_line import add_output, print_json
-from wva.config import Given, fatal_problems, load
+from wva.config import Inputs, fatal_problems, load
 from wva.config.load import describe, unknown_keys
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
@@ -53,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the settings and return the status. Raises CommandError with each reason why ``wva run`` does not start."""
-    given = Given(given_flags(arguments), dict(os.environ), {})
-    settings = load(given).settings
+    inputs = Inputs(given_flags(arguments), dict(os.environ), {})
+    settings = load(inputs).settings
     key = Key(settings.pod_namespace, settings.config_map_name)
 
     async def read() -> Mapping[str, str] | None:
@@ -69,12 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
         state = "absent" if data is None else "read"
     except (ConfigurationError, UnreadError) as error:
         reason = f"{error}; {advice(error.__cause__ if isinstance(error, UnreadError) else error)}"
-    given = replace(given, config_map=data or {})
-    loaded = load(given)
+    inputs = replace(inputs, config_map=data or {})
+    loaded = load(inputs)
     entries = describe(loaded)
     notes = [str(problem) for problem in loaded.problems if not problem.fatal]
     notes += loaded.without_effect
-    notes += (f"{unknown} (configmap): no such setting" for unknown in unknown_keys(given.config_map))
+    notes += (f"{unknown} (configmap): no such setting" for unknown in unknown_keys(inputs.config_map))
 
     if arguments.output == "json":
         config_map = {"name": str(key), "state": state} | ({"reason": reason} if reason else {})
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         for note in notes:
             print(f"note: {_printable(note)}")
 
-    problems = fatal_problems(loaded, given, may_have_more=state == "unknown")
+    problems = fatal_problems(loaded, inputs, may_have_more=state == "unknown")
     if loaded.settings.prometheus_base_url:
         problems += PrometheusSettings.of(loaded.settings).problems()  # the files are those of the pod
     problems += election_problems(loaded.settings)

@@ -23,7 +23,7 @@ from wva.app import Application, Probes, election_problems, new_registry, server
 from wva.cli.flags import add_settings_flags, given_flags
 from wva.clock import Clock, SystemClock
 from wva.command_error import CommandError
-from wva.config import Given, Loaded, Settings, fatal_problems, load
+from wva.config import Inputs, Loaded, Settings, fatal_problems, load
 from wva.config.load import unknown_keys
 from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
@@ -63,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the controller until SIGTERM or SIGINT and return the exit status. Raises CommandError."""
-    given = Given(given_flags(arguments), dict(os.environ), {})
-    loaded = load(given)
+    inputs = Inputs(given_flags(arguments), dict(os.environ), {})
+    loaded = load(inputs)
     new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
     if loaded.settings.event_loop != "asyncio":
         # asyncio is the default although uvloop is faster. Connections that are reset while they open confuse uvloop's
@@ -75,14 +75,14 @@ def run(arguments: argparse.Namespace) -> int:
     switch_often()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         try:
-            return runner.run(_run(given, loaded))
+            return runner.run(_run(inputs, loaded))
         except ConfigurationError as error:
-            raise CommandError("\n".join([*_problems(loaded, given), str(error)])) from error
+            raise CommandError("\n".join([*_problems(loaded, inputs), str(error)])) from error
         except (AddressError, CertificateError) as error:
             raise CommandError(str(error)) from error
 
 
-async def _run(given: Given, loaded: Loaded) -> int:
+async def _run(inputs: Inputs, loaded: Loaded) -> int:
     """Read the main ConfigMap, check the settings, and run. Raises CommandError and the errors that ``run`` catches."""
     settings = loaded.settings
     log.configure(level=settings.effective_log_level, encoding=settings.log_encoding)
@@ -124,26 +124,26 @@ async def _run(given: Given, loaded: Loaded) -> int:
             await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
                 return 0
-            given = replace(given, config_map=reading.result())
+            inputs = replace(inputs, config_map=reading.result())
         finally:
             for task in (reading, stopping):
                 task.cancel()
             await asyncio.gather(reading, stopping, return_exceptions=True)
 
-        loaded = load(given)
+        loaded = load(inputs)
         settings = loaded.settings
         log.configure(level=settings.effective_log_level, encoding=settings.log_encoding)
         if probes is not None and probes.address != _probe_address(settings):
             await probes.close()
         async with connect(timeout_seconds=settings.rest_client_timeout) as client:
-            problems = [*_problems(loaded, given), *server_problems(settings, instruments=instruments)]
+            problems = [*_problems(loaded, inputs), *server_problems(settings, instruments=instruments)]
             if problems:
                 raise CommandError("\n".join(problems))
             for problem in loaded.problems:
                 logger.warning("setting_rejected", key=problem.key, problem=str(problem))
             if loaded.without_effect:
                 logger.warning("settings_without_effect", settings=list(loaded.without_effect))
-            for unknown in unknown_keys(given.config_map):
+            for unknown in unknown_keys(inputs.config_map):
                 logger.warning("setting_unknown", key=unknown, config_map=settings.config_map_name)
             logger.info(
                 "starting",
@@ -160,7 +160,7 @@ async def _run(given: Given, loaded: Loaded) -> int:
             # of a second with 30,000 pods.
             application = Application(
                 settings,
-                given,
+                inputs,
                 client=client,
                 instruments=instruments,
                 probes=probes,
@@ -179,9 +179,9 @@ def _probe_address(settings: Settings) -> Address | None:
         return None
 
 
-def _problems(loaded: Loaded, given: Given) -> list[str]:
+def _problems(loaded: Loaded, inputs: Inputs) -> list[str]:
     """Return every problem of the settings with which the process can never work."""
-    settings, problems = loaded.settings, fatal_problems(loaded, given)
+    settings, problems = loaded.settings, fatal_problems(loaded, inputs)
     if settings.prometheus_base_url:
         problems += connection_problems(PrometheusSettings.of(settings))
     return problems + election_problems(settings)

@@ -12,6 +12,6 @@ and the value that is in force instead.
 from __future__ import annotations
 
 from wva.config.keys import Settings
-from wva.config.load import Given, Loaded, Problem, fatal_problems, load
+from wva.config.load import Inputs, Loaded, Problem, fatal_problems, load
 
-__all__ = ["Given", "Loaded", "Problem", "Settings", "fatal_problems", "load"]
+__all__ = ["Inputs", "Loaded", "Problem", "Settings", "fatal_problems", "load"]

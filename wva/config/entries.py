@@ -71,7 +71,7 @@ class EntryError:
 
 
 @dataclass(slots=True)
-class Said(Generic[V]):
+class MapContent(Generic[V]):
     """What a ConfigMap says: every good entry by its name, the values that count, and what WVA reports.
 
     ``rejected`` says why entries cannot be used, ``misfits`` why good ones do not fit together.
@@ -145,7 +145,7 @@ def settable(fields: type[ModelFields]) -> Mapping[str, Declaration]:
     }
 
 
-def given(entry: ModelFields) -> dict[str, Any]:
+def policy_fields(entry: ModelFields) -> dict[str, Any]:
     """Return the parts of a policy that an entry itself gives, by attribute."""
     return {name: value for name in settable(type(entry)) if (value := getattr(entry, name)) is not None}
 
@@ -169,11 +169,11 @@ class EntryMap(ABC, Generic[V]):
 
     def __init__(self) -> None:
         """Start without any ConfigMap."""
-        self._said: dict[str, Said[V]] = {}
+        self._contents: dict[str, MapContent[V]] = {}
 
-    def of(self, namespace: str) -> Said[V]:
+    def of(self, namespace: str) -> MapContent[V]:
         """Return what a ConfigMap says now."""
-        return self._said.get(namespace) or Said(namespace)
+        return self._contents.get(namespace) or MapContent(namespace)
 
     def entries(self, namespace: str) -> Mapping[str, object]:
         """Return the good entries of a ConfigMap by name, for the log."""
@@ -181,46 +181,46 @@ class EntryMap(ABC, Generic[V]):
 
     def forget(self, namespace: str) -> None:
         """Drop all that the ConfigMap of a namespace said."""
-        self._said.pop(namespace, None)
+        self._contents.pop(namespace, None)
 
     def take(self, namespace: str, data: Mapping[str, str]) -> Steps[None]:
         """Take what a ConfigMap says, in force after the last step. A wrong entry keeps its last good content."""
         before = self.of(namespace).good
-        said: Said[V] = Said(namespace)
+        content: MapContent[V] = MapContent(namespace)
         most, where = (MAX_LOCAL_ENTRIES, "in a namespace") if namespace else (MAX_ENTRIES, "in a ConfigMap")
         keys = sorted(data, key=lambda key: (key != DEFAULT_ENTRY, key))
         if len(keys) > most:
             surplus = BadEntryError(f"at most {most:,} {where}", value=f"{len(keys)} entries")
-            said.reject(keys[most], surplus, f"the first {most:,} by key", namespace=namespace)
+            content.reject(keys[most], surplus, f"the first {most:,} by key", namespace=namespace)
         for key in keys[:most]:
             yield
             tree: Tree = {}
             last = before.get(key)
             try:
                 tree = read_tree(data[key], nested=self.nested)
-                said.warn_of_unknown(key, tree, self.known)
-                said.good[key] = self.read(key, tree, last, said)
+                content.warn_of_unknown(key, tree, self.known)
+                content.good[key] = self.read(key, tree, last, content)
             except BadEntryError as problem:
-                in_force = self.in_force(key, problem, last, said)
-                said.reject(key, problem, in_force, *self.whose(key, tree, last, said))
+                in_force = self.in_force(key, problem, last, content)
+                content.reject(key, problem, in_force, *self.model_and_namespace(key, tree, last, content))
                 if last is not None:
-                    said.good[key] = last
-        said.values = self.values(said)
-        self._said[namespace] = said
+                    content.good[key] = last
+        content.values = self.values(content)
+        self._contents[namespace] = content
 
     @abstractmethod
-    def read(self, key: str, tree: Tree, last: V | None, said: Said[V]) -> V:
+    def read(self, key: str, tree: Tree, last: V | None, content: MapContent[V]) -> V:
         """Return what an entry says; ``last`` is what it said before. Raises BadEntryError."""
 
-    def values(self, said: Said[V]) -> tuple[Any, ...]:
+    def values(self, content: MapContent[V]) -> tuple[Any, ...]:
         """Return what counts of the good entries."""
-        return tuple(said.good[key] for key in sorted(said.good))
+        return tuple(content.good[key] for key in sorted(content.good))
 
-    def in_force(self, _key: str, _problem: BadEntryError, last: V | None, _said: Said[V]) -> str:
+    def in_force(self, _key: str, _problem: BadEntryError, last: V | None, _content: MapContent[V]) -> str:
         """Return in words what is in force instead of a bad entry."""
         return "nothing of it" if last is None else "what it said last"
 
-    def whose(self, _key: str, _tree: Tree, _last: V | None, _said: Said[V]) -> tuple[str, str]:
+    def model_and_namespace(self, _key: str, _tree: Tree, _last: V | None, _content: MapContent[V]) -> tuple[str, str]:
         """Return the model and the namespace that an entry is for, as far as known."""
         return "", ""
 
@@ -240,8 +240,8 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
 
     ``base`` holds without any entry. ``override`` makes the record that decisions read, from the name, the model, the
     namespace, the merged policy and the own fields of an entry. ``rules`` puts the merged ``default`` (None without
-    one) and the overrides together. ``pairs``: an entry must name both model and namespace. ``told`` is how many fields
-    a message about a whole entry shows, None for all.
+    one) and the overrides together. ``pairs``: an entry must name both model and namespace. ``fields_shown`` is how
+    many fields a message about a whole entry shows, None for all.
     """
 
     fields: type[E]
@@ -249,7 +249,7 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
     override: Callable[[str, str, str | None, P, tuple[tuple[str, Any], ...]], Any]
     rules: Callable[[P | None, tuple[Any, ...]], R]
     pairs = False
-    told: int | None = None
+    fields_shown: int | None = None
 
     def __init__(self) -> None:
         """Start with the rules that hold without entries."""
@@ -262,7 +262,7 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
         """Return the policy of entries, the nearest first. Raises BadEntryError when they contradict each other."""
         merged = self.base
         for layer in reversed(layers):
-            merged = merged if layer is None else merged.overlaid(given(layer))
+            merged = merged if layer is None else merged.overlaid(policy_fields(layer))
         wrong = merged.contradiction()
         if wrong is not None:
             attribute, expected = wrong
@@ -294,7 +294,7 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
             declaration.key: declaration.unset if value is None else declaration.form.show(value)
             for declaration, value in values
         }
-        return words.get(name) or ", ".join(f"{key} {word}" for key, word in list(words.items())[: self.told])
+        return words.get(name) or ", ".join(f"{key} {word}" for key, word in list(words.items())[: self.fields_shown])
 
     def default(self, namespace: str = "") -> E | None:
         """Return the ``default`` entry of a ConfigMap."""
@@ -313,55 +313,55 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
         yield from super().take(namespace, data)
         yield from self._resolve(namespace)
 
-    def read(self, key: str, tree: Tree, _last: Entry[E] | None, said: Said[Entry[E]]) -> Entry[E]:
+    def read(self, key: str, tree: Tree, _last: Entry[E] | None, content: MapContent[Entry[E]]) -> Entry[E]:
         """Return the entry if it fits its ``default``; note the values of it that mean nothing."""
         fields, for_all = read_fields(self.fields, tree), key == DEFAULT_ENTRY
-        namespace = None if for_all else fields.namespace or said.namespace
+        namespace = None if for_all else fields.namespace or content.namespace
         if not for_all and not fields.model_id:
             raise BadEntryError("the model that this entry is for", field_name="model_id")
         if namespace == "" and self.pairs:
             raise BadEntryError("the namespace of the model", field_name="namespace")
         if namespace and not is_namespace(namespace):
             raise BadEntryError("a namespace", field_name="namespace", value=namespace)
-        self.merge(fields, None if for_all else self._beneath(said))
+        self.merge(fields, None if for_all else self._beneath(content))
         for name, declared in by_key(self.fields).items():
             form, value = declared.form, getattr(fields, declared.attribute)
             if value is not None and form.instead is not None and text_of(tree, name) not in form.words:
                 problem = BadEntryError(form.expected, field_name=name, value=text_of(tree, name))
                 in_force = f"{form.show(form.instead)}, with the rest of the entry"
-                said.reject(key, problem, in_force, *self.whose(key, tree, None, said))
-            if value is not None and GLOBAL_DEFAULT in declared.places and (said.namespace or not for_all):
-                which_map = "the global" if said.namespace else "this"
-                said.warn(
+                content.reject(key, problem, in_force, *self.model_and_namespace(key, tree, None, content))
+            if value is not None and GLOBAL_DEFAULT in declared.places and (content.namespace or not for_all):
+                which_map = "the global" if content.namespace else "this"
+                content.warn(
                     key, f"{name} has no effect here: it is read from {DEFAULT_ENTRY} of {which_map} ConfigMap only"
                 )
         if for_all and (fields.model_id is not None or fields.namespace is not None):
-            said.warn(key, "model_id and namespace have no effect: this entry applies to every model")
+            content.warn(key, "model_id and namespace have no effect: this entry applies to every model")
         return Entry(key, "" if for_all else fields.model_id or "", namespace or None, fields)
 
-    def _beneath(self, said: Said[Entry[E]]) -> E | None:
+    def _beneath(self, content: MapContent[Entry[E]]) -> E | None:
         """Return the ``default`` that the entries of models inherit from."""
-        own = said.good.get(DEFAULT_ENTRY)
-        return own.fields if own else self.default() if said.namespace else None
+        own = content.good.get(DEFAULT_ENTRY)
+        return own.fields if own else self.default() if content.namespace else None
 
-    def values(self, said: Said[Entry[E]]) -> tuple[Entry[E], ...]:
+    def values(self, content: MapContent[Entry[E]]) -> tuple[Entry[E], ...]:
         """Return the first entry (by key) of each model; the others are named in a warning."""
         first: dict[tuple[str, str | None], Entry[E]] = {}
-        for key, entry in said.good.items():
+        for key, entry in content.good.items():
             if key == DEFAULT_ENTRY:
                 continue
-            if said.namespace and entry.namespace != said.namespace:
-                here = f"the ConfigMap of namespace {said.namespace}"
-                said.warn(key, f"has no effect: {here} cannot speak for namespace {entry.namespace}")
+            if content.namespace and entry.namespace != content.namespace:
+                here = f"the ConfigMap of namespace {content.namespace}"
+                content.warn(key, f"has no effect: {here} cannot speak for namespace {entry.namespace}")
                 continue
             winner = first.setdefault((entry.model_id, entry.namespace), entry)
             if winner is not entry:
-                said.warn(key, f"has no effect: {winner.key} is for the same model and comes first")
+                content.warn(key, f"has no effect: {winner.key} is for the same model and comes first")
         return tuple(first.values())
 
-    def in_force(self, key: str, problem: BadEntryError, last: Entry[E] | None, said: Said[Entry[E]]) -> str:
+    def in_force(self, key: str, problem: BadEntryError, last: Entry[E] | None, content: MapContent[Entry[E]]) -> str:
         """Return what the last good entry says about a bad field, or the default if both now contradict each other."""
-        beneath = self._beneath(said)
+        beneath = self._beneath(content)
         try:
             inherited = None if last and key == DEFAULT_ENTRY else beneath
             policy = self.merge(last.fields if last else None, inherited)
@@ -369,25 +369,27 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
             policy = self.merge(beneath)
         return self.words(problem.field_name, policy)
 
-    def whose(self, key: str, tree: Tree, _last: Entry[E] | None, said: Said[Entry[E]]) -> tuple[str, str]:
+    def model_and_namespace(
+        self, key: str, tree: Tree, _last: Entry[E] | None, content: MapContent[Entry[E]]
+    ) -> tuple[str, str]:
         """Return the model and namespace that the entry names; the ``default`` is for every model."""
         if key == DEFAULT_ENTRY:
-            return "", said.namespace
-        return text_of(tree, "model_id"), text_of(tree, "namespace") or said.namespace
+            return "", content.namespace
+        return text_of(tree, "model_id"), text_of(tree, "namespace") or content.namespace
 
     def _resolve(self, namespace: str) -> Steps[None]:
         """Merge one namespace anew; a global change changes every namespace."""
-        said, own = self.of(namespace), self.default(namespace)
-        default = self._beneath(said)
+        content, own = self.of(namespace), self.default(namespace)
+        default = self._beneath(content)
         merged, misfits = [], []
         inherited = self.merge(default)
         excess = None if own is None else self.excess(DEFAULT_ENTRY, inherited, namespace=namespace)
         if excess is not None:
             misfits.append(excess)
-        for entry in said.values:
+        for entry in content.values:
             yield
             try:
-                policy, own_fields = self.merge(entry.fields, default), tuple(given(entry.fields).items())
+                policy, own_fields = self.merge(entry.fields, default), tuple(policy_fields(entry.fields).items())
                 merged.append(self.override(entry.key, entry.model_id, entry.namespace, policy, own_fields))
                 excess = self.excess(entry.key, policy, entry.model_id, entry.namespace or "")
                 if excess is not None and policy.excess() != inherited.excess():  # else ``default`` reports it
@@ -396,13 +398,13 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
                 # The entry was good when it was read; the default that it inherits from has changed since.
                 in_force = self.words(problem.field_name, inherited)
                 misfits.append(EntryError.of(entry.key, problem, in_force, entry.model_id, entry.namespace or ""))
-        said.misfits = misfits
+        content.misfits = misfits
         value = self.rules(None if own is None else self.merge(own), tuple(merged))
         if namespace:
             self.local[namespace] = value
             return
         self.everywhere = value
-        for local_namespace in [name for name in self._said if name]:
+        for local_namespace in [name for name in self._contents if name]:
             try:
                 yield from self._resolve(local_namespace)
             except Exception as error:  # noqa: BLE001 - all other namespaces follow the global change

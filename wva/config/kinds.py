@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Final
 
 from wva.config import keys
-from wva.config.entries import DEFAULT_ENTRY, Entry, EntryMap, LayeredMap, Said, needed, read_fields, text_of
+from wva.config.entries import DEFAULT_ENTRY, Entry, EntryMap, LayeredMap, MapContent, needed, read_fields, text_of
 from wva.config.yaml_text import BadEntryError, Tree, kind_of
 from wva.model.policy import (
     QueueingOverride,
@@ -25,7 +25,7 @@ from wva.model.policy import (
 from wva.model.records import replace
 from wva.model.service import HIGHEST_PRIORITY, LOWEST_PRIORITY, AcceleratorCost, PerformanceProfile, ServiceTarget
 
-Given = tuple[tuple[str, Any], ...]
+OwnFields = tuple[tuple[str, Any], ...]
 Targets = dict[str, ServiceTarget]
 ZeroEntry = Entry[keys.ScaleToZeroFields]
 LONG_RETENTION_SECONDS: Final = 24 * 3600.0
@@ -84,15 +84,15 @@ class Saturation(LayeredMap[keys.SaturationFields, SaturationPolicy, SaturationR
     fields = keys.SaturationFields
     base = SaturationPolicy()
     rules = SaturationRules
-    told = 4
+    fields_shown = 4
 
     @staticmethod
     def override(
-        name: str, model_id: str, namespace: str | None, policy: SaturationPolicy, given: Given
+        name: str, model_id: str, namespace: str | None, policy: SaturationPolicy, own_fields: OwnFields
     ) -> SaturationOverride:
         """Return a complete policy for a model."""
-        named = ("analyzer_name" in dict(given), "optimizer_name" in dict(given))
-        return SaturationOverride(name, model_id, namespace, policy, given, *named)
+        named = ("analyzer_name" in dict(own_fields), "optimizer_name" in dict(own_fields))
+        return SaturationOverride(name, model_id, namespace, policy, own_fields, *named)
 
 
 class ScaleToZero(LayeredMap[keys.ScaleToZeroFields, ScaleToZeroEntry, ScaleToZeroRules]):
@@ -103,20 +103,22 @@ class ScaleToZero(LayeredMap[keys.ScaleToZeroFields, ScaleToZeroEntry, ScaleToZe
     rules = ScaleToZeroRules
 
     @staticmethod
-    def override(name: str, model_id: str, namespace: str | None, _policy: object, given: Given) -> ScaleToZeroEntry:
+    def override(
+        name: str, model_id: str, namespace: str | None, _policy: object, own_fields: OwnFields
+    ) -> ScaleToZeroEntry:
         """Return what the entry itself says."""
-        return ScaleToZeroEntry(name, model_id, namespace, **dict(given))
+        return ScaleToZeroEntry(name, model_id, namespace, **dict(own_fields))
 
-    def read(self, key: str, tree: Tree, last: ZeroEntry | None, said: Said[ZeroEntry]) -> ZeroEntry:
+    def read(self, key: str, tree: Tree, last: ZeroEntry | None, content: MapContent[ZeroEntry]) -> ZeroEntry:
         """Return the entry; warn of a long retention."""
-        entry = super().read(key, tree, last, said)
+        entry = super().read(key, tree, last, content)
         seconds = entry.fields.retention_seconds or 0.0
         if seconds > LONGEST_RETENTION_SECONDS:
-            said.warn(
+            content.warn(
                 key, "retention_period is longer than 168h, as far as WVA looks back: the model never goes to zero"
             )
         elif seconds > LONG_RETENTION_SECONDS:
-            said.warn(key, "retention_period is longer than 24h: idle models keep their accelerators for that long")
+            content.warn(key, "retention_period is longer than 24h: idle models keep their accelerators for that long")
         return entry
 
 
@@ -144,11 +146,11 @@ class ServiceClasses(EntryMap[Targets]):
     known = keys.ClassFields.names() | {"data"}
     nested = True
 
-    def read(self, key: str, tree: Tree, last: Targets | None, said: Said[Targets]) -> Targets:
+    def read(self, key: str, tree: Tree, last: Targets | None, content: MapContent[Targets]) -> Targets:
         """Return what one key says of its models."""
         if not isinstance(tree, (dict, list)):
             raise BadEntryError("a service class, or a list of them", value="a single value")
-        key_class = _class_of(key, tree, said) if isinstance(tree, dict) else None
+        key_class = _class_of(key, tree, content) if isinstance(tree, dict) else None
         items = tree if isinstance(tree, list) else tree.get("data", [])
         if not isinstance(items, list):
             raise BadEntryError("a list of models with their objectives", field_name="data", value=kind_of(items))
@@ -160,10 +162,10 @@ class ServiceClasses(EntryMap[Targets]):
             try:
                 if not isinstance(item, dict):
                     raise BadEntryError("a mapping", value=kind_of(item))
-                item_class = key_class or _class_of(key, item, said)
+                item_class = key_class or _class_of(key, item, content)
                 fields = read_fields(keys.TargetFields, item)
                 model = needed(fields, "model")
-                said.warn_of_unknown(f"{key}.{path}", item, keys.TargetFields.names() | keys.ClassFields.names())
+                content.warn_of_unknown(f"{key}.{path}", item, keys.TargetFields.names() | keys.ClassFields.names())
                 ttft = (fields.slo_ttw if fields.slo_ttft is None else fields.slo_ttft) or 0.0
                 itl = (fields.slo_itl if fields.slo_tpot is None else fields.slo_tpot) or 0.0
                 tps = fields.slo_tps or 0.0
@@ -178,21 +180,21 @@ class ServiceClasses(EntryMap[Targets]):
                     times = f"ttft {last_target.ttft_milliseconds:g} ms, itl {last_target.itl_milliseconds:g} ms"
                     in_force = f"class {last_target.class_name}, priority {last_target.priority}, {times}"
                 problem.field_name = f"{path}.{problem.field_name}" if problem.field_name else path
-                said.reject(key, problem, in_force, model)
+                content.reject(key, problem, in_force, model)
                 continue
             rival = targets.get(target.model_id)
             winner = targets[target.model_id] = target if rival is None or target.priority < rival.priority else rival
             if rival is not None:
-                _warn_of_rival(f"{key}.{path}", winner, said)
+                _warn_of_rival(f"{key}.{path}", winner, content)
         return targets
 
-    def values(self, said: Said[Targets]) -> tuple[ServiceTarget, ...]:
+    def values(self, content: MapContent[Targets]) -> tuple[ServiceTarget, ...]:
         """Return the target of each model in its most important class, by model; of equal classes the first key's."""
         chosen: Targets = {}
-        targets = [(key, target) for key in sorted(said.good) for target in said.good[key].values()]
+        targets = [(key, target) for key in sorted(content.good) for target in content.good[key].values()]
         for key, target in sorted(targets, key=lambda pair: pair[1].priority):
             if chosen.setdefault(target.model_id, target) is not target:
-                _warn_of_rival(key, chosen[target.model_id], said)
+                _warn_of_rival(key, chosen[target.model_id], content)
         return tuple(chosen[model_id] for model_id in sorted(chosen))
 
     def entries(self, namespace: str) -> dict[str, object]:
@@ -200,25 +202,25 @@ class ServiceClasses(EntryMap[Targets]):
         good = self.of(namespace).good
         return {f"{key} {model_id}": target for key in good for model_id, target in good[key].items()}
 
-    def in_force(self, _key: str, _problem: BadEntryError, last: Targets | None, _said: object) -> str:
+    def in_force(self, _key: str, _problem: BadEntryError, last: Targets | None, _content: object) -> str:
         """Return in words how many models keep their last objectives."""
         return f"what it said last of {len(last)} models" if last else "nothing of it"
 
 
-def _class_of(key: str, tree: Tree, said: Said[Targets]) -> ServiceTarget:
+def _class_of(key: str, tree: Tree, content: MapContent[Targets]) -> ServiceTarget:
     """Return the class that a mapping names, without a model."""
     fields = read_fields(keys.ClassFields, tree)
     name, priority = needed(fields, "name"), fields.priority
     if priority is None or not HIGHEST_PRIORITY <= priority <= LOWEST_PRIORITY:
         outside = f"{priority} is outside of {HIGHEST_PRIORITY} to {LOWEST_PRIORITY}"
-        said.warn(key, f"priority: {'none is given' if priority is None else outside}, {LOWEST_PRIORITY} is taken")
+        content.warn(key, f"priority: {'none is given' if priority is None else outside}, {LOWEST_PRIORITY} is taken")
         priority = LOWEST_PRIORITY
     return ServiceTarget(name, priority)
 
 
-def _warn_of_rival(where: str, winner: ServiceTarget, said: Said[Targets]) -> None:
+def _warn_of_rival(where: str, winner: ServiceTarget, content: MapContent[Targets]) -> None:
     decides = f"{winner.class_name} with priority {winner.priority} decides"
-    said.warn(where, f"model {winner.model_id} is in several classes; {decides}")
+    content.warn(where, f"model {winner.model_id} is in several classes; {decides}")
 
 
 # --- accelerator costs and performance --------------------------------------------------------------------------------
@@ -229,7 +231,7 @@ class Costs(EntryMap[AcceleratorCost]):
 
     known = keys.CostFields.names()
 
-    def read(self, key: str, tree: Tree, _last: object, _said: object) -> AcceleratorCost:
+    def read(self, key: str, tree: Tree, _last: object, _content: object) -> AcceleratorCost:
         """Return the cost of one accelerator."""
         fields = read_fields(keys.CostFields, tree)
         return AcceleratorCost(key, needed(fields, "cost"), fields.device or "")
@@ -240,7 +242,7 @@ class Profiles(EntryMap[PerformanceProfile]):
 
     known = keys.ProfileFields.names()
 
-    def read(self, _key: str, tree: Tree, _last: object, _said: object) -> PerformanceProfile:
+    def read(self, _key: str, tree: Tree, _last: object, _content: object) -> PerformanceProfile:
         """Return the profile of an entry.
 
         Raises BadEntryError for times that no engine can have: with them a queue has no meaningful state for any
@@ -272,16 +274,18 @@ class Profiles(EntryMap[PerformanceProfile]):
             raise BadEntryError(least, field_name="alpha", value=f"{step:g} ms")
         return profile
 
-    def values(self, said: Said[PerformanceProfile]) -> tuple[PerformanceProfile, ...]:
+    def values(self, content: MapContent[PerformanceProfile]) -> tuple[PerformanceProfile, ...]:
         """Return one profile for each model and accelerator, sorted by both: the first by key."""
         first: dict[tuple[str, str], str] = {}
-        for key in sorted(said.good):
-            profile = said.good[key]
+        for key in sorted(content.good):
+            profile = content.good[key]
             winner = first.setdefault((profile.model_id, profile.accelerator), key)
             if winner != key:
-                said.warn(key, f"has no effect: {winner} is for the same model and accelerator and comes first")
-        return tuple(said.good[first[pair]] for pair in sorted(first))
+                content.warn(key, f"has no effect: {winner} is for the same model and accelerator and comes first")
+        return tuple(content.good[first[pair]] for pair in sorted(first))
 
-    def whose(self, _key: str, tree: Tree, last: PerformanceProfile | None, _said: object) -> tuple[str, str]:
+    def model_and_namespace(
+        self, _key: str, tree: Tree, last: PerformanceProfile | None, _content: object
+    ) -> tuple[str, str]:
         """Return the model of the last good profile, else the one that is written."""
         return last.model_id if last else text_of(tree, "model_id") or text_of(tree, "name"), ""

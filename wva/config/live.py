@@ -20,7 +20,7 @@ from wva.config.declare import printable
 from wva.config.entries import Entry, EntryError, EntryMap
 from wva.config.keys import SaturationFields, Settings
 from wva.config.kinds import Costs, MapKind, Profiles, Queueing, Saturation, ScaleToZero, ServiceClasses
-from wva.config.load import NOTHING_GIVEN, Given, LiveSettings, Taken
+from wva.config.load import NO_INPUTS, Inputs, LiveSettings, Taken
 from wva.model.inventory import UnknownInventory
 from wva.model.metrics import Freshness
 from wva.model.objectives import TIGHTEST, Objectives
@@ -31,10 +31,10 @@ from wva.model.trouble import cause_of
 from wva.model.variant import ModelKey
 from wva.slices import Steps, at_once
 
-_TOLD_PROBLEMS: Final = 10
+_SHOWN_PROBLEMS: Final = 10
 """A ConfigMap has room for tens of thousands of bad entries; a condition has not."""
-_TOLD_CHANGES: Final = 20
-_TOLD_WARNINGS: Final = 20
+_SHOWN_CHANGES: Final = 20
+_SHOWN_WARNINGS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ class LiveConfiguration:
     """Policy, interval and freshness limits in force: what the ConfigMaps say, and the settings beside it."""
 
     def __init__(
-        self, settings: Settings, given: Given = NOTHING_GIVEN, *, refusal: Callable[[str], str] = nowhere
+        self, settings: Settings, inputs: Inputs = NO_INPUTS, *, refusal: Callable[[str], str] = nowhere
     ) -> None:
         """``refusal`` says why a namespace may not have ConfigMaps of its own now; empty when it may."""
         self.main = Key(settings.pod_namespace, settings.config_map_name)
         """The main ConfigMap."""
-        self.settings = LiveSettings(settings, given)
+        self.settings = LiveSettings(settings, inputs)
         self.changed = asyncio.Event()
         self._listeners: list[Callable[[str | None], None]] = []
         self._names = {kind: kind.names(settings) for kind in MapKind}
@@ -199,8 +199,8 @@ class LiveConfiguration:
         messages += [
             str(excess) for excess in self._excesses(ModelKey(namespace, model_id)) if excess.field not in known
         ]
-        more = len(messages) - _TOLD_PROBLEMS
-        messages = [*messages[:_TOLD_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+        more = len(messages) - _SHOWN_PROBLEMS
+        messages = [*messages[:_SHOWN_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
         messages += [
             f"{printable(name)} of the global ConfigMap contradicts the default of namespace {namespace}, "
             "which is in force"
@@ -259,7 +259,7 @@ class LiveConfiguration:
             if key in self._texts and chosen != key:
                 ignored.append(f"{chosen} is there as well, and its name comes first")
             elif chosen == key:
-                for warning in entry_map.of(scope).warnings[:_TOLD_WARNINGS]:
+                for warning in entry_map.of(scope).warnings[:_SHOWN_WARNINGS]:
                     self._logger.warning("config_warning", kind=kind.title, config_map=str(key), warning=warning)
                 problems += map(str, entry_map.of(scope).errors)
                 accepted += [str(error) for error in entry_map.of(scope).errors if not error.refused]
@@ -302,7 +302,7 @@ class LiveConfiguration:
         new = entry_map.entries(scope)
         changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
         if changed:
-            logged = changed[:_TOLD_CHANGES]
+            logged = changed[:_SHOWN_CHANGES]
             text = f"Updated {kind.title} config"
             self._logger.info(
                 text,

@@ -27,7 +27,7 @@ _MAX_LISTED_CHARACTERS: Final = 700
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class Inputs:
     """What the process was started with: flags by attribute, the environment, the main ConfigMap's data.
 
     All three may hold secrets, so none is shown.
@@ -38,7 +38,7 @@ class Given:
     config_map: Mapping[str, str] = field(repr=False)
 
 
-NOTHING_GIVEN: Final = Given({}, {}, {})
+NO_INPUTS: Final = Inputs({}, {}, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Loaded:
     without_effect: tuple[str, ...]
 
 
-def load(given: Given, model: type[Settings] = Settings, last: Loaded | None = None) -> Loaded:
+def load(inputs: Inputs, model: type[Settings] = Settings, last: Loaded | None = None) -> Loaded:
     """Merge the sources: flags over environment over ConfigMap over ``last``.
 
     ``last`` is what a running process has in force (None: the defaults). It replaces a wrong value of the ConfigMap.
@@ -87,11 +87,11 @@ def load(given: Given, model: type[Settings] = Settings, last: Loaded | None = N
     rejected: list[tuple[str, Problem]] = []
     without_effect: list[str] = []
     for name, declared in keys.items():
-        shut_out = given.environment.get(declared.shut_out_by)
+        shut_out = inputs.environment.get(declared.shut_out_by)
         texts: dict[SourceName, tuple[str, str] | None] = {
-            "flag": (declared.flags[0], given.flags[name]) if name in given.flags else None,
-            "environment": text_in("environment", declared, given.environment),
-            "configmap": None if shut_out else text_in("configmap", declared, given.config_map),
+            "flag": (declared.flags[0], inputs.flags[name]) if name in inputs.flags else None,
+            "environment": text_in("environment", declared, inputs.environment),
+            "configmap": None if shut_out else text_in("configmap", declared, inputs.config_map),
         }
         for source, key_and_text in texts.items():
             if key_and_text is None:
@@ -130,7 +130,7 @@ def text_in(place: str, declared: Declaration, data: Mapping[str, str]) -> tuple
     return next(((key, data[key]) for key in keys if data.get(key)), None)
 
 
-def fatal_problems(loaded: Loaded, given: Given, *, may_have_more: bool = False) -> list[str]:
+def fatal_problems(loaded: Loaded, inputs: Inputs, *, may_have_more: bool = False) -> list[str]:
     """Return one line per reason why the process could never work; empty when it can start.
 
     ``may_have_more``: the ConfigMap was not read and may have what is missing here.
@@ -140,7 +140,7 @@ def fatal_problems(loaded: Loaded, given: Given, *, may_have_more: bool = False)
     if not settings.prometheus_base_url and not may_have_more:
         name = shortened(f"{settings.pod_namespace}/{settings.config_map_name}")
         where = f"the environment or the ConfigMap {name}"
-        value = given.environment.get(URL_KEY, given.config_map.get(URL_KEY))
+        value = inputs.environment.get(URL_KEY, inputs.config_map.get(URL_KEY))
         state = "is not set" if value is None else "is empty"
         lines.append(f"{URL_KEY} {state}: expected the URL of Prometheus in {where}; nothing is in force without it")
     return lines
@@ -271,13 +271,13 @@ class LiveSettings:
     each content of the ConfigMap. Deleting the ConfigMap changes no setting.
     """
 
-    def __init__(self, settings: Settings, given: Given, *, set_level: Callable[[str], None] = log.set_level) -> None:
+    def __init__(self, settings: Settings, inputs: Inputs, *, set_level: Callable[[str], None] = log.set_level) -> None:
         """Start with what the process was started with. ``set_level`` changes the log level."""
         self._model = type(settings)
         self._live = {name: declared for name, declared in declarations(self._model).items() if declared.live}
-        self._loaded = replace(load(given, self._model), settings=settings)
-        self.given = given
-        self._data = given.config_map
+        self._loaded = replace(load(inputs, self._model), settings=settings)
+        self.inputs = inputs
+        self._data = inputs.config_map
         self._rejected: list[StaticChange] = []
         self.standing = Taken()
         """What is wrong with the present ConfigMap, and its rejected changes, whether or not they are news."""
@@ -296,7 +296,7 @@ class LiveSettings:
     def take(self, data: Mapping[str, str]) -> Taken:
         """Take the data of the main ConfigMap."""
         old = self._loaded
-        loaded = load(replace(self.given, config_map=data), self._model, old)
+        loaded = load(replace(self.inputs, config_map=data), self._model, old)
         update = {name: getattr(loaded.settings, name) for name in self._live}
         sources = {**old.sources, **{name: loaded.sources[name] for name in self._live}}
         self._loaded = replace(old, settings=old.settings.model_copy(update=update), sources=sources)
@@ -330,7 +330,7 @@ class LiveSettings:
             self._logger.info(LOG_CHANGE.text, event_name=LOG_CHANGE.event_name, old=level, new=wanted)
             self._set_level(wanted)
         self._data = data
-        changes = static_changes(self.given.config_map, data, self._model)
+        changes = static_changes(self.inputs.config_map, data, self._model)
         news, self._rejected = changes != self._rejected, changes
         rejected = summary(changes) if changes else ""
         if news and changes:

@@ -30,7 +30,7 @@ INVALID_EVENT: Final = "InvalidConfiguration"
 DELETED_EVENT: Final = "ConfigurationDeleted"
 IGNORED_EVENT: Final = "ConfigurationIgnored"
 IMMUTABLE_EVENT: Final = "ImmutableConfigChangeRejected"
-_TOLD_PROBLEMS = 100
+_SHOWN_PROBLEMS = 100
 """How many problems of one ConfigMap get an event and a log line each; a broken tool may write tens of thousands."""
 
 Recorder = Callable[[ObjectReference, Literal["Normal", "Warning"], str, str], None]
@@ -107,7 +107,7 @@ class ConfigMapController:
         main = self._config_maps.get(self._configuration.main)
         if main is not None:
             self._tell_main(_reference(main), self._configuration.settings.standing)
-        elif self._configuration.settings.given.config_map:
+        elif self._configuration.settings.inputs.config_map:
             self._configuration.apply_main(None)
 
     async def load_all(self) -> None:
@@ -154,9 +154,9 @@ class ConfigMapController:
         if outcome.ignored:
             logger.warning("config_map_ignored", reason=outcome.ignored)
             self._record(reference, "Warning", IGNORED_EVENT, f"Not used: {outcome.ignored}")
-        if len(outcome.problems) > _TOLD_PROBLEMS:
+        if len(outcome.problems) > _SHOWN_PROBLEMS:
             logger.warning("configuration_rejected", problems=len(outcome.problems))
-        for problem in outcome.problems[:_TOLD_PROBLEMS]:
+        for problem in outcome.problems[:_SHOWN_PROBLEMS]:
             logger.warning("configuration_rejected", problem=problem)
             self._record(reference, "Warning", INVALID_EVENT, problem)
 

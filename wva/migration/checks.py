@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from wva.api.crd import COST_PATTERN
 from wva.api.meta import Key, parse_time
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, DEFAULT_VARIANT_COST
-from wva.config import Given, Settings, load
+from wva.config import Inputs, Settings, load
 from wva.config.kinds import MapKind
 from wva.config.live import LiveConfiguration
 from wva.config.load import unknown_keys
@@ -186,12 +186,12 @@ def configuration_findings(objects: FoundObjects) -> Iterator[Finding]:
             # It either holds a policy or belongs to another program.
             policy = next((name for name in _POLICY_NAMES if key.name == name or key.name.endswith(f"-{name}")), None)
             if policy is not None:
-                settings = load(Given({}, {"POD_NAMESPACE": key.namespace}, {})).settings
+                settings = load(Inputs({}, {"POD_NAMESPACE": key.namespace}, {})).settings
                 outcome = LiveConfiguration(settings).apply(Key(key.namespace, policy), data)
                 for line in outcome.problems if outcome else ():
                     yield subject.should(line, "mend the entry; until then it is left out")
             continue
-        loaded = load(Given({}, {}, data))
+        loaded = load(Inputs({}, {}, data))
         for problem in loaded.problems:
             if problem.fatal:
                 yield subject.must(problem.refusal, f"mend {problem.key}")

@@ -22,7 +22,7 @@ from typing import Final, Generic, TypeVar
 
 from wva import log
 from wva.command_error import CommandError, UsageError
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.declare import is_header_safe, strip_token
 from wva.config.load import URL_KEY
 from wva.instruments import Instruments
@@ -255,7 +255,7 @@ def connection_of(url: str, flag: str, environment: Mapping[str, str]) -> Promet
 
     Plain HTTP is allowed, because the user has written the URL. Raises CommandError, which names the flag.
     """
-    process_settings = load(Given({}, environment, {})).settings
+    process_settings = load(Inputs({}, environment, {})).settings
     http = url.startswith("http://") or process_settings.prometheus_allow_http
     settings = replace(PrometheusSettings.of(process_settings), base_url=url, allow_http=http)
     problems = connection_problems(settings)

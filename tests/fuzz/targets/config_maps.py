@@ -12,7 +12,7 @@ import math
 from tests.builders import NOW, replica, variant
 from wva.api.meta import Key, ObjectMeta
 from wva.api.variantautoscaling import VariantAutoscaling, VariantAutoscalingSpec
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.config.keys import (
     ClassFields,
     CostFields,
@@ -42,7 +42,7 @@ FIELDS = [
     CostFields.names() | ProfileFields.names(),
 ]
 """The fields of entries, by kind of ConfigMap."""
-_SETTINGS = load(Given({}, {"POD_NAMESPACE": OWN, "PROMETHEUS_BASE_URL": "https://p"}, {})).settings
+_SETTINGS = load(Inputs({}, {"POD_NAMESPACE": OWN, "PROMETHEUS_BASE_URL": "https://p"}, {})).settings
 _VA = VariantAutoscaling(metadata=ObjectMeta(name="a", namespace=TENANT), spec=VariantAutoscalingSpec(model_id=MODEL))
 _SNAPSHOT = Snapshot.of(
     [variant("a", replicas=2), variant("b", replicas=1)],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-from wva.config import Given, Settings, fatal_problems, load
+from wva.config import Inputs, Settings, fatal_problems, load
 from wva.config.declare import declarations
 from wva.config.load import LiveSettings, describe, static_changes, summary, unknown_keys
 
@@ -41,10 +41,10 @@ def check(data):
     """Every setting in force has a value that its field allows, messages are short, and no text has a secret."""
     given = _mapping(data)
     secret = {"PROMETHEUS_BEARER_TOKEN": SECRET + given.get("PROMETHEUS_BEARER_TOKEN", "")}
-    sources = Given({}, _BASE, given | secret)
+    sources = Inputs({}, _BASE, given | secret)
     loaded = load(sources)
     _judge(loaded.settings)
-    live = LiveSettings(load(Given({}, _BASE, {})).settings, Given({}, _BASE, {}), set_level=lambda _: None)
+    live = LiveSettings(load(Inputs({}, _BASE, {})).settings, Inputs({}, _BASE, {}), set_level=lambda _: None)
     taken = live.take(given | secret)
     _judge(live.current)
     assert live.current.global_opt_interval > 0

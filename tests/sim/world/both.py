@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from wva.config import Given
+from wva.config import Inputs
 from wva.hindsight.recordings import read_recording
 from wva.sim.commands.demo import play
 from wva.sim.rivals.wva import SETUPS, controllers
@@ -52,7 +52,7 @@ class EmbeddedRun:
         """Play it; the controller records its newest cycles in a folder."""
         world = EmbeddedWorld(scenario, seed=seed, phases=DrawnPhases(seed))
         end = world.traffic.duration_seconds
-        asyncio.run(play(world, duration_seconds=end, tick=nothing, given=Given({"record_dir": str(folder)}, {}, {})))
+        asyncio.run(play(world, duration_seconds=end, tick=nothing, inputs=Inputs({"record_dir": str(folder)}, {}, {})))
         self.cost = world.timeline.total_cost
         world.fleet.advance(end + scenario.afterwards_seconds)
         model = world.model

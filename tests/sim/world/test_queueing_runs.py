@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from wva import log
 from wva.cli import main
-from wva.config import Given
+from wva.config import Inputs
 from wva.decide.pipeline import decide
 from wva.hindsight.cycle import Recording
 from wva.sim.commands.demo import play
@@ -85,9 +85,9 @@ async def test_a_run_logs_what_the_model_found_and_can_be_replayed(
     """Replicas follow the load. Every cycle logs its measurement, and a replay of its recording gives the same one."""
     scenario = surge(f"proactive-{proactive}", entry)
     world = EmbeddedWorld(scenario, seed=1)
-    given = Given({"record_dir": str(tmp_path)}, {"EXPERIMENTAL_PROACTIVE_MODEL": proactive, "LOG_LEVEL": "debug"}, {})
+    given = Inputs({"record_dir": str(tmp_path)}, {"EXPERIMENTAL_PROACTIVE_MODEL": proactive, "LOG_LEVEL": "debug"}, {})
     with capture_logs() as lines:
-        await play(world, duration_seconds=world.traffic.duration_seconds, tick=_nothing, given=given)
+        await play(world, duration_seconds=world.traffic.duration_seconds, tick=_nothing, inputs=given)
     told = [line["steps"][0] for line in lines if line["event"] == "variant_decided"]
     measured = replayed(tmp_path)
     assert len(measured) >= world.traffic.duration_seconds / scenario.interval_seconds - 1

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tests.sim.world.both import nothing
-from wva.config import Given
+from wva.config import Inputs
 from wva.hindsight.recordings import read_recording
 from wva.sim.commands.demo import running
 from wva.sim.stage.scenario import StartUp, WorldObservation
@@ -51,7 +51,7 @@ def run(scenario, folder, *, seed, restart_at=None):
             for begin, end in pairwise(times):
                 own = folder / f"from-{begin:g}"
                 own.mkdir(parents=True)
-                async with running(world, endpoints, Given({"record_dir": str(own)}, {}, {})):
+                async with running(world, endpoints, Inputs({"record_dir": str(own)}, {}, {})):
                     await world.run(end - begin, tick=nothing)
 
     asyncio.run(controllers())

@@ -25,7 +25,7 @@ import msgspec
 from wva import log
 from wva.app import Application, new_registry
 from wva.command_error import INTERRUPTED_STATUS, CommandError, UsageError
-from wva.config import Given, load
+from wva.config import Inputs, load
 from wva.godurations import parse_duration
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
@@ -45,7 +45,7 @@ _PROGRESS_SECONDS: Final = 5.0
 DEFAULT_RUN_SECONDS: Final = 110.0
 """The wall time of a run without a given speed."""
 _SPEED: Final = Real(minimum=0, above=True)
-_NOTHING: Final = Given({}, {}, {})
+_NO_INPUTS: Final = Inputs({}, {}, {})
 
 Tick = Callable[[], Awaitable[None]]
 EXAMPLES: Final = (
@@ -218,7 +218,7 @@ async def _watched(
                 _say(f"the run has ended; http://{arguments.web}/ stays until Ctrl-C")
                 await asyncio.Event().wait()
 
-        await play(world, duration_seconds=duration_seconds, tick=tick, given=Given(flags, {}, {}), after=stay)
+        await play(world, duration_seconds=duration_seconds, tick=tick, inputs=Inputs(flags, {}, {}), after=stay)
 
 
 def _say(line: str) -> None:
@@ -269,25 +269,25 @@ async def _nothing() -> None:
 
 
 async def play(
-    world: EmbeddedWorld, *, duration_seconds: float, tick: Tick, given: Given = _NOTHING, after: Tick = _nothing
+    world: EmbeddedWorld, *, duration_seconds: float, tick: Tick, inputs: Inputs = _NO_INPUTS, after: Tick = _nothing
 ) -> None:
     """Run the controller in the world for ``duration_seconds`` of virtual time; ``tick`` follows every scrape.
 
-    ``given`` has flags and environment of the controller, without those that say where the world is. ``after`` runs at
+    ``inputs`` are flags and environment of the controller beside those that say where the world is. ``after`` runs at
     the end, while the controller still serves.
     """
     async with world.open() as endpoints:
         if world.begins_seconds:
             await world.run(world.begins_seconds, tick=tick)
-        async with running(world, endpoints, given):
+        async with running(world, endpoints, inputs):
             await world.run(duration_seconds - world.begins_seconds, tick=tick)
             await after()
 
 
 @asynccontextmanager
-async def running(world: EmbeddedWorld, endpoints: Endpoints, more: Given) -> AsyncIterator[None]:
+async def running(world: EmbeddedWorld, endpoints: Endpoints, more: Inputs) -> AsyncIterator[None]:
     """Run the application in the world for the length of a block. An error in it ends the block."""
-    given = Given(
+    inputs = Inputs(
         more.flags,
         {
             **more.environment,
@@ -305,8 +305,8 @@ async def running(world: EmbeddedWorld, endpoints: Endpoints, more: Given) -> As
         async with KubeClient.connect(instruments=instruments) as client, asyncio.TaskGroup() as group:
             random = Random(f"{world.seed}/controller")  # a run is a function of its seed
             application = Application(
-                load(given).settings,
-                given,
+                load(inputs).settings,
+                inputs,
                 client=client,
                 instruments=instruments,
                 clock=world.clock,
