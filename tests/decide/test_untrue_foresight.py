@@ -12,7 +12,7 @@ from tests.decide.test_foresee import CYCLE, NOTHING_SEEN, A, needed, pods
 from wva.decide.foresee import MOST_TIMES
 from wva.decide.foresee import forecast_of as foresee
 from wva.decide.pipeline import decide
-from wva.decide.warm import FORGET_SECONDS, seen
+from wva.decide.warm import FORGET_SECONDS, updated_levels
 from wva.model.memory import Level, Memory
 from wva.model.optimizers import Analyzer
 from wva.model.policy import Policy, SaturationPolicy
@@ -63,11 +63,11 @@ def test_no_replica_goes_when_the_clock_jumps_back() -> None:
 
 def test_levels_that_were_left_long_ago_are_forgotten() -> None:
     """The memory does not grow with the highest demand of the past."""
-    high = seen((), 1e6, now=NOW, shortest=100.0)
-    left = seen(high, 2.0, now=NOW + 60.0, shortest=100.0)
+    high = updated_levels((), 1e6, now=NOW, shortest=100.0)
+    left = updated_levels(high, 2.0, now=NOW + 60.0, shortest=100.0)
     assert len(left) == len(high)
-    kept = seen(left, 2.0, now=NOW + 59.0 + FORGET_SECONDS, shortest=100.0)
-    gone = seen(left, 2.0, now=NOW + 61.0 + FORGET_SECONDS, shortest=100.0)
+    kept = updated_levels(left, 2.0, now=NOW + 59.0 + FORGET_SECONDS, shortest=100.0)
+    gone = updated_levels(left, 2.0, now=NOW + 61.0 + FORGET_SECONDS, shortest=100.0)
     assert len(kept) == len(high)
     assert max(level.value for level in gone) <= 2.5
     assert all(isinstance(level, Level) and level.left is None for level in gone)

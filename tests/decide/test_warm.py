@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.decide.warm import CHEAPEST, WORTH, lasting, observed, priced, reserve, seen, staying, worth_keeping
+from wva.decide.warm import CHEAPEST, WORTH, lasting, observed, priced, reserve, staying, updated_levels, worth_keeping
 from wva.model.in_time import ServedShare
 from wva.model.memory import Block, LatePrice, Level
 
@@ -97,7 +97,7 @@ def visits(times: list[tuple[float, float]]) -> tuple[Level, ...]:
     for turn in range(int(times[-1][1] / 10.0) + 20):
         now = 10.0 * turn
         rate = 10.0 if any(begun <= now < ended for begun, ended in times) else 2.0
-        levels = seen(levels, rate, now=now, shortest=100.0)
+        levels = updated_levels(levels, rate, now=now, shortest=100.0)
     return levels
 
 
@@ -143,7 +143,7 @@ def test_a_reserve_for_what_comes_later_is_cut() -> None:
 def test_spells_that_are_over_before_a_start_do_not_count() -> None:
     """After three short stays WVA expects the next stay to be short, too."""
     levels = visits([(1000.0 * turn, 1000.0 * turn + 30.0) for turn in range(1, 5)])
-    there = seen(levels, 10.0, now=9000.0, shortest=100.0)
+    there = updated_levels(levels, 10.0, now=9000.0, shortest=100.0)
     assert lasting(there, 10.0, now=9000.0, seconds=120.0) < 3.0
     assert lasting(there, 10.0, now=9000.0, seconds=20.0) == 10.0
     assert lasting(there, 2.0, now=9000.0, seconds=120.0) == 2.0
@@ -152,7 +152,7 @@ def test_spells_that_are_over_before_a_start_do_not_count() -> None:
 def test_what_has_lasted_for_longer_than_any_spell_is_none() -> None:
     """Earlier stays were short, but the present demand has lasted longer than any of them."""
     levels = visits([(1000.0 * turn, 1000.0 * turn + 30.0) for turn in range(1, 5)])
-    there = seen(levels, 10.0, now=9000.0, shortest=100.0)
+    there = updated_levels(levels, 10.0, now=9000.0, shortest=100.0)
     assert lasting(there, 10.0, now=9020.0, seconds=120.0) < 3.0
     assert lasting(there, 10.0, now=9060.0, seconds=120.0) == 10.0
 
@@ -163,7 +163,7 @@ def test_any_demand_gives_numbers_and_few_levels(rates: list[float], seconds: fl
     levels: tuple[Level, ...] = ()
     for turn, rate in enumerate(rates):
         now = seconds * turn
-        levels = seen(levels, rate, now=now, shortest=100.0)
+        levels = updated_levels(levels, rate, now=now, shortest=100.0)
         assert isfinite(worth_keeping(levels, rate, now=now, seconds=150.0, longest=inf))
         assert lasting(levels, rate, now=now, seconds=120.0) <= rate
     assert len(levels) <= 135

@@ -88,9 +88,9 @@ def test_what_is_kept_in_the_example():
     """WVA keeps the example's demand after bursts of five minutes every 20 minutes, seen three times."""
     levels = ()
     for second in range(0, 2 * 1200 + 300, 15):
-        levels = warm.seen(levels, 20.0 if second % 1200 < 300 else 1.0, now=float(second), shortest=180.0)
+        levels = warm.updated_levels(levels, 20.0 if second % 1200 < 300 else 1.0, now=float(second), shortest=180.0)
     ended = 2 * 1200 + 300
-    levels = warm.seen(levels, 1.0, now=float(ended), shortest=180.0)
+    levels = warm.updated_levels(levels, 1.0, now=float(ended), shortest=180.0)
     for minutes, *told in rows("Minutes after the burst"):
         now = ended + 60.0 * float(minutes)
         kept = [

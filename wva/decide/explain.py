@@ -35,7 +35,7 @@ _CHEAPEST: Final = "the cheapest numbers have {} of"  # the dearest variant need
 def explain(
     model: ModelReadings,
     need: Need,
-    found: Terms,
+    model_terms: Terms,
     verdicts: Sequence[Verdict],
     *,
     gpus: str = "",
@@ -45,7 +45,7 @@ def explain(
 
     ``gpus`` says why the GPUs are not known. ``binding`` is the role that keeps the model from serving more.
     """
-    shared, decisions = _shared(model, need, found, verdicts), []
+    shared, decisions = _shared(model, need, model_terms, verdicts), []
     for readings, verdict in zip(model.variants, verdicts, strict=True):
         progress, variant, held = readings.progress, readings.progress.variant, need.hold
         published, previous, number = progress.published, progress.previous, verdict.number
@@ -53,12 +53,12 @@ def explain(
             source = Source.CURRENT_REPLICAS if previous is None else Source.PREVIOUS_DESIRED
             reason, message = held.reason, f"{held.message}; keeping {published} ({source.value})"
         else:
-            reason, message = verdict.rule.reason, _sentence(model, need, found, readings, verdict, shared)
+            reason, message = verdict.rule.reason, _sentence(model, need, model_terms, readings, verdict, shared)
             source = Source.MEASURED
             if reason in HOLD_REASONS:
                 source = Source.CURRENT_REPLICAS if previous is None else Source.HELD
-        message = model.key.said(message)
-        measured = model.key.said(need.summary) if held is None else message
+        message = model.key.with_role(message)
+        measured = model.key.with_role(need.summary) if held is None else message
         steps = [Step("measure", measured, published, published)]
         limit = verdict.limit
         if limit.fewer and limit.by != variant.bounds.ceiling_origin:
@@ -68,7 +68,7 @@ def explain(
             reason = reason if reason in HOLD_REASONS else kind
         elif limit.fewer:
             message = f"limited by {limit.by}: {replicas(limit.fewer)} fewer than wanted; {message}"
-        moved = found.course in {Course.GROW, Course.SHRINK} or verdict.rule in {Rule.REPLACES, Rule.REPLACED}
+        moved = model_terms.course in {Course.GROW, Course.SHRINK} or verdict.rule in {Rule.REPLACES, Rule.REPLACED}
         if moved or limit.fewer:
             steps.append(Step("allocate", shared, published, verdict.planned, limit.by, limit.fewer))
         allowed, bound_limit = variant.bounds.clamp(number), NO_LIMIT

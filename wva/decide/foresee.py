@@ -220,7 +220,7 @@ class _Cycle(Struct, frozen=True, gc=False):
         return self.memory.regular or self.seconds if self.woken else self.seconds
 
 
-class _Got(Struct, frozen=True, gc=False):
+class _Attainment(Struct, frozen=True, gc=False):
     """The share of requests in time that users got from the pods of a role, beside the share that they shall get."""
 
     share: ServedShare | None  # of the requests in the time before ``at``; None if that is not known
@@ -236,7 +236,7 @@ class _Series(Struct, frozen=True, gc=False):
 
     before: tuple[Slot, ...]  # the slots without this cycle
     rest: Slot  # demand that earlier cycles counted and that is in none of these slots; 0 seconds long without any
-    told: Slot  # the rest and this cycle together, as measured
+    measured: Slot  # the rest and this cycle together, as measured
     slot: Slot  # the same, as it counts after the corrections of ``_series``
     waits: bool  # whether ``slot`` waits for more cycles before it becomes one of the slots
     shows: bool  # whether this cycle is short, and what it shows counts for itself
@@ -325,12 +325,16 @@ def forecast_of(
         need, need.rate, variants, ready, memory, start_ups, now=now, woken=woken, urgent=urgent, deadline=deadline
     )
     outlook = _outlook(cycle, _series(cycle), surge_factor)
-    got = _got(need, served)
-    price = memory.price if got is None else warm.priced(memory.price, got.share, at=got.at, in_time=got.in_time)
+    attainment = _attainment(need, served)
+    price = (
+        memory.price
+        if attainment is None
+        else warm.priced(memory.price, attainment.share, at=attainment.at, in_time=attainment.in_time)
+    )
     readiness = _readiness(cycle, outlook, price.worth, keep_warm)
     capacity = _required(cycle, outlook, readiness, surge_factor)
     held = _hold(cycle, outlook, readiness, capacity, keep_warm)
-    correction = _correction(cycle, outlook, readiness, got)
+    correction = _correction(cycle, outlook, readiness, attainment)
     factor = correction.factor
     # A short cycle began because the load of the model had risen. So less of what it shows may be chance.
     error = outlook.newest.error * (_DOUBT_SHARE if outlook.series.shows else 1.0)
@@ -339,7 +343,7 @@ def forecast_of(
         demand=outlook.newest.rate,
         required=min(capacity.required * factor, cycle.most),
         sufficient=held.sufficient * factor,
-        summary=f"{need.summary}{_told(factor)}",
+        summary=f"{need.summary}{_correction_words(factor)}",
         rate=replace(
             need.rate,
             error=error,
@@ -372,27 +376,27 @@ def forecast_of(
     return need, memory
 
 
-def _told(factor: float) -> str:
+def _correction_words(factor: float) -> str:
     """Return the factor in words, to follow the figures of a need; nothing if it is 1."""
     return f"; users got less than was planned, so {factor:.3g} times as much is asked for" if factor > 1.0 else ""
 
 
-def _correction(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, got: _Got | None) -> Correction:
+def _correction(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, attainment: _Attainment | None) -> Correction:
     """3.6 What users got: return by which factor WVA asks for more than seems to be needed.
 
     Requests that still wait after a shortage are late because of it, so the shortage lasts until they are gone.
     """
     rate, before = cycle.rate, cycle.memory.correction
-    if got is None:
+    if attainment is None:
         return before
     short = cycle.carried < max(outlook.newest.rate, readiness.reserved) or rate.refused or cycle.taken
     draining = before.short and rate.backlog > _WAITING_SECONDS * cycle.carried
     room = None if short or draining else cycle.carried / max(readiness.reserved, 1e-9)
     return corrected(
         before,
-        got.share,
-        at=got.at,
-        in_time=got.in_time,
+        attainment.share,
+        at=attainment.at,
+        in_time=attainment.in_time,
         room=room,
         demand=outlook.newest.rate,
         now=cycle.now,
@@ -529,7 +533,7 @@ def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
     """3.2 Level and rise: return the demand that the series shows."""
     slots, dispersion = series.slots, cycle.memory.dispersion
     if not series.waits and len(slots) > 1:
-        dispersion = dispersed(dispersion, slots[-2], series.told)
+        dispersion = dispersed(dispersion, slots[-2], series.measured)
     # Slots at the end that are shorter than ``_SLOT_SECONDS`` end with a jump. ``_lately`` is about them and about
     # short cycles.
     whole = len(slots)
@@ -552,7 +556,7 @@ def _outlook(cycle: _Cycle, series: _Series, surge_factor: float) -> _Outlook:
             shown = min(shown + hidden, max(lately.rate, surge_factor * likely))
             series = replace(series, jumps=True)
     certain = max(0.0, level.rate - level.error)
-    levels = warm.seen(cycle.memory.levels, level.rate, now=cycle.now, shortest=cycle.lead)
+    levels = warm.updated_levels(cycle.memory.levels, level.rate, now=cycle.now, shortest=cycle.lead)
     usual = warm.lasting(levels, level.rate, now=cycle.now, seconds=cycle.start)
     if usual < level.rate:
         level = Pace(usual, level.error, 0.0, 0.0, level.lasted)
@@ -573,13 +577,13 @@ def _lately(cycle: _Cycle, series: _Series, dispersion: float) -> Pace:
     return pace(pieces, dispersion)
 
 
-def _got(need: Need, served: ServedLately | None) -> _Got | None:
+def _attainment(need: Need, served: ServedLately | None) -> _Attainment | None:
     """Return what users got of the pods of a need; None without an objective."""
     aim = next(iter(need.aims.values()), None)
     if aim is None:
         return None
     share = None if served is None else served.of(need.key.role)
-    return _Got(share, 0.0 if served is None else served.at, aim.objectives.in_time)
+    return _Attainment(share, 0.0 if served is None else served.at, aim.objectives.in_time)
 
 
 def _readiness(cycle: _Cycle, outlook: _Outlook, worth: float, keep_warm: float) -> _Readiness:
@@ -671,7 +675,7 @@ def _hold(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, capacity: _Re
     held_history = (*higher, (now, readiness.held))
     highest = held_history[0][1] * slack
     # A short cycle began because the load of a model had risen, so what it shows is no reason to shrink.
-    measured = series.told.amount / series.told.seconds if cycle.short else 0.0
+    measured = series.measured.amount / series.measured.seconds if cycle.short else 0.0
     staying = warm.staying(outlook.levels, outlook.certain, now=now, seconds=hold)
     present = max(capacity.with_backlog, readiness.foreseen * slack, measured * slack, capacity.drained, staying)
     if now - _begun(cycle) < hold * _COVERED:

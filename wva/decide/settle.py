@@ -26,23 +26,23 @@ _SHORTEST_IDLE_SECONDS: Final = 60.0
 _SCRAPES_OF_IDLE: Final = 4.0
 
 
-def settle(model: ModelReadings, need: Need, found: Terms, plan: Plan) -> list[Verdict]:
+def settle(model: ModelReadings, need: Need, model_terms: Terms, plan: Plan) -> list[Verdict]:
     """Return the verdicts on the variants of a model, in their order, before the question whether it goes to zero."""
     variants = model.variants
     numbers = {variant.key: plan.numbers.get(variant.key, variant.progress.base) for variant in variants}
-    leaving = _leaving(model, need, found, numbers)
+    leaving = _leaving(model, need, model_terms, numbers)
     model_case = ModelCase(
-        found.concerned,
+        model_terms.concerned,
         deferred=bool(need.deferred),
-        grows=found.course is Course.GROW
+        grows=model_terms.course is Course.GROW
         and any(numbers[variant.key] > variant.progress.level for variant in variants),
-        covered=found.course is Course.GROW
+        covered=model_terms.course is Course.GROW
         and model.key not in plan.missing
         and any(variant.progress.returns for variant in variants),
         enough=_enough(model, need),
         unread=not (need.recalls or model.complete) and any(variant.unread for variant in variants),
         shrinks=bool(leaving),
-        replaces=found.course is Course.REPLACE and _replaces(variants, numbers, move_share(need)),
+        replaces=model_terms.course is Course.REPLACE and _replaces(variants, numbers, move_share(need)),
         progresses=[variant.progress for variant in variants],
     )
     verdicts = []
@@ -51,7 +51,9 @@ def settle(model: ModelReadings, need: Need, found: Terms, plan: Plan) -> list[V
         if not limit.by:
             limit = NO_LIMIT  # a ceiling of ``want`` is a limit that no user has set
         planned, leaves = numbers[key], leaving.get(key, 0)
-        case = VariantCase(found.course, found.rule, model_case, key, variant.progress, planned, leaves, limit)
+        case = VariantCase(
+            model_terms.course, model_terms.rule, model_case, key, variant.progress, planned, leaves, limit
+        )
         verdicts.append(verdict(case))
     return verdicts
 
@@ -128,7 +130,7 @@ def settled_or_zero(
 def remembered(
     memory: ModelMemory,
     need: Need,
-    found: Terms,
+    model_terms: Terms,
     verdicts: Sequence[Verdict],
     decisions: Sequence[Decision],
     now: float,
@@ -137,9 +139,9 @@ def remembered(
 
     Only an analyzer that counts replicas needs this: the others would not answer the same demand twice.
     """
-    answered = memory.answered if found.coming or found.course is Course.HOLD else None
+    answered = memory.answered if model_terms.coming or model_terms.course is Course.HOLD else None
     shrunk = memory.shrunk
-    if need.unit == REPLICAS and found.course in {Course.GROW, Course.SHRINK}:
+    if need.unit == REPLICAS and model_terms.course in {Course.GROW, Course.SHRINK}:
         rules = {verdict.rule for verdict in verdicts}
         if Rule.GROWS in rules:
             answered = max(answered or 0.0, need.demand)

@@ -251,12 +251,12 @@ def counted(model: ModelReadings, need: Need) -> bool:
     return model.complete or (need.recalls and all(variant.progress.countable for variant in model.variants))
 
 
-def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: Policy) -> Want:
+def want(model: ModelReadings, need: Need, model_terms: Terms, stock: Stock, policy: Policy) -> Want:
     """Return what a model wants, without priority and weight. A variant that may not change keeps its number."""
-    course, grows = found.course, found.course is Course.GROW
+    course, grows = model_terms.course, model_terms.course is Course.GROW
     goal = need.required
     if course in {Course.SHRINK, Course.REPLACE}:
-        goal = need.sufficient if course is Course.SHRINK else min(need.sufficient, found.present)
+        goal = need.sufficient if course is Course.SHRINK else min(need.sufficient, model_terms.present)
     limited = policy.limited or policy.analyzer_for(model.key) is Analyzer.QUEUEING
     # A measured capacity may be false, so a limit follows from the number of Ready replicas.
     most_replicas = int(MOST_TIMES) * max(1, sum([readings.progress.ready for readings in model.variants]))
@@ -264,7 +264,7 @@ def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: P
     for readings in model.variants:
         progress, variant = readings.progress, readings.progress.variant
         bounds, limits = variant.bounds, stock.limits_of(variant) if limited else ()
-        capacity = need.of(readings.key) if course in MOVES and readings.key in found.free else 0.0
+        capacity = need.of(readings.key) if course in MOVES and readings.key in model_terms.free else 0.0
         supply = progress.serving + progress.in_flight
         present, floor, ceiling, origin = progress.base, bounds.minimum or 0, bounds.maximum, bounds.ceiling_origin
         if not capacity > 0:
@@ -275,13 +275,13 @@ def want(model: ModelReadings, need: Need, found: Terms, stock: Stock, policy: P
                 present = max(present, bounds.clamp(progress.level) if progress.outstanding else 0)
             goal -= min(present, supply) * need.of(readings.key)
         else:
-            present, floor = found.free[readings.key], progress.lowest
+            present, floor = model_terms.free[readings.key], progress.lowest
             # Some of the replicas from which it starts may carry nothing; they are planned in addition.
             goal += max(0, present - supply) * capacity
             if grows:
                 # Missing GPUs never remove replicas that exist, but may remove replicas that are only asked for.
                 floor = max(floor, min(present, progress.current)) if limits else present
-            elif readings.key != found.replacement:
+            elif readings.key != model_terms.replacement:
                 ceiling, origin = present, ""
             if need.rate is not None and (ceiling is None or ceiling > max(present, most_replicas)):
                 ceiling, origin = max(present, most_replicas), ""

@@ -94,7 +94,7 @@ def reserve(blocks: Sequence[Block], *, foreseen: float, now: float, worth: floa
     return foreseen * (ratio if enough_similar else min(ratio, _LARGEST))
 
 
-def seen(levels: Sequence[Level], rate: float, *, now: float, shortest: float) -> tuple[Level, ...]:
+def updated_levels(levels: Sequence[Level], rate: float, *, now: float, shortest: float) -> tuple[Level, ...]:
     """Return the levels after a cycle with this demand. A return within ``shortest`` seconds does not count as one."""
     by_number = {level.number: level for level in levels}
     reached = floor(log(max(rate, _LOWEST)) / log(LEVEL_STEP))

@@ -160,7 +160,7 @@ def explanation(
         changes=search(recording, key, interval_seconds=interval_seconds) if with_changes else None,
         objectives=""
         if decision.aim is None
-        else decision.aim.told or f"{decision.aim.objectives.in_words()} (built in)",
+        else decision.aim.summary or f"{decision.aim.objectives.in_words()} (built in)",
         role=roles.get(key, ""),
     )
 

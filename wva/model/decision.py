@@ -147,7 +147,7 @@ class Aim(Struct, frozen=True, gc=False):
     beyond: str = ""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The words about it for people; empty if nobody asked for any objective."""
         return "; ".join(filter(None, (self.words, self.beyond)))
 

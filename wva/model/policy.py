@@ -46,9 +46,9 @@ class Merged:
 
     __slots__ = ()
 
-    def overlaid(self, said: Mapping[str, Any]) -> Self:
-        """Return this policy with the fields that an entry sets: ``said``, by attribute."""
-        return replace(self, **said)
+    def overlaid(self, fields: Mapping[str, Any]) -> Self:
+        """Return this policy with the fields that an entry sets: ``fields``, by attribute."""
+        return replace(self, **fields)
 
     def contradiction(self) -> tuple[str, str] | None:
         """Return an attribute that contradicts another one, and in words what is expected; None if all fit together."""
@@ -121,18 +121,18 @@ class SaturationPolicy(Merged):
             return "scale_up_threshold", f"at least {LEAST_SHARE:g}"
         return None
 
-    def overlaid(self, said: Mapping[str, Any]) -> SaturationPolicy:
-        """Return this policy with the fields that an entry sets: ``said``, by attribute.
+    def overlaid(self, fields: Mapping[str, Any]) -> SaturationPolicy:
+        """Return this policy with the fields that an entry sets: ``fields``, by attribute.
 
         An entry that names no analyzer has the one of this policy. If that is the demand analyzer, an entry with
         thresholds or an optimizer of the percentage analyzer gets the percentage analyzer: such entries are older than
         the demand analyzer. An entry that names an analyzer does not inherit the optimizer of another analyzer.
         """
-        if "analyzer_name" in said:
-            return replace(self, **{"optimizer_name": Optimizer.BY_ANALYZER, **said})
-        older = said.get("optimizer_name") in FITTING[Analyzer.PERCENTAGE] or not _THRESHOLDS.isdisjoint(said)
+        if "analyzer_name" in fields:
+            return replace(self, **{"optimizer_name": Optimizer.BY_ANALYZER, **fields})
+        older = fields.get("optimizer_name") in FITTING[Analyzer.PERCENTAGE] or not _THRESHOLDS.isdisjoint(fields)
         percentage = older and self.analyzer_name is Analyzer.DEMAND
-        return replace(self, **said, analyzer_name=Analyzer.PERCENTAGE if percentage else self.analyzer_name)
+        return replace(self, **fields, analyzer_name=Analyzer.PERCENTAGE if percentage else self.analyzer_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +203,13 @@ class Override(_ForModel, Generic[P]):
     policy: P
     given: tuple[tuple[str, Any], ...] = ()
 
-    def said(self) -> dict[str, Any]:
+    def own_fields(self) -> dict[str, Any]:
         """Return the fields that the entry itself sets, by attribute."""
         return dict(self.given)
 
     def over(self, default: P) -> Self | None:
         """Return the entry laid over another default; None when the two contradict each other."""
-        merged = default.overlaid(self.said())
+        merged = default.overlaid(self.own_fields())
         return None if merged.contradiction() else replace(self, policy=merged)
 
 
@@ -226,7 +226,7 @@ class SaturationOverride(Override[SaturationPolicy]):
     names_analyzer: bool = False
     names_optimizer: bool = False
 
-    def said(self) -> dict[str, Any]:
+    def own_fields(self) -> dict[str, Any]:
         """Return the fields that the entry itself sets, by attribute.
 
         Old recordings have analyzer and optimizer only in ``policy`` and in the two flags.
@@ -407,7 +407,7 @@ class Policy:
 
     def service_target_for(self, model: ModelKey) -> ServiceTarget | None:
         """Return the objectives of the service class that a model is in."""
-        return _found(self.service_targets, model.model_id, key=lambda target: target.model_id)
+        return _find(self.service_targets, model.model_id, key=lambda target: target.model_id)
 
     def objectives_for(self, model: ModelKey, asked: Sequence[AskedObjectives] = ()) -> AgreedObjectives:
         """Return the objectives of a model; ``asked`` are those that the annotations of its variants ask for."""
@@ -415,29 +415,31 @@ class Policy:
         override, _ = self._saturation(model)
         levels = [tuple(asked)]
         if override is not None:
-            fields = override.said()
+            fields = override.own_fields()
             own = local.entry_for(model) is not None
             values = [fields.get(name) or 0.0 for name in _OBJECTIVES]
-            levels.append((_asked(values, f"entry {override.name}", tenant=own),))
+            levels.append((_asked_objectives(values, f"entry {override.name}", tenant=own),))
         if (service := self.service_target_for(model)) is not None:
             levels.append((service.asked,))
         if local.default is not None:
-            levels.append((_asked(_objectives(local.default), f"default of namespace {model.namespace}", tenant=True),))
+            levels.append(
+                (_asked_objectives(_objectives(local.default), f"default of namespace {model.namespace}", tenant=True),)
+            )
         if any(times := _objectives(self.saturation)):
-            levels.append((_asked(times, "default of all namespaces"),))
+            levels.append((_asked_objectives(times, "default of all namespaces"),))
         return (
             agreed(levels, self.tightest) if any(source.says for level in levels for source in level) else NOTHING_ASKED
         )
 
     def accelerator_cost(self, accelerator: str) -> float | None:
         """Return what one accelerator costs per hour, in the unit of the ConfigMap."""
-        entry = _found(self.accelerator_costs, accelerator, key=lambda cost: cost.accelerator)
+        entry = _find(self.accelerator_costs, accelerator, key=lambda cost: cost.accelerator)
         return None if entry is None else entry.cost
 
     def profile_for(self, model_id: str, accelerator: str) -> PerformanceProfile | None:
         """Return the known performance of a model on an accelerator."""
         wanted = (model_id, accelerator)
-        return _found(self.profiles, wanted, key=lambda profile: (profile.model_id, profile.accelerator))
+        return _find(self.profiles, wanted, key=lambda profile: (profile.model_id, profile.accelerator))
 
     def _saturation(self, model: ModelKey) -> tuple[SaturationOverride | None, SaturationPolicy]:
         """Return the override that holds for a model, and the default of its namespace."""
@@ -449,15 +451,15 @@ class Policy:
         return SaturationRules(self.saturation, self.overrides)
 
     def _local(self, namespace: str) -> NamespacePolicy:
-        return _found(self.namespaces, namespace, key=lambda local: local.namespace) or _NOTHING_SAID
+        return _find(self.namespaces, namespace, key=lambda local: local.namespace) or _NO_ENTRIES
 
 
-_NOTHING_SAID: Final = NamespacePolicy("")
+_NO_ENTRIES: Final = NamespacePolicy("")
 _OBJECTIVES: Final = ("target_ttft_milliseconds", "target_itl_milliseconds", "in_time")
 _objectives: Final = attrgetter(*_OBJECTIVES)
 
 
-def _asked(values: Sequence[float], origin: str, *, tenant: bool = False) -> AskedObjectives:
+def _asked_objectives(values: Sequence[float], origin: str, *, tenant: bool = False) -> AskedObjectives:
     """Return the objectives that an entry of the saturation ConfigMap asks for; 0 is none."""
     ttft, itl, in_time = values
     return AskedObjectives(ttft / 1000.0 or None, itl / 1000.0 or None, in_time or None, origin, tenant)
@@ -466,7 +468,7 @@ def _asked(values: Sequence[float], origin: str, *, tenant: bool = False) -> Ask
 R = TypeVar("R")
 
 
-def _found(records: tuple[R, ...], wanted: Any, *, key: Callable[[R], Any]) -> R | None:
+def _find(records: tuple[R, ...], wanted: Any, *, key: Callable[[R], Any]) -> R | None:
     """Return the record with the wanted key; the records are sorted by key."""
     position = bisect_left(records, wanted, key=key)
     return records[position] if position < len(records) and key(records[position]) == wanted else None

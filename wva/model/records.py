@@ -36,11 +36,11 @@ def let_go(*many: list[Any] | dict[Any, Any]) -> None:
             take()
 
 
-def split(items: Iterable[T], place: Callable[[T], int | None], count: int) -> list[tuple[T, ...]]:
-    """Return ``count`` tuples. An item goes into the tuple whose index ``place`` gives, into none if that is None."""
+def split(items: Iterable[T], index_of: Callable[[T], int | None], count: int) -> list[tuple[T, ...]]:
+    """Return ``count`` tuples. An item goes into the tuple whose index ``index_of`` gives, into none if it is None."""
     groups: list[list[T]] = [[] for _ in range(count)]
     for item in items:
-        index = place(item)
+        index = index_of(item)
         if index is not None:
             groups[index].append(item)
     return [tuple(group) for group in groups]

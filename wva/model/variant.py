@@ -47,7 +47,7 @@ class ModelKey(Struct, frozen=True, gc=False, order=True, cache_hash=True, omit_
         """The model with all its roles."""
         return ModelKey(self.namespace, self.model_id) if self.role else self
 
-    def said(self, words: str) -> str:
+    def with_role(self, words: str) -> str:
         """Return words about these variants, with their role before them if they have one."""
         return f"{self.role}: {words}" if self.role else words
 

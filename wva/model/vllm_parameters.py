@@ -36,7 +36,7 @@ _FLAGS: Final[Mapping[str, str]] = {"enforce_eager": "enforce_eager", "enable_ch
 """Per argument without a value: the field that it sets."""
 _TRANSFER: Final = "kv_transfer_config"
 KV_ROLES: Final = frozenset({"kv_producer", "kv_consumer", "kv_both"})
-_TOLD: Final = 3
+_SHOWN_PROBLEMS: Final = 3
 """Problems that are reported of one template."""
 
 _WORD: Final = re.compile(r"""(?:[^ '"]++|'[^']*+'?|"[^"]*+"?)++""")
@@ -151,7 +151,7 @@ def _read(containers: Iterable[EngineCommand]) -> tuple[VllmParameters, list[str
                     key = f"--{name.replace('_', '-')}"
                     values[name] = _NUMBERS[name].read(text, key=key, in_force=values[name])
                 except NumberError as error:
-                    if "$" not in text and text != "auto" and len(problems) < _TOLD:
+                    if "$" not in text and text != "auto" and len(problems) < _SHOWN_PROBLEMS:
                         problems.append(str(error))
     if values["v1_engine"]:
         values["chunked_prefill"] = True

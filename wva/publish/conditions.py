@@ -100,7 +100,7 @@ def conditions_of(
         yield replace(ready, type=ConditionType.OPTIMIZATION_READY.value)
     else:
         steps = f"; steps: {decision.way}" if decision.way else ""
-        objective_words = "" if decision.aim is None else decision.aim.told
+        objective_words = "" if decision.aim is None else decision.aim.summary
         objectives = f"; objectives: {objective_words}" if objective_words else ""
         room = max(0, _MAX_MESSAGE_CHARACTERS - len(objectives) - len(steps) - _TARGET_CHARACTERS)
         message = f"{decision.message[:room]}{objectives} (target: {decision.desired} replicas{steps})"

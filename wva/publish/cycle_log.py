@@ -97,7 +97,7 @@ def _foresaw(model: ModelKey, outcome: Outcome, foreseen: Sequence[Foresight], n
         yield f"more than {ceiling:.4g} requests in progress begin the next cycle at once"
     for entry in foreseen:
         for at, demand in entry.reserved[-1:]:
-            yield entry.key.said(f"{demand:.4g} requests/s to be ready for, of {now - at:.0f} s ago")
+            yield entry.key.with_role(f"{demand:.4g} requests/s to be ready for, of {now - at:.0f} s ago")
 
 
 def _settled(decision: Decision, outcome: Outcome) -> str:

@@ -275,11 +275,11 @@ def test_what_no_number_of_replicas_reaches_is_told_with_the_nearest_that_one_do
     assert " is the nearest and the time between tokens within 1 ms: " in none.beyond
     assert "between tokens" not in prompt.beyond
     assert everything.beyond == ""
-    assert everything.told == "asked"
+    assert everything.summary == "asked"
     quiet = need_of(
         readings([kind(replicas=40)], model.told(), 0.0, now=model.now), seen, AgreedObjectives(Objectives(0.001))
     )
-    assert quiet[0].aims[A].told == ""
+    assert quiet[0].aims[A].summary == ""
     assert quiet[0].aims[A].objectives.ttft_seconds == none.objectives.ttft_seconds
 
 

@@ -43,7 +43,7 @@ def test_asking_for_the_defaults_changes_nothing_but_the_words() -> None:
     assert [replace(each, aim=None) for each in asked] == [replace(each, aim=None) for each in plain]
     assert kept == memory
     assert {each.aim and each.aim.objectives for each in plain[1:]} == {DEFAULT_OBJECTIVES}
-    assert {each.aim and each.aim.told for each in plain} == {""}
+    assert {each.aim and each.aim.summary for each in plain} == {""}
     assert asked[0].aim == Aim(DEFAULT_OBJECTIVES, asked[-1].aim.words if asked[-1].aim else "")
 
 
@@ -67,4 +67,4 @@ def test_what_an_administrator_allows_and_nobody_reaches_is_told() -> None:
     last = served(annotated(0.001), allowing)[0][-1]
     assert last.aim is not None
     assert last.aim.objectives.ttft_seconds > 0.001
-    assert "no number of replicas of a reaches the first token within 1 ms" in last.aim.told
+    assert "no number of replicas of a reaches the first token within 1 ms" in last.aim.summary

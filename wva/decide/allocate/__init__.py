@@ -207,7 +207,7 @@ class _Fleet:
         self._models, self._joined, self._policy = models, joined, policy
         self._free = dict(stock.free)
         self._active: set[str] = set()
-        self._kept: dict[VariantKey, int] = {}
+        self._pinned_numbers: dict[VariantKey, int] = {}
         offers = [offer for model in models if stock.inventory for offer in model.offers if offer.limits]
         for offer in offers:
             self._take(offer, offer.bounded(offer.existing) - max(0, offer.existing))
@@ -218,7 +218,7 @@ class _Fleet:
                 granted = min(number, base + free)
                 self._take(offer, granted - base)
                 if granted < number:
-                    self._kept[offer.key] = granted
+                    self._pinned_numbers[offer.key] = granted
 
     def _take(self, offer: Offer, coming: int) -> None:
         for name in offer.limits if coming > 0 else ():
@@ -226,7 +226,7 @@ class _Fleet:
 
     def granted(self, numbers: dict[VariantKey, int]) -> dict[VariantKey, int]:
         """Return the numbers that the stock allows; the same object if it allows all of them."""
-        granted = numbers | self._kept if self._kept else numbers
+        granted = numbers | self._pinned_numbers if self._pinned_numbers else numbers
         while exceeded := {name for name, gpus in self._left().items() if gpus < 0} - self._active:
             self._active, effort = self._active | exceeded, self._policy.effort
             granted = dict(granted)
@@ -262,7 +262,7 @@ class _Fleet:
         left, limits = self._left(), {}
         for model in self._models:
             for offer in model.offers:
-                names = offer.limits if offer.key in self._kept else self._active.intersection(offer.limits)
+                names = offer.limits if offer.key in self._pinned_numbers else self._active.intersection(offer.limits)
                 binding = [(left.get(name, 0), name) for name in names]
                 fewer = wanted[offer.key] - granted[offer.key]
                 if fewer > 0 and binding:

@@ -165,14 +165,14 @@ def direct(lines: Sequence[Line], goal: float) -> Numbers | None:
     return best
 
 
-def spread(lines: Sequence[Line], numbers: Numbers, found: dict[VariantKey, int]) -> None:
-    """Put the number of each variant into ``found``. Equal variants share a change if that costs no more."""
+def spread(lines: Sequence[Line], numbers: Numbers, counts: dict[VariantKey, int]) -> None:
+    """Put the number of each variant into ``counts``. Equal variants share a change if that costs no more."""
     if len(lines) == 1 == len(lines[0].offers):
-        found[lines[0].offers[0].key] = numbers[0]
+        counts[lines[0].offers[0].key] = numbers[0]
         return
     groups: dict[object, list[tuple[Line, int]]] = {}
     for line, number in zip(lines, numbers, strict=True):
-        found |= _shared(line.offers, number) if len(line.offers) > 1 else {line.offers[0].key: number}
+        counts |= _shared(line.offers, number) if len(line.offers) > 1 else {line.offers[0].key: number}
         groups.setdefault(_alike(line), []).append((line, number))
     for group in groups.values() if len(groups) < len(lines) else ():
         even = _shared([offer for line, _ in group for offer in line.offers], sum(number for _, number in group))
@@ -180,7 +180,7 @@ def spread(lines: Sequence[Line], numbers: Numbers, found: dict[VariantKey, int]
         costs = [sum(line.cost(n) for line, n in pairs) for pairs in (evened, group)]
         takes = [sum(max(0, n - line.base) for line, n in pairs) for pairs in (evened, group)]
         if all(line.up(n) == n for line, n in evened) and costs[0] <= costs[1] * (1 + 1e-13) and takes[0] <= takes[1]:
-            found |= even
+            counts |= even
 
 
 def _shared(offers: Sequence[Offer], number: int) -> dict[VariantKey, int]:

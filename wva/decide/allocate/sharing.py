@@ -33,7 +33,7 @@ class Leg:
     """One model, or one of its roles: the most that it can use, its choice, and what it begins with.
 
     ``lines`` are the lines that can take scarce GPUs, with the places of their limits; ``every`` has all lines.
-    ``given`` is the capacity that the leg is given, at first what it has without more GPUs. ``promised`` is the
+    ``capacity`` is what the leg is given, at first what it has without more GPUs. ``promised`` is the
     capacity of the present numbers, with replicas that have not been created yet.
     """
 
@@ -50,9 +50,9 @@ class Leg:
             else:
                 self._beside += line.high * line.capacity
         self.unit = max(min((line.capacity for line, _ in self.lines), default=0.0), 1e-6 * most)
-        self.given = min(most, self._beside + sum(line.base * line.capacity for line, _ in self.lines))
+        self.capacity = min(most, self._beside + sum(line.base * line.capacity for line, _ in self.lines))
         self.promised = min(most, sum(offer.bounded(offer.present) * offer.capacity for offer in want.offers))
-        self.held = self.part(self.given)
+        self.held = self.part(self.capacity)
         self.choice = self.held.choice(tuple(line.low for line in self.held.lines))
 
     def part(self, goal: float, price_of_lack: float = math.inf) -> Part:
@@ -83,28 +83,28 @@ class Claim:
         self.legs, self.want = legs, legs[0].want
         self.growing = [leg for leg in legs if leg.lines]
         self.most = max([leg.want.requests(leg.most) for leg in legs])
-        units = [leg.want.requests(leg.given + leg.unit) - leg.want.requests(leg.given) for leg in self.growing]
+        units = [leg.want.requests(leg.capacity + leg.unit) - leg.want.requests(leg.capacity) for leg in self.growing]
         self.unit = legs[0].unit if len(legs) == 1 else max(min(units, default=0.0), 1e-6 * self.most)
         self.promised = self._together([leg.promised for leg in legs])
 
     @property
-    def given(self) -> float:
+    def amount(self) -> float:
         """The amount that all legs have."""
-        return self._together([leg.given for leg in self.legs])
+        return self._together([leg.capacity for leg in self.legs])
 
     @property
     def missing(self) -> float:
         """What the model could still use."""
-        missing = self.most - self.given
+        missing = self.most - self.amount
         return missing if missing > ROUNDING * self.most and self.growing else 0.0
 
     def goals(self) -> list[tuple[Leg, float]]:
         """Return each leg with the capacity that it is given, as far as the legs after it can use that."""
         goals, most = [], math.inf
         for leg in reversed(self.legs):
-            goals.append((leg, min(leg.given, leg.want.needed(most))))
-            if leg.given < leg.most:
-                most = min(most, leg.want.requests(leg.given))
+            goals.append((leg, min(leg.capacity, leg.want.needed(most))))
+            if leg.capacity < leg.most:
+                most = min(most, leg.want.requests(leg.capacity))
         return goals[::-1]
 
     def usable(self, spare: Sequence[int]) -> float:
@@ -159,12 +159,12 @@ class Room:
             )
             while waiting:
                 _, index, turns, claim = heappop(waiting)
-                amount = math.inf
+                raise_by = math.inf
                 if rule not in {SharingRule.PRIORITY, SharingRule.PRIORITY_EXHAUSTIVE}:
                     # One replica, or half of an equal share of what is left if that is more.
                     most = claim.usable(self._spare)
-                    amount = claim.unit * max(1, most // (2 * (1 + len(waiting)) * claim.unit))
-                if self._raise(claim, min(claim.most, claim.given + amount)) and claim.missing:
+                    raise_by = claim.unit * max(1, most // (2 * (1 + len(waiting)) * claim.unit))
+                if self._raise(claim, min(claim.most, claim.amount + raise_by)) and claim.missing:
                     heappush(waiting, (turn_of(claim, turns + 1), index, turns + 1, claim))
                 elif len(claim.legs) > 1:
                     # Requests that have passed the first role need only the others.
@@ -182,7 +182,7 @@ class Room:
             attempt = self._largest(claim, attempt)
         # Slightly less than is covered, because rounding must not make these numbers too few.
         covered = attempt.covered - _SLIGHT * claim.most
-        if len(claim.legs) > 1 and covered <= claim.given:
+        if len(claim.legs) > 1 and covered <= claim.amount:
             return enough
         for leg, choice in attempt.beside:
             leg.choice = choice
@@ -190,8 +190,8 @@ class Room:
             self._spare = self._scarce.left_by(leg.choice for sharer in self._claims for leg in sharer.legs)
         for leg, choice in zip(claim.legs, attempt.choices, strict=True) if enough or not whole else ():
             capacity = min(leg.most, leg.want.needed(covered))
-            if capacity > leg.given:
-                leg.given, leg.held = capacity, leg.part(capacity)
+            if capacity > leg.capacity:
+                leg.capacity, leg.held = capacity, leg.part(capacity)
             left = tuple(map(add, self._spare, leg.choice[1]))
             leg.choice = leg.held.choice(choice[2])
             self._spare = tuple(map(sub, left, leg.choice[1]))

@@ -114,7 +114,7 @@ Observed = Mapping[ModelKey, ModelObservation]
 
 
 def measure(
-    models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float, seen: Observed
+    models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float, observations: Observed
 ) -> tuple[list[Need], Memory]:
     """Return the needs of models in requests per second, in their order, and the memory.
 
@@ -122,16 +122,18 @@ def measure(
     is not known, and an objection of either analyzer counts.
     """
     needs, memories = [], {entry.key: entry for entry in memory.demand}
-    handovers = _handovers(models, seen)
+    handovers = _handovers(models, observations)
     for model in models:
         agreed = objectives_of(model, policy)
         handover = 0.0 if computes(model.key.role, DECODE) else handovers.get(model.key.whole, 0.0)
-        need, memories[model.key] = need_of(model, seen[model.key], agreed, handover)
+        need, memories[model.key] = need_of(model, observations[model.key], agreed, handover)
         needs.append(need)
     memory = replace(memory, demand=tuple(memories.values()))
     unknown = {index: need.hold.message for index, need in enumerate(needs) if need.hold is not None}
     if unknown:
-        substitutes, memory = percentage.measure([models[index] for index in unknown], memory, policy, now, seen)
+        substitutes, memory = percentage.measure(
+            [models[index] for index in unknown], memory, policy, now, observations
+        )
         for (index, reason), substitute in zip(unknown.items(), substitutes, strict=True):
             words = f"{substitute.summary}; demand is not known: {reason}".removeprefix("; ")
             needs[index] = replace(
@@ -144,7 +146,7 @@ def measure(
     return needs, memory
 
 
-def _handovers(models: Sequence[ModelReadings], seen: Observed) -> dict[ModelKey, float]:
+def _handovers(models: Sequence[ModelReadings], observations: Observed) -> dict[ModelKey, float]:
     """Return by model in roles how long first tokens take at its decode pods, in seconds: the longest of its roles.
 
     A prompt that is computed comes to a decode pod, which gets its KV cache and computes one step.
@@ -153,36 +155,42 @@ def _handovers(models: Sequence[ModelReadings], seen: Observed) -> dict[ModelKey
     for model in models:
         if not computes(model.key.role, PREFILL):
             key = model.key.whole
-            handovers[key] = max(handovers.get(key, 0.0), seen[model.key].after.first.usual)
+            handovers[key] = max(handovers.get(key, 0.0), observations[model.key].after.first.usual)
     return handovers
 
 
 def need_of(
-    model: ModelReadings, seen: ModelObservation, agreed: AgreedObjectives = NOTHING_ASKED, handover: float = 0.0
+    model: ModelReadings, observation: ModelObservation, agreed: AgreedObjectives = NOTHING_ASKED, handover: float = 0.0
 ) -> tuple[Need, DemandMemory]:
     """Return the need of a model that was observed, within its objectives, and what to remember.
 
     ``handover``: how long a first token takes after its prompt has left these pods, in seconds.
     """
-    objectives, after = agreed.objectives, seen.after
-    need = replace(seen.need, aims={readings.key: Aim(objectives, agreed.words) for readings in model.variants})
-    if not seen.changes:
+    objectives, after = agreed.objectives, observation.after
+    need = replace(observation.need, aims={readings.key: Aim(objectives, agreed.words) for readings in model.variants})
+    if not observation.changes:
         return need, after
     variants = [readings.progress.variant for readings in model.variants]
     sizes = (after.prompt.usual, after.answer.usual, after.held.usual)
     engines = [
-        engine_of(entry.fit, variant.parameters, variant_change.kv_tokens, sizes, seen.before.variability, objectives)
+        engine_of(
+            entry.fit, variant.parameters, variant_change.kv_tokens, sizes, observation.before.variability, objectives
+        )
         if computes(variant.role, DECODE)
-        else prompt_engine_of(entry.fit, variant.parameters, sizes[0], seen.before.variability, objectives, handover)
-        for variant, entry, variant_change in zip(variants, after.variants, seen.changes, strict=True)
+        else prompt_engine_of(
+            entry.fit, variant.parameters, sizes[0], observation.before.variability, objectives, handover
+        )
+        for variant, entry, variant_change in zip(variants, after.variants, observation.changes, strict=True)
     ]
-    after = replace(after, unevenness=_unevenness(after.unevenness, engines, seen.changes))
+    after = replace(after, unevenness=_unevenness(after.unevenness, engines, observation.changes))
     if need.hold is not None or need.rate is None:
         return need, after
     kinds = {variant.key: engine for variant, engine in zip(variants, engines, strict=True) if engine is not None}
     if not _sizes_known(after, [variant.role for variant in variants]) or not kinds:
         absence = Absence(Reason.METRICS_INCOMPLETE, "nothing is known yet of what its replicas carry")
-        unusable = "" if any(variant_change.kv_tokens for variant_change in seen.changes) else _cache_unknown(model)
+        unusable = (
+            "" if any(variant_change.kv_tokens for variant_change in observation.changes) else _cache_unknown(model)
+        )
         return replace(need, hold=absence, objection="", unusable=unusable), after
     # Until loads are measured, WVA assumes that they are in proportion to the sequences that fit into a replica.
     loads = {entry.key: entry.load for entry in after.variants}
@@ -196,7 +204,7 @@ def need_of(
             key: kinds.get(key) or kinds[best].faster(_ASSUMED * price / prices[best]) for key, price in prices.items()
         }
     weights = {key: loads[key] or scale * engine.most for key, engine in kinds.items()}
-    aims = {key: _aim(kinds[key], key, agreed, seen.before.variability) for key in need.aims}
+    aims = {key: _aim(kinds[key], key, agreed, observation.before.variability) for key in need.aims}
     fleet = FleetCapacity(kinds, weights, after.unevenness)
     present = max(1, sum([variant.current_replicas for variant in variants]))
     capacities = {}
@@ -297,7 +305,7 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         for variant_pods, pods, expected in zip(replicas, before, parts, strict=True)
     ]
     pods = [pod for readings in model.variants for pod in readings.replicas]
-    if pods and not any(variant_change.told for variant_change in changes):
+    if pods and not any(variant_change.has_report for variant_change in changes):
         causes = [f" ({pod.pod}: {pod.counters_detail})" for pod in pods if pod.counters_detail]
         reason = f"no Ready pod tells anything{min(causes, default='')}"
         nothing = replace(_nothing(model.key, reason), unusable=min(causes, default="").strip(" ()"))

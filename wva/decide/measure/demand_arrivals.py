@@ -109,7 +109,7 @@ class VariantChange:
     moved: bool = False  # pods came or went
     left: float = 0.0  # the requests that the next cycles count
     complete: bool = True  # every pod has reported lately
-    told: bool = False  # at least one pod has reported now
+    has_report: bool = False  # at least one pod has reported now
 
     def add(
         self, new: PodMemory, old: PodMemory | None, ready_since: float | None, last: float, now: float
@@ -280,8 +280,8 @@ def change(
     for replica in replicas:
         part, since = parts.get(replica.pod), replica.ready_since
         old = None if part is None else part.pod
-        new = _told(replica, old, now)
-        result.told = result.told or new is not None
+        new = _read_pod(replica, old, now)
+        result.has_report = result.has_report or new is not None
         back = outdated = False
         if new is not None and old is not None:
             # Counters that are no newer than those before say nothing, even if their time stamp is newer.
@@ -336,7 +336,7 @@ def _of(count: float, total: float, most: float) -> float:
     return total if count <= most else total * most / count
 
 
-def _told(replica: ReplicaMetrics, old: PodMemory | None, now: float) -> PodMemory | None:
+def _read_pod(replica: ReplicaMetrics, old: PodMemory | None, now: float) -> PodMemory | None:
     """Return the counters and requests of a pod; None if they are missing, not fresh, or cannot be true."""
     engine, counters = replica.engine, replica.counters
     if engine is None or engine.running.fresh_value is None:

@@ -168,16 +168,16 @@ class PromptEngine(EngineModel, frozen=True, gc=False):
         return min(self.handover, 0.5 * self.objectives.ttft_seconds)
 
 
-def learned(fit: Fit, found: VariantChange, *, held: float, now: float) -> Fit:
+def learned(fit: Fit, change: VariantChange, *, held: float, now: float) -> Fit:
     """Return the fit with what a variant's engines did in a cycle; ``held``: tokens in the cache of a sequence."""
-    if found.gaps < _FEWEST_TOKENS:
+    if change.gaps < _FEWEST_TOKENS:
         return fit
     decay = 0.5 ** (max(0.0, now - fit.at) / _HALF_LIFE_SECONDS) if fit.at else 0.0
-    step, batch, prefilled = found.step / found.gaps, found.batch / found.gaps, found.prefilled / found.gaps
+    step, batch, prefilled = change.step / change.gaps, change.batch / change.gaps, change.prefilled / change.gaps
     if not (_SHORTEST_STEP < step < _LONGEST_STEP and batch < _MOST and 0.0 <= prefilled < LONGEST_TOKENS):
         return fit
     cached = batch * held
-    weight = 1.0 / (step * step * (_NOISE * _NOISE + 4.0 / found.gaps))
+    weight = 1.0 / (step * step * (_NOISE * _NOISE + 4.0 / change.gaps))
     rows = []
     for (a, b, c, d, e), feature in zip(fit.rows, (1.0, batch, cached, prefilled), strict=True):
         new = weight * feature
@@ -187,19 +187,19 @@ def learned(fit: Fit, found: VariantChange, *, held: float, now: float) -> Fit:
 
 
 def learned_prompts(
-    fit: Fit, found: VariantChange, parameters: VllmParameters | None, variability: float, now: float
+    fit: Fit, change: VariantChange, parameters: VllmParameters | None, variability: float, now: float
 ) -> Fit:
     """Return the fit of engines that compute prompts only, with what they did in a cycle.
 
     ``variability`` is the squared variation of the lengths of prompts.
     """
-    prompts = sum([pod.prompts for pod in found.prefills])
-    tokens = sum([pod.tokens for pod in found.prefills])
+    prompts = sum([pod.prompts for pod in change.prefills])
+    tokens = sum([pod.tokens for pod in change.prefills])
     if prompts < _FEWEST_PROMPTS or not tokens > 0.0:
         return fit
     decay = 0.5 ** (max(0.0, now - fit.at) / _HALF_LIFE_SECONDS) if fit.at else 0.0
     budget = _step_tokens(parameters)
-    busy = sum([pod.prompts * _alone(pod, budget, variability) for pod in found.prefills])
+    busy = sum([pod.prompts * _alone(pod, budget, variability) for pod in change.prefills])
     if not _SHORTEST_STEP < busy / prompts < _LONGEST_STEP:
         return fit
     return replace(

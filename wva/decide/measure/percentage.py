@@ -158,7 +158,7 @@ class Usage(Struct, frozen=True, gc=False):
 
 
 def measure(
-    models: Sequence[ModelReadings], memory: Memory, _policy: Policy, now: float, _seen: object
+    models: Sequence[ModelReadings], memory: Memory, _policy: Policy, now: float, _observations: object
 ) -> tuple[list[Need], Memory]:
     """Return the needs of models in replicas, in their order, and the memory with their peaks and shrinks."""
     needs, memories = [], {entry.key: entry for entry in memory.models}

@@ -260,17 +260,17 @@ class _Case(Struct, frozen=True, gc=False):
 
     model: ModelReadings
     need: Need  # as observed
-    kept: DemandMemory
+    memory: DemandMemory
     replicas: Mapping[VariantKey, _Replica]  # of the variants that can be sized
     target: Target
     promise: str  # whose target it is
 
 
 def measure(
-    models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float, seen: Observed
+    models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float, observations: Observed
 ) -> tuple[list[Need], Memory]:
     """Return the needs of models in requests per second within their latency targets, and the same memory."""
-    cases = [_case(model, seen[model.key], policy) for model in models]
+    cases = [_case(model, observations[model.key], policy) for model in models]
     # Each replica is sized alone, which shows whether a target can be met, and then beside as many as the demand takes.
     # A router evens out the load of several replicas, so that each may be used more. It does not do so perfectly, so
     # the square root of their number counts.
@@ -413,7 +413,7 @@ def _reached(case: _Case, sized: Mapping[VariantKey, Assured]) -> tuple[Target, 
 
 def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks: Sequence[str]) -> Need:
     """Return what a model needs once its replicas are sized. ``remarks``: which targets are out of reach, in words."""
-    model, need, memory, target = case.model, case.need, case.kept, case.target
+    model, need, memory, target = case.model, case.need, case.memory, case.target
     backlog = 0.0 if need.rate is None else need.rate.backlog
     variants, pods = model.variants, {entry.key: entry.pods for entry in memory.variants}
     hold = need.hold

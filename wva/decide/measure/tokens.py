@@ -380,7 +380,7 @@ def compatible_sibling(variant: Variant, records: Iterable[CapacityRecord]) -> C
 
 
 def measure(
-    models: Sequence[ModelReadings], memory: Memory, _policy: Policy, now: float, _seen: object
+    models: Sequence[ModelReadings], memory: Memory, _policy: Policy, now: float, _observations: object
 ) -> tuple[list[Need], Memory]:
     """Return the needs of models in tokens, in their order, and the memory with what was learned of capacities."""
     needs, lessons = [], []
