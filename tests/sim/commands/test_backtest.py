@@ -65,7 +65,7 @@ data:
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch):
     """Switch off the output of progress."""
-    monkeypatch.setattr("wva.sim.commands.runs._TOLD_EVERY_SECONDS", 3600.0)
+    monkeypatch.setattr("wva.sim.commands.runs._PROGRESS_SECONDS", 3600.0)
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def test_where_wva_stands_in_several_scenarios_is_printed(bench):
 
 def test_progress_is_told_without_a_terminal(bench, monkeypatch):
     """The command prints its progress now and then, so that a log shows that it is alive."""
-    monkeypatch.setattr("wva.sim.commands.runs._TOLD_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("wva.sim.commands.runs._PROGRESS_SECONDS", 0.0)
     lines = bench(*SMALL).err.splitlines()
     assert lines == [*(f"{count} of 4 runs" for count in range(1, 5)), "4 runs, 0 of them kept from before"]
 

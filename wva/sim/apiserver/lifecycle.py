@@ -82,22 +82,22 @@ def initial(spec: KindSpec, value: JsonObject) -> None:
             value[STATUS] = dict(_EMPTY_STATUS[spec.name])
 
 
-def check_precondition(spec: KindSpec, given: Object, current: Object) -> None:
+def check_precondition(spec: KindSpec, new: Object, current: Object) -> None:
     """Refuse a write that carries an outdated ``resourceVersion`` or the ``uid`` of another object."""
     name = str(current["name"])
-    uid = given.get("uid")
+    uid = new.get("uid")
     if uid and uid != current["uid"]:
         why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current['uid']}"
         raise conflict(spec, name, why)
-    version = given.get("resourceVersion")
+    version = new.get("resourceVersion")
     if version and version != current["resourceVersion"]:
         raise modified(spec, name)
 
 
-def check_identity(given: Object, current: Object) -> None:
+def check_identity(new: Object, current: Object) -> None:
     """Refuse a write whose body names another object than the URL."""
     for field in ("name", "namespace"):
-        value = given.get(field)
+        value = new.get(field)
         if value and value != current.get(field, ""):
             raise bad_request(
                 f"the {field} of the object ({value}) does not match the {field} on the URL ({current.get(field, '')})"

@@ -100,11 +100,11 @@ class ReviewAnswers:
         return {"authenticated": True, "user": user_info, "audiences": list(valid_audiences)}
 
     def _own_access(self, user: User, body: Object) -> JsonObject:
-        return {"allowed": self._access.authorize(user, _asked("SelfSubjectAccessReview", body))}
+        return {"allowed": self._access.authorize(user, _review_subject("SelfSubjectAccessReview", body))}
 
     def _access_of_subject(self, _: User, body: Object) -> JsonObject:
         kind = "SubjectAccessReview"
-        attributes = _asked(kind, body)
+        attributes = _review_subject(kind, body)
         spec = body.get("spec") or {}
         name, groups = spec.get("user") or "", tuple(spec.get("groups") or ())
         if not name and not groups:
@@ -114,7 +114,7 @@ class ReviewAnswers:
         return {"allowed": self._access.authorize(User(name, groups, spec.get("uid") or "", extra), attributes)}
 
 
-def _asked(kind: str, body: Object) -> Attributes:
+def _review_subject(kind: str, body: Object) -> Attributes:
     """Return the attributes that a review asks about. Raises ApiError 422 unless it names exactly one kind of them."""
     resource = lookup(body, ("spec", "resourceAttributes"))
     path = lookup(body, ("spec", "nonResourceAttributes"))

@@ -34,9 +34,9 @@ _COLUMNS: Final = tuple(column for column in shown.COLUMNS if column.figure in _
 _MOST_BYTES: Final = 256 * 1024**2
 
 
-def keep(found: Backtest, folder: Path) -> None:
+def keep(backtest: Backtest, folder: Path) -> None:
     """Write the backtest to the folder. Raises OSError."""
-    text = msgspec.json.format(msgspec.json.encode(found), indent=1)
+    text = msgspec.json.format(msgspec.json.encode(backtest), indent=1)
     (folder / DOCUMENT).write_bytes(text)
 
 
@@ -45,26 +45,26 @@ def read(folder: Path) -> Backtest:
     return _decoder.decode(read_bounded(folder / DOCUMENT, _MOST_BYTES))
 
 
-def write(found: Backtest, result: Card, folder: Path, *, name: str, more: Sequence[str] = ()) -> list[Path]:
+def write(backtest: Backtest, result: Card, folder: Path, *, name: str, more: Sequence[str] = ()) -> list[Path]:
     """Write the page and the summary, which begins with the lines of ``more``, and return their paths."""
     from wva.sim.scorecard.page import html  # noqa: PLC0415 - plotly, which only this needs
 
     page, summary = folder / f"{name}.html", folder / f"{name}.md"
-    page.write_text(html(replace(result, notes=(*result.notes, *_page_notes(found)))), encoding="utf-8")
-    summary.write_text("\n".join(markdown(found, result, more)), encoding="utf-8")
+    page.write_text(html(replace(result, notes=(*result.notes, *_page_notes(backtest)))), encoding="utf-8")
+    summary.write_text("\n".join(markdown(backtest, result, more)), encoding="utf-8")
     return [page, summary]
 
 
-def markdown(found: Backtest, result: Card, more: Sequence[str] = ()) -> Iterator[str]:
+def markdown(backtest: Backtest, result: Card, more: Sequence[str] = ()) -> Iterator[str]:
     """Yield the lines of the summary."""
     yield f"# {shown.plain(result.title)}"
     yield ""
-    yield f"{_when(found.start)} to {_when(found.start + found.traffic.duration_seconds)}"
+    yield f"{_when(backtest.start)} to {_when(backtest.start + backtest.traffic.duration_seconds)}"
     yield ""
     yield from more
     yield "## What really ran"
     yield ""
-    yield from _really(found)
+    yield from _really(backtest)
     yield ""
     yield "## What each policy would have run"
     yield ""
@@ -75,12 +75,12 @@ def markdown(found: Backtest, result: Card, more: Sequence[str] = ()) -> Iterato
     yield ""
     yield "## How well the engines fit"
     yield ""
-    for fit in found.fits:
+    for fit in backtest.fits:
         yield from _fit(fit)
-    if found.notes:
+    if backtest.notes:
         yield "## Assumed"
         yield ""
-        yield from (f"- {shown.plain(note)}" for note in found.notes)
+        yield from (f"- {shown.plain(note)}" for note in backtest.notes)
 
 
 def _really(backtest: Backtest) -> Iterator[str]:

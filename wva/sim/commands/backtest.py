@@ -156,7 +156,7 @@ def prepared(arguments: argparse.Namespace, folder: Path) -> Backtest:
 
 
 def played(
-    found: Backtest,
+    backtest: Backtest,
     setups: dict[str, WvaSetup],
     names: Sequence[str],
     arguments: argparse.Namespace,
@@ -174,12 +174,12 @@ def played(
     from wva.sim.scorecard.sources import digest_of, module_of
 
     workers = arguments.jobs or os.cpu_count() or 1
-    recorded = AsRecorded(found.step_seconds, found.replicas)
+    recorded = AsRecorded(backtest.step_seconds, backtest.replicas)
     program = digest_of(Play.__module__, *map(module_of, POLICIES.values()))
     folder = Path(arguments.out) / "runs" / digest(about or sorted(setups.items()), recorded)
     workshop = Workshop(Play(setups, recorded), folder, program)
-    title = f"{found.model_id} in {found.namespace}"
-    plan = SuitePlan(title, (found.scenario,), tuple(names), (), tuple(range(1, arguments.seeds + 1)), tuple(names))
+    title = f"{backtest.model_id} in {backtest.namespace}"
+    plan = SuitePlan(title, (backtest.scenario,), tuple(names), (), tuple(range(1, arguments.seeds + 1)), tuple(names))
     try:
         with progress_bar() as progress:
             return judge(plan, workshop, workers=workers, progress=progress)
@@ -189,11 +189,11 @@ def played(
         ) from error
 
 
-def of_the_stage(policy: Policy, found: Backtest) -> Policy:
+def of_the_stage(policy: Policy, backtest: Backtest) -> Policy:
     """Return a policy for the model of the stage, whose name differs from the user's model."""
     from wva.sim.stage.observe import MODEL
 
-    model = ModelKey(found.namespace, found.model_id)
+    model = ModelKey(backtest.namespace, backtest.model_id)
     saturation = replace(policy.saturation_for(model), analyzer_name=policy.analyzer_for(model))
     to_zero = policy.scale_to_zero_for(model)
     target = policy.service_target_for(model)
@@ -210,7 +210,7 @@ def of_the_stage(policy: Policy, found: Backtest) -> Policy:
         profiles=tuple(
             replace(profile, model_id=MODEL.model_id)
             for profile in policy.profiles
-            if profile.model_id == found.model_id
+            if profile.model_id == backtest.model_id
         ),
     )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _ORDER: Final = ("wva", "hpa", "keda", "kpa", "ray", "fixed", "static", "clairvoyant")
 """The beginnings of names of policies in the order of tables."""
-_TOLD_FAILURES: Final = 5
+_SHOWN_FAILURES: Final = 5
 EXAMPLES: Final = (
     "wva bench quality --list",
     "wva bench quality --suite quick",
@@ -179,7 +179,7 @@ def _quality(arguments: argparse.Namespace) -> None:
             card = judge(plan, workshop, workers=workers, progress=progress)
     except RunsFailedError as error:
         failed = error.failed
-        lines = [f"{run.scenario}, {run.policy}, seed {run.seed}: {run.problem}" for run in failed[:_TOLD_FAILURES]]
+        lines = [f"{run.scenario}, {run.policy}, seed {run.seed}: {run.problem}" for run in failed[:_SHOWN_FAILURES]]
         lines.append(f"{len(failed)} of the runs failed, so there is no scorecard; the others are kept")
         raise CommandError("\n".join(lines)) from error
     card_tables = tables(card)

@@ -121,7 +121,7 @@ async def _show_progress(tally: ResultTally, total_seconds: float) -> None:
     clock = SystemClock()
     started = clock.monotonic()
 
-    def told() -> str:
+    def progress_line() -> str:
         ended = len(tally.results)
         failed, under_way = ended - tally.answered, tally.sent - ended
         return f"sent {tally.sent}, answered {tally.answered}, failed {failed}, on their way {under_way}"
@@ -133,11 +133,11 @@ async def _show_progress(tally: ResultTally, total_seconds: float) -> None:
 
             columns = (BarColumn(bar_width=40), TextColumn("{task.description}"), TimeRemainingColumn())
             with Progress(*columns, console=Console(stderr=True)) as progress:
-                task = progress.add_task(told(), total=total_seconds)
+                task = progress.add_task(progress_line(), total=total_seconds)
                 while True:
                     elapsed = min(clock.monotonic() - started, total_seconds)
-                    progress.update(task, completed=elapsed, description=told())
+                    progress.update(task, completed=elapsed, description=progress_line())
                     await clock.sleep(_BAR_SECONDS)
     while True:
         await clock.sleep(_LINE_SECONDS)
-        sys.stderr.write(f"{clock.monotonic() - started:.0f} of {total_seconds:.0f} s: {told()}\n")
+        sys.stderr.write(f"{clock.monotonic() - started:.0f} of {total_seconds:.0f} s: {progress_line()}\n")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _NEEDED: Final = ("highspy", "numba", "numpy", "plotly", "rich")
 """The libraries of the bench extra without which no run can be played."""
-_TOLD_EVERY_SECONDS: Final = 60.0
+_PROGRESS_SECONDS: Final = 60.0
 """The period of progress lines without a terminal."""
 
 
@@ -86,7 +86,7 @@ def progress_bar() -> Iterator[Progress]:
         def progress(outcome: RunOutcome, expected: int) -> None:
             nonlocal reported_at
             counts[outcome.kept] += 1
-            if not console.is_terminal and time.monotonic() - reported_at >= _TOLD_EVERY_SECONDS:
+            if not console.is_terminal and time.monotonic() - reported_at >= _PROGRESS_SECONDS:
                 reported_at = time.monotonic()
                 sys.stderr.write(f"{counts.total()} of {expected} runs\n")
                 sys.stderr.flush()

@@ -152,7 +152,9 @@ class Fleet:
         """
         now_milliseconds = round((self.settings.epoch_seconds + self.now_seconds) * 1000)
         stamp = now_milliseconds if mode is PodFault.STALE else None
-        at_fault = tuple(replace(view, timestamp_milliseconds=stamp) for view in self._views(*self._found(pod)))
+        at_fault = tuple(
+            replace(view, timestamp_milliseconds=stamp) for view in self._views(*self._pool_and_replica(pod))
+        )
         self._faults[pod] = (mode, at_fault)
 
     def repair_pod(self, pod: PodKey) -> None:
@@ -240,7 +242,7 @@ class Fleet:
             start_seconds=self.now_seconds,
         )
 
-    def _found(self, pod: PodKey) -> tuple[ModelPool, ReplicaPod]:
+    def _pool_and_replica(self, pod: PodKey) -> tuple[ModelPool, ReplicaPod]:
         for pool in self._pools.values():
             if pod in pool.replicas:
                 return pool, pool.replicas[pod]

@@ -60,7 +60,7 @@ class PodAutoscaler:
     """The decisions for one revision. Pure."""
 
     settings: KnativeSettings
-    _seen: deque[tuple[float, float]] = field(default_factory=deque)
+    _scrapes: deque[tuple[float, float]] = field(default_factory=deque)
     """Time and concurrency of each scrape in the stable window."""
     _panic_since: float | None = None
     _most: int = 0
@@ -69,18 +69,18 @@ class PodAutoscaler:
 
     def record(self, concurrency: float, *, now: float) -> None:
         """Take note of the requests in all pods together."""
-        self._seen.append((now, concurrency))
+        self._scrapes.append((now, concurrency))
 
     def decide(self, *, ready: int, now: float) -> int | None:
         """Return the pods to ask for, before bounds; None when nothing was seen in the stable window."""
         settings = self.settings
-        while self._seen and self._seen[0][0] <= now - settings.stable_window_seconds:
-            self._seen.popleft()
-        if not self._seen:
+        while self._scrapes and self._scrapes[0][0] <= now - settings.stable_window_seconds:
+            self._scrapes.popleft()
+        if not self._scrapes:
             return None
-        stable = _mean([value for _, value in self._seen])
+        stable = _mean([value for _, value in self._scrapes])
         since = now - settings.panic_window_seconds
-        panic = _mean([value for time, value in self._seen if time > since])
+        panic = _mean([value for time, value in self._scrapes if time > since])
         return self.scale(stable=stable, panic=panic, ready=ready, now=now)
 
     def scale(self, *, stable: float, panic: float, ready: int, now: float) -> int:

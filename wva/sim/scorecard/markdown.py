@@ -72,9 +72,9 @@ class FiguresBeside:
     data: str
 
 
-def markdown(found: ScorecardTables, beside: FiguresBeside) -> str:
+def markdown(tables: ScorecardTables, beside: FiguresBeside) -> str:
     """Return the whole page."""
-    return "\n".join((*_head(found, beside), *_conclusions(found), *_results(found), *background(found, beside)))
+    return "\n".join((*_head(tables, beside), *_conclusions(tables), *_results(tables), *background(tables, beside)))
 
 
 def _head(tables: ScorecardTables, beside: FiguresBeside) -> Iterator[str]:
@@ -85,7 +85,7 @@ def _head(tables: ScorecardTables, beside: FiguresBeside) -> Iterator[str]:
     yield f"How well does WVA decide, beside other autoscalers? `{SUBJECT}` is WVA with its default policy and a"
     yield f"decision every 15 s; `{SUBJECT}-chart` has the slower settings of the former Helm chart. This page"
     yield f"compares `{SUBJECT}` with {len(others)} other [policies](rivals.md){own} in {scenarios}"
-    seeds = tables.seeds_told
+    seeds = tables.seed_words
     yield f"with {seeds} each. In a scenario all policies get the same [requests](traffic.md), on the same simulated"
     yield f"[vLLM engines](physics.md). Every figure is in the [tables of each scenario]({beside.page}), with the"
     yield from (f"reasons why {SUBJECT} wins and loses, and in [the data]({beside.data}).", "")
@@ -207,9 +207,9 @@ def _results(tables: ScorecardTables) -> Iterator[str]:
         yield ""
 
 
-def background(found: ScorecardTables, beside: FiguresBeside) -> Iterator[str]:
+def background(tables: ScorecardTables, beside: FiguresBeside) -> Iterator[str]:
     """Yield the part that depends on how the results were made, and not on what they are."""
-    yield from ("## What is measured", "", f"{_MEASURED}- {_certain(found)}", "", _seeds(found), "")
+    yield from ("## What is measured", "", f"{_MEASURED}- {_certain(tables)}", "", _seeds(tables), "")
     yield f"[The tables]({beside.page}#columns) say why requests were late."
     yield from ("", _BACKGROUND.rstrip(), "")
 

@@ -18,16 +18,16 @@ _MEANING: Final = (
 )
 
 
-def overview(found: ScorecardTables) -> str:
+def overview(tables: ScorecardTables) -> str:
     """Return the table as lines, and what its columns mean."""
-    if len(found.scenarios) == 1:
-        (part,) = found.scenarios
+    if len(tables.scenarios) == 1:
+        (part,) = tables.scenarios
         chosen = [index for index, column in enumerate(shown.COLUMNS) if column in _COLUMNS]
-        headings: tuple[str, ...] = ("policy", *(found.headings[index] for index in chosen))
+        headings: tuple[str, ...] = ("policy", *(tables.headings[index] for index in chosen))
         rows = [(row.name, *(row.values[index] for index in chosen)) for row in part.rows]
         return f"{part.title}\n\n{_aligned(headings, rows, left=1)}\n\n{_MEANING}"
     headings = ("scenario", SUBJECT, "best", f"{SUBJECT} against it")
-    return f"{_aligned(headings, [_row(part) for part in found.scenarios], left=len(headings))}\n\n{_MEANING}"
+    return f"{_aligned(headings, [_row(part) for part in tables.scenarios], left=len(headings))}\n\n{_MEANING}"
 
 
 def _row(part: ScenarioTable) -> tuple[str, ...]:

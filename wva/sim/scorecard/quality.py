@@ -93,7 +93,7 @@ class SuitePlan:
 
 def judge(plan: SuitePlan, workshop: Workshop, *, workers: int, progress: Progress) -> Card:
     """Make all runs of a plan and return their scorecard. Raises RunsFailedError after the last run of a round."""
-    runs = _MadeRuns(plan, workshop, workers, progress)
+    runs = _PlanRuns(plan, workshop, workers, progress)
     runs.add(_first_round(plan), later=len(probable_runs(plan)))
     runs.add(_second_round(plan, runs.results), later=len(probable_runs(plan)))
     runs.add(_last_round(plan, runs.results))
@@ -165,15 +165,15 @@ def _last_round(plan: SuitePlan, results: Sequence[RunResult]) -> list[RunJob]:
     return jobs
 
 
-class _MadeRuns:
+class _PlanRuns:
     """Results of a plan, round by round. Two policies that do the same are played once."""
 
     def __init__(self, plan: SuitePlan, workshop: Workshop, workers: int, progress: Progress) -> None:
         self.results: list[RunResult] = []
         """Without their timelines, which stay in their files."""
         self._plan, self._workshop, self._workers, self._progress = plan, workshop, workers, progress
-        self._made: dict[tuple[str, str, int], RunResult] = {}
-        self._told: set[tuple[str, str, int]] = set()
+        self._by_run: dict[tuple[str, str, int], RunResult] = {}
+        self._listed: set[tuple[str, str, int]] = set()
 
     def add(self, wanted: Sequence[RunJob], *, later: int = 0) -> None:
         """Make those of some runs that are missing. Raises RunsFailedError after the last.
@@ -181,16 +181,16 @@ class _MadeRuns:
         In all rounds there may be ``later`` runs.
         """
         jobs = [
-            job for job in _played(self._plan, wanted) if (job.scenario.name, job.policy, job.seed) not in self._made
+            job for job in _played(self._plan, wanted) if (job.scenario.name, job.policy, job.seed) not in self._by_run
         ]
-        expected = max(later, len(self._made) + len(jobs))
+        expected = max(later, len(self._by_run) + len(jobs))
         for result in _results(jobs, self._workshop, self._workers, lambda outcome: self._progress(outcome, expected)):
-            self._made[result.scenario, result.policy, result.seed] = result
+            self._by_run[result.scenario, result.policy, result.seed] = result
         for job in wanted:
             key = (job.scenario.name, job.policy, job.seed)
-            if key not in self._told:
-                self._told.add(key)
-                result = self._made[job.scenario.name, self._plan.played_as(job.policy), job.seed]
+            if key not in self._listed:
+                self._listed.add(key)
+                result = self._by_run[job.scenario.name, self._plan.played_as(job.policy), job.seed]
                 self.results.append(replace(result, policy=job.policy))
 
 
@@ -208,34 +208,38 @@ def _notes(plan: SuitePlan, joined: Sequence[RunResult]) -> Iterator[str]:
             )
 
 
-def write(found: Card, folder: Path) -> list[Path]:
+def write(scorecard: Card, folder: Path) -> list[Path]:
     """Write the three files of a scorecard and return where they are."""
     from wva.sim.scorecard.page import html  # noqa: PLC0415 - plotly, which only this needs
 
     texts = {
-        "scorecard.html": html(found),
-        "scorecard.md": markdown(tables(found), FiguresBeside("scorecard.html", "scorecard.json")),
-        "scorecard.json": msgspec.json.format(msgspec.json.encode(document(found)), indent=1).decode(),
+        "scorecard.html": html(scorecard),
+        "scorecard.md": markdown(tables(scorecard), FiguresBeside("scorecard.html", "scorecard.json")),
+        "scorecard.json": msgspec.json.format(msgspec.json.encode(document(scorecard)), indent=1).decode(),
     }
     for name, text in texts.items():
         folder.joinpath(name).write_text(text, encoding="utf-8")
     return [folder / name for name in texts]
 
 
-def publish(found: ScorecardTables, path: Path) -> list[Path]:
+def publish(scorecard_tables: ScorecardTables, path: Path) -> list[Path]:
     """Write the Markdown to ``path``, and beside it its tables as a page and as data; return where they are."""
     page, data = (path.with_name(f"{path.stem}-tables.{kind}") for kind in ("html", "json"))
-    texts = {path: markdown(found, FiguresBeside(page.name, data.name)), page: tables_page(found), data: encode(found)}
+    texts = {
+        path: markdown(scorecard_tables, FiguresBeside(page.name, data.name)),
+        page: tables_page(scorecard_tables),
+        data: encode(scorecard_tables),
+    }
     for file, text in texts.items():
         file.write_text(text, encoding="utf-8")
     return list(texts)
 
 
-def document(found: Card) -> dict[str, object]:
+def document(scorecard: Card) -> dict[str, object]:
     """Return the scorecard as JSON has it: all figures of all policies, and of every target that was tried."""
     return {
-        "title": found.title,
-        "seeds": found.seeds,
+        "title": scorecard.title,
+        "seeds": scorecard.seeds,
         "scenarios": [
             {
                 "name": part.scenario.name,
@@ -248,7 +252,7 @@ def document(found: Card) -> dict[str, object]:
                 "targets": part.grid,
                 "comparisons": _comparisons(part),
             }
-            for part in found.parts
+            for part in scorecard.parts
         ],
     }
 

@@ -95,22 +95,24 @@ def record(jobs: Iterable[RunJob], workshop: Workshop, *, source: str, command: 
             job.scenario.name,
             job.policy,
             job.seed,
-            _made(job, workshop).figures,
-            _made(replace(job, policy=WITNESS), workshop).figures,
+            _result_of(job, workshop).figures,
+            _result_of(replace(job, policy=WITNESS), workshop).figures,
         )
         for job in jobs
     )
     return RecordedRuns(source, command, ending, runs)
 
 
-def joining(found: Sequence[RecordedRuns], scenario: Scenario, results: Sequence[RunResult]) -> Iterator[RunResult]:
+def joining(
+    recordings: Sequence[RecordedRuns], scenario: Scenario, results: Sequence[RunResult]
+) -> Iterator[RunResult]:
     """Yield the recorded runs that belong beside these results of a scenario, with the same seeds.
 
     A policy that lacks a seed, or whose world has changed, is left out as a whole.
     """
     now = {(result.policy, result.seed): result.figures for result in results if result.scenario == scenario.name}
     seeds = {seed for _, seed in now}
-    for recording in found:
+    for recording in recordings:
         for policy in dict.fromkeys(run.policy for run in recording.runs):
             runs = {run.seed: run for run in recording.runs if (run.scenario, run.policy) == (scenario.name, policy)}
             chosen = [runs[seed] for seed in sorted(seeds & runs.keys())]
@@ -122,7 +124,7 @@ def joining(found: Sequence[RecordedRuns], scenario: Scenario, results: Sequence
                     yield RunResult(scenario.name, policy + recording.ending, run.seed, run.figures, NO_TIMELINE)
 
 
-def _made(job: RunJob, workshop: Workshop) -> RunResult:
+def _result_of(job: RunJob, workshop: Workshop) -> RunResult:
     outcome = workshop.make(job)
     if outcome.result is None:
         raise ValueError(f"{job.scenario.name}, {job.policy}, seed {job.seed}: {outcome.problem}")

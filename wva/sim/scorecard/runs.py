@@ -140,7 +140,7 @@ _RECENT: Final[dict[tuple[str, str, int], tuple[Traffic, bytes]]] = {}
 """The traffic that this process made last, with its digest: runs that follow each other have the same."""
 
 
-def _made(scenario: Scenario, seed: int) -> tuple[Traffic, bytes]:
+def _traffic_and_digest(scenario: Scenario, seed: int) -> tuple[Traffic, bytes]:
     key = (repr(scenario), repr(scenario.traffic), seed)
     if key not in _RECENT:
         while len(_RECENT) >= _KEPT:
@@ -152,14 +152,14 @@ def _made(scenario: Scenario, seed: int) -> tuple[Traffic, bytes]:
 
 def _traffic(scenario: Scenario, seed: int) -> Traffic:
     """Return the traffic of a scenario, made once for runs that follow each other with the same seed."""
-    return _made(scenario, seed)[0]
+    return _traffic_and_digest(scenario, seed)[0]
 
 
 def _key(job: RunJob, program: str) -> str:
     digest = blake2b(digest_size=16)
     digest.update("\0".join((program, repr(job.scenario), job.policy, str(job.seed))).encode())
     for model in job.scenario.models:
-        digest.update(_made(model, job.seed)[1])
+        digest.update(_traffic_and_digest(model, job.seed)[1])
     return digest.hexdigest()
 
 

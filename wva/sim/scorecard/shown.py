@@ -145,13 +145,13 @@ def figure(cell: Cell, column: Column) -> str:
     return column.show(estimate.mean) + (interval(estimate, column) if column.interval else "")
 
 
-def interval(found: Estimate, column: Column) -> str:
+def interval(estimate: Estimate, column: Column) -> str:
     """Return half of the interval behind a plus-minus sign; nothing where there is none."""
-    if found.half_width is None:
+    if estimate.half_width is None:
         return ""
     if column.show is share:
-        return f" ±{found.half_width * 100:.1f}"
-    return f" ±{column.show(found.half_width)}"
+        return f" ±{estimate.half_width * 100:.1f}"
+    return f" ±{column.show(estimate.half_width)}"
 
 
 def name(cell: Cell) -> str:

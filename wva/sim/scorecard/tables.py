@@ -121,7 +121,7 @@ class ScorecardTables:
     tests: int = 0
 
     @property
-    def seeds_told(self) -> str:
+    def seed_words(self) -> str:
         """How many seeds each scenario has, in words."""
         counts = sorted({part.seeds or self.seeds for part in self.scenarios})
         return "1 seed" if counts == [1] else f"{' or '.join(map(str, counts))} seeds"
@@ -135,9 +135,9 @@ class ScorecardTables:
 _decoder: Final = msgspec.json.Decoder(ScorecardTables)
 
 
-def encode(found: ScorecardTables) -> str:
+def encode(scorecard_tables: ScorecardTables) -> str:
     """Return the tables as JSON."""
-    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(scorecard_tables), indent=1).decode() + "\n"
 
 
 def decode(text: str) -> ScorecardTables:

@@ -28,15 +28,15 @@ _EARLIER: Final = (
 )
 
 
-def tables_page(found: ScorecardTables) -> str:
+def tables_page(tables: ScorecardTables) -> str:
     """Return the whole page."""
-    body = "\n".join((*_head(found), *_counts(found), *_scenarios(found), *_earlier(found), *_meanings()))
-    return shown.document(f"{found.title}: tables", body, policy=_POLICY)
+    body = "\n".join((*_head(tables), *_counts(tables), *_scenarios(tables), *_earlier(tables), *_meanings()))
+    return shown.document(f"{tables.title}: tables", body, policy=_POLICY)
 
 
 def _head(tables: ScorecardTables) -> Iterator[str]:
     yield f"<h1>{escape(tables.title)}: tables</h1>"
-    yield f'<p class="quiet">{tables.seeds_told} each. The columns are explained <a href="#columns">below</a>.</p>'
+    yield f'<p class="quiet">{tables.seed_words} each. The columns are explained <a href="#columns">below</a>.</p>'
     yield from (f"<p>{escape(note)}</p>" for note in tables.notes)
     links = (f'<a href="#{escape(part.name)}">{escape(part.name)}</a>' for part in tables.scenarios)
     yield f"<p>{' · '.join(links)}</p>"

@@ -50,7 +50,7 @@ def causal_bound(scenario: Scenario, traffic: Traffic, needed: DemandOverTime, *
     times = (np.arange(moments * _PARTS) + 0.5) * STEP_SECONDS / _PARTS
     rates = np.array([profile.rate(float(at)) for at in times]).reshape(moments, _PARTS)
     counts = cheapest_counts(scenario, DemandOverTime(rates.max(axis=1), needed.capacity))
-    asked = _asked(scenario, counts, surprises(profile, needed.capacity, learns=learns))
+    asked = _asked_replicas(scenario, counts, surprises(profile, needed.capacity, learns=learns))
     throughput = demand(scenario, traffic, saturation).capacity
     served = (_ready(scenario, asked) * np.maximum(throughput, needed.capacity)).sum(axis=1)
     offered = rates.mean(axis=1)
@@ -103,7 +103,7 @@ def _near(at: float, times: set[float]) -> bool:
     return any(abs(at - time) < _SAME_SECONDS for time in times)
 
 
-def _asked(scenario: Scenario, counts: Ints, known_from: tuple[float, ...]) -> Ints:
+def _asked_replicas(scenario: Scenario, counts: Ints, known_from: tuple[float, ...]) -> Ints:
     """Return the replicas asked for at each moment: the most needed until pods ordered now are Ready.
 
     A policy does not know the need after the next surprise.

@@ -132,7 +132,7 @@ def _causes(
     follows = _follows_a_shortage(seconds, short)
     holds = {
         SLOW_POD: slow_pod | short,
-        TRIGGER: short & asked_too_little & ~_seen(seconds, chain),
+        TRIGGER: short & asked_too_little & ~_shortage_noticed(seconds, chain),
         DECISION: short & asked_too_little,
         ACTUATION: short & (chain.specified.at(seconds) < needed),
         SCHEDULING: short & (chain.placed.at(seconds) < needed),
@@ -145,7 +145,7 @@ def _causes(
     return np.where(first == 0, CAUSES.index(SLOW_POD), first - 1)
 
 
-def _seen(late_seconds: NDArray[np.float64], chain: Chain) -> NDArray[np.bool_]:
+def _shortage_noticed(late_seconds: NDArray[np.float64], chain: Chain) -> NDArray[np.bool_]:
     """Return for each arrival whether the policy has looked at data from after the demand outgrew what is asked for."""
     times = np.union1d(chain.needed.times, chain.asked.times)
     lacking = chain.asked.at(times) < chain.needed.at(times)

@@ -64,7 +64,7 @@ class Reference:
         needed = demand(scenario, traffic)
         if traffic.prefix_tokens.any():
             for _ in range(_CACHE_ROUNDS):
-                cached_tokens = _found_in_caches(scenario, traffic, static_fleet(scenario, needed))
+                cached_tokens = _cached_tokens(scenario, traffic, static_fleet(scenario, needed))
                 needed = demand(scenario, replace(traffic, prefix_tokens=cached_tokens))
         return cls((needed,), cheapest_counts(scenario, needed), causal_bound(scenario, traffic, needed))
 
@@ -122,7 +122,7 @@ class Reference:
         return np.clip((times // STEP_SECONDS).astype(np.int64), 0, len(self.counts) - 1)
 
 
-def _found_in_caches(scenario: Scenario, traffic: Traffic, fleet: Sequence[int]) -> NDArray[np.int64]:
+def _cached_tokens(scenario: Scenario, traffic: Traffic, fleet: Sequence[int]) -> NDArray[np.int64]:
     """Return how many tokens of each prompt a fixed fleet finds in its prefix caches when nothing goes wrong."""
     variants = tuple(replace(setup, replicas=count) for setup, count in zip(scenario.variants, fleet, strict=True))
     world = StageWorld(replace(scenario, variants=variants, faults=()), seed=0, traffic=traffic)

@@ -240,14 +240,16 @@ def _engine(view: VariantView, scrapes: Sequence[Scrape], last: Scrape | None, j
     def mean(part: ScrapedSignal, whole: ScrapedSignal, seconds: float) -> Sample:
         numerator = prometheus.rate(scrapes, part, now=judge.now, seconds=seconds)
         denominator = prometheus.rate(scrapes, whole, now=judge.now, seconds=seconds)
-        return judge.told(numerator / denominator if numerator is not None and denominator else None, last.at_seconds)
+        return judge.reported_sample(
+            numerator / denominator if numerator is not None and denominator else None, last.at_seconds
+        )
 
     return replace(
         _gauges(view, last, judge),
         input_tokens=mean(ScrapedSignal.REQUEST_PROMPT_SUM, ScrapedSignal.REQUEST_PROMPT_COUNT, _FIVE_MINUTES),
         output_tokens=mean(ScrapedSignal.REQUEST_GENERATION_SUM, ScrapedSignal.REQUEST_GENERATION_COUNT, _FIVE_MINUTES),
         prefix_hit_rate=mean(ScrapedSignal.PREFIX_HITS, ScrapedSignal.PREFIX_QUERIES, _FIVE_MINUTES),
-        success_rate=judge.told(_success_rate(scrapes, judge.now), last.at_seconds),
+        success_rate=judge.reported_sample(_success_rate(scrapes, judge.now), last.at_seconds),
         time_to_first_token=mean(ScrapedSignal.TTFT_SUM, ScrapedSignal.TTFT_COUNT, SAMPLE_WINDOW_SECONDS),
         inter_token_latency=mean(ScrapedSignal.ITL_SUM, ScrapedSignal.ITL_COUNT, SAMPLE_WINDOW_SECONDS),
     )
@@ -258,10 +260,10 @@ def _gauges(view: VariantView, last: Scrape | None, judge: _Judge) -> EngineSign
     if last is None:
         return EngineSignals()
     kv_usage, waiting, running = (
-        judge.told(last.values[signal], last.at_seconds)
+        judge.reported_sample(last.values[signal], last.at_seconds)
         for signal in (ScrapedSignal.KV_USAGE, ScrapedSignal.WAITING, ScrapedSignal.RUNNING)
     )
-    size = judge.told(float(view.kv_cache_tokens), last.at_seconds)
+    size = judge.reported_sample(float(view.kv_cache_tokens), last.at_seconds)
     return EngineSignals(kv_capacity_tokens=size, kv_usage=kv_usage, waiting=waiting, running=running)
 
 
@@ -313,9 +315,9 @@ class _Judge:
         if value is None:
             detail = f"last one is {self.now - at:.0f} s old"
             return Sample(SampleState.MISSING, timestamp=EPOCH_SECONDS + at, detail=detail)
-        return self.told(value, at)
+        return self.reported_sample(value, at)
 
-    def told(self, value: float | None, at: float) -> Sample:
+    def reported_sample(self, value: float | None, at: float) -> Sample:
         """Judge a value that an engine reports; a value that it does not report is missing."""
         if value is None:
             return Sample(SampleState.MISSING)

@@ -36,7 +36,7 @@ class _PodPlan:
 @dataclass(slots=True)
 class _Workload:
     pods: list[_PodPlan] = field(default_factory=list)
-    made: int = 0
+    pods_created: int = 0
 
 
 class Workloads:
@@ -138,8 +138,8 @@ class Workloads:
         return self._store.create(REPLICA_SETS, body)
 
     def _create_pod(self, deployment: Object, replica_set: Object, workload: _Workload, *, serving: bool) -> _PodPlan:
-        workload.made += 1
-        key = Key(_key(deployment).namespace, f"{replica_set['metadata']['name']}-{workload.made:03d}")
+        workload.pods_created += 1
+        key = Key(_key(deployment).namespace, f"{replica_set['metadata']['name']}-{workload.pods_created:03d}")
         template = deployment["spec"]["template"]
         body = {
             "metadata": {
@@ -152,7 +152,7 @@ class Workloads:
         }
         self._store.create(PODS, body)
         ready_at = self._clock.elapsed_seconds if serving else self._ready_at(_key(deployment))
-        return _PodPlan(key, ready_at, number=workload.made)
+        return _PodPlan(key, ready_at, number=workload.pods_created)
 
     def _ready_at(self, deployment: Key) -> float:
         start_up = self._start_ups.get(deployment, StartUp())

@@ -233,7 +233,7 @@ class EmbeddedWorld:
 
     def _next(self, end: float) -> float:
         due = [end, self._scrapes.next(self.prometheus.scraper.targets()), self._look.next, self._scaling.next]
-        discoveries = [at for setup in self.scenario.variants for at in self._found(setup).values()]
+        discoveries = [at for setup in self.scenario.variants for at in self._discovery_times(setup).values()]
         due += [at for at in discoveries if at > self.clock.elapsed_seconds]
         due += [at for at in (self.clock.next_due_seconds, self._workloads.next_due_seconds) if at is not None]
         due += [self._faults[0][0]] if self._faults else []
@@ -265,7 +265,7 @@ class EmbeddedWorld:
         """Return how many pods of a variant cost something: those that exist, and those that still finish requests."""
         return self._workloads.existing(Key(NAMESPACE, setup.name)) + self.fleet.draining(NAMESPACE, setup.name)
 
-    def _found(self, setup: VariantSetup) -> dict[str, float]:
+    def _discovery_times(self, setup: VariantSetup) -> dict[str, float]:
         """Return when Prometheus finds, or has found, each Ready pod of a variant; it knows the pods of the start."""
         wait = self.scenario.observation.discovery_seconds
         since = self._workloads.ready_since(Key(NAMESPACE, setup.name))
@@ -275,7 +275,9 @@ class EmbeddedWorld:
         """Return the targets of Prometheus: every Ready pod that it has found, and the controller once it serves."""
         targets = []
         observation, phases, now = self.scenario.observation, self._phases, self.clock.elapsed_seconds
-        pods = [pod for setup in self.scenario.variants for pod in self._found(setup).items() if pod[1] <= now]
+        pods = [
+            pod for setup in self.scenario.variants for pod in self._discovery_times(setup).items() if pod[1] <= now
+        ]
         for name, found_at in pods:
             labels = {"job": "vllm", "namespace": NAMESPACE, "pod": name, "instance": f"{name}:8000"}
             fetcher = InProcess(partial(self._page, PodKey(NAMESPACE, name)))

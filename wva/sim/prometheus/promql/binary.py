@@ -38,7 +38,7 @@ def vector_and_number(node: Binary, vector: Vector, number: float, *, number_is_
     result: Vector = []
     for sample in vector:
         pair = (number, sample.value) if number_is_left else (sample.value, number)
-        value = _combine(node, pair, kept=sample.value)
+        value = _combine(node, pair, value=sample.value)
         if value is not None:
             result.append(
                 VectorElement(without_name(sample.labels) if drop_name else sample.labels, value, sample.time_ms)
@@ -46,7 +46,7 @@ def vector_and_number(node: Binary, vector: Vector, number: float, *, number_is_
     return require_unique(result) if drop_name and not same_metric(vector) else result
 
 
-def _combine(node: Binary, pair: tuple[float, float], *, kept: float) -> float | None:
+def _combine(node: Binary, pair: tuple[float, float], *, value: float) -> float | None:
     """Return the number of one pair, None if a comparison filters it out."""
     compute = ARITHMETIC.get(node.operator)
     if compute is not None:
@@ -54,7 +54,7 @@ def _combine(node: Binary, pair: tuple[float, float], *, kept: float) -> float |
     holds = COMPARISONS[node.operator](*pair)
     if node.return_bool:
         return float(holds)
-    return kept if holds else None
+    return value if holds else None
 
 
 def _grouping(matching: Matching) -> Callable[[Labels], Signature]:
@@ -94,7 +94,7 @@ def two_vectors(node: Binary, left: Vector, right: Vector) -> Vector:
         if partner is None:
             continue
         pair = (partner.value, sample.value) if swapped else (sample.value, partner.value)
-        value = _combine(node, pair, kept=pair[0])
+        value = _combine(node, pair, value=pair[0])
         if value is None:
             continue
         labels = _pair_labels(node, sample.labels, partner.labels)

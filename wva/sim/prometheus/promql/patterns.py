@@ -34,7 +34,7 @@ def regex_test(pattern: str) -> Callable[[str], bool]:
     return lambda text: compiled.fullmatch(text) is not None
 
 
-def expand(template: str, found: re.Match[str]) -> str:
+def expand(template: str, label_match: re.Match[str]) -> str:
     """Return the template with ``$1``, ``${name}`` and ``$$`` filled in; an unknown group is empty."""
 
     def reference(match: re.Match[str]) -> str:
@@ -42,7 +42,7 @@ def expand(template: str, found: re.Match[str]) -> str:
         if name is None:
             return "$"
         if name.isdigit():
-            return (found.group(int(name)) or "") if int(name) <= found.re.groups else ""
-        return found.groupdict().get(name) or ""
+            return (label_match.group(int(name)) or "") if int(name) <= label_match.re.groups else ""
+        return label_match.groupdict().get(name) or ""
 
     return _REFERENCE.sub(reference, template)
