@@ -257,7 +257,7 @@ def actuation_problems(va: VariantAutoscaling, *, enabled: bool, push: bool = Fa
     return lines
 
 
-def _asked(va: VariantAutoscaling) -> tuple[object, ...]:
+def _write_inputs(va: VariantAutoscaling) -> tuple[object, ...]:
     """Return the parts of a VA that decide what to write."""
     return va.metadata.uid, va.metadata.deleting, va.metadata.annotations, va.spec
 
@@ -278,13 +278,13 @@ class ScaleHistory:
 
     numbers: deque[tuple[float, int]] = field(default_factory=deque)
     changes: deque[tuple[float, int]] = field(default_factory=deque)
-    seen: dict[str, float] = field(default_factory=dict)
+    first_seen: dict[str, float] = field(default_factory=dict)
     """Managers whose writes have no time, with the time when each was first seen."""
 
     def left(self, unstamped: Iterable[str], now: float) -> list[str]:
         """Return those of ``unstamped`` that were first seen more than a minute ago, and forget all other managers."""
-        self.seen = {name: self.seen.get(name, now) for name in unstamped}
-        return [name for name, at in self.seen.items() if now - at > _LEFT_SECONDS]
+        self.first_seen = {name: self.first_seen.get(name, now) for name in unstamped}
+        return [name for name, at in self.first_seen.items() if now - at > _LEFT_SECONDS]
 
     def allowed(self, desired: int, current: int, pace: ScalePace, now: float) -> tuple[int, float | None]:
         """Return the number to write, and after how many seconds another one may be allowed; None: after a change."""
@@ -373,7 +373,7 @@ class DirectActuator:
 
         def on_va(old: VariantAutoscaling | None, new: VariantAutoscaling | None) -> None:
             va = new or old
-            if old is not None and new is not None and _asked(old) == _asked(new):
+            if old is not None and new is not None and _write_inputs(old) == _write_inputs(new):
                 return  # each failure is written to the status, and this must not cause the next try
             if va is not None and (va.metadata.key in self._histories or actuation_of(va) is Actuation.DIRECT):
                 self.queue.add(va.metadata.key)

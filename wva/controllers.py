@@ -138,7 +138,7 @@ class VariantAutoscalingController:
     def known(self, key: VariantKey) -> bool:
         """Tell whether a variant still has a target to scale."""
         va = self._va(key)
-        return va is not None and self._handles(va) and self._resolve(va).found
+        return va is not None and self._handles(va) and self._resolve(va).has_target
 
     def current_replicas(self, key: VariantKey) -> int | None:
         """Return the replicas that exist; None when there is no target."""
@@ -190,7 +190,7 @@ class VariantAutoscalingController:
                 started = decision is not None and decision.reason is Reason.INACTIVE and target.spec_replicas > 0
                 if decision is None or started:
                     decision = self._ledger.hold(self._variant(va, target))
-        await self._write(va, resolution, decision if resolution.found else None)
+        await self._write(va, resolution, decision if resolution.has_target else None)
         return After(HEARTBEAT_SECONDS)
 
     def _leave(self, key: Key, va: VariantAutoscaling | None) -> Result:
@@ -222,7 +222,7 @@ class VariantAutoscalingController:
         patch = status_patch(
             va,
             target=TargetView(
-                resolution.found,
+                resolution.has_target,
                 resolution.reason,
                 resolution.message,
                 spec.scale_target_ref.name,

@@ -84,7 +84,7 @@ class Urgency:
     """When models of each namespace began a cycle within the last minute."""
     _follow_until: float = field(default=-inf, init=False)
     """Until when looks come more often, because a cycle has been woken."""
-    _told: dict[ModelKey, float] = field(default_factory=dict, init=False)
+    _waking_requests: dict[ModelKey, float] = field(default_factory=dict, init=False)
     """The requests in progress with which each model has woken a cycle, until it is below its ceiling again."""
 
     def next_look(self, cycles: CycleTimes, *, seconds: float, now: float) -> float:
@@ -112,7 +112,7 @@ class Urgency:
     def urgent(
         self,
         ceilings: Mapping[ModelKey, float],
-        found: Mapping[ModelKey, float],
+        requests_by_model: Mapping[ModelKey, float],
         *,
         seconds: float,
         now: float,
@@ -120,14 +120,14 @@ class Urgency:
     ) -> list[ModelKey]:
         """Return the models that need a cycle now.
 
-        ``ceilings`` are the requests in progress that the replicas of each model carry, ``found`` the requests that a
-        look has found. A model without an entry has none, unless its namespace is ``unknown``.
+        ``ceilings`` are the requests in progress that the replicas of each model carry, ``requests_by_model``
+        the requests that a look has found. A model without an entry has none, unless its namespace is ``unknown``.
         """
         urgent_models: list[ModelKey] = []
         for model, ceiling in ceilings.items():
             if model.namespace in unknown:
                 continue
-            requests = found.get(model, 0.0)
+            requests = requests_by_model.get(model, 0.0)
             calm = self._calm.get(model)
             # By how many requests per second the model has risen since it was calm; 0 if that may be chance.
             rise = 0.0
@@ -139,9 +139,9 @@ class Urgency:
                 # Between looks that follow each other closely even a steep rise may be chance.
                 if calm is None or now - calm[0] >= seconds / 2 or requests < calm[1]:
                     self._calm[model] = now, requests
-                self._told.pop(model, None)
+                self._waking_requests.pop(model, None)
                 continue
-            waking_requests = self._told.get(model, 0.0)
+            waking_requests = self._waking_requests.get(model, 0.0)
             # A model that has woken a cycle by its rise wakes another one when it is above its ceiling.
             if requests > MORE * waking_requests or waking_requests <= ceiling < requests:
                 # But not if models of the namespace have begun many cycles lately. Models of one look begin one cycle.
@@ -150,9 +150,9 @@ class Urgency:
                 if now not in times and len(times) < OFTEN:
                     times.append(now)
                 if now in times:
-                    self._told[model] = requests
+                    self._waking_requests[model] = requests
                     urgent_models.append(model)
-        for remembered in (self._told, self._calm):
+        for remembered in (self._waking_requests, self._calm):
             for model in remembered.keys() - ceilings.keys():
                 del remembered[model]
         for namespace in self._woken.keys() - {model.namespace for model in ceilings}:

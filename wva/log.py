@@ -142,17 +142,17 @@ class Throttle:
         """``most`` is how many lines are written within ``seconds``."""
         self._seconds = seconds
         self._most = most
-        self._said: dict[tuple[Hashable, str], float] = {}  # oldest first
+        self._written_at: dict[tuple[Hashable, str], float] = {}  # oldest first
         self._lock = Lock()
 
     def permits(self, thing: Hashable, words: str, now: float) -> bool:
         """Tell whether to write these words at ``now`` (in seconds); then they count as written."""
         with self._lock:
-            while self._said and not 0 <= now - next(iter(self._said.values())) < self._seconds:
-                del self._said[next(iter(self._said))]
-            if (thing, words) in self._said or len(self._said) >= self._most:
+            while self._written_at and not 0 <= now - next(iter(self._written_at.values())) < self._seconds:
+                del self._written_at[next(iter(self._written_at))]
+            if (thing, words) in self._written_at or len(self._written_at) >= self._most:
                 return False
-            self._said[thing, words] = now
+            self._written_at[thing, words] = now
             return True
 
 

@@ -35,7 +35,7 @@ from wva.targets import ScaleTarget
 FOLLOWS_SECONDS: Final = 600.0
 """A scaler may still follow a number that is so old: an HPA shrinks after five minutes by default."""
 KEPT_SECONDS: Final = 3600.0
-TOLD_WRITES: Final = 2
+LEAST_WRITES: Final = 2
 """A single write may be that of a person."""
 _MOST_WRITES: Final = 100
 _SHOWN_CHARACTERS: Final = 60
@@ -93,7 +93,7 @@ class OtherWriters:
         """Return who puts the replicas of a VA back; falsy if nobody does."""
         watched, now = self._watched.get(VariantKey(*key)), self._clock.monotonic()
         recent = [] if watched is None else [write for write in watched.writes if now - write[0] < KEPT_SECONDS]
-        if watched is None or len(recent) < TOLD_WRITES:
+        if watched is None or len(recent) < LEAST_WRITES:
             return UNTROUBLED
         message = (
             f"{watched.manager} has put spec.replicas below the number {len(recent)} times within an hour, last to "

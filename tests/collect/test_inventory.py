@@ -19,9 +19,9 @@ H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 class InventoryCluster:
     """Nodes, pods and quotas in synced caches."""
 
-    def __init__(self, *, absent=None, kept=None, blind=""):
+    def __init__(self, *, absent=None, staleness=None, blind=""):
         """Start with nothing."""
-        source = SimpleNamespace(absent=absent, kept=kept)
+        source = SimpleNamespace(absent=absent, staleness=staleness)
         self.stores = InventoryStores(Store(), Store(), Store(), nodes_source=source, blind=blind)
         self.stores.add_indexes()
         for store in (self.stores.nodes, self.stores.pods, self.stores.quotas):

@@ -173,7 +173,9 @@ def test_an_inventory_that_cannot_be_known_is_told_with_what_is_in_force(given, 
 
 def test_nodes_that_are_kept_are_told_with_their_age():
     """The last known nodes count, and the message has their time."""
-    watched = TroubledCluster(InventoryCluster(kept="403 Forbidden; in force: nodes as known at 2026-01-01T00:00:00Z"))
+    watched = TroubledCluster(
+        InventoryCluster(staleness="403 Forbidden; in force: nodes as known at 2026-01-01T00:00:00Z")
+    )
     watched.cluster.node("n")
     words = "nodes cannot be read: 403 Forbidden; in force: nodes as known at 2026-01-01T00:00:00Z"
     assert watched.of() == ("InventoryUnknown", words)

@@ -346,7 +346,7 @@ def _check_status(case, ledger, cluster):
         stores = cluster.stores
         resolution = resolve(va, vas=stores.variant_autoscalings, targets=stores.targets)
         decision = ledger.get(VariantKey(*key))
-        found = resolution.found
+        found = resolution.has_target
         patch = status_patch(
             va,
             target=TargetView(found, resolution.reason, resolution.message, va.spec.scale_target_ref.name),

@@ -16,7 +16,7 @@ from tests.kube.test_informer_follows import run_until
 from wva.api.kinds import PODS
 from wva.instruments import Instruments
 from wva.kube import errors
-from wva.kube.informer import TOLD_AFTER_SECONDS, Informer
+from wva.kube.informer import REPORT_AFTER_SECONDS, Informer
 from wva.kube.watch import KEPT_SECONDS
 
 ABSENT = errors.NotFound(404, "NotFound", "the server could not find the requested resource")
@@ -34,9 +34,9 @@ async def running(informer: Informer[Any]) -> AsyncIterator[None]:
 
 
 async def later(informer: Informer[Any], seconds: float) -> str | None:
-    """Return ``informer.kept`` some time later."""
+    """Return ``informer.staleness`` some time later."""
     await asyncio.sleep(seconds)
-    return informer.kept
+    return informer.staleness
 
 
 def kept_caches(instruments: Instruments) -> float | None:
@@ -86,20 +86,20 @@ async def test_a_kind_that_is_removed_leaves_an_empty_store_once_that_has_lasted
     informer = Informer(client, PODS, instruments=instruments, optional=True)
     with capture_logs() as logs:
         async with running(informer):
-            await asyncio.sleep(100.0 + TOLD_AFTER_SECONDS - 1)
-            assert informer.kept is None
-            await asyncio.sleep(KEPT_SECONDS - TOLD_AFTER_SECONDS)
+            await asyncio.sleep(100.0 + REPORT_AFTER_SECONDS - 1)
+            assert informer.staleness is None
+            await asyncio.sleep(KEPT_SECONDS - REPORT_AFTER_SECONDS)
             assert len(informer.store) == 1
             assert informer.absent is None
-            assert informer.kept is not None
-            assert informer.kept.startswith(f"{refusal}; in force: pods as known at 20")
-            assert informer.kept == (await later(informer, 0.5)), "the text stands still"
+            assert informer.staleness is not None
+            assert informer.staleness.startswith(f"{refusal}; in force: pods as known at 20")
+            assert informer.staleness == (await later(informer, 0.5)), "the text stands still"
             assert informer.status() is None
             assert kept_caches(instruments) == 1
             await asyncio.sleep(32)
             assert len(informer.store) == 0
             assert informer.absent == str(refusal)
-            assert (informer.kept, kept_caches(instruments)) == (None, 0)
+            assert (informer.staleness, kept_caches(instruments)) == (None, 0)
             assert informer.status() is None
     assert [entry["event"] for entry in logs] == ["optional_kind_refused", "optional_kind_absent"]
     assert logs[0]["in_force"] == "as known 100 s ago"
@@ -123,7 +123,7 @@ async def test_a_refusal_that_does_not_last_changes_nothing(
     with capture_logs() as logs:
         await run_until(informer, client.done)
     assert seen == [(True, False), (True, False)]
-    assert (informer.kept, informer.absent, kept_caches(instruments)) == (None, None, 0)
+    assert (informer.staleness, informer.absent, kept_caches(instruments)) == (None, None, 0)
     assert [entry["event"] for entry in logs if entry["event"].startswith("optional")] == [
         "optional_kind_refused",
         "optional_kind_back",

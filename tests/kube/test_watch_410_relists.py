@@ -166,16 +166,16 @@ def test_what_is_taken_never_goes_back_unless_the_newest_state_does(steps: list[
         asked = versions.to_ask
         assert asked in (None, "0" if newest == 0 else str(newest))
         if kind == "event":
-            versions.told(str(number))
+            versions.note_change(str(number))
             newest = max(newest, number)
         elif kind == "expired":
-            versions.expired(told=False)
+            versions.note_expiry(changed=False)
         elif kind == "behind":
-            versions.refused(BEHIND)
+            versions.note_refusal(BEHIND)
         else:
             consistent_and_older += asked is None and number < newest
             try:
-                back = versions.listed(str(number))
+                back = versions.note_list(str(number))
             except errors.WentBack:
                 assert number < newest
                 continue

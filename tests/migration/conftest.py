@@ -156,7 +156,7 @@ def findings():
         manifests = Manifests()
         manifests.read(["-"], io.StringIO(yaml.safe_dump_all(list(objects))))
         manifests.objects.whole = whole
-        return check(manifests.objects, now=now, found=manifests.findings)
+        return check(manifests.objects, now=now, read_findings=manifests.findings)
 
     return look
 

@@ -321,8 +321,8 @@ async def test_no_trace_of_a_token_is_left(session, guarded):
     assert SECRET not in str(lines)
     assert SECRET not in "".join(map(str, guarded.instruments.registry.collect()))
     gate = guarded.gate
-    assert SECRET not in str(gate._identities._kept)
-    assert gate._identities._asked == {}
+    assert SECRET not in str(gate._identities._answers)
+    assert gate._identities._pending == {}
 
 
 # --- how long reviews count -------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def test_it_never_grows_and_never_serves_what_is_over(steps, capacity):
             assert value == born[key]
             assert now[0] - value < 10
             assert known is not bool(asked)
-            assert len(cache._kept) <= capacity
+            assert len(cache._answers) <= capacity
 
     asyncio.run(play())
 

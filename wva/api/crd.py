@@ -104,7 +104,7 @@ def _status() -> Schema:
     return _object("The last decision, and the conditions of the variant.", properties)
 
 
-def _said_by(type_: ConditionType, field: str = "status") -> str:
+def _condition_path(type_: ConditionType, field: str = "status") -> str:
     return f".status.conditions[?(@.type=='{type_}')].{field}"
 
 
@@ -118,19 +118,19 @@ def _printer_columns() -> list[Schema]:
         ("Accelerator", "string", ".status.desiredOptimizedAlloc.accelerator"),
         ("Current", "integer", ".status.currentReplicas"),
         ("Desired", "integer", ".status.desiredOptimizedAlloc.numReplicas"),
-        ("Ready", "string", _said_by(ConditionType.READY)),
-        ("Reason", "string", _said_by(ConditionType.OPTIMIZATION_READY, "reason")),
+        ("Ready", "string", _condition_path(ConditionType.READY)),
+        ("Reason", "string", _condition_path(ConditionType.OPTIMIZATION_READY, "reason")),
         ("Age", "date", ".metadata.creationTimestamp"),
     )
     wide = (
         ("Target", ".spec.scaleTargetRef.name"),
         ("Role", ".status.role"),
         ("Cost", ".spec.variantCost"),
-        ("MetricsReady", _said_by(ConditionType.METRICS_AVAILABLE)),
-        ("Limited", _said_by(ConditionType.LIMITED)),
-        ("OnTime", _said_by(ConditionType.REPLICAS_ON_TIME)),
-        ("InTime", _said_by(ConditionType.OBJECTIVES_MET)),
-        ("Actuated", _said_by(ConditionType.ACTUATED)),
+        ("MetricsReady", _condition_path(ConditionType.METRICS_AVAILABLE)),
+        ("Limited", _condition_path(ConditionType.LIMITED)),
+        ("OnTime", _condition_path(ConditionType.REPLICAS_ON_TIME)),
+        ("InTime", _condition_path(ConditionType.OBJECTIVES_MET)),
+        ("Actuated", _condition_path(ConditionType.ACTUATED)),
         ("Optimized", ".status.desiredOptimizedAlloc.numReplicas"),
         ("CurrentReplicas", ".status.currentReplicas"),
     )

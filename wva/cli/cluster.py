@@ -46,10 +46,10 @@ async def connected(context: str | None, *, call_seconds: float) -> AsyncIterato
             await client.greet()
             yield client
     except (ApiError, ConfigurationError) as error:
-        raise CommandError(told(error)) from error
+        raise CommandError(failure_message(error)) from error
 
 
-def told(error: ApiError | ConfigurationError) -> str:
+def failure_message(error: ApiError | ConfigurationError) -> str:
     """Return what keeps a command from the cluster, and what to do."""
     return printable(f"the cluster cannot be read: {error}; {advice(error)}")
 

@@ -100,35 +100,39 @@ def _short(text: str) -> str:
     return shortened(text, _MOST_CHARACTERS)
 
 
-def status_of(found: Examination) -> int:
+def status_of(examination: Examination) -> int:
     """Return the exit status of the worst finding. A part that was not looked at counts as a warning.
 
     If the VariantAutoscalings could not be listed, the command has not looked at anything that it is about.
     """
-    if not found.listed:
+    if not examination.listed:
         return 1
-    statuses = {_STATUS[fault.finding.severity] for fault in found.diagnoses} | ({3} if found.unread else set())
+    statuses = {_STATUS[fault.finding.severity] for fault in examination.diagnoses} | (
+        {3} if examination.unread else set()
+    )
     return 1 if 1 in statuses else max(statuses, default=0)
 
 
-def lines(found: Examination) -> Iterator[str]:
+def lines(examination: Examination) -> Iterator[str]:
     """Yield the report as lines for people. A link is ``ok`` only if all parts were looked at."""
-    sound = "nothing found" if found.unread else "ok"
+    sound = "nothing found" if examination.unread else "ok"
     for link in Link:
-        faults = [fault for fault in found.diagnoses if fault.link is link]
+        faults = [fault for fault in examination.diagnoses if fault.link is link]
         yield f"{link.value:14}{'' if faults else sound}".rstrip()
         for fault in faults:
             finding = fault.finding
             yield f"  {_WORDS[finding.severity]}: {fault.name}: {finding.kind} {finding.key}: {_short(finding.problem)}"
             if finding.change:
                 yield f"    {finding.change}"
-    if found.unread:
+    if examination.unread:
         yield ""
         yield "not looked at"
-        yield from (f"  {_short(reason)}" for reason in found.unread)
+        yield from (f"  {_short(reason)}" for reason in examination.unread)
     yield ""
-    broken = sum(fault.finding.severity is Severity.MUST for fault in found.diagnoses)
-    warnings = sum(fault.finding.severity is Severity.SHOULD for fault in found.diagnoses)
-    unread = f", {len(found.unread)} parts not looked at" if found.unread else ""
-    looked_at = f"{len(found.variants)} variants looked at" if found.listed else "the variants could not be listed"
+    broken = sum(fault.finding.severity is Severity.MUST for fault in examination.diagnoses)
+    warnings = sum(fault.finding.severity is Severity.SHOULD for fault in examination.diagnoses)
+    unread = f", {len(examination.unread)} parts not looked at" if examination.unread else ""
+    looked_at = (
+        f"{len(examination.variants)} variants looked at" if examination.listed else "the variants could not be listed"
+    )
     yield f"{looked_at}: {broken} broken, {warnings} warnings{unread}"

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
             hint = f"; it has {', '.join(variants[:_NAMED])}{', ...' if variants[_NAMED:] else ''}" if variants else ""
             raise CommandError(f"the cycle at {format_time(chosen.now)} has no decision on {key}{hint}")
     else:
-        document = asyncio.run(_asked(arguments, key, with_changes=with_changes))
+        document = asyncio.run(_controller_explanation(arguments, key, with_changes=with_changes))
     if arguments.output == "json":
         print_json(document)
     else:
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _asked(arguments: argparse.Namespace, key: VariantKey, *, with_changes: bool) -> Explanation:
+async def _controller_explanation(arguments: argparse.Namespace, key: VariantKey, *, with_changes: bool) -> Explanation:
     """Return the explanation that the controller in the cluster gives. Raises CommandError."""
     query = {} if arguments.at is None else {"at": str(_seconds(arguments.at))}
     query |= {} if with_changes else {"changes": "false"}

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         reasons += [f"{name}: expected files (.yaml, .yml or .json) with objects of WVA" for name in arguments.paths]
         if reasons:
             raise CommandError("\n".join(["nothing was looked at", *reasons]))
-    findings = check(objects, now=time.time(), found=read_findings)
+    findings = check(objects, now=time.time(), read_findings=read_findings)
     if arguments.output == "json":
         entries = [{**asdict(finding), "key": str(finding.key)} for finding in findings]
         print_json({"objects": objects.size, "findings": entries})

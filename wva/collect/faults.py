@@ -35,18 +35,18 @@ class Faults:
 
     def __init__(self, now: float, throttle: log.Throttle) -> None:
         """Begin without faults; ``throttle`` decides at ``now`` (in seconds) which log lines are written."""
-        self._found: dict[ModelKey, str] = {}
+        self._causes: dict[ModelKey, str] = {}
         self._now = now
         self._throttle = throttle
 
     def __contains__(self, model: ModelKey) -> bool:
         """Tell whether a model has to be held."""
-        return model in self._found
+        return model in self._causes
 
     def note(self, model: ModelKey, what: str, error: Exception) -> None:
         """Hold a model because ``what`` (``reading variant a``) raised an exception."""
         cause = f"{what} failed: {cause_of(error)}"
-        self._found.setdefault(model, cause)
+        self._causes.setdefault(model, cause)
         if self._throttle.permits(model, cause, self._now):
             _log.error("model_failed", model=str(model), cause=cause, exc_info=error)
 
@@ -60,4 +60,4 @@ class Faults:
 
     def unread(self) -> tuple[UnreadModel, ...]:
         """Return the models to hold, sorted."""
-        return tuple(UnreadModel(model, self._found[model]) for model in sorted(self._found))
+        return tuple(UnreadModel(model, self._causes[model]) for model in sorted(self._causes))

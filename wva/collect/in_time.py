@@ -234,7 +234,7 @@ class ServedUsers:
     revisit: Callable[[VariantKey], None] = lambda _: None
     busy: bool = field(default=False, init=False)
     """Whether it is asking now."""
-    _found: dict[ModelKey, InTime] = field(default_factory=dict, init=False)
+    _by_model: dict[ModelKey, InTime] = field(default_factory=dict, init=False)
     _lately: tuple[ServedLately, ...] = field(default=(), init=False)
     _looked: bool = field(default=False, init=False)
     _shared: SharedQueries = field(init=False)
@@ -245,11 +245,11 @@ class ServedUsers:
 
     def of(self, model: ModelKey) -> InTime | None:
         """Return what the users of a model got, None if it has no objectives or was not asked about yet."""
-        return self._found.get(model)
+        return self._by_model.get(model)
 
     def trouble(self, model: ModelKey) -> Trouble | None:
         """Return for a condition whether the users of a model are served in time; None before the first look."""
-        in_time = self._found.get(model)
+        in_time = self._by_model.get(model)
         return in_time.trouble if in_time is not None else NOT_MEASURED if self._looked else None
 
     def lately(self) -> tuple[ServedLately, ...]:
@@ -281,9 +281,9 @@ class ServedUsers:
                 model = ModelKey(labels.namespace or "", labels.target_model_name or labels.model_name or "")
                 if model in series_by_model:
                     series_by_model[model].append(series)
-        before, self._looked = self._found, True
+        before, self._looked = self._by_model, True
         windows = {model: self._windows(model, series, objectives[model]) for model, series in series_by_model.items()}
-        self._found = {
+        self._by_model = {
             model: InTime(
                 objectives[model],
                 variants[model][0],
@@ -302,8 +302,8 @@ class ServedUsers:
             ]
         )
         changed: set[VariantKey] = set()
-        for model in before.keys() | self._found.keys():
-            old, new, keys = before.get(model), self._found.get(model), variants.get(model, ())
+        for model in before.keys() | self._by_model.keys():
+            old, new, keys = before.get(model), self._by_model.get(model), variants.get(model, ())
             if old != new:
                 changed.update(keys)
             if (old and old.trouble.reason) != (new and new.trouble.reason):
@@ -336,7 +336,7 @@ class ServedUsers:
         variants: dict[ModelKey, list[VariantKey]] = {}
         objectives: dict[ModelKey, Objectives] = {}
         for decision in self.decisions():
-            model, known = decision.model, self._found.get(decision.model)
+            model, known = decision.model, self._by_model.get(decision.model)
             variants.setdefault(model, []).append(decision.key)
             candidates = [objectives[model]] if model in objectives else []
             if decision.aim is not None:

@@ -43,7 +43,7 @@ class PoolStores:
         """Follow the caches."""
         self.pools = pools
         self.pools_alpha = pools_alpha
-        self._kept: dict[str, list[tuple[Pool, Mapping[str, str]]]] = {}
+        self._by_namespace: dict[str, list[tuple[Pool, Mapping[str, str]]]] = {}
         # A handler that is subscribed later finds the change when it asks.
         pools.subscribe(self._on_change)
         pools_alpha.subscribe(self._on_change)
@@ -62,7 +62,7 @@ class PoolStores:
 
     def _of(self, namespace: str) -> list[tuple[Pool, Mapping[str, str]]]:
         """Return the pools of a namespace, each with the labels that it selects by, sorted by the pool."""
-        kept = self._kept.get(namespace)
+        kept = self._by_namespace.get(namespace)
         if kept is not None:
             return kept
         both: list[InferencePool | InferencePoolAlpha] = [
@@ -76,13 +76,13 @@ class PoolStores:
         ]
         entries.sort(key=lambda entry: entry[0])
         if entries:
-            self._kept[namespace] = entries
+            self._by_namespace[namespace] = entries
         return entries
 
     def _on_change(self, old: KubeObject | None, new: KubeObject | None) -> None:
         for pool in (old, new):
             if pool is not None:
-                self._kept.pop(pool.metadata.namespace, None)
+                self._by_namespace.pop(pool.metadata.namespace, None)
 
 
 def selects(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:

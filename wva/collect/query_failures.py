@@ -33,7 +33,7 @@ from wva.collect.queries import (
 from wva.collect.request_counts import REQUEST_COUNTS
 from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 
-_TOLD_FROM: Final = 2
+_FEWEST_FAILURES: Final = 2
 _FORGOTTEN_SECONDS: Final = 600.0
 IN_FORCE: Final[Mapping[str, str]] = {
     ENGINE_COUNTERS: "pods without counters count as silent, and the percentage analyzer decides if no pod has any",
@@ -66,11 +66,11 @@ class QueryFailures:
         self._revisit = revisit
         self._failing: dict[str, dict[str, _Failing]] = {}
 
-    def note(self, query: str, asked: Iterable[str], failed: Mapping[str, str]) -> None:
+    def note(self, query: str, namespaces: Iterable[str], failed: Mapping[str, str]) -> None:
         """Note which namespaces a query asked about, and in words why some of them have no answer."""
         now = self._clock.monotonic()
-        for namespace in asked:
-            before = self._told(namespace, now)
+        for namespace in namespaces:
+            before = self._messages(namespace, now)
             reason, known = failed.get(namespace), self._failing.get(namespace, {})
             if reason is not None:
                 old = known.get(query)
@@ -81,19 +81,19 @@ class QueryFailures:
                 del known[query]
                 if not known:
                     del self._failing[namespace]
-            if self._told(namespace, now) != before:
+            if self._messages(namespace, now) != before:
                 self._revisit(namespace)
 
     def of(self, namespace: str) -> Trouble:
         """Return which queries about a namespace have no answer."""
-        messages = self._told(namespace, self._clock.monotonic())
+        messages = self._messages(namespace, self._clock.monotonic())
         words = [f"{reason}; in force: {IN_FORCE[query]}" for query, reason in messages.items()]
         return Trouble(TroubleReason.QUERY_FAILED, "; ".join(words)) if words else UNTROUBLED
 
-    def _told(self, namespace: str, now: float) -> dict[str, str]:
+    def _messages(self, namespace: str, now: float) -> dict[str, str]:
         """Return the messages of the queries that fail, by query."""
         return {
             query: failing.message
             for query, failing in sorted(self._failing.get(namespace, {}).items())
-            if failing.times >= _TOLD_FROM and now - failing.at <= _FORGOTTEN_SECONDS
+            if failing.times >= _FEWEST_FAILURES and now - failing.at <= _FORGOTTEN_SECONDS
         }

@@ -90,7 +90,7 @@ class TargetResolution:
     target: ScaleTarget | None = None
 
     @property
-    def found(self) -> bool:
+    def has_target(self) -> bool:
         """Whether there is a target that this variant alone scales."""
         return self.target is not None
 

@@ -19,7 +19,7 @@ PodName: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 
-class _Seen(NamedTuple):
+class _NewestSample(NamedTuple):
     """The newest sample of a pod, whether it was seen again, and the last gaps in seconds, newest last."""
 
     at: float
@@ -32,28 +32,28 @@ class ScrapeIntervals:
 
     def __init__(self) -> None:
         """Know nothing."""
-        self._seen: dict[PodName, _Seen] = {}
+        self._newest: dict[PodName, _NewestSample] = {}
 
     def learn(self, pod: PodName, at: float | None) -> float | None:
         """Take the time of a pod's newest sample (seconds since the epoch); return its interval in seconds.
 
         The interval is None while it is not known, and while each cycle sees a new sample.
         """
-        newest = self._seen.get(pod)
+        newest = self._newest.get(pod)
         if newest is None:
             if at is not None:
-                self._seen[pod] = _Seen(at)
+                self._newest[pod] = _NewestSample(at)
             return None
         if at is None or at <= newest.at:
             newest = newest._replace(again=True)
         else:
             gap = min(LONGEST_SECONDS, at - newest.at)
-            newest = _Seen(at, gaps=(*newest.gaps, (gap, newest.again))[-_GAPS:])
-        self._seen[pod] = newest
+            newest = _NewestSample(at, gaps=(*newest.gaps, (gap, newest.again))[-_GAPS:])
+        self._newest[pod] = newest
         shortest = min([gap for gap, _ in newest.gaps], default=0.0)
         interval = min([gap for gap, again in newest.gaps if again], default=None)
         return interval if interval is not None and interval <= _LONGER * shortest else None
 
     def keep(self, pods: Collection[PodName]) -> None:
         """Forget all other pods."""
-        self._seen = {pod: newest for pod, newest in self._seen.items() if pod in pods}
+        self._newest = {pod: newest for pod, newest in self._newest.items() if pod in pods}

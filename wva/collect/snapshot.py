@@ -163,7 +163,7 @@ class Collector:
                 series = sum(len(vector.series) for vector in _answers(answers).values())
                 await beside(series // _SERIES_PER_VARIANT, partial(_take, join, chunk, answers))
                 failures += _failures(answers)
-        self.note(REQUEST_COUNTS, counted.asked, counted.failed)
+        self.note(REQUEST_COUNTS, counted.asked_namespaces, counted.failed)
         freshness = self.freshness()
         replicas, queues = await beside(
             size,
@@ -304,13 +304,13 @@ class _CountedRequests:
     """Asks for the requests of models; notes the namespaces, and why some of them have no answer, in words."""
 
     shared: SharedQueries
-    asked: set[str] = field(default_factory=set)
+    asked_namespaces: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
 
     async def ask(self, round_: Round, topic: Hashable, make: Make, namespaces: Sequence[str]) -> Settled:
         """Ask about namespaces."""
         settled = await self.shared.settle(topic, {REQUEST_COUNTS: make}, namespaces, round_)
-        self.asked.update(namespaces)
+        self.asked_namespaces.update(namespaces)
         answer = settled.answers.get(REQUEST_COUNTS)
         if answer is not None and answer.warnings:  # then no count is sure
             self.failed |= dict.fromkeys(namespaces, f"query {REQUEST_COUNTS}: {answer.warnings[0]}")

@@ -26,7 +26,7 @@ ENGINE_SWITCH: Final = "VLLM_USE_V1"
 """The only environment variable that the caches keep. Others may hold secrets."""
 
 _OWN: Final = frozenset(ConditionType)
-_TOLD: Final = 3
+_SHOWN_CONTAINERS: Final = 3
 
 
 def bounded_target(target: ScaleTarget) -> ScaleTarget:
@@ -85,7 +85,7 @@ def surplus_problems(va: VariantAutoscaling, target: ScaleTarget | None) -> list
         f"expected at most {MAX_ARGUMENT_BYTES:,}; in force: the defaults of vLLM"
         for container in template.containers
         if container.argument_bytes
-    ][:_TOLD]
+    ][:_SHOWN_CONTAINERS]
     if template.containers_left_out:
         count = len(template.containers) + template.containers_left_out
         expected = f"expected at most {MAX_CONTAINERS}"

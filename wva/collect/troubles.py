@@ -24,7 +24,7 @@ from wva.model.records import replace
 from wva.model.trouble import QUEUE_UNKNOWN, UNTROUBLED, Trouble, TroubleReason
 from wva.model.variant import VariantKey
 
-_TOLD: Final = 3
+_SHOWN: Final = 3
 _GATEWAY: Final = {
     TroubleReason.GATEWAY_UNREADABLE: "in force: requests that wait there start nothing until it is read",
     TroubleReason.QUEUE_MISSING: "expected one of them: switch on flow control, a feature gate of the picker's "
@@ -110,11 +110,11 @@ class Troubles:
         for reason, meaning in _GATEWAY.items():
             same = [(pool, trouble) for pool, trouble in failures if trouble.reason == reason]
             if same:
-                messages = [f"InferencePool {pool}: {trouble.message}" for pool, trouble in same[:_TOLD]]
+                messages = [f"InferencePool {pool}: {trouble.message}" for pool, trouble in same[:_SHOWN]]
                 return replace(same[0][1], message="; ".join([*messages, meaning]))
         empty = [] if pools else self._pools.without_selector(namespace)
         if empty:
-            named = ", ".join(empty[:_TOLD])
+            named = ", ".join(empty[:_SHOWN])
             return Trouble(
                 TroubleReason.SELECTOR_EMPTY,
                 f"InferencePool {named}: spec.selector is empty, expected labels of the pods behind it; "
@@ -130,9 +130,9 @@ class Troubles:
         blind = self._stores.unknown
         if blind:
             return Trouble(TroubleReason.INVENTORY_UNKNOWN, f"{blind}; in force: {_MEANWHILE[mode]}")
-        kept = self._stores.nodes_source.kept
-        if kept is not None:
-            return Trouble(TroubleReason.INVENTORY_UNKNOWN, f"nodes cannot be read: {kept}")
+        staleness = self._stores.nodes_source.staleness
+        if staleness is not None:
+            return Trouble(TroubleReason.INVENTORY_UNKNOWN, f"nodes cannot be read: {staleness}")
         if self._inventory is None:
             # Check every node that accepts new pods.
             pools: list[AcceleratorPool] = []
@@ -150,7 +150,7 @@ class Troubles:
         lines = list(self._contradictions.get("", []))
         if pool is not None:
             lines = [*self._elsewhere(pool, pods), *lines, *self._contradictions.get(pool.accelerator, [])]
-        message = "; ".join([*lines[:_TOLD], *([f"and {len(lines) - _TOLD} more"] if len(lines) > _TOLD else [])])
+        message = "; ".join([*lines[:_SHOWN], *([f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else [])])
         if pool is not None:
             return Trouble(TroubleReason.LABELS_DISAGREE, message) if message else UNTROUBLED
         known = ", ".join(printable(name) for name in sorted({pool.accelerator for pool in inventory.pools}))

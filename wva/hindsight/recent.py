@@ -95,7 +95,7 @@ class RecentCycles:
         """Start empty."""
         self._most_cycles = most_cycles
         self._most_bytes = most_bytes
-        self._kept: deque[KeptCycle] = deque()
+        self._cycles: deque[KeptCycle] = deque()
         self._bytes = 0
         self.newest: Recording | None = None
         self._next: asyncio.Future[float] | None = None
@@ -107,10 +107,10 @@ class RecentCycles:
             self._next.set_result(recording.now)
             self._next = None
         packed = await asyncio.to_thread(_packed, recording)
-        self._kept.append(packed)
+        self._cycles.append(packed)
         self._bytes += packed.bytes
-        while self._kept and (len(self._kept) > self._most_cycles or self._bytes > self._most_bytes):
-            self._bytes -= self._kept.popleft().bytes
+        while self._cycles and (len(self._cycles) > self._most_cycles or self._bytes > self._most_bytes):
+            self._bytes -= self._cycles.popleft().bytes
 
     async def next(self) -> float:
         """Wait for the next cycle, and return when it began, in seconds since the epoch."""
@@ -121,13 +121,13 @@ class RecentCycles:
     @property
     def times(self) -> tuple[float, ...]:
         """When each kept cycle began, in seconds since the epoch, the oldest first."""
-        return tuple([cycle.now for cycle in self._kept])
+        return tuple([cycle.now for cycle in self._cycles])
 
     def at(self, when: float = math.inf) -> KeptCycle | None:
         """Return the last cycle that began at ``when`` or before, in seconds since the epoch; None if none is kept."""
         if self.newest is not None and self.newest.now <= when:
             return KeptCycle(self.newest.now, self.newest)
-        return at_or_before(self._kept, when)
+        return at_or_before(self._cycles, when)
 
 
 def _packed(recording: Recording) -> KeptCycle:

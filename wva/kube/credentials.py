@@ -132,23 +132,23 @@ class TokenFile:
     def __init__(self, path: Path) -> None:
         """Read nothing yet."""
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._file_identity: tuple[int, int, int] | None = None
 
     def __call__(self, configuration: Configuration) -> None:
         """Put the current token into ``configuration``; if the file is unreadable or empty, the last token stays."""
         try:
             identity = _identity(self._path)
-            if identity == self._seen:
+            if identity == self._file_identity:
                 return
             token = self._path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            if self._seen is not None:
+            if self._file_identity is not None:
                 _log.warning("credentials_unreadable", file_path=str(self._path), error=type(error).__name__)
-            self._seen = None
+            self._file_identity = None
             return
         if token:
             configuration.api_key["BearerToken"] = f"Bearer {token}"
-            self._seen = identity
+            self._file_identity = identity
 
 
 class Renewal:
@@ -201,8 +201,8 @@ class TlsContext:
         self._key: str | None = configuration.key_file
         self._verify: bool = configuration.verify_ssl
         self._files = [path for path in (self._ca, self._certificate, self._key) if path]
-        self._seen = [_identity(Path(path)) for path in self._files]
-        self._told = ""
+        self._file_identities = [_identity(Path(path)) for path in self._files]
+        self._last_error = ""
         self.context = ssl.create_default_context(cafile=self._ca)
         if self._certificate:
             self.context.load_cert_chain(self._certificate, self._key, password=_no_password)
@@ -216,7 +216,7 @@ class TlsContext:
         """Load the files if one has changed; files that cannot be used are logged once and tried again."""
         try:
             identities = [_identity(Path(path)) for path in self._files]
-            if identities == self._seen:
+            if identities == self._file_identities:
                 return
             # A failing load would leave half of a pair in a context, so try it with another context first.
             for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), self.context):
@@ -226,11 +226,11 @@ class TlsContext:
                     context.load_cert_chain(self._certificate, self._key, password=_no_password)
         except OSError as error:
             reason = error.strerror or str(error)
-            if reason != self._told:
+            if reason != self._last_error:
                 _log.warning("tls_files_unusable", files=self._files, reason=reason, in_force="the last good ones")
-            self._told = reason
+            self._last_error = reason
             return
-        self._seen, self._told = identities, ""
+        self._file_identities, self._last_error = identities, ""
         _log.info("tls_files_reloaded", files=self._files)
 
 

@@ -15,7 +15,7 @@ from wva.slices import in_slices
 
 SILENCE_LIMIT_SECONDS: Final = 180.0
 """A healthy watch shows signs of life at least every idle limit (70 s); more than two of them missing is an outage."""
-TOLD_AFTER_SECONDS: Final = 60.0
+REPORT_AFTER_SECONDS: Final = 60.0
 """A shorter refusal is not reported, as it may be over before a person reads of it."""
 
 
@@ -26,7 +26,7 @@ class Informer(WatchTarget[T]):
     ``transform`` is the store's. Until an ``optional`` kind is served, and WVA may read it, the store is empty, synced
     and ready, and ``absent`` says why. The informer tries again and again, so a kind that is installed later needs no
     restart. If the kind was there and the server refuses it now, the store stays as it is for five minutes, and
-    ``kept`` says why and since when.
+    ``staleness`` says why and since when.
     """
 
     transform: Callable[[T], T] | None = None
@@ -38,10 +38,10 @@ class Informer(WatchTarget[T]):
         self.store = Store(name=self.resource.name, transform=self.transform)
 
     @property
-    def kept(self) -> str | None:
+    def staleness(self) -> str | None:
         """Why an optional kind is refused, and how old the content of the store is; None if it is watched or absent."""
         refused_seconds = asyncio.get_running_loop().time() - self.refused_at
-        if self.refused is None or refused_seconds < TOLD_AFTER_SECONDS:
+        if self.refused is None or refused_seconds < REPORT_AFTER_SECONDS:
             return None
         return f"{self.refused}; in force: {self.resource.name} as known at {self.known_at}"
 

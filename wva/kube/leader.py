@@ -87,7 +87,7 @@ class LeaderElector:
     monotonic: Callable[[], float] = boot_seconds
     now: Callable[[], float] = time.time
 
-    _seen: LeaseSpec | None = field(default=None, init=False)  # the last record; None: no Lease, or never looked
+    _last_record: LeaseSpec | None = field(default=None, init=False)  # the last record; None: no Lease, or never looked
     _seen_at: float = field(default=-math.inf, init=False)  # when that record was first seen
     _wait_seconds: float = field(default=0.0, init=False)  # how long that record must stay unchanged
     _stored: ObjectMeta | None = field(default=None, init=False)  # what the next write replaces; None: it creates
@@ -201,7 +201,7 @@ class LeaderElector:
     @property
     def holder(self) -> str:
         """The identity in the Lease as it was last seen; empty without one."""
-        return (self._seen.holder_identity or "") if self._seen is not None else ""
+        return (self._last_record.holder_identity or "") if self._last_record is not None else ""
 
     async def _attempt(self) -> bool:
         """Take or renew the Lease; tell whether that succeeded. A failure of the API is logged."""
@@ -243,9 +243,9 @@ class LeaderElector:
 
     def _note(self, spec: LeaseSpec) -> None:
         """Remember a record, and since when it has been unchanged."""
-        if spec == self._seen:
+        if spec == self._last_record:
             return
-        self._seen, self._seen_at = spec, self.monotonic()
+        self._last_record, self._seen_at = spec, self.monotonic()
         recorded = spec.lease_duration_seconds or 0
         foreign = self.holder not in {"", self.identity}
         self._wait_seconds = max(self.durations.lease_seconds, recorded) if foreign else 0.0
@@ -261,7 +261,7 @@ class LeaderElector:
 
     async def _write(self, *, holder: str) -> None:
         """Create the Lease, or replace it as last seen; an empty holder lets it go. Raises ApiError."""
-        now, record = format_micro_time(self.now()), self._seen or LeaseSpec()
+        now, record = format_micro_time(self.now()), self._last_record or LeaseSpec()
         transitions = record.lease_transitions or 0
         ours = record.holder_identity == self.identity
         spec = {
@@ -269,7 +269,7 @@ class LeaderElector:
             "leaseDurationSeconds": math.ceil(self.durations.lease_seconds) if holder else RELEASED_LEASE_SECONDS,
             "acquireTime": (holder and ours and record.acquire_time) or now,
             "renewTime": now,
-            "leaseTransitions": transitions if ours or self._seen is None else transitions + 1,
+            "leaseTransitions": transitions if ours or self._last_record is None else transitions + 1,
         }
         self._looked = False  # until the answer is here, whether the write arrived is unknown
         metadata: dict[str, object] = {"name": self.key.name, "namespace": self.key.namespace}

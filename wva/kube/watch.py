@@ -131,7 +131,7 @@ class Versions:
         """The version that the next list asks for: "0" for any state, None for the newest."""
         return None if self._consistent else self.newest or "0"
 
-    def listed(self, version: str) -> bool:
+    def note_list(self, version: str) -> bool:
         """Note the version of a list; tell whether it goes back in time. Raises WentBack when it must not be used."""
         back = is_older(version, self.newest)
         if back:
@@ -143,21 +143,21 @@ class Versions:
         self._consistent, self._refused, self._older = False, 0, 0
         return back
 
-    def told(self, version: str) -> None:
+    def note_change(self, version: str) -> None:
         """Note the version of the collection after a change; empty if the change has none."""
         if version and not is_older(version, self.newest):
             self.newest = version
 
-    def refused(self, error: errors.ApiError) -> None:
+    def note_refusal(self, error: errors.ApiError) -> None:
         """Note that a list failed."""
         if isinstance(error, errors.VersionTooLarge):
             self._refused += 1
         if self._refused >= _IN_A_ROW or error.status in _CANNOT_READ:
             self._consistent = True
 
-    def expired(self, *, told: bool) -> None:
-        """Note that the server has forgotten our version; ``told``: a change has come since the list."""
-        self._expired = 1 if told else self._expired + 1
+    def note_expiry(self, *, changed: bool) -> None:
+        """Note that the server has forgotten our version; ``changed``: a change has come since the list."""
+        self._expired = 1 if changed else self._expired + 1
         self._consistent = self._consistent or self._expired >= _IN_A_ROW
 
 
@@ -286,7 +286,7 @@ async def forever(target: WatchTarget[T]) -> AsyncGenerator[Change[T], None]:
                 async for change in changes:
                     if isinstance(change, Listed):
                         listed = True
-                        if versions.listed(change.resource_version):
+                        if versions.note_list(change.resource_version):
                             _log.warning(
                                 "collection_went_back",
                                 resource=target.resource.name,
@@ -295,10 +295,10 @@ async def forever(target: WatchTarget[T]) -> AsyncGenerator[Change[T], None]:
                             )
                     else:
                         changed = True
-                        versions.told(_version(change))
+                        versions.note_change(_version(change))
                     yield change
         except errors.Gone as error:
-            versions.expired(told=changed)
+            versions.note_expiry(changed=changed)
             if asyncio.get_running_loop().time() - listed_at < _SHORT_LIST_SECONDS:
                 await target.wait_after(error)
         except errors.ApiError as error:
@@ -309,7 +309,7 @@ async def forever(target: WatchTarget[T]) -> AsyncGenerator[Change[T], None]:
                     target.gone(error)
                     yield Listed((), "")
             else:
-                versions.refused(error)
+                versions.note_refusal(error)
                 target.report("list_failed", error)
             await target.wait_after(error)
 

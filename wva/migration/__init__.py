@@ -20,10 +20,13 @@ from wva.migration.scalers import adapter_findings, autoscaler_findings, pair_fi
 __all__ = ["Finding", "FoundObjects", "Severity", "check"]
 
 
-def check(objects: FoundObjects, *, now: float, found: Iterable[Finding] = ()) -> list[Finding]:
-    """Return all findings, the worst first. ``found`` come from the reader; ``now`` is in seconds since the epoch."""
+def check(objects: FoundObjects, *, now: float, read_findings: Iterable[Finding] = ()) -> list[Finding]:
+    """Return all findings, the worst first.
+
+    ``read_findings`` come from the reader; ``now`` is in seconds since the epoch.
+    """
     findings = {
-        *found,
+        *read_findings,
         *variant_findings(objects),
         *shared_target_findings(objects),
         *autoscaler_findings(objects),

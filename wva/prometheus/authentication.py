@@ -91,10 +91,10 @@ class Authentication:
 
     def __init__(self, settings: PrometheusSettings, *, instruments: Instruments) -> None:
         """Note the files; nothing is read yet. A text in the settings themselves wins over a file."""
-        self._token = _followed_text(_TOKEN, strip_token(settings.bearer_token), settings.token_path, instruments)
-        self._headers = _followed_text(_HEADERS, settings.headers, settings.headers_path, instruments)
-        self._parameters = _followed_text(_PARAMETERS, settings.parameters, settings.parameters_path, instruments)
-        self._tls = _Followed(
+        self._token = _file_text(_TOKEN, strip_token(settings.bearer_token), settings.token_path, instruments)
+        self._headers = _file_text(_HEADERS, settings.headers, settings.headers_path, instruments)
+        self._parameters = _file_text(_PARAMETERS, settings.parameters, settings.parameters_path, instruments)
+        self._tls = _FileValue(
             what="TLS files",
             paths=_tls_paths(settings),
             make=lambda: build_context(settings),
@@ -117,7 +117,7 @@ class Authentication:
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class _Followed(Generic[T]):
+class _FileValue(Generic[T]):
     """A value made from files: made again when their content changes, and kept while that fails.
 
     ``paths`` has each file by the setting that names it; ``usable`` is called after each look at the files.
@@ -128,9 +128,9 @@ class _Followed(Generic[T]):
     make: Callable[[], T]
     kind: ErrorKind
     usable: Callable[[bool], None]
-    made: T | None = None
+    value: T | None = None
     digest: bytes | None = None
-    told: str = ""
+    last_error: str = ""
 
     def current(self) -> T:
         """Return the value, or the last good one. Raises PrometheusError of ``kind`` if the files were never usable."""
@@ -139,23 +139,25 @@ class _Followed(Generic[T]):
             # stands for the content, so that no private key stays in memory for the comparison.
             contents = (read_file(key, path) for key, path in self.paths.items())
             digest = b"".join(hashlib.sha256(content).digest() for content in contents)
-            if self.made is None or digest != self.digest:
-                self.made, changed = self.make(), self.made is not None
+            if self.value is None or digest != self.digest:
+                self.value, changed = self.make(), self.value is not None
                 self.digest = digest
                 if changed:
                     _log.info("credentials_reloaded", what=self.what)
         except UnusableFileError as error:
             self.usable(False)
-            if self.made is None:
+            if self.value is None:
                 raise PrometheusError(self.kind, str(error)) from error
-            if self.told != str(error):
-                self.told = str(error)
-                _log.warning("credentials_unusable", what=self.what, reason=self.told, in_force="the last good ones")
+            if self.last_error != str(error):
+                self.last_error = str(error)
+                _log.warning(
+                    "credentials_unusable", what=self.what, reason=self.last_error, in_force="the last good ones"
+                )
         else:
-            self.told = ""
+            self.last_error = ""
             if self.paths:
                 self.usable(True)
-        return self.made
+        return self.value
 
 
 def read_file(key: str, path: str) -> bytes:
@@ -210,10 +212,10 @@ _HEADERS: Final[_TextKind[Additions]] = _TextKind(HEADERS_KEY, "headers", "heade
 _PARAMETERS: Final[_TextKind[Additions]] = _TextKind(PARAMETERS_KEY, "parameters", "parameters", read_parameters, ())
 
 
-def _followed_text(kind: _TextKind[T], text: str, path: str, instruments: Instruments) -> _Followed[T]:
+def _file_text(kind: _TextKind[T], text: str, path: str, instruments: Instruments) -> _FileValue[T]:
     """Follow a file, unless the settings have the text themselves or name no file."""
     from_file = bool(path) and not text
-    return _Followed(
+    return _FileValue(
         what=kind.what,
         paths={kind.key: path} if from_file else {},
         make=(lambda: kind.in_file(path)) if from_file else (lambda: kind.read(text) if text else kind.nothing),

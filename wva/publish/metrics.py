@@ -235,10 +235,10 @@ def explanation(decision: Decision, bounds: Bounds) -> Iterator[Row]:
         yield "wva_objective_seconds", objectives.itl_seconds, {"objective": "between_tokens"}
 
 
-def in_time_rows(found: InTime) -> Iterator[Row]:
+def in_time_rows(in_time: InTime) -> Iterator[Row]:
     """Yield the share of requests in time that the users of a model got, and the share that they shall get."""
-    yield "wva_objective_ratio", found.objectives.in_time, {}
-    for window, served in zip(WINDOWS, (found.five_minutes, found.hour), strict=True):
+    yield "wva_objective_ratio", in_time.objectives.in_time, {}
+    for window, served in zip(WINDOWS, (in_time.five_minutes, in_time.hour), strict=True):
         if served is not None:
             yield IN_TIME_RATIO, served.share, {"window": window}
 

@@ -200,7 +200,7 @@ OBSTACLES: Final = tuple(
 because it ends with the first cycle."""
 
 _BY_CONDITION: Final = {(obstacle.condition.value, obstacle.reason): obstacle for obstacle in OBSTACLES}
-_TOLD_WITH_THE_DECISION: Final = frozenset({ConditionType.OPTIMIZATION_READY, ConditionType.LIMITED})
+_CONDITIONS_OF_THE_DECISION: Final = frozenset({ConditionType.OPTIMIZATION_READY, ConditionType.LIMITED})
 
 
 def limitation(decision: Decision) -> str:
@@ -226,5 +226,5 @@ def begun(before: Iterable[Condition], after: Iterable[Condition]) -> list[Annou
     return [
         Announcement("Warning", obstacle.event, message)
         for obstacle, message in standing(after)
-        if obstacle not in former and obstacle.condition not in _TOLD_WITH_THE_DECISION
+        if obstacle not in former and obstacle.condition not in _CONDITIONS_OF_THE_DECISION
     ]

@@ -27,7 +27,7 @@ from wva.publish.conditions import ConfigurationView, TargetView, conditions_of
 
 HEARTBEAT_SECONDS: Final = 600.0
 _MIN_ACCELERATOR_LENGTH: Final = 2
-_TOLD_AT_ONCE: Final = frozenset(
+_IMMEDIATE_CONDITIONS: Final = frozenset(
     {
         ConditionType.CLAIMED,
         ConditionType.CONFIGURATION_VALID,
@@ -103,5 +103,5 @@ def status_patch(
 
 def _essence(condition: Condition) -> tuple[str, str, str, int, str]:
     """Return the parts of a condition whose change is news."""
-    message = condition.message if condition.type in _TOLD_AT_ONCE else ""
+    message = condition.message if condition.type in _IMMEDIATE_CONDITIONS else ""
     return condition.type, condition.status, condition.reason, condition.observed_generation, message

@@ -66,8 +66,8 @@ _POOLS_PER_NAMESPACE: Final = 8
 _BEHIND_SECONDS: Final = 5.0
 """How long WVA remembers which models are behind a pool in which an unknown name waits."""
 
-_TOLD_NAMES: Final = 3
-_TOLD_SECONDS: Final = 60.0
+_SHOWN_NAMES: Final = 3
+_REPORT_SECONDS: Final = 60.0
 """How long the obstacle of a variant at zero is reported at least, even if the queue is empty for a moment."""
 
 _MODEL_INDEX: Final = "model"
@@ -101,7 +101,7 @@ class AtRest:
         self._stores = stores
         self._pools = pools
         self._claims = claims
-        self._kept: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
+        self._model_labels: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
         self._activations = activations
         self._throttle = log.Throttle()
         self.changed = asyncio.Event()
@@ -171,14 +171,16 @@ class AtRest:
 
         All pools of a namespace ask for them. They are kept until a variant or a target changes.
         """
-        if namespace not in self._kept:
+        if namespace not in self._model_labels:
             vas = self._stores.variant_autoscalings.list(namespace)
             pairs = [(va.spec.model_id, self._stores.targets.named(va)) for va in vas]
-            self._kept[namespace] = [(model, target.pod_labels) for model, target in pairs if target is not None]
-        return self._kept[namespace]
+            self._model_labels[namespace] = [
+                (model, target.pod_labels) for model, target in pairs if target is not None
+            ]
+        return self._model_labels[namespace]
 
     def _on_va(self, old: VariantAutoscaling | None, new: VariantAutoscaling | None) -> None:
-        self._kept.clear()
+        self._model_labels.clear()
         if old is not None and new is not None and _essence(old) == _essence(new):
             return
         vas = self._stores.variant_autoscalings
@@ -189,7 +191,7 @@ class AtRest:
                 self._mark(_model_of(va) for va in (version, *rivals) if va is not None)
 
     def _on_target(self, old: ScaleTarget | None, new: ScaleTarget | None) -> None:
-        self._kept.clear()
+        self._model_labels.clear()
         target = new or old
         if target is None or (old is not None and new is not None and _rest_of(old) == _rest_of(new)):
             return
@@ -223,7 +225,7 @@ class _PoolState:
     backoff: Backoff = field(default_factory=lambda: Backoff(base_seconds=0.5, cap_seconds=_FAILURE_CAP_SECONDS))
     error: str = ""
     running: bool = False
-    asked: float | None = None
+    asked_at: float | None = None
     """When its picker was asked (monotonic seconds); None once it has answered, or has failed."""
     waiting: Mapping[str, float] = field(default_factory=dict)
     """How many requests wait, by model id, in the last answer. Empty after an error."""
@@ -295,7 +297,7 @@ class ScaleFromZero:
         """Read the gateways and start what requests wait for, until cancelled."""
         changed = self._at_rest.changed
         for state in self._pools.values():  # an error may have ended an earlier run while pools were read
-            state.running, state.asked = False, None
+            state.running, state.asked_at = False, None
         async with self._queues, asyncio.TaskGroup() as group:
             while True:
                 changed.clear()
@@ -310,14 +312,14 @@ class ScaleFromZero:
                 pause_until = looked + max(POLL_SECONDS, _PAUSE_PER_LOOK * (looked - now))
                 if self._hindered:
                     at_rest = {key for resting in self._resting.values() for key in resting.variants}
-                    self._release(self._hindered.keys() - at_rest, before=now - _TOLD_SECONDS)
+                    self._release(self._hindered.keys() - at_rest, before=now - _REPORT_SECONDS)
                 # Read a few pools of each namespace: those that have waited longest.
                 due = [entry for entry in self._pools.items() if not entry[1].running and entry[1].due <= now]
-                reading = Counter(pool.namespace for pool, state in self._pools.items() if state.asked is not None)
+                reading = Counter(pool.namespace for pool, state in self._pools.items() if state.asked_at is not None)
                 for pool, state in sorted(due, key=lambda entry: entry[1].due):
                     if reading[pool.namespace] < _POOLS_PER_NAMESPACE:
                         reading[pool.namespace] += 1
-                        state.running, state.asked, state.due = True, now, now
+                        state.running, state.asked_at, state.due = True, now, now
                         group.create_task(self._look(pool, state))
                 if not self._pools:
                     recheck = self._activations or self._hindered
@@ -419,8 +421,8 @@ class ScaleFromZero:
             (model_id,) = state.behind
             return {model_id: min(sum(waiting[name] for name in names), MAX_WAITING)}, UNTROUBLED
         unknown_names = [printable(name) or "no model" for name in sorted(strangers - state.behind)]
-        more = f" and {len(unknown_names) - _TOLD_NAMES} more" if len(unknown_names) > _TOLD_NAMES else ""
-        message = f"requests wait for {', '.join(unknown_names[:_TOLD_NAMES])}{more}"
+        more = f" and {len(unknown_names) - _SHOWN_NAMES} more" if len(unknown_names) > _SHOWN_NAMES else ""
+        message = f"requests wait for {', '.join(unknown_names[:_SHOWN_NAMES])}{more}"
         return waiting, Trouble(TroubleReason.NAMES_UNKNOWN, message) if unknown_names else UNTROUBLED
 
     def _take(self, state: _PoolState, waiting: Mapping[str, float]) -> None:
@@ -430,7 +432,7 @@ class ScaleFromZero:
             if not self._asked_for[model_id]:
                 del self._asked_for[model_id]
         state.waiting = {model_id: count for model_id, count in waiting.items() if count > 0}
-        state.asked = None
+        state.asked_at = None
         self._asked_for.update(state.waiting.keys())
 
     def _failed(self, pool: Pool, state: _PoolState, error: Exception) -> None:
@@ -475,7 +477,7 @@ class ScaleFromZero:
             states = {front_pool: self._pools[front_pool] for front_pool in resting.pools}
             if not hindered and not any(model.model_id in pool_state.waiting for pool_state in states.values()):
                 continue
-            if all(pool_state.asked is None or pool_state.asked <= latest for pool_state in states.values()):
+            if all(pool_state.asked_at is None or pool_state.asked_at <= latest for pool_state in states.values()):
                 queues_by_model[model] = {
                     front_pool: pool_state.waiting.get(model.model_id, 0.0) for front_pool, pool_state in states.items()
                 }
@@ -519,7 +521,7 @@ class ScaleFromZero:
             self._fail(model, variants, error)
             return None
         if answer is None:
-            self._release((variant.key for variant in variants), before=self._clock.monotonic() - _TOLD_SECONDS)
+            self._release((variant.key for variant in variants), before=self._clock.monotonic() - _REPORT_SECONDS)
         if not isinstance(answer, Refusal):
             return answer
         # The condition always has the refusal. Log and event have it once, and again when the reasons change.

@@ -107,7 +107,7 @@ class _Family:
 
     limits: Real
     totals: dict[str, float] = field(default_factory=dict)
-    seen: bool = False
+    present: bool = False
     named: bool = False
 
     def add(self, model: str, value: float) -> None:
@@ -167,7 +167,7 @@ class PickerPageReader:
         if self._flow_control:
             flow_control = FlowControl.ON
         else:
-            flow_control = FlowControl.OFF if self._served or refused.seen else FlowControl.UNKNOWN
+            flow_control = FlowControl.OFF if self._served or refused.present else FlowControl.UNKNOWN
         return PickerPage(queue.totals, {} if queue.named else refused.totals, flow_control)
 
     def _begin(self, text: bytes) -> None:
@@ -197,7 +197,7 @@ class PickerPageReader:
 
     def _count(self, family: _Family, sample: bytes) -> None:
         """Add one sample to the sum of its metric."""
-        family.seen = True
+        family.present = True
         family.named = family.named or _NAMED.search(sample) is not None
         if sample.endswith(b" 0"):
             return
@@ -221,7 +221,7 @@ class PickerPageReader:
 
     def _preferred(self, names: Iterable[str]) -> _Family:
         families = [self._families[name.encode()] for name in names]
-        return next((family for family in families if family.seen), families[-1])
+        return next((family for family in families if family.present), families[-1])
 
 
 def _value(text: str, limits: Real) -> float:

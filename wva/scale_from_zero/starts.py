@@ -46,7 +46,7 @@ DIAGNOSIS_SECONDS: Final = 0.3
 _POLL_SECONDS: Final = 0.2
 _AFTER_THE_SECOND: Final = 0.005
 _PUBLISHED: Final = Real(0, MAX_REPLICAS)
-_TOLD_TARGETS: Final = 3
+_SHOWN_TARGETS: Final = 3
 
 _log = log.get("collect.visibility")
 
@@ -118,7 +118,7 @@ class Starter:
                 "published_number_not_found",
                 variant=str(key),
                 expected=f"{{{self.labels.matchers}}}",
-                found_only=sorted(names)[:_TOLD_TARGETS],
+                found_only=sorted(names)[:_SHOWN_TARGETS],
                 hint="WVA_METRICS_JOB must be the job, and POD_NAMESPACE the namespace, of the target in Prometheus; "
                 "a number of another target does not count",
             )

@@ -103,7 +103,7 @@ class ClientAuthorities:
         self._path = path
         self._setting = setting
         self._logger = log.get("certs")
-        self._told = ""
+        self._last_error = ""
         self.text = self._load()
 
     def poll(self) -> bool:
@@ -111,12 +111,14 @@ class ClientAuthorities:
         previous = self.text
         try:
             self.text = self._load()
-            self._told = ""
+            self._last_error = ""
         except CertificateError as error:
             self.text = ""
-            if str(error) != self._told:  # once, not at every poll
-                self._told = str(error)
-                self._logger.error("client_authorities_rejected", reason=self._told, in_force="no new client gets in")  # noqa: TRY400 - expected
+            if str(error) != self._last_error:  # once, not at every poll
+                self._last_error = str(error)
+                self._logger.error(  # noqa: TRY400 - expected
+                    "client_authorities_rejected", reason=self._last_error, in_force="no new client gets in"
+                )
         changed = self.text != previous
         if changed and self.text:
             self._logger.info("client_authorities_reloaded", path=str(self._path))
@@ -149,7 +151,7 @@ class ServingCertificate(ABC):
         self._now = now
         self._expires = instruments.certificate_expiry
         self._logger = log.get("certs")
-        self._told = ""
+        self._logged_state = ""
         self._watch_expiry(_time(now))
 
     @property
@@ -188,9 +190,9 @@ class ServingCertificate(ABC):
         self._expires.set(pair.not_after.timestamp())
         margin = min(_WARN_BEFORE, (pair.not_after - pair.not_before) * _WARN_SHARE)
         state = "expired" if now >= pair.not_after else "expiring" if now >= pair.not_after - margin else ""
-        if state == self._told:
+        if state == self._logged_state:
             return
-        self._told = state
+        self._logged_state = state
         expires = pair.not_after.isoformat()
         if state == "expired":
             self._logger.error(
@@ -235,15 +237,15 @@ class ReloadingCertificate(ServingCertificate):
         self._files = files
         self._reloads = instruments.certificate_reloads
         self._rejected: object = None
-        self._seen = _read_pair(files)
-        super().__init__(self._load(self._seen), instruments=instruments, now=now, authorities=authorities)
+        self._loaded_bytes = _read_pair(files)
+        super().__init__(self._load(self._loaded_bytes), instruments=instruments, now=now, authorities=authorities)
 
     def _poll_pair(self) -> None:
         """Load the pair if its bytes changed."""
         now = _time(self._now)
         try:
             current = _read_pair(self._files)
-            if current != self._seen:
+            if current != self._loaded_bytes:
                 pair = self._load(current)
                 outside = now < pair.not_before or now >= pair.not_after
                 if outside and self._pair.not_before <= now < self._pair.not_after:
@@ -252,7 +254,7 @@ class ReloadingCertificate(ServingCertificate):
                         f"{self._files.certificate} is valid from {valid} only, and now is {now.isoformat()}"
                     )
                 self._put_in_force(pair)
-                self._seen = current
+                self._loaded_bytes = current
                 self._reloads.labels(result="success").inc()
                 path, expires = str(self._files.certificate), pair.not_after.isoformat()
                 self._logger.info("certificate_reloaded", path=path, expires=expires)

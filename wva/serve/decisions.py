@@ -131,12 +131,12 @@ class DecisionPages:
         question = (cycle.now, key, with_changes)
         try:
             if question not in self._explained:
-                self._explained[question] = await self._made(cycle, key, with_changes=with_changes)
+                self._explained[question] = await self._new_explanation(cycle, key, with_changes=with_changes)
             return self._explained[question]
         finally:
             self._turns.done()
 
-    async def _made(self, cycle: KeptCycle, key: VariantKey, *, with_changes: bool) -> Explanation | None:
+    async def _new_explanation(self, cycle: KeptCycle, key: VariantKey, *, with_changes: bool) -> Explanation | None:
         recording = await cycle.about(key)
         if recording is None:
             return None

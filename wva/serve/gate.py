@@ -184,8 +184,8 @@ class ReviewCache(Generic[K, V]):
     def __init__(self, *, monotonic: Callable[[], float], capacity: int = CAPACITY) -> None:
         """Start empty; ``monotonic`` tells seconds."""
         self._monotonic = monotonic
-        self._kept: Latest[K, tuple[V, float]] = Latest(capacity)
-        self._asked: dict[K, asyncio.Future[V | BaseException]] = {}
+        self._answers: Latest[K, tuple[V, float]] = Latest(capacity)
+        self._pending: dict[K, asyncio.Future[V | BaseException]] = {}
         self._slices = Slices()
         """Shared by those who wait: one answer may wake a hundred of them."""
 
@@ -196,11 +196,11 @@ class ReviewCache(Generic[K, V]):
         wait, and not kept. If the client that asks is cancelled, the next one that waits asks again.
         """
         while True:
-            cached = self._kept.get(key)
+            cached = self._answers.get(key)
             if cached is not None and self._monotonic() < cached[1]:
-                self._kept.move_to_end(key)
+                self._answers.move_to_end(key)
                 return cached[0], True
-            running = self._asked.get(key)
+            running = self._pending.get(key)
             if running is None:
                 break
             outcome = await asyncio.shield(running)
@@ -209,7 +209,7 @@ class ReviewCache(Generic[K, V]):
                 raise outcome
             if not isinstance(outcome, BaseException):
                 return outcome, True
-        running = self._asked[key] = asyncio.get_running_loop().create_future()
+        running = self._pending[key] = asyncio.get_running_loop().create_future()
         try:
             answer, seconds = await ask()
         except BaseException as error:
@@ -217,10 +217,10 @@ class ReviewCache(Generic[K, V]):
             raise
         else:
             running.set_result(answer)
-            self._kept[key] = answer, self._monotonic() + seconds
+            self._answers[key] = answer, self._monotonic() + seconds
             return answer, False
         finally:
-            del self._asked[key]
+            del self._pending[key]
 
 
 class Gate:

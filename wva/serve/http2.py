@@ -143,10 +143,10 @@ class Http2Connection(H2Protocol, ServedConnection):
     transport: asyncio.Transport
 
     def __init__(
-        self, made: H2Protocol, limits: Http2Limits, turns: ReadingTurns, *, closed: Callable[[str], None]
+        self, protocol: H2Protocol, limits: Http2Limits, turns: ReadingTurns, *, closed: Callable[[str], None]
     ) -> None:
-        """Do what ``made`` would do, with limits. ``closed`` is called with the cause when this side ends it."""
-        super().__init__(made.handler, made.config, made.h2_config)
+        """Do what ``protocol`` would do, with limits. ``closed`` is called with the cause when this side ends it."""
+        super().__init__(protocol.handler, protocol.config, protocol.h2_config)
         self.waiting = 0
         """How many requests wait for their client now, for a message or for a window."""
         self._limits = limits

@@ -108,9 +108,9 @@ class PushScaler:
         self._revisit = revisit
         self._clock = clock
         self._began = clock.monotonic()
-        self._asked: dict[Key, float] = {}
+        self._asked_at: dict[Key, float] = {}
         self._followers = Followers(lambda key: variants.get(Key(key.namespace, key.name)) is not None)
-        self._told: dict[Key, bool] = {}
+        self._troubled: dict[Key, bool] = {}
         ledger.subscribe(self._on_decision)
 
     def __mapping__(self) -> dict[str, Handler]:
@@ -132,7 +132,7 @@ class PushScaler:
         va = self._variants.get(key)
         if va is None or actuation_of(va) is not Actuation.KEDA_PUSH or self._ledger.shadow(VariantKey(*key)):
             return UNTROUBLED
-        last = self._asked.get(key, self._began)
+        last = self._asked_at.get(key, self._began)
         if self._followers.follows(VariantKey(*key)) or self._clock.monotonic() - last < _PATIENCE_SECONDS:
             return UNTROUBLED
         message = (
@@ -151,9 +151,9 @@ class PushScaler:
     def look(self) -> None:
         """Let each status whose trouble began or ended be computed again; forget variants that are gone."""
         keys = {va.metadata.key for va in self._variants.list()}
-        self._asked = {key: at for key, at in self._asked.items() if key in keys}
-        previous, self._told = self._told, {key: bool(self.trouble(key)) for key in keys}
-        for key, troubled in self._told.items():
+        self._asked_at = {key: at for key, at in self._asked_at.items() if key in keys}
+        previous, self._troubled = self._troubled, {key: bool(self.trouble(key)) for key in keys}
+        for key, troubled in self._troubled.items():
             if troubled != previous.get(key, False):
                 self._revisit(key)
 
@@ -189,7 +189,7 @@ class PushScaler:
                 raise GRPCError(Status.INVALID_ARGUMENT, f"{field} has {len(text)} characters: {expected}")
         key = Key(ref.namespace, name)
         if self._variants.get(key) is not None:
-            self._asked[key] = self._clock.monotonic()
+            self._asked_at[key] = self._clock.monotonic()
             caller.get().useful = True
         return VariantKey(*key)
 
@@ -232,7 +232,7 @@ class PushScaler:
             raise GRPCError(Status.RESOURCE_EXHAUSTED, "as many streams are open as there may be") from None
         finally:
             if self._variants.get(va_key) is not None:
-                self._asked[va_key] = self._clock.monotonic()
+                self._asked_at[va_key] = self._clock.monotonic()
         raise GRPCError(Status.RESOURCE_EXHAUSTED, "a newer stream has the place of this one")
 
 
