@@ -116,6 +116,9 @@ def picked(first, between, window="5m", **counters):
         ([*answer(), *picked((0.0, 0.0), (0.0, 0.0))], 0.9),
         ([*answer(), *picked((80.0, 100.0), (0.0, 0.0))], 0.8),
         (picked((80.0, 100.0), (90.0, 100.0)), 0.8),
+        # Where few answers are streamed, the picker has measured few, and what was lost is of all requests.
+        ([*answer(refused=25.0), *picked((4.0, 4.0), (4.0, 4.0))], 90.0 / 125.0),
+        ([*answer(first=(20.0, 100.0)), *picked((4.0, 4.0), (4.0, 4.0))], 0.2),
     ],
 )
 def test_where_a_picker_measures_its_histograms_count(series, share):
@@ -311,6 +314,16 @@ async def test_of_the_objectives_of_several_variants_the_loosest_counts(scene):
     scene.decisions.append(decision(key=VariantKey("ns", "slow"), aim=Aim(slow)))
     await scene.served.look()
     assert scene.served.of(MODEL) == InTime(slow, FIRST)
+
+
+async def test_the_loosest_of_each_value_counts(scene):
+    """One role cannot reach the first token that was asked for, the other not the time between tokens."""
+    scene.decisions = [
+        decision(key=VariantKey("ns", "prefill"), aim=Aim(Objectives(0.4, 0.025, 0.99))),
+        decision(key=VariantKey("ns", "decode"), aim=Aim(Objectives(0.1, 0.05, 0.99))),
+    ]
+    await scene.served.look()
+    assert scene.served.of(MODEL).objectives == Objectives(0.4, 0.05, 0.99)
 
 
 async def test_without_an_answer_there_is_no_share_and_the_failure_is_told(scene):

@@ -9,8 +9,9 @@ Decisions use the last two minutes (``decide.served``). A namespace without an a
 
 If an endpoint picker has such histograms, they count instead of those of the engines, because they contain the time in
 its queue. Only llm-d-router has them. For a request whose answer is not streamed, it reports the whole time as the time
-to the first token, so only streamed requests count. A request that the picker has turned away is late, unless
-the request itself was wrong.
+to the first token, so only streamed requests count. Where they are less than half of the requests, they say little of
+the others, and the engines count. A request that the picker has turned away is late, unless the request itself was
+wrong.
 
 An engine counts refused requests in a separate counter. An aborted request is in ``request_success_total``, if the
 engine counts it at all, and in the first histogram if its first token had come. So the requests that ended without a
@@ -73,6 +74,8 @@ _ALL: Final = "+Inf"
 _ASKED: Final = (LATELY, *WINDOWS)
 _BOUND: Final = Real(0.0, 1e9)
 _PAUSE_SECONDS: Final = 60.0
+_PICKED: Final = 0.5
+"""A picker must have measured this share of the requests to speak for all of them."""
 """A window of an hour costs Prometheus 240 samples of each series, and changes slowly."""
 _QUERY_SECONDS: Final = 20.0
 
@@ -189,7 +192,8 @@ def served(series: Iterable[InstantSeries], objectives: Objectives) -> dict[str,
         by_signal = {signal: buckets_by_name.get(_name(signal, window), {}) for signal in ServedSignal}
         ended_first = by_signal[ServedSignal.FIRST].get(math.inf, 0.0)
         for of_picker, of_engines in _INSTEAD.items():
-            if by_signal[of_picker].get(math.inf, 0.0) > 0.0:
+            by_picker = by_signal[of_picker].get(math.inf, 0.0)
+            if by_picker > 0.0 and by_picker >= _PICKED * by_signal[of_engines].get(math.inf, 0.0):
                 by_signal[of_engines] = by_signal[of_picker]
         first, refused, ended, aborted = (
             by_signal[signal].get(math.inf, 0.0)
@@ -330,8 +334,8 @@ class ServedUsers:
     def _planned(self) -> tuple[dict[ModelKey, list[VariantKey]], dict[ModelKey, Objectives]]:
         """Return the variants of each model, sorted, and its objectives.
 
-        The variants of a model may be able to reach different objectives; the loosest of these count. A model whose
-        number is held keeps the objectives that it had.
+        The variants of a model may be able to reach different objectives; the loosest of each value counts. A model
+        whose number is held keeps the objectives that it had.
         """
         variants: dict[ModelKey, list[VariantKey]] = {}
         objectives: dict[ModelKey, Objectives] = {}
@@ -344,7 +348,9 @@ class ServedUsers:
             elif decision.held and known is not None:
                 candidates.append(known.objectives)
             if candidates:
-                objectives[model] = max(
-                    candidates, key=lambda candidate: (candidate.ttft_seconds, candidate.itl_seconds)
+                objectives[model] = Objectives(
+                    max(candidate.ttft_seconds for candidate in candidates),
+                    max(candidate.itl_seconds for candidate in candidates),
+                    min(candidate.in_time for candidate in candidates),
                 )
         return variants, objectives
