@@ -57,7 +57,9 @@ def rounded_up(replicas: float) -> int:
 def preferred(amount: float) -> float:
     """Return the next preferred number, so that words about what is learned stay the same in most cycles."""
     decade = 10.0 ** math.floor(math.log10(amount)) if amount > 0.0 else 0.0
-    return next((step * decade for step in _PREFERRED if step * decade >= amount), 10.0 * decade)
+    # People see the number, so it has no digits of chance at its end.
+    steps = [float(f"{step * decade:.12g}") for step in (*_PREFERRED, 10.0)]
+    return next((step for step in steps if step >= amount), steps[-1])
 
 
 def replicas(count: int) -> str:

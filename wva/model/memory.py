@@ -220,13 +220,15 @@ class Level(Struct, frozen=True, gc=False):
 class VariantDemand(Struct, frozen=True, gc=False):
     """What the demand analyzer remembers of a variant.
 
-    ``load``: requests in a replica, relative to replicas of other variants.
+    ``load``: requests in a replica, relative to replicas of other variants. ``kv_tokens``: the size of a replica's KV
+    cache when one reported it last, 0 before that.
     """
 
     key: VariantKey
     fit: Fit = Fit()
     pods: tuple[PodMemory, ...] = ()
     load: float = 0.0
+    kv_tokens: float = 0.0
 
 
 class DemandMemory(Struct, frozen=True, gc=False):
@@ -332,7 +334,8 @@ class Foresight(Struct, frozen=True, gc=False):
     each variant took to become Ready, in seconds. ``regular``: how long the last cycle was that the fast lane had not
     woken for any model, in seconds; 0 before there is one. ``correction``: what users got against what was planned.
     ``asked`` are the numbers of the last cycle, ``trial`` is the last shrink, ``regret`` a shrink that left too few
-    replicas. ``price`` is that of a missed replica. ``ready`` are the Ready replicas of the last cycle.
+    replicas. ``price`` is that of a missed replica. ``ready`` are the Ready replicas of the last cycle. ``objectives``
+    are those for which ``correction`` and ``price`` were learned; None before that.
     """
 
     key: ModelKey

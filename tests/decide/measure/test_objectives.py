@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.builders import variant
 from tests.decide.measure.pods import PodsOfModel, ReportingPod
 from tests.decide.measure.test_demand_decisions import POLICY, told
@@ -11,7 +13,7 @@ from wva.model.memory import Memory
 from wva.model.objectives import DEFAULT_OBJECTIVES, AskedObjectives, Objectives
 from wva.model.policy import Policy
 from wva.model.records import replace
-from wva.model.snapshot import Snapshot
+from wva.model.snapshot import CollectionFailure, Snapshot
 from wva.model.vllm_parameters import VllmParameters
 
 
@@ -45,6 +47,26 @@ def test_asking_for_the_defaults_changes_nothing_but_the_words() -> None:
     assert {each.aim and each.aim.objectives for each in plain[1:]} == {DEFAULT_OBJECTIVES}
     assert {each.aim and each.aim.summary for each in plain} == {""}
     assert asked[0].aim == Aim(DEFAULT_OBJECTIVES, asked[-1].aim.words if asked[-1].aim else "")
+
+
+@pytest.mark.parametrize("failure", ["silent", "Prometheus"])
+def test_what_can_be_reached_stays_known_while_nothing_is_measured(failure: str) -> None:
+    """A cycle that holds the number plans for the nearest time that can be reached, and says so, as those around it."""
+    model, memory, aims = PodsOfModel([ReportingPod(f"a-{place}", prompt=4000.0) for place in range(4)]), Memory(), []
+    for turn in range(12):
+        model.serve(4.0)
+        replicas = [told(pod, silent=turn == 8 and failure == "silent") for pod in model.pods]
+        one = replace(variant("a", replicas=4), parameters=VllmParameters(), asked=annotated(0.3))
+        snapshot = Snapshot.of([one], replicas)
+        if turn == 8 and failure == "Prometheus":
+            snapshot = replace(snapshot, failures=(CollectionFailure(("ns",), "no answer"),))
+        (decision,), memory = decide(snapshot, memory, POLICY, model.now)
+        aims.append(decision.aim)
+        assert decision.held == (turn == 8) or turn < 2
+    assert aims[8] is not None
+    assert aims[8].objectives.ttft_seconds > 0.3
+    assert "no number of replicas of a reaches the first token within 300 ms" in aims[8].summary
+    assert aims[7] == aims[8] == aims[9]
 
 
 def test_looser_objectives_need_fewer_replicas() -> None:

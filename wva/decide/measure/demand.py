@@ -26,12 +26,12 @@ from wva.decide.trust import ModelReadings
 from wva.model.decision import Aim, Reason
 from wva.model.memory import CapacityBasis, DemandMemory, Memory, VariantDemand
 from wva.model.metrics import ReplicaMetrics
-from wva.model.objectives import NOTHING_ASKED, AgreedObjectives, time_in_words
+from wva.model.objectives import NOTHING_ASKED, AgreedObjectives, Objectives, time_in_words
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.roles import DECODE, PREFILL, computes
 from wva.model.trouble import Absence
-from wva.model.variant import ModelKey, VariantKey
+from wva.model.variant import ModelKey, Variant, VariantKey
 
 UNIT: Final = "requests/s"
 _FEWEST_IN_FLIGHT: Final = 3.0
@@ -167,26 +167,22 @@ def need_of(
     ``handover``: how long a first token takes after its prompt has left these pods, in seconds.
     """
     objectives, after = agreed.objectives, observation.after
-    need = replace(observation.need, aims={readings.key: Aim(objectives, agreed.words) for readings in model.variants})
+    variability = observation.before.variability
+    variants = [readings.progress.variant for readings in model.variants]
+    engines = _engines(variants, observation, objectives, handover)
+    kinds = {variant.key: engine for variant, engine in zip(variants, engines, strict=True) if engine is not None}
+    sizes_known = _sizes_known(after, [variant.role for variant in variants])
+    aims = {variant.key: Aim(objectives, agreed.words) for variant in variants}
+    if sizes_known and observation.before.at is not None:
+        # What replicas can reach is known from earlier cycles, too, so it stays while nothing is measured.
+        aims |= {key: _aim(engine, key, agreed, variability) for key, engine in kinds.items()}
+    need = replace(observation.need, aims=aims)
     if not observation.changes:
         return need, after
-    variants = [readings.progress.variant for readings in model.variants]
-    sizes = (after.prompt.usual, after.answer.usual, after.held.usual)
-    engines = [
-        engine_of(
-            entry.fit, variant.parameters, variant_change.kv_tokens, sizes, observation.before.variability, objectives
-        )
-        if computes(variant.role, DECODE)
-        else prompt_engine_of(
-            entry.fit, variant.parameters, sizes[0], observation.before.variability, objectives, handover
-        )
-        for variant, entry, variant_change in zip(variants, after.variants, observation.changes, strict=True)
-    ]
     after = replace(after, unevenness=_unevenness(after.unevenness, engines, observation.changes))
     if need.hold is not None or need.rate is None:
         return need, after
-    kinds = {variant.key: engine for variant, engine in zip(variants, engines, strict=True) if engine is not None}
-    if not _sizes_known(after, [variant.role for variant in variants]) or not kinds:
+    if not sizes_known or not kinds:
         absence = Absence(Reason.METRICS_INCOMPLETE, "nothing is known yet of what its replicas carry")
         unusable = (
             "" if any(variant_change.kv_tokens for variant_change in observation.changes) else _cache_unknown(model)
@@ -203,8 +199,8 @@ def need_of(
         kinds = {
             key: kinds.get(key) or kinds[best].faster(_ASSUMED * price / prices[best]) for key, price in prices.items()
         }
+        aims = {key: _aim(engine, key, agreed, variability) for key, engine in kinds.items()}
     weights = {key: loads[key] or scale * engine.most for key, engine in kinds.items()}
-    aims = {key: _aim(kinds[key], key, agreed, observation.before.variability) for key in need.aims}
     fleet = FleetCapacity(kinds, weights, after.unevenness)
     present = max(1, sum([variant.current_replicas for variant in variants]))
     capacities = {}
@@ -219,6 +215,27 @@ def need_of(
     answers = fleet.answers if few_requests or not computes(model.key.role, DECODE) else None
     rate = replace(need.rate, answers=answers, ceiling=ceiling)
     return replace(need, capacities=capacities, carries=fleet.carries, rate=rate, aims=aims), after
+
+
+def _engines(
+    variants: Sequence[Variant], observation: ModelObservation, objectives: Objectives, handover: float
+) -> list[EngineModel | None]:
+    """Return what is known of a replica of each variant, None where nothing was learned yet.
+
+    Where no replica has reported in this cycle, it is what earlier cycles have shown.
+    """
+    after, variability = observation.after, observation.before.variability
+    sizes = (after.prompt.usual, after.answer.usual, after.held.usual)
+    entries = {entry.key: entry for entry in after.variants}
+    known = [entries.get(variant.key, VariantDemand(variant.key)) for variant in variants]
+    caches = [change.kv_tokens for change in observation.changes] or [entry.kv_tokens for entry in known]
+    engines: list[EngineModel | None] = []
+    for variant, fit, kv_tokens in zip(variants, [entry.fit for entry in known], caches, strict=True):
+        if computes(variant.role, DECODE):
+            engines.append(engine_of(fit, variant.parameters, kv_tokens, sizes, variability, objectives))
+        else:
+            engines.append(prompt_engine_of(fit, variant.parameters, sizes[0], variability, objectives, handover))
+    return engines
 
 
 def _unevenness(unevenness: float, engines: Sequence[EngineModel | None], changes: Sequence[VariantChange]) -> float:
@@ -367,7 +384,8 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
             fit = learned_prompts(fit, variant_change, variant.parameters, variability, now)
         elif held.many:
             fit = learned(fit, variant_change, held=held.usual, now=now)
-        variants.append(VariantDemand(entry.key, fit, variant_change.pods, load))
+        cache = variant_change.kv_tokens or entry.kv_tokens
+        variants.append(VariantDemand(entry.key, fit, variant_change.pods, load, cache))
     after = replace(
         memory,
         at=now,
