@@ -2,7 +2,7 @@
 
 ``python -m bench.constants`` prints Markdown tables for docs/design/engine.md; arguments are seeds (default: 61). Most
 numbers are tried in the short scenarios: on two cores a seed takes about ten minutes. What is learned from the share in
-time takes long scenarios, in which the replicas of the model are too few (``LONG``): ``--module served``.
+time takes long scenarios, in which the replicas of the model are too few (``LONG``): ``1 --module served``.
 """
 
 from __future__ import annotations
@@ -43,9 +43,17 @@ ABSENT: Final[Mapping[str, float]] = {
     "_JUDGED": inf,
     "_WORTHWHILE": 0.0,
     "_VAIN_SECONDS": 0.0,
+    "_UNSEEN_SECONDS": 0.0,
+    "_OTHER": inf,
+    "_TRIAL_SECONDS": 0.0,
+    "_LESS": 0.0,
+    "_ALIKE": 0.0,
+    "_REGRET_SECONDS": 0.0,
+    "_LONGEST_SECONDS": inf,
+    "_MORE": 1.0,
 }
 """The value with which a number of ``LONG`` has no say."""
-_BEYOND_ONE: Final = ("_RISEN", "_JUDGED")
+_BEYOND_ONE: Final = ("_RISEN", "_JUDGED", "_OTHER", "_MORE")
 
 Runs = Mapping[tuple[str, int], tuple[float, float]]
 """The share in time and the cost of each scenario with each seed."""

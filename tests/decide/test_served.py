@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.builders import NOW, variant
 from tests.decide.test_foresee import A, foresee, needed, pods
 from wva.decide.measure.need import Need
-from wva.decide.served import corrected
+from wva.decide.served import corrected, for_objectives
 from wva.model.decision import Aim
 from wva.model.in_time import LATELY_SECONDS, ServedLately, ServedShare
-from wva.model.memory import Correction, Foresight
-from wva.model.objectives import DEFAULT_OBJECTIVES
+from wva.model.memory import Correction, Foresight, LatePrice
+from wva.model.objectives import DEFAULT_OBJECTIVES, Objectives
 from wva.model.records import replace
 from wva.model.variant import ModelKey
 
@@ -273,3 +273,27 @@ def test_what_waits_after_a_shortage_belongs_to_it() -> None:
 def test_each_role_is_judged_by_what_it_has_its_part_in(role: str, share: float) -> None:
     """A prefill pod has no part in the time between tokens."""
     assert ServedLately(ModelKey("ns", "m"), NOW, 10.0, 0.9, 0.8).of(role).share == share
+
+
+@pytest.mark.parametrize(
+    ("other", "stays"),
+    [
+        (Objectives(10.0, 0.1, 0.99), False),
+        (Objectives(1.0, 0.03, 0.99), False),
+        (Objectives(1.0, 0.1, 0.5), False),
+        (Objectives(1.4, 0.08, 0.99), True),
+    ],
+)
+def test_what_was_learned_for_other_objectives_is_forgotten(other, stays):
+    """Neither a factor, nor late requests, nor a raise that was in vain says anything of other objectives."""
+    learned = Correction(factor=1.8, calm=10.0, demand=5.0, looked=100.0, requests=50.0, missed=9.0, vain=9_000.0)
+    memory = Foresight(ModelKey("ns", "m"), correction=learned, price=LatePrice(5.0, 100.0, 50.0, 9.0))
+    memory = for_objectives(memory, Objectives(1.0, 0.1, 0.99), 100.0)
+    assert (memory.correction, memory.price) == (learned, LatePrice(5.0, 100.0, 50.0, 9.0))
+    after = for_objectives(memory, other, 200.0)
+    if stays:
+        assert after == memory
+    else:
+        assert after.correction == Correction(calm=10.0, demand=5.0, looked=200.0)
+        assert after.price == LatePrice(looked=200.0)
+        assert after.objectives == other

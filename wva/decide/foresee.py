@@ -51,11 +51,12 @@ from wva.decide.measure import larger
 from wva.decide.measure.need import DemandRate, Need
 from wva.decide.pace import Pace, alike, dispersed, pace
 from wva.decide.regret import Numbers, asked_for, regretting, tried
-from wva.decide.served import corrected
+from wva.decide.served import corrected, for_objectives
 from wva.decide.trust import ModelReadings
 from wva.model.in_time import ServedLately, ServedShare
 from wva.model.memory import Block, Correction, Foresight, Level, Memory, Slot
 from wva.model.metrics import ReplicaMetrics
+from wva.model.objectives import Objectives
 from wva.model.policy import MAX_KEEP_WARM_SECONDS, MAX_SURGE_FACTOR, Policy
 from wva.model.records import replace
 from wva.model.roles import DECODE, PREFILL, computes
@@ -225,7 +226,7 @@ class _Attainment(Struct, frozen=True, gc=False):
 
     share: ServedShare | None  # of the requests in the time before ``at``; None if that is not known
     at: float
-    in_time: float  # the share of requests that shall be in time
+    objectives: Objectives  # what they shall get
 
 
 class _Series(Struct, frozen=True, gc=False):
@@ -319,17 +320,19 @@ def forecast_of(
         memory = Foresight(need.key, dispersion=memory.dispersion, start_ups=memory.start_ups)
     if need.rate is None or now == memory.at:
         return need, memory
+    attainment = _attainment(need, served)
+    if attainment is not None:
+        memory = for_objectives(memory, attainment.objectives, now)
     start_ups = _start_ups(variants, replicas, memory, now)
     ready = {variant.key: len(replicas.get(variant.key, ())) for variant in variants}
     cycle = _cycle(
         need, need.rate, variants, ready, memory, start_ups, now=now, woken=woken, urgent=urgent, deadline=deadline
     )
     outlook = _outlook(cycle, _series(cycle), surge_factor)
-    attainment = _attainment(need, served)
     price = (
         memory.price
         if attainment is None
-        else warm.priced(memory.price, attainment.share, at=attainment.at, in_time=attainment.in_time)
+        else warm.priced(memory.price, attainment.share, at=attainment.at, in_time=attainment.objectives.in_time)
     )
     readiness = _readiness(cycle, outlook, price.worth, keep_warm)
     capacity = _required(cycle, outlook, readiness, surge_factor)
@@ -372,6 +375,7 @@ def forecast_of(
         regret,
         price,
         cycle.ready,
+        memory.objectives,
     )
     return need, memory
 
@@ -396,7 +400,7 @@ def _correction(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, attainm
         before,
         attainment.share,
         at=attainment.at,
-        in_time=attainment.in_time,
+        in_time=attainment.objectives.in_time,
         room=room,
         demand=outlook.newest.rate,
         now=cycle.now,
@@ -583,7 +587,7 @@ def _attainment(need: Need, served: ServedLately | None) -> _Attainment | None:
     if aim is None:
         return None
     share = None if served is None else served.of(need.key.role)
-    return _Attainment(share, 0.0 if served is None else served.at, aim.objectives.in_time)
+    return _Attainment(share, 0.0 if served is None else served.at, aim.objectives)
 
 
 def _readiness(cycle: _Cycle, outlook: _Outlook, worth: float, keep_warm: float) -> _Readiness:

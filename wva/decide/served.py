@@ -20,7 +20,8 @@ from __future__ import annotations
 from typing import Final
 
 from wva.model.in_time import LATELY_SECONDS, ServedShare, by_chance
-from wva.model.memory import Correction
+from wva.model.memory import Correction, Foresight, LatePrice
+from wva.model.objectives import Objectives
 from wva.model.records import replace
 
 _SETTLED_SECONDS: Final = 30.0  # requests that end in the time of a look began before it
@@ -36,6 +37,27 @@ _KEPT: Final = 0.95  # of what earlier looks have shown, with each look
 _JUDGED: Final = 1.25  # raises are judged when the fleet is so many times as large
 _WORTHWHILE: Final = 0.7  # the odds of late requests must fall at least with this power of the size of the fleet
 _VAIN_SECONDS: Final = 6.0 * 3600.0
+_OTHER: Final = 1.5  # objectives that differ by more are other ones; the steps of a nearest one differ by as much
+
+
+def for_objectives(memory: Foresight, objectives: Objectives, now: float) -> Foresight:
+    """Return the memory without what was learned for clearly other objectives.
+
+    What users got of those says nothing of these: neither a factor nor a raise that was in vain, nor the requests that
+    were late. Looks count again when they begin after now.
+    """
+    learned = memory.objectives
+    if learned is None:
+        return replace(memory, objectives=objectives)
+    times = (
+        (learned.ttft_seconds, objectives.ttft_seconds),
+        (learned.itl_seconds, objectives.itl_seconds),
+    )
+    if learned.in_time == objectives.in_time and all(max(pair) <= _OTHER * min(pair) for pair in times):
+        return memory
+    before = memory.correction
+    fresh = Correction(calm=before.calm, short=before.short, demand=before.demand, looked=now)
+    return replace(memory, correction=fresh, price=LatePrice(looked=now), objectives=objectives)
 
 
 def corrected(

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from wva.model.means import Mean
 from wva.model.metrics import EngineCounters
+from wva.model.objectives import Objectives
 from wva.model.records import split
 from wva.model.variant import ModelKey, Variant, VariantKey
 from wva.model.vllm_parameters import VllmParameters
@@ -355,6 +356,7 @@ class Foresight(Struct, frozen=True, gc=False):
     regret: Regret | None = None
     price: LatePrice = LatePrice()
     ready: tuple[tuple[VariantKey, int], ...] = ()
+    objectives: Objectives | None = None
 
 
 class VariantMemory(Struct, frozen=True, gc=False):
