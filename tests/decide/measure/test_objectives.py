@@ -69,6 +69,20 @@ def test_what_can_be_reached_stays_known_while_nothing_is_measured(failure: str)
     assert aims[7] == aims[8] == aims[9]
 
 
+def test_the_annotations_of_a_variant_at_zero_count() -> None:
+    """They are about the model, whichever of its variants has replicas now."""
+    model, memory = PodsOfModel([ReportingPod("a-0", prompt=1000.0)]), Memory()
+    one, resting = variant("a", replicas=1), replace(variant("b", replicas=0), asked=annotated(3.0))
+    for _ in range(6):
+        model.serve(1.0)
+        snapshot = Snapshot.of([one, resting], [told(pod, silent=False) for pod in model.pods])
+        decisions, memory = decide(snapshot, memory, POLICY, model.now)
+    aim = decisions[0].aim
+    assert aim is not None
+    assert aim.objectives.ttft_seconds == 3.0
+    assert "first token within 3 s (annotation of a)" in aim.summary
+
+
 def test_looser_objectives_need_fewer_replicas() -> None:
     """More time for the first token is cheaper, and so are more late requests."""
     numbers = [served(annotated(ttft))[0][-1].desired for ttft in (0.3, 1.0, 3.0, 10.0)]

@@ -272,8 +272,8 @@ def _sizes_known(memory: DemandMemory, roles: Sequence[str]) -> bool:
 
 
 def objectives_of(model: ModelReadings, policy: Policy) -> AgreedObjectives:
-    """Return the objectives of a model, from the annotations of its variants and from the policy."""
-    asked = [variant.progress.variant.asked for variant in model.variants]
+    """Return the objectives of a model, from the annotations of its variants, those at zero too, and from the policy."""
+    asked = [readings.progress.variant.asked for readings in (*model.variants, *model.asleep)]
     return policy.objectives_for(
         model.key, [*(objectives for objectives in asked if objectives is not None), *model.asked]
     )
