@@ -1,4 +1,4 @@
-"""The reconcilers, which follow the caches and the ledger object by object: statuses, ConfigMaps, numbers to write."""
+"""Builds the reconcilers and says what queues their objects; what they do is in ``controllers`` and ``actuation``."""
 
 from __future__ import annotations
 

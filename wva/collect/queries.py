@@ -66,9 +66,10 @@ class SampleSignal(StrEnum):
 
 
 class EngineSignal(StrEnum):
-    """The signals of a pod in ``engine_signals``: the values of the label ``signal``.
+    """The signals of a pod in ``engine_signals``, of some minutes: the values of the label ``signal``.
 
-    To add a signal, begin here; ``tests/test_engine_signals.py`` names the other places that need it.
+    The token analyzer and the queueing model use them; the demand analyzer has the counters of ``CounterSignal``. To
+    add a signal, begin here; ``tests/test_engine_signals.py`` names the other places that need it.
     """
 
     CACHE_CONFIG = "cache_config"

@@ -1,8 +1,9 @@
 """Every key of the configuration, declared once: open this file to add one.
 
 ``Settings`` are about the process: they come from flags, the environment and the main ConfigMap. The other classes are
-entries of the ConfigMaps that say how to decide. Durations are seconds. A new key is one declaration here and the place
-that reads its value; ``python -m tests.docs.rendering`` brings it into the documentation.
+entries of the ConfigMaps that say how to decide; their defaults are in ``wva/model/policy.py``. Durations are seconds.
+A new key is one declaration here and the place that reads its value; ``python -m tests.docs.rendering`` brings it into
+the documentation.
 """
 
 from __future__ import annotations
@@ -288,7 +289,7 @@ class Settings(BaseSettings):
     target_kinds: Annotated[str, declare.TARGET_KINDS_LIST] = key(
         "",
         f"Kinds that are scaled beside Deployment: {', '.join(declare.TARGET_KINDS)}, "
-        "or both with a comma between them.",
+        "or several with a comma between them.",
         "WVA_TARGET_KINDS",
     )
     direct_actuation: Switch = key(

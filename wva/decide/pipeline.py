@@ -1,6 +1,6 @@
 """``decide``: Snapshot, Memory, Policy and now in; one Decision per variant and the next Memory out.
 
-``_conclude`` calls the six steps of a cycle, each a module. All models go through each step together. The same inputs
+``_conclude`` calls the six steps of a cycle in their order. All models go through each step together. The same inputs
 give the same decisions to the last bit, in any order of the objects, so a recorded cycle can be replayed.
 """
 

@@ -4,9 +4,9 @@
 condition, another status or reason of a condition, and another message of a condition that names bad input. Changed
 measurements in a message are not news: they wait for the next patch, at the latest for the heartbeat.
 
-Another number of current replicas is news, and so is another role, but the first one is not: an API server with an
-older CustomResourceDefinition drops the field, and WVA would write every status again and again. ``actuation`` says the
-same as Progressing.
+Another number of current replicas is news, and so is another role. A role where the status has none is no news: an API
+server with an older CustomResourceDefinition drops the field, and WVA would write every status again and again.
+``actuation`` says the same as Progressing.
 
 Three things differ from v0.5.1: all conditions are persisted; ``desiredOptimizedAlloc`` is written whole or removed;
 and nothing is written without news.
