@@ -15,6 +15,7 @@ from wva.config import kinds
 from wva.config.keys import ClassFields, ProfileFields, QueueingFields, ScaleToZeroFields, TargetFields
 from wva.config.kinds import MAX_MODELS
 from wva.config.yaml_text import MAX_ENTRY_BYTES, BadEntryError, read_tree
+from wva.model.objectives import AskedObjectives
 from wva.model.policy import Policy, QueueingPolicy, ScaleToZeroPolicy
 from wva.model.service import AcceleratorCost, PerformanceProfile, ServiceTarget
 from wva.model.variant import ModelKey
@@ -209,6 +210,38 @@ def test_a_class_says_how_many_requests_shall_be_in_time():
     assert target == ServiceTarget("Premium", 1, 500, 0, 0, "m", 0.95)
     (error,) = parse_service_classes({"a": text.format("95")}).errors
     assert (error.field, error.value) == ("data[0].in-time", "95")
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "most"),
+    [
+        *[(name, text, "3,600,000") for name in ("slo-ttft", "slo-ttw") for text in ("1e9", "0.0001", "1e-300")],
+        *[(name, text, "60,000") for name in ("slo-tpot", "slo-itl") for text in ("120000", "0.5")],
+    ],
+)
+def test_a_time_that_is_no_objective_is_told_and_the_model_stays_in_its_class(name, written, most):
+    """The default analyzer takes the time as not given. The queueing analyzer reads it as earlier releases do."""
+    text = f"name: Premium\npriority: 1\ndata: [{{model: m, {name}: {written}, in-time: 0.9}}]"
+    found = parse_service_classes({"a": text})
+    (target,) = found.values
+    assert target.asked == AskedObjectives(in_time=0.9, origin="service class Premium")
+    assert target.ttft_milliseconds + target.itl_milliseconds == float(written)
+    (error,) = found.errors
+    assert (error.model_id, error.refused) == ("m", False)
+    assert str(error) == (
+        f"a.data[0].{name}: got {written}, expected a number from 1 to {most} of milliseconds, or 0 for none; "
+        "in force: no objective of this class; the queueing model takes it as it is written"
+    )
+
+
+@pytest.mark.parametrize(("ttft", "itl"), [("0", "0"), ("1", "1"), ("3600000", "60000")])
+def test_a_time_of_zero_or_at_an_end_of_its_range_is_no_mistake(ttft, itl):
+    """Zero is not given."""
+    text = f"name: Premium\npriority: 1\ndata: [{{model: m, slo-ttft: {ttft}, slo-tpot: {itl}}}]"
+    found = parse_service_classes({"a": text})
+    assert found.errors == ()
+    asked = found.values[0].asked
+    assert (asked.ttft_seconds or 0.0, asked.itl_seconds or 0.0) == (float(ttft) / 1000.0, float(itl) / 1000.0)
 
 
 def test_a_list_of_classes_with_their_models():

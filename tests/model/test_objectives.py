@@ -81,6 +81,12 @@ def test_the_untouched_values_of_the_chart_say_nothing():
     assert in_class().objectives_for(CHAT) is NOTHING_ASKED
 
 
+@pytest.mark.parametrize(("ttft", "itl"), [(1e9, 120_000.0), (1e-300, 0.5), (0.5, 60_001.0)])
+def test_a_time_out_of_its_range_in_a_service_class_says_nothing(ttft, itl):
+    """The next place decides. The time is not brought into its range: nobody asked for the nearest one."""
+    assert in_class(ttft_milliseconds=ttft, itl_milliseconds=itl).objectives_for(CHAT) is NOTHING_ASKED
+
+
 @pytest.mark.parametrize("local", [False, True])
 def test_a_tenant_who_asks_for_more_than_is_allowed_gets_what_is_in_force_without_it(local):
     """Neither an annotation nor a ConfigMap of a namespace takes GPUs by asking for 1 ms."""

@@ -45,7 +45,7 @@ class EntryError:
     """What is wrong with an entry; all texts are for people.
 
     ``field`` is empty when the whole entry is wrong, ``model_id`` and ``namespace`` when the error may be about any. An
-    entry that is not ``refused`` is in force as it is written.
+    entry that is not ``refused`` is in force, but for what ``in_force`` says.
     """
 
     key: str
@@ -74,7 +74,7 @@ class EntryError:
 class MapContent(Generic[V]):
     """What a ConfigMap says: every good entry by its name, the values that count, and what WVA reports.
 
-    ``rejected`` says why entries cannot be used, ``misfits`` why good ones do not fit together.
+    ``rejected`` says why entries cannot be used, ``misfits`` what of good ones is not in force, or does not fit.
     """
 
     namespace: str = ""

@@ -6,12 +6,25 @@ The field names of costs and performance are those in the logs and system descri
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Final
 
 from wva.config import keys
-from wva.config.entries import DEFAULT_ENTRY, Entry, EntryMap, LayeredMap, MapContent, needed, read_fields, text_of
+from wva.config.declare import by_key
+from wva.config.entries import (
+    DEFAULT_ENTRY,
+    Entry,
+    EntryError,
+    EntryMap,
+    LayeredMap,
+    MapContent,
+    needed,
+    read_fields,
+    text_of,
+)
 from wva.config.yaml_text import BadEntryError, Tree, kind_of
+from wva.model.objectives import ITL_MILLISECONDS, TTFT_MILLISECONDS
 from wva.model.policy import (
     QueueingOverride,
     QueueingPolicy,
@@ -171,6 +184,7 @@ class ServiceClasses(EntryMap[Targets]):
                 tps = fields.slo_tps or 0.0
                 target = replace(item_class, model_id=model, ttft_milliseconds=ttft, itl_milliseconds=itl, tps=tps)
                 target = replace(target, in_time=fields.in_time or 0.0)
+                content.misfits += _times_out_of_range(key, path, item, fields)
             except BadEntryError as problem:
                 model = text_of(item, "model")
                 last_target = (last or {}).get(model)
@@ -216,6 +230,22 @@ def _class_of(key: str, tree: Tree, content: MapContent[Targets]) -> ServiceTarg
         content.warn(key, f"priority: {'none is given' if priority is None else outside}, {LOWEST_PRIORITY} is taken")
         priority = LOWEST_PRIORITY
     return ServiceTarget(name, priority)
+
+
+def _times_out_of_range(key: str, path: str, item: Tree, fields: keys.TargetFields) -> Iterator[EntryError]:
+    """Yield what is wrong with the times of a model that the demand analyzer takes as not given.
+
+    Earlier releases read any time, and the queueing analyzer still does. So such a model is not refused.
+    """
+    ttft_name = "slo-ttw" if fields.slo_ttft is None else "slo-ttft"
+    itl_name = "slo-itl" if fields.slo_tpot is None else "slo-tpot"
+    for name, limits in ((ttft_name, TTFT_MILLISECONDS), (itl_name, ITL_MILLISECONDS)):
+        milliseconds = getattr(fields, by_key(keys.TargetFields)[name].attribute)
+        if milliseconds and limits.find(milliseconds) is None:
+            expected = f"{limits.expected} of milliseconds, or 0 for none"
+            problem = BadEntryError(expected, field_name=f"{path}.{name}", value=text_of(item, name))
+            in_force = "no objective of this class; the queueing model takes it as it is written"
+            yield replace(EntryError.of(key, problem, in_force, text_of(item, "model")), refused=False)
 
 
 def _warn_of_rival(where: str, winner: ServiceTarget, content: MapContent[Targets]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from wva.model.objectives import AskedObjectives
+from wva.model.objectives import ITL_MILLISECONDS, TTFT_MILLISECONDS, AskedObjectives
 
 HIGHEST_PRIORITY: Final = 1
 LOWEST_PRIORITY: Final = 100
@@ -40,11 +40,11 @@ class ServiceTarget:
 
     @property
     def asked(self) -> AskedObjectives:
-        """The objectives that the class gives to the demand analyzer."""
-        ttft, itl = self.ttft_milliseconds, self.itl_milliseconds
+        """The objectives that the class gives to the demand analyzer; a time out of its range counts as not given."""
+        ttft, itl = TTFT_MILLISECONDS.find(self.ttft_milliseconds), ITL_MILLISECONDS.find(self.itl_milliseconds)
         return AskedObjectives(
-            ttft / 1000.0 if ttft not in {0.0, UNTOUCHED_TTFT_MILLISECONDS} else None,
-            itl / 1000.0 if itl not in {0.0, UNTOUCHED_ITL_MILLISECONDS} else None,
+            None if ttft is None or ttft == UNTOUCHED_TTFT_MILLISECONDS else ttft / 1000.0,
+            None if itl is None or itl == UNTOUCHED_ITL_MILLISECONDS else itl / 1000.0,
             self.in_time or None,
             f"service class {self.class_name}",
         )
