@@ -15,7 +15,7 @@ the other reconcilers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from wva import log
@@ -32,7 +32,7 @@ from wva.api.variantautoscaling import (
 )
 from wva.clock import Clock
 from wva.collect.local_scope import LocalScope
-from wva.collect.objectives import objective_problems
+from wva.collect.objectives import asked_objectives, objective_problems
 from wva.collect.resolution import (
     RIVALS_LOOKED_AT,
     TARGET_INDEX,
@@ -53,6 +53,7 @@ from wva.kube.controller import After, Done, Result
 from wva.kube.errors import ApiError, Conflict, NotFound, WriteRefused
 from wva.kube.workqueue import WorkQueue
 from wva.model.decision import Decision, Reason
+from wva.model.objectives import AskedObjectives
 from wva.model.records import replace
 from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason, cause_of
 from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
@@ -269,7 +270,7 @@ class VariantAutoscalingController:
             lambda: [self._configuration.problem_for(va)],
             lambda: bound_problems(va, stores.scalers),
             lambda: cost_problems(va),
-            lambda: objective_problems(va, self._configuration.policy),
+            lambda: objective_problems(va, self._configuration.policy, lambda: self._asked_beside(va)),
             lambda: surplus_problems(va, target),
             lambda: vllm_problems(target),
             lambda: actuation_problems(va, enabled=self._direct, push=self._push),
@@ -296,6 +297,18 @@ class VariantAutoscalingController:
             start=self._trouble(va, lambda: troubles.start(VariantKey(*va.metadata.key))),
             actuation=self._actuation(va.metadata.key),
         )
+
+    def _asked_beside(self, va: VariantAutoscaling) -> Iterator[AskedObjectives]:
+        """Yield what the other variants of the model ask for. One that only people can start has no say."""
+        for other in self._stores.variant_autoscalings.list(va.metadata.namespace):
+            if other.metadata.key == va.metadata.key or other.spec.model_id != va.spec.model_id:
+                continue
+            asked = asked_objectives(other)
+            if asked is None or not self._handles(other):
+                continue
+            target = self._resolve(other).target
+            if target is not None and (target.spec_replicas > 0 or bounds_of(other, self._stores.scalers).minimum == 0):
+                yield asked
 
     def _late(self, va: VariantAutoscaling) -> Trouble:
         """Return why replicas are not there in time. Where nothing scales the target, that is why."""

@@ -7,7 +7,7 @@ import pytest
 from tests.collect.test_bounds import va
 from wva.collect.objectives import asked_objectives, objective_problems
 from wva.model.objectives import AskedObjectives
-from wva.model.policy import Policy, SaturationPolicy
+from wva.model.policy import NamespacePolicy, Policy, SaturationPolicy, SaturationRules
 
 
 def test_annotations_are_in_the_units_of_service_classes():
@@ -45,3 +45,42 @@ def test_an_objective_tighter_than_a_tenant_may_ask_for_is_told():
         "ask for; in force: 1 s"
     )
     assert objective_problems(va(slo_ttft="100", slo_tpot="20", in_time="0.999"), Policy()) == []
+
+
+def beside(name, **said):
+    """Return what another variant of the model asks for."""
+    return AskedObjectives(**said, origin=f"annotation of {name}", tenant=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "in_force"),
+    [
+        ("50", {"ttft_seconds": 0.3}, "300 ms"),
+        ("50", {"ttft_seconds": 3.0}, "3 s"),
+        ("50", {"itl_seconds": 0.05}, "1 s"),
+        (
+            "3s",
+            {"ttft_seconds": 0.3},
+            "first token within 300 ms (annotation of b), between tokens 100 ms (built in), ",
+        ),
+    ],
+)
+def test_what_another_variant_of_the_model_asks_for_is_in_force(text, other, in_force):
+    """The line says the same as ``OptimizationReady``, which tells the objectives of the model."""
+    (line,) = objective_problems(va(slo_ttft=text), Policy(), lambda: [beside("b", **other)])
+    assert f"; in force: {in_force}" in line
+
+
+def test_what_another_variant_asks_for_in_vain_is_told_of_that_one_alone():
+    """The condition of each variant names its own annotations, and what its namespace says."""
+    policy = Policy(namespaces=(NamespacePolicy("ns", SaturationRules(SaturationPolicy(target_itl_milliseconds=5.0))),))
+    (line,) = objective_problems(va(slo_ttft="3000"), policy, lambda: [beside("b", ttft_seconds=0.05)])
+    assert line.startswith("default of namespace ns: got time between tokens 5 ms")
+
+
+def test_other_variants_are_not_searched_if_everything_is_in_force():
+    """A namespace may have thousands of variants, and each is looked at every minute."""
+    searched = []
+    assert objective_problems(va(slo_ttft="3000"), Policy(), lambda: searched.append(1) or []) == []
+    assert objective_problems(va(), Policy(), lambda: searched.append(1) or []) == []
+    assert not searched

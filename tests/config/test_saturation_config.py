@@ -143,6 +143,19 @@ def test_how_long_replicas_are_kept_warm_is_told_as_it_is_written(good, words):
     )
 
 
+@pytest.mark.parametrize(("name", "good"), [("targetTTFT", "3000"), ("targetITL", "50"), ("inTime", "0.9")])
+@pytest.mark.parametrize("key", ["default", "a"])
+def test_a_bad_objective_is_told_without_a_number_that_another_place_may_replace(name, good, key):
+    """Service classes and annotations say objectives, too. So the error only says what of its entry is in force."""
+    head, beneath = ("", {}) if key == "default" else ("model_id: m\n", {"default": f"{name}: {good}"})
+    bad = {**beneath, key: f"{head}{name}: soon"}
+    assert _only_error(bad).in_force == "nothing of this entry"
+    for text, words in ((f"{name}: {good}", f"with {name} {good}"), ("keepWarm: off", f"which has no {name}")):
+        before = parse_saturation({**beneath, key: head + text})
+        (error,) = parse_saturation(bad, previous=before).errors
+        assert error.in_force == f"the last valid text of this entry, {words}"
+
+
 def test_an_override_keeps_warm_what_the_default_does_not():
     """The override holds also with ``auto``, and over the default of a namespace."""
     data = {"default": "keepWarm: off", "a": "model_id: a\nkeepWarm: auto", "b": "model_id: b\nkvSpareTrigger: 0.2"}

@@ -18,6 +18,7 @@ from wva.instruments import Instruments
 from wva.kube.controller import After, Done
 from wva.kube.errors import Conflict, NotFound, Unavailable, WriteRefused
 from wva.model.decision import Reason, Source
+from wva.model.policy import Policy
 from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
@@ -387,3 +388,32 @@ async def test_a_scaler_that_names_the_target_is_not_missing(scene):
     await scene.controller.reconcile(Key("ns", "va"))
     ((_, patch),) = scene.client.patches
     assert "ScalerNotFollowing" in [each["reason"] for each in patch["status"]["conditions"]]
+
+
+@pytest.mark.parametrize(
+    ("of_other", "in_force"),
+    [
+        ({}, "300 ms"),
+        ({"model_id": "another"}, "1 s"),
+        ({"namespace": "elsewhere"}, "1 s"),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, "1 s"),
+        ({"target": "d-va"}, "1 s"),
+        ({"pods": 0}, "1 s"),
+    ],
+)
+async def test_an_objective_in_vain_is_told_with_what_the_other_variants_of_the_model_ask_for(
+    scene, of_other, in_force
+):
+    """Only those count that the decisions on the model read: ours, with a target, and not switched off."""
+    cluster = scene.cluster
+    fields = {name: value for name, value in of_other.items() if name not in {"pods", "metadata"}}
+    scene.controller._configuration.policy = Policy()
+    cluster.deployment("d-va", replicas=1)
+    cluster.deployment("d-b", replicas=of_other.get("pods", 1), namespace=of_other.get("namespace", "ns"))
+    cluster.va("va", target="d-va", metadata={"annotations": {"wva.llmd.ai/slo-ttft": "50"}})
+    metadata = {"annotations": {"wva.llmd.ai/slo-ttft": "300"}, **of_other.get("metadata", {})}
+    cluster.va("b", **{"target": "d-b", **fields}, metadata=metadata)
+    await scene.controller.reconcile(Key("ns", "va"))
+    told = [condition["message"] for condition in scene.client.patches[-1][1]["status"]["conditions"]]
+    (line,) = [message for message in told if "expected at least 100 ms" in message]
+    assert line.endswith(f"in force: {in_force}")

@@ -100,7 +100,7 @@ def test_a_tenant_who_asks_for_more_than_is_allowed_gets_what_is_in_force_withou
     assert agreed.objectives == Objectives(2.0)
     assert len(agreed.refused) == (2 if local else 3)
     told = "got time to the first token 1 ms, expected at least 100 ms, the tightest that a tenant may ask for; "
-    assert agreed.refused[0].endswith(f"{told}in force: 2 s")
+    assert agreed.refused[0].words.endswith(f"{told}in force: 2 s")
 
 
 def test_the_administrator_sets_the_limit_and_is_not_bound_by_it():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from wva.api.variantautoscaling import VariantAutoscaling
@@ -36,14 +37,25 @@ def asked_objectives(va: VariantAutoscaling) -> AskedObjectives | None:
     return asked if asked.says else None
 
 
-def objective_problems(va: VariantAutoscaling, policy: Policy) -> list[str]:
-    """Return one line for people for each objective that the VA or its namespace asks for and that is not in force."""
+def objective_problems(
+    va: VariantAutoscaling, policy: Policy, others: Callable[[], Iterable[AskedObjectives]] = tuple
+) -> list[str]:
+    """Return one line for people for each objective that the VA or its namespace asks for and that is not in force.
+
+    ``others`` returns what the other variants of the model ask for, which may be in force instead. It is called only if
+    there may be a line, since it has to search them.
+    """
+    annotations = va.metadata.annotations
     asked, model = asked_objectives(va), ModelKey(va.metadata.namespace, va.spec.model_id)
-    agreed = policy.objectives_for(model, () if asked is None else (asked,))
+    own = () if asked is None else (asked,)
+    wrong = [one for one in _TAKEN if (text := annotations.get(one[0])) is not None and one[1].find(text) is None]
+    if not wrong and not policy.objectives_for(model, own).refused:
+        return []
+    beside = tuple(others())
+    agreed = policy.objectives_for(model, (*own, *beside))
+    in_force = agreed.words or "the objectives that are built in"
     lines = []
-    for name, limits, unit in _TAKEN:
-        text = va.metadata.annotations.get(name)
-        if text is not None and limits.find(text) is None:
-            expected, in_force = f"{limits.expected}{unit}", agreed.words or "the objectives that are built in"
-            lines.append(str(NumberError(f"annotation {name}", text, expected=expected, in_force=in_force)))
-    return [*lines, *agreed.refused]
+    for name, limits, unit in wrong:
+        expected = f"{limits.expected}{unit}"
+        lines.append(str(NumberError(f"annotation {name}", annotations[name], expected=expected, in_force=in_force)))
+    return [*lines, *(refused.words for refused in agreed.refused if refused.source not in beside)]

@@ -241,7 +241,8 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
     ``base`` holds without any entry. ``override`` makes the record that decisions read, from the name, the model, the
     namespace, the merged policy and the own fields of an entry. ``rules`` puts the merged ``default`` (None without
     one) and the overrides together. ``pairs``: an entry must name both model and namespace. ``fields_shown`` is how
-    many fields a message about a whole entry shows, None for all.
+    many fields a message about a whole entry shows, None for all. ``said_elsewhere`` are fields that other kinds and
+    annotations may say, too: what is in force of them for a model cannot be told from here.
     """
 
     fields: type[E]
@@ -250,6 +251,7 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
     rules: Callable[[P | None, tuple[Any, ...]], R]
     pairs = False
     fields_shown: int | None = None
+    said_elsewhere: Collection[str] = ()
 
     def __init__(self) -> None:
         """Start with the rules that hold without entries."""
@@ -366,8 +368,19 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
             inherited = None if last and key == DEFAULT_ENTRY else beneath
             policy = self.merge(last.fields if last else None, inherited)
         except BadEntryError:
-            policy = self.merge(beneath)
+            last, policy = None, self.merge(beneath)
+        if problem.field_name in self.said_elsewhere:
+            return self._said_here(problem.field_name, last)
         return self.words(problem.field_name, policy)
+
+    def _said_here(self, name: str, last: Entry[E] | None) -> str:
+        """Return in words what of an entry is in force, without a number that another place may replace."""
+        if last is None:
+            return "nothing of this entry"
+        declared = by_key(self.fields)[name]
+        value = getattr(last.fields, declared.attribute)
+        has = f"with {name} {declared.form.show(value)}" if value is not None else f"which has no {name}"
+        return f"the last valid text of this entry, {has}"
 
     def model_and_namespace(
         self, key: str, tree: Tree, _last: Entry[E] | None, content: MapContent[Entry[E]]

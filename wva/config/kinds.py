@@ -98,6 +98,7 @@ class Saturation(LayeredMap[keys.SaturationFields, SaturationPolicy, SaturationR
     base = SaturationPolicy()
     rules = SaturationRules
     fields_shown = 4
+    said_elsewhere = frozenset({"targetTTFT", "targetITL", "inTime"})
 
     @staticmethod
     def override(

@@ -9,7 +9,7 @@ value beyond it is refused as a whole: a model must not get GPUs because somebod
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -67,16 +67,23 @@ class AskedObjectives(Struct, frozen=True, gc=False):
         return (self.ttft_seconds, self.itl_seconds, self.in_time) != (None, None, None)
 
 
+class RefusedObjective(NamedTuple):
+    """An objective that is not allowed: the place that asks for it, and for people what is in force."""
+
+    source: AskedObjectives
+    words: str
+
+
 class AgreedObjectives(Struct, frozen=True, gc=False):
     """The objectives in force.
 
-    ``words`` say where they come from, ``refused`` what was asked for and is not allowed, both for people. Both are
-    empty if nobody asked for any objective.
+    ``words`` say where they come from, for people; ``refused`` is what was asked for and is not allowed. Both are empty
+    if nobody asked for any objective.
     """
 
     objectives: Objectives = DEFAULT_OBJECTIVES
     words: str = ""
-    refused: tuple[str, ...] = ()
+    refused: tuple[RefusedObjective, ...] = ()
 
 
 NOTHING_ASKED: Final = AgreedObjectives()
@@ -113,7 +120,8 @@ def agreed(levels: Sequence[Sequence[AskedObjectives]], tightest: Objectives = T
         for wanted, source in beyond:
             asked, expected = f"{source.origin}: got {name} {formatted(wanted)}", f"{side} {formatted(limit)}"
             in_force = f"in force: {formatted(values[-1])}"
-            refused.append(f"{asked}, expected {expected}, the tightest that a tenant may ask for; {in_force}")
+            words = f"{asked}, expected {expected}, the tightest that a tenant may ask for; {in_force}"
+            refused.append(RefusedObjective(source, words))
     objectives = Objectives(*values)
     return AgreedObjectives(objectives, objectives.in_words(*[f" ({origin})" for origin in origins]), tuple(refused))
 
