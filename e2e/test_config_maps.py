@@ -144,7 +144,7 @@ def test_a_local_override_waits_for_the_variant_and_follows_every_edit(scene: Sc
     )
     told = scene.condition(VARIANT.name, "ConfigurationValid").message
     assert f"ConfigMap {scene.namespace}/{SATURATION_CONFIG_MAP}: default.kvCacheThreshold: got 7" in told
-    assert told.endswith("in force: 0.4")
+    assert told.endswith("in force: 0.4, with the last valid text of this entry")
     event = team.wait_event("InvalidConfiguration")
     assert (event["type"], event["involvedObject"]["kind"]) == ("Warning", "ConfigMap")
 

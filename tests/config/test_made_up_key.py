@@ -124,12 +124,21 @@ def test_a_field_of_an_entry_is_read_and_inherited():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("napDepth: 2", "default.napDepth: got 2, expected a number from 0 to 1, without quotes; in force: 0.5"),
+        (
+            "napDepth: 2",
+            (
+                "default.napDepth: got 2, expected a number from 0 to 1, without quotes; "
+                "in force: 0.5, and nothing of this entry"
+            ),
+        ),
         (
             "napTime: soon",
-            "default.napTime: got soon, expected a duration such as 90s, 10m or 1h30m, above zero; in force: 60s",
+            (
+                "default.napTime: got soon, expected a duration such as 90s, 10m or 1h30m, above zero; "
+                "in force: 60s, and nothing of this entry"
+            ),
         ),
-        ("[", "in force: napDepth 0.5, napTime 60s"),
+        ("[", "in force: napDepth 0.5, napTime 60s, and nothing of this entry"),
     ],
 )
 def test_a_bad_field_is_told_with_what_is_in_force(text, told):

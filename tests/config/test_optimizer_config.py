@@ -72,7 +72,7 @@ def test_an_optimizer_that_cannot_answer_its_analyzer_is_rejected(text, able):
     configuration, (problem,) = live(default=text)
     assert "optimizerName" in problem
     assert able in problem
-    assert problem.endswith('in force: ""')
+    assert problem.endswith('in force: "", and nothing of this entry')
     assert configuration.policy.optimizer_for(MODEL) is Optimizer.BY_ANALYZER
     assert configuration.policy.analyzer_for(MODEL) is Analyzer.DEMAND
 
@@ -116,7 +116,7 @@ def test_an_unknown_optimizer_leaves_the_last_one_and_is_told_to_the_variants_co
     _, (problem,) = live(configuration=configuration, default="optimizerName: fast")
     assert problem.startswith("default.optimizerName: got fast, expected ")
     assert "sized, one-step, cost-aware, greedy-by-score, model-based" in problem
-    assert problem.endswith('in force: "one-step"')
+    assert problem.endswith('in force: "one-step", with the last valid text of this entry')
     assert configuration.policy.optimizer_for(MODEL) is Optimizer.ONE_STEP
     va = VariantAutoscaling()
     assert "optimizerName" in configuration.problem_for(va)

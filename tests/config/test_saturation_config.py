@@ -96,7 +96,13 @@ def test_validation_follows_merging():
     """WVA rejects an override that contradicts the values it inherits."""
     error = _only_error({"default": "kvSpareTrigger: 0.5", "a": "model_id: m\nnamespace: n\nkvCacheThreshold: 0.4"})
     assert error == EntryError(
-        "a", "kvCacheThreshold", "0.4", "at least kvSpareTrigger (0.5)", "0.8", model_id="m", namespace="n"
+        "a",
+        "kvCacheThreshold",
+        "0.4",
+        "at least kvSpareTrigger (0.5)",
+        "0.8, and nothing of this entry",
+        model_id="m",
+        namespace="n",
     )
 
 
@@ -118,7 +124,7 @@ def test_a_bad_default_leaves_the_last_good_one_in_force():
     assert config.policy.saturation.kv_cache_threshold == 0.9
     assert config.policy.compatibility is Compatibility.V0_5
     assert config.policy.overrides[0].policy.kv_cache_threshold == 0.9
-    assert config.errors[0].in_force == "0.9"
+    assert config.errors[0].in_force == "0.9, with the last valid text of this entry"
 
 
 def test_a_bad_default_without_a_last_good_one_means_the_built_in_values():
@@ -139,7 +145,7 @@ def test_how_long_replicas_are_kept_warm_is_told_as_it_is_written(good, words):
     (error,) = parse_saturation({"default": "keepWarm: 2d"}, previous=first).errors
     assert str(error) == (
         "default.keepWarm: got 2d, expected auto, off or a duration such as 90s, 10m or 1h30m, at most 24h;"
-        f" in force: {words}"
+        f" in force: {words}, with the last valid text of this entry"
     )
 
 
@@ -156,6 +162,16 @@ def test_a_bad_objective_is_told_without_a_number_that_another_place_may_replace
         assert error.in_force == f"the last valid text of this entry, {words}"
 
 
+def test_an_entry_with_a_bad_field_is_told_to_count_as_a_whole():
+    """Of three fields one is bad, and none of them is in force. The message must not read as if two were."""
+    bad = {"default": "targetTTFT: 3000\nkeepWarm: off\nkvCacheThreshold: 80"}
+    assert _only_error(bad).in_force == "0.8, and nothing of this entry"
+    before = parse_saturation({"default": "targetTTFT: 2000\nkvCacheThreshold: 0.7\nanalyzerName: demand"})
+    config = parse_saturation(bad, previous=before)
+    assert config.errors[0].in_force == "0.7, with the last valid text of this entry"
+    assert config.policy == before.policy
+
+
 def test_an_override_keeps_warm_what_the_default_does_not():
     """The override holds also with ``auto``, and over the default of a namespace."""
     data = {"default": "keepWarm: off", "a": "model_id: a\nkeepWarm: auto", "b": "model_id: b\nkvSpareTrigger: 0.2"}
@@ -170,7 +186,8 @@ def test_an_error_is_a_sentence_with_what_is_in_force():
     """The sentence becomes an event and the message of a condition."""
     error = _only_error({"default": 'kvCacheThreshold: "0.8"'})
     assert str(error) == (
-        'default.kvCacheThreshold: got "0.8", expected a number from 0 to 1, without quotes; in force: 0.8'
+        'default.kvCacheThreshold: got "0.8", expected a number from 0 to 1, without quotes; '
+        "in force: 0.8, and nothing of this entry"
     )
 
 
@@ -403,7 +420,8 @@ def test_a_bad_override_leaves_its_last_good_one_in_force():
     data = {"default": "kvCacheThreshold: 0.9", "a": "model_id: m\nkvSpareTrigger: x"}
     config = parse_saturation(data, previous=good)
     (error,) = config.errors
-    assert (error.key, error.field, error.in_force) == ("a", "kvSpareTrigger", "0.3")
+    assert (error.key, error.field) == ("a", "kvSpareTrigger")
+    assert error.in_force == "0.3, with the last valid text of this entry"
     assert config.policy.saturation_for(ModelKey("n", "m")) == percentage(0.9, kv_spare_trigger=0.3)
 
 
@@ -413,7 +431,8 @@ def test_a_kept_override_that_no_longer_fits_the_default_gives_way():
     config = parse_saturation({"default": "kvCacheThreshold: 0.4", "a": "model_id: ["}, previous=good)
     assert [error.key for error in config.errors] == ["a", "a"]
     assert config.policy.saturation_for(ModelKey("n", "m")) == percentage(0.4)
-    assert config.errors[1].in_force == "0.4"
+    assert [error.in_force.split(", ")[-1] for error in config.errors] == ["and nothing of this entry"] * 2
+    assert config.errors[1].in_force == "0.4, and nothing of this entry"
 
 
 def test_a_model_id_of_digits_is_text():

@@ -33,6 +33,8 @@ MAX_ENTRIES: Final = 10_000
 MAX_LOCAL_ENTRIES: Final = 1_000
 """The limit in a namespace: a tenant who writes there must not delay the decisions for all others."""
 
+_NOTHING: Final = "and nothing of this entry"
+
 F = TypeVar("F", bound=EntryFields)
 E = TypeVar("E", bound=ModelFields)
 P = TypeVar("P", bound=Merged)
@@ -362,7 +364,10 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
         return tuple(first.values())
 
     def in_force(self, key: str, problem: BadEntryError, last: Entry[E] | None, content: MapContent[Entry[E]]) -> str:
-        """Return what the last good entry says about a bad field, or the default if both now contradict each other."""
+        """Return what the last good entry says about a bad field, or the default if both now contradict each other.
+
+        An entry counts as a whole, so the words also say what is in force of its other fields.
+        """
         beneath = self._beneath(content)
         try:
             inherited = None if last and key == DEFAULT_ENTRY else beneath
@@ -371,7 +376,11 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
             last, policy = None, self.merge(beneath)
         if problem.field_name in self.said_elsewhere:
             return self._said_here(problem.field_name, last)
-        return self.words(problem.field_name, policy)
+        declared = by_key(self.fields).get(problem.field_name)
+        if declared is not None and GLOBAL_DEFAULT in declared.places:
+            return self.words(problem.field_name, policy)
+        rest = _NOTHING if last is None else "with the last valid text of this entry"
+        return f"{self.words(problem.field_name, policy)}, {rest}"
 
     def _said_here(self, name: str, last: Entry[E] | None) -> str:
         """Return in words what of an entry is in force, without a number that another place may replace."""
@@ -409,7 +418,7 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
                     misfits.append(excess)
             except BadEntryError as problem:
                 # The entry was good when it was read; the default that it inherits from has changed since.
-                in_force = self.words(problem.field_name, inherited)
+                in_force = f"{self.words(problem.field_name, inherited)}, {_NOTHING}"
                 misfits.append(EntryError.of(entry.key, problem, in_force, entry.model_id, entry.namespace or ""))
         content.misfits = misfits
         value = self.rules(None if own is None else self.merge(own), tuple(merged))
