@@ -208,6 +208,15 @@ def test_a_class_says_how_many_requests_shall_be_in_time():
     assert (error.field, error.value) == ("data[0].in-time", "95")
 
 
+def test_a_bad_share_is_told_with_the_share_in_force():
+    """The message names what the class says of the model, and nothing that it does not say."""
+    text = "name: Premium\npriority: 1\ndata: [{{model: m, slo-ttft: 500, in-time: {}}}, {{model: n, slo-tps: {}}}]"
+    before = parse_service_classes({"a": text.format("0.95", "7")})
+    share, rate = parse_service_classes({"a": text.format("95", "fast")}, previous=before).errors
+    assert share.in_force == "class Premium, priority 1, ttft 500 ms, in-time 0.95"
+    assert rate.in_force == "class Premium, priority 1, tps 7"
+
+
 @pytest.mark.parametrize(
     ("name", "written", "most"),
     [

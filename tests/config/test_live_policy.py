@@ -63,6 +63,25 @@ def test_the_tightest_objectives_of_tenants_are_those_of_the_global_default(clus
     assert policy.objectives_for(ModelKey("a", "m")).objectives == Objectives(1.0, 0.05)
 
 
+def test_a_bad_limit_of_tenants_is_told_with_the_limit_in_force(cluster):
+    """It is that of the global default, also where an entry beside it or a namespace says one in vain."""
+    expected = "got soon, expected a number from 1 to 3,600,000, without quotes; in force:"
+    write(cluster, OWN, {"default": "tightestTTFT: soon", "a": "model_id: m\nenableLimiter: soon"})
+    assert f"default.tightestTTFT: {expected} 100, and nothing of this entry" in problem(cluster)
+    assert problem(cluster).endswith("in force: false, and nothing of this entry")
+    write(cluster, OWN, {"default": "tightestTTFT: 300"})
+    bad = {"a": "model_id: m\ntightestTTFT: soon"}
+    write(cluster, OWN, {"default": "tightestTTFT: soon"})
+    assert f"default.tightestTTFT: {expected} 300, with the last valid text of this entry" in problem(cluster)
+    write(cluster, OWN, {"default": "tightestTTFT: 400", **bad})
+    assert f"a.tightestTTFT: {expected} 400, and nothing of this entry" in problem(cluster)
+    write(cluster, OWN, {"default": "tightestTTFT: 400"})
+    write(cluster, "a", {"default": "tightestTTFT: soon"})
+    assert problem(cluster).endswith(f"default.tightestTTFT: {expected} 400, and nothing of this entry")
+    write(cluster, OWN, {"default": "compatibility: v9"})
+    assert "got v9, expected v0.5; in force: none, with the last valid text of this entry" in problem(cluster)
+
+
 def test_what_changes_nothing_is_not_logged(cluster):
     """The same text again, or a new comment, gives no log line."""
     write(cluster, OWN, {"default": "kvCacheThreshold: 0.7"})

@@ -138,9 +138,11 @@ def test_a_wrong_word_for_an_unknown_inventory_leaves_the_last_one():
     """A typing error never permits growth that was not permitted before."""
     configuration, _ = live(default="unknownInventory: unlimited")
     _, (problem,) = live(configuration=configuration, default="unknownInventory: open")
-    assert "got open, expected no-growth or unlimited; in force: what it said last" in problem
+    told = "got open, expected no-growth or unlimited; in force: "
+    assert f"{told}unlimited, with the last valid text of this entry" in problem
     assert configuration.policy.unknown_inventory is UnknownInventory.UNLIMITED
-    configuration, _ = live(default="unknownInventory: open")
+    configuration, (problem,) = live(default="unknownInventory: open")
+    assert f"{told}no-growth, and nothing of this entry" in problem
     assert configuration.policy.unknown_inventory is UnknownInventory.NO_GROWTH
 
 
@@ -165,14 +167,20 @@ def test_how_the_solver_shares_is_chosen_in_the_global_default(text, expected):
 
 
 @pytest.mark.parametrize(
-    "text", ["saturationPolicy: none", "saturationPolicy: Greedy", "unlimited: 1", "delayedBestEffort: 'true'"]
+    ("text", "in_force"),
+    [
+        ("saturationPolicy: none", "RoundRobin"),
+        ("saturationPolicy: Greedy", "RoundRobin"),
+        ("unlimited: 1", "follows the GPU limit"),
+        ("delayedBestEffort: 'true'", "false"),
+    ],
 )
-def test_a_wrong_option_of_the_solver_leaves_the_last_one(text):
+def test_a_wrong_option_of_the_solver_leaves_the_last_one(text, in_force):
     """Names are case-sensitive, as in the original. The original took an unknown name for None."""
     configuration, _ = live(QUEUEING, default="saturationPolicy: RoundRobin")
     _, (problem,) = live(QUEUEING, configuration=configuration, default=text)
     assert problem.startswith(f"default.{text.split(':')[0]}: got ")
-    assert problem.endswith("in force: what it said last, else the default")
+    assert problem.endswith(f"in force: {in_force}, with the last valid text of this entry")
     assert configuration.policy.solver == SolverPolicy(None, False, BestEffort.ROUND_ROBIN)
 
 

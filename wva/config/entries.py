@@ -288,9 +288,6 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
 
     def words(self, name: str, policy: P) -> str:
         """Return in words the value of a field in a policy, or the whole policy if no field has this name."""
-        declared = by_key(self.fields).get(name)
-        if declared is not None and GLOBAL_DEFAULT in declared.places:
-            return "what it said last, else the default"
         values = [
             (declaration, getattr(policy, declaration.attribute)) for declaration in settable(self.fields).values()
         ]
@@ -376,11 +373,15 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
             last, policy = None, self.merge(beneath)
         if problem.field_name in self.said_elsewhere:
             return self._said_here(problem.field_name, last)
-        declared = by_key(self.fields).get(problem.field_name)
-        if declared is not None and GLOBAL_DEFAULT in declared.places:
-            return self.words(problem.field_name, policy)
         rest = _NOTHING if last is None else "with the last valid text of this entry"
-        return f"{self.words(problem.field_name, policy)}, {rest}"
+        declared = by_key(self.fields).get(problem.field_name)
+        if declared is None or GLOBAL_DEFAULT not in declared.places:
+            return f"{self.words(problem.field_name, policy)}, {rest}"
+        everywhere = self.of("") if said.namespace else said
+        default = last if everywhere is said and key == DEFAULT_ENTRY else everywhere.good.get(DEFAULT_ENTRY)
+        value = None if default is None else getattr(default.fields, declared.attribute)
+        unset = "none" if declared.unset == "-" else declared.unset
+        return f"{unset if value is None else declared.form.show(value)}, {rest}"
 
     def _said_here(self, name: str, last: Entry[E] | None) -> str:
         """Return in words what of an entry is in force, without a number that another place may replace."""

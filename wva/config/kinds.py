@@ -192,8 +192,7 @@ class ServiceClasses(EntryMap[Targets]):
                 in_force = "nothing of it"
                 if last_target is not None:
                     targets.setdefault(model, last_target)
-                    times = f"ttft {last_target.ttft_milliseconds:g} ms, itl {last_target.itl_milliseconds:g} ms"
-                    in_force = f"class {last_target.class_name}, priority {last_target.priority}, {times}"
+                    in_force = _words_of(last_target)
                 problem.field_name = f"{path}.{problem.field_name}" if problem.field_name else path
                 content.reject(key, problem, in_force, model)
                 continue
@@ -247,6 +246,18 @@ def _times_out_of_range(key: str, path: str, item: Tree, fields: keys.TargetFiel
             problem = BadEntryError(expected, field_name=f"{path}.{name}", value=text_of(item, name))
             in_force = "no objective of this class; the queueing model takes it as it is written"
             yield replace(EntryError.of(key, problem, in_force, text_of(item, "model")), refused=False)
+
+
+def _words_of(target: ServiceTarget) -> str:
+    """Return a target for people, without the values that it does not give."""
+    values = (
+        (target.ttft_milliseconds, f"ttft {target.ttft_milliseconds:g} ms"),
+        (target.itl_milliseconds, f"itl {target.itl_milliseconds:g} ms"),
+        (target.in_time, f"in-time {target.in_time:g}"),
+        (target.tps, f"tps {target.tps:g}"),
+    )
+    known = [words for value, words in values if value]
+    return ", ".join([f"class {target.class_name}", f"priority {target.priority}", *known])
 
 
 def _warn_of_rival(where: str, winner: ServiceTarget, content: MapContent[Targets]) -> None:
