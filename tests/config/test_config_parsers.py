@@ -269,6 +269,38 @@ def test_a_model_in_several_keys_belongs_to_the_most_important_class():
     assert len(found.warnings) == 2
 
 
+TOLD, LOST = "model: m, slo-ttft: 3000, in-time: 0.9", "model: m, slo-tpot: 50"
+CLASS_A = "name: A\npriority: 1\ndata: "
+
+
+@pytest.mark.parametrize(
+    ("data", "key", "field"),
+    [
+        ({"a": f"{CLASS_A}[{{{TOLD}}}, {{{LOST}}}]"}, "a", "data[1].model"),
+        ({"a": f"[{{name: A, priority: 2, {LOST}}}, {{name: A, priority: 1, {TOLD}}}]"}, "a", "[1].model"),
+        ({"a": f"{CLASS_A}[{{{TOLD}}}]", "b": f"{CLASS_A}[{{{LOST}}}]"}, "b", "model"),
+    ],
+)
+def test_a_model_named_twice_in_one_class_is_told(data, key, field):
+    """One of the two counts, and what the other says is lost. The status of the model's variants says so."""
+    found = parse_service_classes(data)
+    assert found.values == (ServiceTarget("A", 1, 3000, 0, 0, "m", 0.9),)
+    (error,) = found.errors
+    assert (error.key, error.field, error.model_id, error.refused) == (key, field, "m", False)
+    assert str(error) == (
+        f"{key}.{field}: got m, expected it once in class A; in force: class A, priority 1, ttft 3000 ms, in-time 0.9"
+    )
+    assert found.warnings == ()
+
+
+def test_a_bad_second_text_of_a_model_is_told_with_the_first_one():
+    """The first one is in force, and not the last good text."""
+    before = parse_service_classes({"a": f"{CLASS_A}[{{model: m, slo-ttft: 500}}]"})
+    text = f"{CLASS_A}[{{model: m, slo-ttft: 600}}, {{model: m, slo-ttft: soon}}]"
+    (error,) = parse_service_classes({"a": text}, previous=before).errors
+    assert error.in_force == "class A, priority 1, ttft 600 ms"
+
+
 def test_a_bad_model_is_rejected_alone():
     """The last good targets of the model stay in force, and WVA takes the other models of the class."""
     before = parse_service_classes(FILES)

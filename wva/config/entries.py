@@ -377,8 +377,8 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
         declared = by_key(self.fields).get(problem.field_name)
         if declared is None or GLOBAL_DEFAULT not in declared.places:
             return f"{self.words(problem.field_name, policy)}, {rest}"
-        everywhere = self.of("") if said.namespace else said
-        default = last if everywhere is said and key == DEFAULT_ENTRY else everywhere.good.get(DEFAULT_ENTRY)
+        everywhere = self.of("") if content.namespace else content
+        default = last if everywhere is content and key == DEFAULT_ENTRY else everywhere.good.get(DEFAULT_ENTRY)
         value = None if default is None else getattr(default.fields, declared.attribute)
         unset = "none" if declared.unset == "-" else declared.unset
         return f"{unset if value is None else declared.form.show(value)}, {rest}"

@@ -189,17 +189,16 @@ class ServiceClasses(EntryMap[Targets]):
             except BadEntryError as problem:
                 model = text_of(item, "model")
                 last_target = (last or {}).get(model)
-                in_force = "nothing of it"
                 if last_target is not None:
                     targets.setdefault(model, last_target)
-                    in_force = _words_of(last_target)
+                in_force = _words_of(targets[model]) if model in targets else "nothing of it"
                 problem.field_name = f"{path}.{problem.field_name}" if problem.field_name else path
                 content.reject(key, problem, in_force, model)
                 continue
             rival = targets.get(target.model_id)
             winner = targets[target.model_id] = target if rival is None or target.priority < rival.priority else rival
             if rival is not None:
-                _warn_of_rival(f"{key}.{path}", winner, content)
+                _tell_of_rival(key, path, winner, target if winner is rival else rival, content)
         return targets
 
     def values(self, content: MapContent[Targets]) -> tuple[ServiceTarget, ...]:
@@ -208,7 +207,7 @@ class ServiceClasses(EntryMap[Targets]):
         targets = [(key, target) for key in sorted(content.good) for target in content.good[key].values()]
         for key, target in sorted(targets, key=lambda pair: pair[1].priority):
             if chosen.setdefault(target.model_id, target) is not target:
-                _warn_of_rival(key, chosen[target.model_id], content)
+                _tell_of_rival(key, "", chosen[target.model_id], target, content)
         return tuple(chosen[model_id] for model_id in sorted(chosen))
 
     def entries(self, namespace: str) -> dict[str, object]:
@@ -260,8 +259,18 @@ def _words_of(target: ServiceTarget) -> str:
     return ", ".join([f"class {target.class_name}", f"priority {target.priority}", *known])
 
 
-def _warn_of_rival(where: str, winner: ServiceTarget, content: MapContent[Targets]) -> None:
+def _tell_of_rival(
+    key: str, path: str, winner: ServiceTarget, loser: ServiceTarget, content: MapContent[Targets]
+) -> None:
+    """Note that a model is named twice. In several classes that may be meant; in one it is a mistake."""
+    if winner.class_name == loser.class_name:
+        name = f"{path}.model" if path else "model"
+        problem = BadEntryError(f"it once in class {winner.class_name}", field_name=name, value=winner.model_id)
+        misfit = EntryError.of(key, problem, _words_of(winner), winner.model_id)
+        content.misfits.append(replace(misfit, refused=False))
+        return
     decides = f"{winner.class_name} with priority {winner.priority} decides"
+    where = f"{key}.{path}" if path else key
     content.warn(where, f"model {winner.model_id} is in several classes; {decides}")
 
 
