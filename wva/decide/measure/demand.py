@@ -272,7 +272,7 @@ def _sizes_known(memory: DemandMemory, roles: Sequence[str]) -> bool:
 
 
 def objectives_of(model: ModelReadings, policy: Policy) -> AgreedObjectives:
-    """Return the objectives of a model: what the policy and the annotations of all its variants say, those at zero too."""
+    """Return the objectives of a model, from the policy and the annotations of all its variants, those at zero too."""
     asked = [readings.progress.variant.asked for readings in (*model.variants, *model.asleep)]
     return policy.objectives_for(
         model.key, [*(objectives for objectives in asked if objectives is not None), *model.asked]
