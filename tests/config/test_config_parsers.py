@@ -310,7 +310,9 @@ def test_a_bad_model_is_rejected_alone():
     (error,) = found.errors
     assert (error.key, error.field, error.value, error.model_id) == ("premium.yaml", "data[1].slo-tpot", "fast", "big")
     assert error.in_force == "class Premium, priority 1, ttft 500 ms, itl 80 ms"
-    assert [target.model_id for target in parse_service_classes({"premium.yaml": text}).values] == ["default/default"]
+    alone = parse_service_classes({"premium.yaml": text})
+    assert [target.model_id for target in alone.values] == ["default/default"]
+    assert alone.errors[0].in_force == "nothing of this model"
 
 
 @pytest.mark.parametrize(

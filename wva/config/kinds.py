@@ -191,7 +191,7 @@ class ServiceClasses(EntryMap[Targets]):
                 last_target = (last or {}).get(model)
                 if last_target is not None:
                     targets.setdefault(model, last_target)
-                in_force = _words_of(targets[model]) if model in targets else "nothing of it"
+                in_force = _words_of(targets[model]) if model in targets else "nothing of this model"
                 problem.field_name = f"{path}.{problem.field_name}" if problem.field_name else path
                 content.reject(key, problem, in_force, model)
                 continue
