@@ -145,8 +145,8 @@ def believe(
         ready, complete = 0, True
         for variant in models[key]:
             ready_pods = sorted(pods.get(variant.key, ()), key=attrgetter("pod"))
-            replicas = tuple([pod for pod in ready_pods if not pod.dormant])
             dormant = tuple([pod for pod in ready_pods if pod.dormant])
+            replicas = tuple([pod for pod in ready_pods if not pod.dormant] if dormant else ready_pods)
             kv = [sample.value if (sample := pod.kv_usage).state is fresh else None for pod in replicas]
             length = [sample.value if (sample := pod.queue_length).state is fresh else None for pod in replicas]
             entry = entries.get(variant.key)
@@ -156,7 +156,7 @@ def believe(
                 entry=entry,
                 moment=moment,
                 dormant=len(dormant),
-                slowest=slowest.get(variant.key, 0.0) if _replaceable(variant, models[key]) else 0.0,
+                slowest=slowest[variant.key] if variant.key in slowest and _replaceable(variant, models[key]) else 0.0,
             )
             if failure is None and replicas and None not in kv and None not in length and not _seldom(replicas):
                 covered, words = _all_report(len(replicas))

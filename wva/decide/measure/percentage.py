@@ -226,8 +226,7 @@ def measure(
             filled = [pod for pod, at in zip(pods, since, strict=True) if now - at >= FILLING_SECONDS]
             filled.sort(key=_name)
             peaks = tuple(filled if usage.reporting == len(pods) else [pod for pod in filled if _reports(pod)])
-            older = _older(before, peaks)
-            earlier = tuple([older[pod.pod] for pod in peaks if pod.pod in older])
+            earlier = tuple([peak for peak in _older(before, peaks) if peak is not None])
         memories[model.key] = ModelMemory(before.key, peaks, shrunk, regretted, before.answered, earlier)
     return needs, replace(memory, models=tuple(memories[key] for key in sorted(memories)))
 
@@ -237,15 +236,20 @@ def _scraped(pod: ReplicaMetrics) -> float | None:
     return kv if queue is None or (kv is not None and kv > queue) else queue
 
 
-def _older(memory: ModelMemory, pods: Sequence[PodPeak]) -> dict[str, PodPeak]:
-    """Return by pod the last remembered peaks that are of an older scrape than these, or if a time is not known."""
-    times = {pod.pod: pod.at for pod in pods}
-    older: dict[str, PodPeak] = {}
-    for peak in (*memory.earlier, *memory.peaks):
-        if peak.pod in times:
-            at = times[peak.pod]
-            if peak.at is None or at is None or peak.at < at:
-                older[peak.pod] = peak
+def _older(memory: ModelMemory, pods: Sequence[PodPeak]) -> list[PodPeak | None]:
+    """Return for each of these peaks the last remembered one of its pod that is of an older scrape; None without one.
+
+    If the time of one of the two is not known, the remembered one counts as older.
+    """
+    last, before = ({peak.pod: peak for peak in peaks} for peaks in (memory.peaks, memory.earlier))
+    older = []
+    for new in pods:
+        peak, at = last.get(new.pod), new.at
+        if peak is None or not (at is None or peak.at is None or peak.at < at):
+            peak = before.get(new.pod)
+            if peak is not None and not (at is None or peak.at is None or peak.at < at):
+                peak = None
+        older.append(peak)
     return older
 
 
@@ -278,8 +282,8 @@ def _required(
             return serving, words
     # Have the peaks of the same replicas risen since their scrapes before? KV usage counts up to its threshold, and a
     # queue only beyond its threshold.
-    before = _older(model.memory, filled)
-    compared = [(pod, before[pod.pod]) for pod in filled if pod.pod in before]
+    older = _older(model.memory, filled)
+    compared = [(new, old) for new, old in zip(filled, older, strict=True) if old is not None]
     kv = _known([(new.kv_usage, old.kv_usage) for new, old in compared])
     queue = _known([(new.queue_length, old.queue_length) for new, old in compared])
     full, long = policy.kv_cache_threshold, policy.queue_length_threshold
