@@ -122,6 +122,14 @@ def test_times_that_go_back_are_no_history():
     assert fleet.cycle(30, [-3575] * 4, [(0.95, 10)] * 4) == (4, Reason.GROWTH_SETTLING)
 
 
+def test_times_that_go_back_beyond_two_scrapes_are_no_history_either():
+    """Neither the last peaks nor those before them are of an older scrape, so nothing is compared."""
+    fleet = ScrapedFleet()
+    fleet.cycle(0, [-5] * 4, [(0.95, 30)] * 4)
+    assert fleet.cycle(15, [10] * 4, [(0.95, 20)] * 4) == (4, Reason.GROWTH_SETTLING)
+    assert fleet.cycle(30, [-3575] * 4, [(0.95, 10)] * 4) == (8, Reason.SCALE_UP)
+
+
 def test_a_load_that_lasts_is_answered_when_nobody_has_come_lately():
     """The replicas are as full as before and no replica is new, so WVA adds replicas."""
     assert decided([900, 900], [FULL] * 2, before=[FULL] * 2).desired == 4
