@@ -9,18 +9,13 @@ import sys
 from collections import Counter
 from functools import cache
 
+from tests.docs.markdown import table
 from tests.hindsight import samples
 from wva.hindsight.differences import WHY, Kind
 from wva.hindsight.recordings import read_all
 from wva.hindsight.replay import repeat, under
 from wva.model.optimizers import Analyzer
 from wva.model.records import replace
-
-
-def table(header, rows):
-    """Return a Markdown table."""
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join([*lines, *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)])
 
 
 def same_policy(policy):

@@ -6,6 +6,7 @@ from functools import cache
 from itertools import groupby
 from statistics import fmean, median
 
+from tests.docs.markdown import table
 from wva.model.objectives import Objectives
 from wva.sim.fleet.accelerators import GPUS, MODELS, Precision, engine_parameters
 from wva.sim.fleet.calibration import alone_seconds, operating_point, saturation
@@ -52,12 +53,6 @@ UNITS = {
     "ttft_p99": ("p99 of TTFT", 1000.0, "ms"),
     "tpot": ("time per token", 1000.0, "ms"),
 }
-
-
-def table(header, rows):
-    """Return a Markdown table."""
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
 def number(value):

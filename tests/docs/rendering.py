@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import SecretStr
 
 from tests.docs import engine_differences, physics_tables, scorecard_figures
+from tests.docs.markdown import table
 from tests.docs.picture import picture
 from tests.publish import wrong_states
 from wva.api.crd import definition
@@ -51,12 +52,6 @@ NOT_THE_CONTROLLERS = {
     "variantautoscaling-editor-role",
     "variantautoscaling-viewer-role",
 }
-
-
-def table(header, rows):
-    """Return a Markdown table."""
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join([*lines, *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)])
 
 
 def settings_table():

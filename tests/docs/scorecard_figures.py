@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.docs.markdown import table
 from wva.sim.scorecard.tables import decode
 
 DATA = Path(__file__).resolve().parents[2] / "docs" / "scorecard-tables.json"
@@ -35,21 +36,21 @@ def _mean(text):
 def objective_costs():
     """Return what each objective for the first token costs on three kinds of traffic."""
     rows, columns = _rows()
-    lines = ["| First token within | `upstream-ramp` | `sine` | `conversation` |", "|---|---|---|---|"]
+    lines, traffics = [], ("upstream-ramp", "sine", "conversation")
     for objective, end in OBJECTIVES.items():
-        values = [rows[f"{traffic}{end}"]["wva"].values for traffic in ("upstream-ramp", "sine", "conversation")]
+        values = [rows[f"{traffic}{end}"]["wva"].values for traffic in traffics]
         cells = [f"{_mean(row[columns['in time']])} with {row[columns['mean']]}" for row in values]
-        lines.append(f"| {' | '.join((objective, *cells))} |")
-    return "\n".join(lines)
+        lines.append((objective, *cells))
+    return table(("First token within", *(f"`{traffic}`" for traffic in traffics)), lines)
 
 
 def roles():
     """Return the share in time and the cost of policies in the scenarios with roles."""
     rows, columns = _rows()
-    lines = [f"| Scenario | {' | '.join(BESIDE_ROLES)} |", "|---" * (len(BESIDE_ROLES) + 1) + "|"]
+    lines = []
     for name, played in rows.items():
         if name.startswith("roles-"):
             results = [played[policy] for policy in BESIDE_ROLES.values()]
             cells = [f"{_mean(row.values[columns['in time']])} at {row.cost:.2f}" for row in results]
-            lines.append(f"| `{name}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            lines.append((f"`{name}`", *cells))
+    return table(("Scenario", *BESIDE_ROLES), lines)

@@ -33,7 +33,7 @@ MAX_ENTRIES: Final = 10_000
 MAX_LOCAL_ENTRIES: Final = 1_000
 """The limit in a namespace: a tenant who writes there must not delay the decisions for all others."""
 
-_NOTHING: Final = "and nothing of this entry"
+_NOTHING: Final = "nothing of this entry"
 
 F = TypeVar("F", bound=EntryFields)
 E = TypeVar("E", bound=ModelFields)
@@ -373,7 +373,7 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
             last, policy = None, self.merge(beneath)
         if problem.field_name in self.said_elsewhere:
             return self._said_here(problem.field_name, last)
-        rest = _NOTHING if last is None else "with the last valid text of this entry"
+        rest = f"and {_NOTHING}" if last is None else "with the last valid text of this entry"
         declared = by_key(self.fields).get(problem.field_name)
         if declared is None or GLOBAL_DEFAULT not in declared.places:
             return f"{self.words(problem.field_name, policy)}, {rest}"
@@ -386,7 +386,7 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
     def _said_here(self, name: str, last: Entry[E] | None) -> str:
         """Return in words what of an entry is in force, without a number that another place may replace."""
         if last is None:
-            return "nothing of this entry"
+            return _NOTHING
         declared = by_key(self.fields)[name]
         value = getattr(last.fields, declared.attribute)
         has = f"with {name} {declared.form.show(value)}" if value is not None else f"which has no {name}"
@@ -419,7 +419,7 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
                     misfits.append(excess)
             except BadEntryError as problem:
                 # The entry was good when it was read; the default that it inherits from has changed since.
-                in_force = f"{self.words(problem.field_name, inherited)}, {_NOTHING}"
+                in_force = f"{self.words(problem.field_name, inherited)}, and {_NOTHING}"
                 misfits.append(EntryError.of(entry.key, problem, in_force, entry.model_id, entry.namespace or ""))
         content.misfits = misfits
         value = self.rules(None if own is None else self.merge(own), tuple(merged))

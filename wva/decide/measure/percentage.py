@@ -242,14 +242,14 @@ def _older(memory: ModelMemory, pods: Sequence[PodPeak]) -> list[PodPeak | None]
     If the time of one of the two is not known, the remembered one counts as older.
     """
     last, before = ({peak.pod: peak for peak in peaks} for peaks in (memory.peaks, memory.earlier))
-    older = []
+    older: list[PodPeak | None] = []
     for new in pods:
-        peak, at = last.get(new.pod), new.at
-        if peak is None or not (at is None or peak.at is None or peak.at < at):
-            peak = before.get(new.pod)
-            if peak is not None and not (at is None or peak.at is None or peak.at < at):
-                peak = None
-        older.append(peak)
+        for peak in (last.get(new.pod), before.get(new.pod)):
+            if peak is not None and (new.at is None or peak.at is None or peak.at < new.at):
+                older.append(peak)
+                break
+        else:
+            older.append(None)
     return older
 
 

@@ -25,7 +25,8 @@ import msgspec
 from wva import log
 from wva.app import Application, new_registry
 from wva.command_error import INTERRUPTED_STATUS, CommandError, UsageError
-from wva.config import Inputs, load
+from wva.config import load
+from wva.config.load import NO_INPUTS, Inputs
 from wva.godurations import parse_duration
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
@@ -45,7 +46,6 @@ _PROGRESS_SECONDS: Final = 5.0
 DEFAULT_RUN_SECONDS: Final = 110.0
 """The wall time of a run without a given speed."""
 _SPEED: Final = Real(minimum=0, above=True)
-_NO_INPUTS: Final = Inputs({}, {}, {})
 
 Tick = Callable[[], Awaitable[None]]
 EXAMPLES: Final = (
@@ -269,7 +269,7 @@ async def _nothing() -> None:
 
 
 async def play(
-    world: EmbeddedWorld, *, duration_seconds: float, tick: Tick, inputs: Inputs = _NO_INPUTS, after: Tick = _nothing
+    world: EmbeddedWorld, *, duration_seconds: float, tick: Tick, inputs: Inputs = NO_INPUTS, after: Tick = _nothing
 ) -> None:
     """Run the controller in the world for ``duration_seconds`` of virtual time; ``tick`` follows every scrape.
 
