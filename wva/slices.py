@@ -28,10 +28,15 @@ T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, R]
 """Work that yields wherever it may be interrupted, and returns its result."""
 
-SLICE_SECONDS: Final = 0.01
+SLICE_SECONDS: Final = 0.005
+"""How long one task keeps the loop.
+
+Others may wait for three slices: asyncio reads sockets and timers between two turns, and what they wake comes after the
+sliced work in the next turn, twice.
+"""
 SWITCH_SECONDS: Final = 0.0005
 """How long a thread may keep the interpreter from the loop."""
-_FREED_AT_ONCE: Final = 500
+_FREED_AT_ONCE: Final = 100
 SMALL: Final = 64
 """Variants, or things that cost about as much. Deciding on a variant with ten replicas takes half a millisecond."""
 

@@ -6,7 +6,7 @@ pod whose page cannot be read counts as one that does not answer. A pool is in e
 
 No pool delays another one. Each pool has its own slots, and a time limit for all of its pods together. All pools
 together have a limit of connections. The loop limits how many pools of a namespace are read at the same time. One piece
-of one page is parsed at a time, and everything else has its turn after 10 ms of parsing.
+of one page is parsed at a time, and everything else has its turn after 5 ms of parsing.
 
 A picker that does not hold requests (GAIE 1.2 at zero, or any without flow control) refuses them at once, and counts
 them. For such a picker, the growth of this counter says that requests have come. These requests do not wait, so the

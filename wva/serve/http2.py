@@ -23,9 +23,8 @@ from h2.settings import SettingCodes
 from h2.utilities import SizeLimitDict
 
 from wva.serve.listener import ListenerLimits, ServedConnection
+from wva.slices import SLICE_SECONDS
 
-SLICE_SECONDS: Final = 0.005
-"""How long frames of one connection are read before it is another's turn, in CPU time."""
 SHARE: Final = 0.25
 """How much of the event loop all connections of a server may take."""
 _LONGEST_REST_SECONDS: Final = 0.25
