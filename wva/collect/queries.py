@@ -85,7 +85,11 @@ class EngineSignal(StrEnum):
 
 
 class CounterSignal(StrEnum):
-    """The counters of a pod in ``engine_counters``, all of one scrape: the values of the label ``signal``."""
+    """The counters of a pod in ``engine_counters``, all of one scrape: the values of the label ``signal``.
+
+    The demand analyzer uses them. To add a counter, begin here; ``tests/test_engine_signals.py`` names the other places
+    that need it.
+    """
 
     TIME = "time"
     CACHE_CONFIG = "cache_config"

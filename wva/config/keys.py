@@ -2,8 +2,9 @@
 
 ``Settings`` are about the process: they come from flags, the environment and the main ConfigMap. The other classes are
 entries of the ConfigMaps that say how to decide; their defaults are in ``wva/model/policy.py``. Durations are seconds.
-A new key is one declaration here and the place that reads its value; ``python -m tests.docs.rendering`` brings it into
-the documentation.
+The form of a key checks its value; ``wva/model/policy.py`` checks values that contradict each other. A new key is one
+declaration here and the place that reads its value; ``python -m tests.docs.rendering`` brings it into
+docs/configuration.md or docs/config-maps.md.
 """
 
 from __future__ import annotations

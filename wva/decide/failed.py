@@ -8,6 +8,8 @@ of this namespace without them. If that works, these decisions count, and the ou
 keys work alone and raise together, both are set aside. The result always comes from one try over all keys that are
 left, so these share GPUs. The keys that failed in the last cycle are ``suspects`` and are tried apart from the others.
 So a lasting fault costs about one more try, and WVA notices its end at once.
+
+This is about deciding. ``wva/collect/faults.py`` names what keeps a fault to its model in every other step.
 """
 
 from __future__ import annotations

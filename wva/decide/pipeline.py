@@ -2,6 +2,8 @@
 
 ``_conclude`` calls the six steps of a cycle in their order. All models go through each step together. The same inputs
 give the same decisions to the last bit, in any order of the objects, so a recorded cycle can be replayed.
+
+The order of the rules is that of the table ``RULES`` in ``decide.rules``: the first rule that holds gives the number.
 """
 
 from __future__ import annotations

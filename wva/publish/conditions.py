@@ -1,7 +1,7 @@
 """The conditions of a VariantAutoscaling, in the order in which the status has them.
 
 ``api.variantautoscaling`` has their types. ``publish.obstacles`` lists the reasons for which WVA does not scale a
-variant.
+variant: to add a reason, begin there.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """The patch for the status of a VariantAutoscaling.
 
+Only ``wva.controllers.VariantAutoscalingController`` writes it: after a change of the variant, its target or its
+decision, and every heartbeat.
+
 ``status_patch`` returns None when the status has no news. News are: another number or accelerator, a new or removed
 condition, another status or reason of a condition, and another message of a condition that names bad input. Changed
 measurements in a message are not news: they wait for the next patch, at the latest for the heartbeat.
