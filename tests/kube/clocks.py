@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from wva.clock import SystemClock
+
 WALL_START = 1_700_000_000.0
 
 
-class LoopClock:
+class LoopClock(SystemClock):
     """The time of the running loop. Under looptime, waiting takes no real time."""
 
     def now(self) -> float:
@@ -17,19 +19,6 @@ class LoopClock:
     def monotonic(self) -> float:
         """Return the loop's time."""
         return asyncio.get_running_loop().time()
-
-    async def sleep(self, seconds: float) -> None:
-        """Sleep on the loop."""
-        await asyncio.sleep(seconds)
-
-    async def wait(self, event: asyncio.Event, timeout_seconds: float | None) -> bool:
-        """Wait on the loop."""
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await event.wait()
-        except TimeoutError:
-            return event.is_set()
-        return True
 
 
 class ManualClock:
