@@ -19,12 +19,12 @@ from tests.attack.meter import waits
 from tests.serve.keda import Client, ref
 from wva.actuation import ACTUATION_ANNOTATION
 
-SECONDS = 3.0
+SECONDS = 1.5
 """How long the peer attacks in each row."""
 ANSWER_SECONDS = 10.0
 """How long KEDA may wait for a number, connecting included, while the peer keeps a core busy."""
-HELD_SECONDS = 8.0
-HELD_ANSWER_SECONDS = 5.0
+HELD_SECONDS = 4.0
+HELD_ANSWER_SECONDS = 3.0
 """The same two while the peer only holds connections open."""
 PUSH = {"KEDA_PUSH_BIND_ADDRESS": "127.0.0.1:0"}
 

@@ -39,6 +39,7 @@ from wva.model.trouble import Absence
 from wva.model.variant import ModelKey, VariantKey, by_role
 from wva.model.vllm_parameters import VllmParameters
 
+NIGHTLY = pytest.mark.nightly
 MODEL = ModelKey("ns", "m")
 NONE = RequestCounts(MODEL, 600.0, finished=0.0, in_progress=0.0, covered_seconds=600.0)
 ZERO = Policy(scale_to_zero=ScaleToZeroRules(ScaleToZeroEntry("default", "", None, True, 600.0)))
@@ -192,9 +193,14 @@ def test_a_time_of_prompts_that_cannot_be_true_is_not_learned(seconds: float) ->
     assert learned_prompts(known, told, None, 0.0, NOW + 15.0) == known
 
 
-@pytest.mark.parametrize("load", [0.1, 0.3, 0.5, 0.7, 0.9, 1.5])
+@pytest.mark.parametrize("load", [0.1, 0.5, 1.5, *(pytest.param(more, marks=NIGHTLY) for more in (0.3, 0.7, 0.9))])
 @pytest.mark.parametrize(
-    ("prompt", "varied"), [(800.0, 0.0), (2000.0, 0.0), (2000.0, 0.5), (4000.0, 0.0), (8000.0, 0.5)]
+    ("prompt", "varied"),
+    [
+        (800.0, 0.0),
+        (8000.0, 0.5),
+        *(pytest.param(*size, marks=NIGHTLY) for size in ((2000.0, 0.0), (2000.0, 0.5), (4000.0, 0.0))),
+    ],
 )
 def test_the_time_of_a_prompt_is_learned_at_every_load(load: float, prompt: float, varied: float) -> None:
     """An engine computes together what came during a step, so a prompt takes longer than it would alone."""

@@ -63,7 +63,7 @@ def run(scenario, folder, *, seed, restart_at=None):
 @pytest.mark.parametrize(
     ("traffic", "minute"),
     [
-        pytest.param(between((0, 4), (8, 30), (16, 6), minutes=15), 12, id="falling"),
+        pytest.param(between((0, 4), (4, 30), (9, 6), minutes=9.5), 6, id="falling"),
         pytest.param(
             between((0, 4), (8, 30), (16, 6), (30, 28), minutes=22), 18, id="rising", marks=pytest.mark.nightly
         ),

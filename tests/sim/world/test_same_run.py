@@ -28,9 +28,9 @@ CLIMB = demo_scenario(
     "climb",
     "the load rises without an end",
     (demo_variant("h100", "H100", 40.0, start_up=START_UP), demo_variant("a100", "A100", 20.0, start_up=START_UP)),
-    between((0, 3), (1, 3), (5, 20), minutes=5.5),
+    between((0, 3), (1, 3), (3, 20), minutes=3.5),
 )
-OUTAGE = replace(CLIMB, faults=(PrometheusOutage(2 * MINUTE, 4 * MINUTE),))
+OUTAGE = replace(CLIMB, faults=(PrometheusOutage(MINUTE, 2.5 * MINUTE),))
 
 
 async def _nothing() -> None:

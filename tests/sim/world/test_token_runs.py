@@ -17,7 +17,7 @@ SURGE = demo_scenario(
     "token-surge",
     "eight times the load within a second",
     (demo_variant("h100", "H100", 40.0, start_up=FAST), demo_variant("a100", "A100", 20.0, start_up=FAST)),
-    between((0, 3), (8, 3), (8, 24), (18, 24), (18, 3), minutes=30),
+    between((0, 3), (8, 3), (8, 24), (12, 24), (12, 3), minutes=24),
     hpa_down_seconds=0.0,
     saturation={"default": "analyzerName: saturation\n"},
 )
