@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from random import Random
 
 import pytest
 
 from tests.builders import NOW, replica, variant
-from tests.decide.measure.pods import NONE as NOTHING
-from tests.decide.roles_loop import DECODE, PER_TOKEN, PREFILL, RolesLoop, SteppingEngine
+from tests.decide.roles_loop import DECODE, PREFILL, RolesLoop
 from tests.decide.story import BUSY, IDLE, Story, numbers
 from wva.decide.failed import Load
 from wva.decide.foresee import foresee
@@ -39,7 +37,6 @@ from wva.model.trouble import Absence
 from wva.model.variant import ModelKey, VariantKey, by_role
 from wva.model.vllm_parameters import VllmParameters
 
-NIGHTLY = pytest.mark.nightly
 MODEL = ModelKey("ns", "m")
 NONE = RequestCounts(MODEL, 600.0, finished=0.0, in_progress=0.0, covered_seconds=600.0)
 ZERO = Policy(scale_to_zero=ScaleToZeroRules(ScaleToZeroEntry("default", "", None, True, 600.0)))
@@ -191,35 +188,6 @@ def test_a_time_of_prompts_that_cannot_be_true_is_not_learned(seconds: float) ->
     known = Fit(prompt_seconds=1.0, prompt_tokens=10_000.0, at=NOW)
     told = VariantChange(prefills=[PodPrefills(max(15.0, seconds), 10.0, 16_000.0, seconds, 0.0)])
     assert learned_prompts(known, told, None, 0.0, NOW + 15.0) == known
-
-
-@pytest.mark.parametrize("load", [0.1, 0.5, 1.5, *(pytest.param(more, marks=NIGHTLY) for more in (0.3, 0.7, 0.9))])
-@pytest.mark.parametrize(
-    ("prompt", "varied"),
-    [
-        (800.0, 0.0),
-        (8000.0, 0.5),
-        *(pytest.param(*size, marks=NIGHTLY) for size in ((2000.0, 0.0), (2000.0, 0.5), (4000.0, 0.0))),
-    ],
-)
-def test_the_time_of_a_prompt_is_learned_at_every_load(load: float, prompt: float, varied: float) -> None:
-    """An engine computes together what came during a step, so a prompt takes longer than it would alone."""
-    engine, fit, old = SteppingEngine(prompt, varied, Random(7)), Fit(), NOTHING
-    for scrape in range(1, 121):
-        engine.run(until=15.0 * scrape, rate=load / (PER_TOKEN * prompt))
-        waited = min(engine.waited, engine.waiting)
-        engine.waited = engine.waiting
-        new = engine.counters
-        told = PodPrefills(
-            15.0,
-            new.prompts - old.prompts,
-            new.prompt_tokens - old.prompt_tokens,
-            new.prefill_seconds - old.prefill_seconds,
-            waited,
-        )
-        old = new
-        fit = learned_prompts(fit, VariantChange(prefills=[told]), VllmParameters(), varied, NOW + 15.0 * scrape)
-    assert fit.prompt_seconds / fit.prompt_tokens == pytest.approx(PER_TOKEN, rel=0.07)
 
 
 def test_replicas_that_share_a_queue_of_prompts_carry_more_each() -> None:

@@ -13,7 +13,7 @@ from wva.sim.traffic.kinds import KINDS as KINDS_BY_NAME
 from wva.sim.traffic.statistics import Statistics, WeekStatistics, counts, statistics
 
 
-@pytest.mark.parametrize("first_seed", [0, 5000])
+@pytest.mark.parametrize("first_seed", [0, pytest.param(5000, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", sorted(TRACES))
 def test_the_statistics_of_a_trace_are_met(name, first_seed):
     """The statistics are met for two sets of seeds, which differ from each other and from those of the search."""

@@ -77,7 +77,11 @@ def explained(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("entry", "proactive"), [("analyzerName: queueing\n", "false"), ("", "true")], ids=["queueing", "hybrid"]
+    ("entry", "proactive"),
+    [
+        pytest.param("analyzerName: queueing\n", "false", id="queueing", marks=pytest.mark.nightly),
+        pytest.param("", "true", id="hybrid"),
+    ],
 )
 async def test_a_run_logs_what_the_model_found_and_can_be_replayed(
     entry: str, proactive: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
