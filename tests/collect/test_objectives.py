@@ -7,6 +7,7 @@ import pytest
 from tests.collect.test_bounds import va
 from wva.collect.objectives import asked_objectives, objective_problems
 from wva.model.objectives import AskedObjectives
+from wva.model.optimizers import Analyzer
 from wva.model.policy import NamespacePolicy, Policy, SaturationPolicy, SaturationRules
 
 
@@ -45,6 +46,26 @@ def test_an_objective_tighter_than_a_tenant_may_ask_for_is_told():
         "ask for; in force: 1 s"
     )
     assert objective_problems(va(slo_ttft="100", slo_tpot="20", in_time="0.999"), Policy()) == []
+
+
+@pytest.mark.parametrize(
+    ("analyzer", "name", "instead"),
+    [
+        (Analyzer.PERCENTAGE, "percentage", "its thresholds"),
+        (Analyzer.TOKENS, "saturation", "its thresholds"),
+        (Analyzer.QUEUEING, "queueing", "the targets of its ConfigMaps"),
+    ],
+)
+def test_an_objective_that_the_analyzer_of_the_model_does_not_read_is_told(analyzer, name, instead):
+    """Each annotation has its line, and a variant without one has none."""
+    policy = Policy(SaturationPolicy(analyzer_name=analyzer))
+    first, second = objective_problems(va(slo_ttft="300", in_time="fast"), policy)
+    assert first == (
+        "annotation wva.llmd.ai/slo-ttft: got '300', expected none, since the analyzer of the model is "
+        f"{name}, which does not read it; in force: {instead}"
+    )
+    assert second.startswith("annotation wva.llmd.ai/in-time: got 'fast', expected none, ")
+    assert objective_problems(va(), policy) == []
 
 
 def beside(name, **said):

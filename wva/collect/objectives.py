@@ -7,6 +7,7 @@ from typing import Final
 
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.model.objectives import IN_TIME, ITL_MILLISECONDS, TTFT_MILLISECONDS, AskedObjectives
+from wva.model.optimizers import Analyzer
 from wva.model.policy import Policy
 from wva.model.variant import ModelKey
 from wva.numbers import NumberError
@@ -15,6 +16,13 @@ TTFT_ANNOTATION: Final = "wva.llmd.ai/slo-ttft"
 ITL_ANNOTATION: Final = "wva.llmd.ai/slo-tpot"
 IN_TIME_ANNOTATION: Final = "wva.llmd.ai/in-time"
 """Named as in service classes, and in the same units: milliseconds, and a share."""
+
+_WITHOUT_OBJECTIVES: Final = {
+    Analyzer.PERCENTAGE: ("percentage", "its thresholds"),
+    Analyzer.TOKENS: ("saturation", "its thresholds"),
+    Analyzer.QUEUEING: ("queueing", "the targets of its ConfigMaps"),
+}
+"""The analyzers that do not read objectives: how users call them, and what is in force instead."""
 
 _TAKEN: Final = (
     (TTFT_ANNOTATION, TTFT_MILLISECONDS, " of milliseconds"),
@@ -47,6 +55,14 @@ def objective_problems(
     """
     annotations = va.metadata.annotations
     asked, model = asked_objectives(va), ModelKey(va.metadata.namespace, va.spec.model_id)
+    if (analyzer := _WITHOUT_OBJECTIVES.get(policy.analyzer_for(model))) is not None:
+        name, instead = analyzer
+        expected = f"none, since the analyzer of the model is {name}, which does not read it"
+        return [
+            str(NumberError(f"annotation {one}", annotations[one], expected=expected, in_force=instead))
+            for one, _, _ in _TAKEN
+            if one in annotations
+        ]
     own = () if asked is None else (asked,)
     wrong = [one for one in _TAKEN if (text := annotations.get(one[0])) is not None and one[1].find(text) is None]
     if not wrong and not policy.objectives_for(model, own).refused:
