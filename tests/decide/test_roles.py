@@ -190,6 +190,16 @@ def test_a_time_of_prompts_that_cannot_be_true_is_not_learned(seconds: float) ->
     assert learned_prompts(known, told, None, 0.0, NOW + 15.0) == known
 
 
+@pytest.mark.parametrize(("sequences", "most"), [(None, 256.0), (64, 64.0), (0, 1.0)])
+def test_a_replica_computes_as_many_prompts_together_as_its_parameters_say(sequences: int | None, most: float) -> None:
+    """Where they are not known, as many as vLLM's default."""
+    parameters = None if sequences is None else VllmParameters(max_num_seqs=sequences)
+    fit = Fit(prompt_seconds=0.5, prompt_tokens=4000.0)
+    engine = prompt_engine_of(fit, parameters, 4000.0, 0.0, Objectives(2.0, 0.1))
+    assert engine is not None
+    assert engine.most == most
+
+
 def test_replicas_that_share_a_queue_of_prompts_carry_more_each() -> None:
     """A picker sends a prompt where it waits least, so one of ten may be busier than one that is alone."""
     fit = Fit(prompt_seconds=0.5, prompt_tokens=4000.0)
