@@ -60,15 +60,22 @@ def covers_decisions(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Measure coverage only during tests that count for it, because it doubles the time of a test."""
-    coverage = Coverage.current()
-    if coverage is None or covers_decisions(item):
+    """Measure coverage only during tests that count for it, because it doubles the time of a test.
+
+    In each process of xdist pytest-cov starts two measurements, one over the other, and saves the second. Where only
+    that one stops, the first one goes on.
+    """
+    if covers_decisions(item):
         return (yield)
-    coverage.stop()
+    stopped: list[Coverage] = []
+    while (coverage := Coverage.current()) is not None:
+        coverage.stop()
+        stopped.append(coverage)
     try:
         return (yield)
     finally:
-        coverage.start()
+        for coverage in reversed(stopped):
+            coverage.start()
 
 
 @pytest.hookimpl(trylast=True)
