@@ -1,7 +1,8 @@
 """The scenarios of the demo, and what they are made of.
 
 Requests are those of ``shapes.LONG`` (1,024 tokens in, 512 out), engines are illustrative (``PRESETS``), and WVA
-decides every 30 s.
+decides every 30 s. A further scenario is made by ``demo_scenario`` and stands in ``SCENARIOS``; docs/demo.md says what
+happens in it.
 """
 
 from __future__ import annotations
