@@ -11,8 +11,11 @@ import pytest
 import trustme
 from aiohttp import web
 from cryptography.hazmat.primitives import serialization
+from kubernetes_asyncio.client import Configuration
+from structlog.testing import capture_logs
 
 from tests.kube.conftest import FakeServer, _serve
+from wva.kube.credentials import TlsContext
 from wva.kube.errors import ConfigurationError, Unreachable
 
 VERSION = {"gitVersion": "v1.34.4"}
@@ -121,6 +124,18 @@ async def test_without_verification_any_server_is_believed(
         files.renew(files.authority)
         await client.request_json("GET", "/version")
     assert len(tls_server.received) == 2
+
+
+def test_a_client_certificate_is_renewed_where_the_authorities_of_the_machine_are_trusted(files: Files) -> None:
+    """Without a file of a CA there is none to load again."""
+    configuration = Configuration()
+    configuration.cert_file, configuration.key_file = files.user().values()
+    tls = TlsContext(configuration)
+    files.renew(files.authority)
+    with capture_logs() as logs:
+        tls.renew()
+        tls.renew()
+    assert [entry["event"] for entry in logs] == ["tls_files_reloaded"]
 
 
 async def test_a_key_with_a_password_is_an_error(tls_server: Any, files: Files, kubeconfig: Any, connect: Any) -> None:
