@@ -68,6 +68,15 @@ def test_an_objective_that_the_analyzer_of_the_model_does_not_read_is_told(analy
     assert objective_problems(va(), policy) == []
 
 
+def test_beside_it_what_the_namespace_may_not_ask_for_is_told():
+    """As without an annotation."""
+    rules = SaturationRules(SaturationPolicy(analyzer_name=Analyzer.PERCENTAGE, target_ttft_milliseconds=1.0))
+    policy = Policy(namespaces=(NamespacePolicy("ns", rules),))
+    (refused,) = objective_problems(va(), policy)
+    _, beside_it = objective_problems(va(slo_ttft="300"), policy)
+    assert beside_it == refused
+
+
 def beside(name, **said):
     """Return what another variant of the model asks for."""
     return AskedObjectives(**said, origin=f"annotation of {name}", tenant=True)

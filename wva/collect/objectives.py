@@ -17,13 +17,6 @@ ITL_ANNOTATION: Final = "wva.llmd.ai/slo-tpot"
 IN_TIME_ANNOTATION: Final = "wva.llmd.ai/in-time"
 """Named as in service classes, and in the same units: milliseconds, and a share."""
 
-_WITHOUT_OBJECTIVES: Final = {
-    Analyzer.PERCENTAGE: ("percentage", "its thresholds"),
-    Analyzer.TOKENS: ("saturation", "its thresholds"),
-    Analyzer.QUEUEING: ("queueing", "the targets of its ConfigMaps"),
-}
-"""The analyzers that do not read objectives: how users call them, and what is in force instead."""
-
 _TAKEN: Final = (
     (TTFT_ANNOTATION, TTFT_MILLISECONDS, " of milliseconds"),
     (ITL_ANNOTATION, ITL_MILLISECONDS, " of milliseconds"),
@@ -53,25 +46,25 @@ def objective_problems(
     ``others`` returns what the other variants of the model ask for, which may be in force instead. It is called only if
     there may be a line, since it has to search them.
     """
-    annotations = va.metadata.annotations
-    asked, model = asked_objectives(va), ModelKey(va.metadata.namespace, va.spec.model_id)
-    if (analyzer := _WITHOUT_OBJECTIVES.get(policy.analyzer_for(model))) is not None:
-        name, instead = analyzer
-        expected = f"none, since the analyzer of the model is {name}, which does not read it"
-        return [
-            str(NumberError(f"annotation {one}", annotations[one], expected=expected, in_force=instead))
-            for one, _, _ in _TAKEN
-            if one in annotations
-        ]
+    annotations, model = va.metadata.annotations, ModelKey(va.metadata.namespace, va.spec.model_id)
+    given = [one for one in _TAKEN if annotations.get(one[0]) is not None]
+    analyzer = policy.analyzer_for(model) if given else Analyzer.DEMAND
+    if analyzer is not Analyzer.DEMAND:
+        expected = f"none, since the analyzer of the model is {analyzer.shown}, which does not read it"
+        instead = "the targets of its ConfigMaps" if analyzer is Analyzer.QUEUEING else "its thresholds"
+        lines = [_line(va, name, expected, instead) for name, _, _ in given]
+        return [*lines, *(refused.words for refused in policy.objectives_for(model).refused)]
+    asked = asked_objectives(va)
     own = () if asked is None else (asked,)
-    wrong = [one for one in _TAKEN if (text := annotations.get(one[0])) is not None and one[1].find(text) is None]
+    wrong = [one for one in given if one[1].find(annotations[one[0]]) is None]
     if not wrong and not policy.objectives_for(model, own).refused:
         return []
     beside = tuple(others())
     agreed = policy.objectives_for(model, (*own, *beside))
     in_force = agreed.words or "the objectives that are built in"
-    lines = []
-    for name, limits, unit in wrong:
-        expected = f"{limits.expected}{unit}"
-        lines.append(str(NumberError(f"annotation {name}", annotations[name], expected=expected, in_force=in_force)))
+    lines = [_line(va, name, f"{limits.expected}{unit}", in_force) for name, limits, unit in wrong]
     return [*lines, *(refused.words for refused in agreed.refused if refused.source not in beside)]
+
+
+def _line(va: VariantAutoscaling, name: str, expected: str, in_force: str) -> str:
+    return str(NumberError(f"annotation {name}", va.metadata.annotations[name], expected=expected, in_force=in_force))

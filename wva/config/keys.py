@@ -374,7 +374,7 @@ KEEP_WARM: Final = Form(
 ANALYZER: Final = Form(
     only(ANALYZERS_BY_NAME.get),
     ", ".join(name for name in ANALYZERS_BY_NAME if name),
-    lambda analyzer: analyzer or "percentage",
+    lambda analyzer: analyzer.shown,
     words=tuple(ANALYZERS_BY_NAME),
     instead=Analyzer.PERCENTAGE,
 )

@@ -20,10 +20,13 @@ class Analyzer(StrEnum):
     QUEUEING = "queueing"
     DEMAND = "demand"
 
+    @property
+    def shown(self) -> str:
+        """Its name for people; ``analyzerName`` may say it, too."""
+        return self.value or "percentage"
 
-ANALYZERS_BY_NAME: Final = {
-    name: analyzer for analyzer in Analyzer for name in ((analyzer.value,) if analyzer.value else ("percentage", ""))
-}
+
+ANALYZERS_BY_NAME: Final = {name: analyzer for analyzer in Analyzer for name in (analyzer.shown, analyzer.value)}
 """What ``analyzerName`` may say; version 0.5 had the empty name for the percentage analyzer."""
 
 

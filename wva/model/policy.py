@@ -101,7 +101,7 @@ class SaturationPolicy(Merged):
             return "scale_up_threshold", f"above scaleDownBoundary ({self.scale_down_boundary:g})"
         if not fits(self.optimizer_name, self.analyzer_name):
             fitting = " or ".join(FITTING[self.analyzer_name]) or '""'
-            return "optimizer_name", f'{fitting}, which go with analyzerName "{self.analyzer_name or "percentage"}"'
+            return "optimizer_name", f'{fitting}, which go with analyzerName "{self.analyzer_name.shown}"'
         return None
 
     def excess(self) -> tuple[str, str] | None:
