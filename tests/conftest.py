@@ -58,24 +58,27 @@ def covers_decisions(item: pytest.Item) -> bool:
     return not drawn and any(item.path.is_relative_to(place) for place in _TESTS_OF_DECISIONS)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Stop a measurement of coverage that nobody saves, and that would trace every test.
+
+    In each process of xdist pytest-cov starts it when it reads its options. The one that counts begins after this.
+    """
+    if hasattr(session.config, "workerinput") and (coverage := Coverage.current()) is not None:
+        coverage.stop()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Measure coverage only during tests that count for it, because it doubles the time of a test.
-
-    In each process of xdist pytest-cov starts two measurements, one over the other, and saves the second. Where only
-    that one stops, the first one goes on.
-    """
-    if covers_decisions(item):
+    """Measure coverage only during tests that count for it, because it doubles the time of a test."""
+    coverage = Coverage.current()
+    if coverage is None or covers_decisions(item):
         return (yield)
-    stopped: list[Coverage] = []
-    while (coverage := Coverage.current()) is not None:
-        coverage.stop()
-        stopped.append(coverage)
+    coverage.stop()
     try:
         return (yield)
     finally:
-        for coverage in reversed(stopped):
-            coverage.start()
+        coverage.start()
 
 
 @pytest.hookimpl(trylast=True)
