@@ -22,15 +22,11 @@ from wva.prometheus.answers import InstantSeries, Labels
 NOW = 1_767_225_600.0
 DECIDE = Path(__file__).parents[1] / "wva" / "decide"
 FIELDS = frozenset(EngineSignals.__struct_fields__)
+COUNTERS = frozenset(EngineCounters.__struct_fields__)
 FIELD_OF = {signal: signal.value for signal in EngineSignal} | {EngineSignal.CACHE_CONFIG: "kv_capacity_tokens"}
 """The size of the cache is computed from labels, so its field has a name of its own."""
 EXPLAINED_ONLY = {"time_to_first_token"}
 """People compare it with the objective; no analyzer decides with a mean over a minute."""
-
-
-COUNTERS = frozenset(EngineCounters.__struct_fields__)
-PLACES_OF_THEIR_OWN = frozenset({CounterSignal.TIME, CounterSignal.CACHE_CONFIG, *samples.GAUGES})
-"""They are gauges of the same scrape, and its time."""
 
 
 @pytest.mark.parametrize("signal", EngineSignal)
@@ -69,7 +65,7 @@ def test_the_query_asks_for_the_counter(signal):
     assert f'"signal", "{signal}"' in queries.engine_counters(["ns"]).text
 
 
-@pytest.mark.parametrize("signal", sorted(set(CounterSignal) - PLACES_OF_THEIR_OWN))
+@pytest.mark.parametrize("signal", samples._COUNTERS)
 def test_a_counter_changes_the_record(signal):
     """``samples.engine_counters`` brings each into ``model.metrics.EngineCounters``."""
     scrape = samples.ScrapeTime(SampleState.FRESH, NOW, "")
