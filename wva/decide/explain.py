@@ -142,7 +142,7 @@ def _engines(model: ModelReadings, need: Need, readings: VariantReadings) -> Met
     more = f" and {count - _SHOWN_PODS} more" if count > _SHOWN_PODS else ""
     pods = f"{count} Ready {'pod sleeps and counts' if count == 1 else 'pods sleep and count'} as no replica"
     dormant = f"{pods}: {', '.join(names)}{more}" if count else ""
-    shared = next((pod.namesakes for pod in (*readings.replicas, *readings.dormant) if pod.namesakes), "")
+    shared = next(filter(None, [pod.namesakes for pod in (*readings.replicas, *readings.dormant)]), "")
     problems = {
         TroubleReason.ENGINE_SERIES_UNUSABLE: missing,
         TroubleReason.ENGINES_DORMANT: dormant,

@@ -170,8 +170,8 @@ def measure(
         youngest = math.inf
         for variant in model.variants:
             progress = variant.progress
-            scraped = [_scraped(pod) for pod in variant.replicas]
-            pods += map(PodPeak, [pod.pod for pod in variant.replicas], variant.kv, variant.queue, scraped)
+            names = [pod.pod for pod in variant.replicas]
+            pods += map(PodPeak, names, variant.kv, variant.queue, _scraped(variant.replicas))
             since += [-math.inf if pod.ready_since is None else pod.ready_since for pod in variant.replicas]
             # While caches disagree, there can be more Ready pods than replicas.
             serving += min(progress.serving, progress.current)
@@ -231,26 +231,30 @@ def measure(
     return needs, replace(memory, models=tuple(memories[key] for key in sorted(memories)))
 
 
-def _scraped(pod: ReplicaMetrics) -> float | None:
-    kv, queue = pod.kv_usage.timestamp, pod.queue_length.timestamp
-    return kv if queue is None or (kv is not None and kv > queue) else queue
+def _scraped(replicas: Sequence[ReplicaMetrics]) -> list[float | None]:
+    """Return when each replica was scraped last: the later time of its samples, which mostly have one time."""
+    kv, queue = [pod.kv_usage.timestamp for pod in replicas], [pod.queue_length.timestamp for pod in replicas]
+    return kv if kv == queue else list(map(_later, kv, queue))
 
 
-def _older(memory: ModelMemory, pods: Sequence[PodPeak]) -> list[PodPeak | None]:
-    """Return for each of these peaks the last remembered one of its pod that is of an older scrape; None without one.
+def _later(one: float | None, other: float | None) -> float | None:
+    return one if other is None or (one is not None and one > other) else other
 
-    If the time of one of the two is not known, the remembered one counts as older.
-    """
-    last, before = ({peak.pod: peak for peak in peaks} for peaks in (memory.peaks, memory.earlier))
-    older: list[PodPeak | None] = []
-    for new in pods:
-        for peak in (last.get(new.pod), before.get(new.pod)):
-            if peak is not None and (new.at is None or peak.at is None or peak.at < new.at):
-                older.append(peak)
-                break
-        else:
-            older.append(None)
-    return older
+
+def _older(memory: ModelMemory, pods: Sequence[PodPeak]) -> Sequence[PodPeak | None]:
+    """Return for each of these peaks the last remembered one of an older scrape of its pod, None without one."""
+    # Mostly the same pods were there a cycle ago, in the same order, and all have been scraped since.
+    if len(memory.peaks) == len(pods) and all(map(_precedes, memory.peaks, pods)):
+        return memory.peaks
+    remembered: dict[str, list[PodPeak]] = {}
+    for peak in (*memory.peaks, *memory.earlier):
+        remembered.setdefault(peak.pod, []).append(peak)
+    return [next((peak for peak in remembered.get(new.pod, ()) if _precedes(peak, new)), None) for new in pods]
+
+
+def _precedes(old: PodPeak, new: PodPeak) -> bool:
+    """Tell whether a peak is of an older scrape of the same pod, or if a time is not known."""
+    return old.pod == new.pod and (new.at is None or old.at is None or old.at < new.at)
 
 
 def _reports(pod: PodPeak) -> bool:
