@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -10,15 +10,16 @@ import grimp
 
 ROOT = Path(__file__).parents[1]
 TREES = ("wva", "tests", "e2e", "bench", "deploy", "image", "requirements")
+CLASS = re.compile(r"^[ \t]*class[ \t]+(?P<name>\w+)[ \t]*[:(\[]", re.MULTILINE)
+"""To parse all files takes three seconds."""
 
 
 def test_no_two_classes_have_one_name():
     """A name means one thing in the whole repository."""
     places = defaultdict(list)
     for path in (path for tree in TREES for path in sorted((ROOT / tree).rglob("*.py"))):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
+        for statement in CLASS.finditer(path.read_text(encoding="utf-8")):
+            places[statement["name"]].append(str(path.relative_to(ROOT)))
     assert len(places) > 1000
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
