@@ -2,7 +2,7 @@
 
 A command for the reader is in a fenced ``sh`` block. The line before the block says which test runs it:
 
-- no such line: tests/docs/test_commands.py runs the block, without a cluster and without the network
+- no such line: e2e/packaging/test_page_commands.py runs the block, without a cluster and without the network
 - ``<!-- cluster -->``: e2e/test_pages.py runs it on a real control plane, or the test that OWN_TEST names
 - ``<!-- ci -->``: .ci/run contains the line unchanged
 - ``<!-- yours -->``: the reader sets these variables to their own values, and the test to its own

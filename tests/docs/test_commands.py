@@ -1,17 +1,17 @@
-"""A test runs each command of README and docs, or the page says next to the command why not."""
+"""A test runs each command of README and docs, or the page says next to the command why not.
+
+e2e/packaging/test_page_commands.py runs those that need no cluster, because they take half a minute.
+"""
 
 from __future__ import annotations
 
 import ast
 import os
 import re
-import sys
-from pathlib import Path
 
 import pytest
 
 from tests.docs.commands import (
-    HANGING_SECONDS,
     OWN_TEST,
     PAGES,
     ROOT,
@@ -22,7 +22,6 @@ from tests.docs.commands import (
     runs_of,
     steps,
     steps_of,
-    workspace,
 )
 
 CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
@@ -32,19 +31,6 @@ CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 def test_no_command_is_hidden(page):
     """No command is indented, in a block of another language, or in a block of output."""
     assert list(complaints((ROOT / page).read_text(encoding="utf-8"))) == []
-
-
-@pytest.mark.timeout(HANGING_SECONDS)
-@pytest.mark.parametrize("page", [page for page in PAGES if of_kind(page, "here")])
-def test_the_commands_of_a_page_run(page, tmp_path):
-    """The commands of a page run from top to bottom in one folder, without cluster or configuration."""
-    home = tmp_path / "home"
-    home.mkdir()
-    work = workspace(tmp_path / "work")
-    programs = Path(sys.executable).parent
-    environment = {"HOME": str(home), "PATH": f"{programs}:/usr/bin:/bin", "COLUMNS": "120"}
-    for text, expected in runs_of(page, "here"):
-        run(text, environment, directory=work, expected=expected)
 
 
 @pytest.mark.parametrize("test", [*OWN_TEST.values(), "e2e/test_pages.py"])
