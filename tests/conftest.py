@@ -44,7 +44,10 @@ settings.load_profile(PROFILE)
 
 _NIGHTLY_SECONDS = 7200
 _TESTS_OF_DECISIONS = tuple(Path(__file__).parent / name for name in ("decide", "golden", "hindsight/test_flips.py"))
-_LONG_STORIES = ("closed_loops", "jumps", "lone_variant", "prompt_times", "scrape_phases", "surges", "tick")
+_LONG_STORIES = (
+    *("closed_loops", "jumps", "lone_variant", "prompt_times"),
+    *("roles_worlds", "scrape_phases", "surges", "tick"),
+)
 """Modules that decide some hundred times in a test, and on no branch that others do not."""
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.app.stage import DEPLOYMENTS, VARIANTS, until
-from tests.attack.harness import Attack, ExpectedNumber, Says, survive
+from tests.attack.harness import Attack, ExpectedNumber, Says, by_day, survive
 from tests.attack.world import HPAS, TENANT, VICTIM
 from wva.api.core import EXCLUDE_ANNOTATION
 from wva.api.meta import Key
@@ -281,8 +281,25 @@ ATTACKS = [
     ),
 ]
 
+BY_DAY = (
+    "lists_of_a_server_that_is_behind_do_not_take_the_bounds_back",
+    "a_server_that_never_catches_up_is_passed_by",
+    "a_server_with_an_empty_cache_does_not_empty_the_stores",
+    "a_watch_tells_an_old_state_again",
+    "a_watch_tells_the_deletion_of_a_predecessor",
+    "one_403_does_not_empty_the_list_of_excluded_namespaces",
+    "one_404_of_hpas_does_not_free_their_targets",
+    "lists_are_the_page_of_a_proxy",
+    "lists_are_refused_as_expired",
+    "history_is_forgotten_again_and_again",
+    "lists_get_no_answer",
+    "objects_of_a_megabyte_and_a_half_in_a_list",
+    "three_thousand_changes_in_a_moment",
+    "a_large_object_that_needs_a_second_look",
+)
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+
+@pytest.mark.parametrize("attack", by_day(ATTACKS, BY_DAY), ids=str)
 async def test_the_victim_does_not_notice(world, attack):
     """The victim's number and bounds stay right, and its series stay fresh."""
     await survive(world, attack)

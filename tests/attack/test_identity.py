@@ -12,7 +12,7 @@ import yaml
 
 from tests.app.gateways import POOLS
 from tests.app.stage import DEPLOYMENTS, MODEL, SYSTEM, VARIANTS
-from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, by_day, survive
 from tests.attack.world import SLEEPER, SLEEPING_MODEL, TENANT, VICTIM, page
 from wva.api.meta import Key, format_time
 from wva.scale_from_zero import starts
@@ -279,8 +279,26 @@ ATTACKS = [
     Attack("a_tenants_status_says_that_another_controller_decides", before=claimed_by_another),
 ]
 
+BY_DAY = (
+    "foreign_replica_set_with_a_copied_owner_uid_joins_a_variant",
+    "foreign_pods_with_a_copied_owner_uid_while_the_controller_runs",
+    "foreign_pods_with_a_copied_owner_uid_find_no_node",
+    "foreign_pods_with_a_copied_owner_uid_say_that_they_are_idle",
+    "foreign_pods_with_a_copied_owner_uid_come_and_go",
+    "forged_number_before_a_start_from_zero",
+    "forged_numbers_of_every_variant",
+    "a_page_says_that_it_is_the_victims_pod",
+    "a_page_uses_the_names_that_prometheus_gives",
+    "a_tenant_with_the_names_of_the_victim",
+    "scalers_of_a_tenant_name_the_victims_deployment",
+    "variants_of_a_tenant_name_the_victims_deployment",
+    "a_pool_of_a_tenant_selects_the_victims_model_at_zero",
+    "a_tenants_model_has_the_name_of_the_victims_model_at_zero",
+    "a_tenants_status_says_that_another_controller_decides",
+)
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+
+@pytest.mark.parametrize("attack", by_day(ATTACKS, BY_DAY), ids=str)
 async def test_the_victim_does_not_notice(world, attack):
     """The controller takes no pod, series or scaler of the tenant for the victim's."""
     await survive(world, attack)

@@ -153,7 +153,6 @@ BY_DAY = (
     "a_picker_that_sends_without_end",
     "a_picker_that_names_the_victims_models",
     "a_picker_that_answers_without_http",
-    "a_picker_that_redirects_in_circles",
     "fifty_pools_with_a_silent_picker",
     "a_picker_that_sends_half_a_line",
 )

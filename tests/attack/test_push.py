@@ -131,8 +131,6 @@ BY_DAY = (
     "churn_on_4",
     "pings_on_4",
     "silence_on_64",
-    "strange_names_on_4",
-    "unknown_frames_on_4",
 )
 """Each takes a way of its own through the code. The others, one more value on such a way, are played each night."""
 

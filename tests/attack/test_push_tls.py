@@ -76,7 +76,7 @@ FRAMES = ["pings", "empty_data", "resets", "half_open", "zero_window", "settings
 """What these are without TLS, test_push tells."""
 
 
-@pytest.mark.parametrize("attack", by_day(FRAMES, ["settings", "unread"]))
+@pytest.mark.parametrize("attack", by_day(FRAMES, ["unread"]))
 async def test_frames_over_tls_are_limited_as_without(world, attack):
     """KEDA has its number in time over each new connection, and the controller does its work."""
     await survive(world, row(attack, trust()))
@@ -89,9 +89,9 @@ async def test_frames_over_tls_are_limited_as_without(world, attack):
         pytest.param("half_hello", HELD, marks=pytest.mark.nightly),
         pytest.param("whole_hello", HELD, marks=pytest.mark.nightly),
         pytest.param("slow_hello", HELD, marks=pytest.mark.nightly),
-        ("garbage", {}),
+        pytest.param("garbage", {}, marks=pytest.mark.nightly),
         ("endless_hello", {}),
-        ("plain_http2", {}),
+        pytest.param("plain_http2", {}, marks=pytest.mark.nightly),
         pytest.param("churn", {"connections": 64}, marks=pytest.mark.nightly),
     ],
 )
@@ -104,7 +104,7 @@ async def test_handshakes_do_not_keep_keda_out(world, attack, more):
     ("attack", "more"),
     [
         ("whole_hello", HELD),
-        ("garbage", {}),
+        pytest.param("garbage", {}, marks=pytest.mark.nightly),
         pytest.param("pings", {}, marks=pytest.mark.nightly),
         pytest.param("churn", {"connections": 64}, marks=pytest.mark.nightly),
     ],

@@ -67,9 +67,7 @@ ATTACKS = [
 BY_DAY = (
     "500_on_each_write_of_a_StatefulSet",
     "409_on_each_write_of_a_LeaderWorkerSet",
-    "422_on_each_write_of_a_Deployment",
     "429_that_asks_for_a_thousand_years_of_a_Deployment",
-    "429_that_asks_for_what_is_no_number_of_a_Deployment",
     "503_in_ever_new_words_of_a_Deployment",
 )
 """Each takes a way of its own through the code. The others, one more value on such a way, are played each night."""

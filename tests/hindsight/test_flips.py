@@ -103,7 +103,13 @@ def test_a_flip_is_confirmed_and_the_smallest_of_its_input(recording, data):
         check(recording, data.draw(st.sampled_from(keys)))
 
 
-@pytest.mark.parametrize("name", samples.NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.nightly if name in {"hybrid-step", "percentage-two-variants"} else ())
+        for name in samples.NAMES
+    ],
+)
 def test_a_flip_of_a_recorded_decision_is_confirmed_and_the_smallest_of_its_input(name):
     """This holds for the recorded cycles of real runs, too: all of them with FLIPS, else a few of each run.
 
