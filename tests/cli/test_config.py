@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 
 import pytest
 
@@ -10,10 +12,27 @@ from tests.config.samples import FIELDS
 from wva.api.crd import definition
 from wva.sim.apiserver import EmbeddedApiServer, ServerOptions, StoreOptions, kind_from_definition
 
+pytestmark = pytest.mark.usefixtures("log_as_before")
+
 SYSTEM = "workload-variant-autoscaler-system"
 MAIN = "wva-variantautoscaling-config"
 URL = {"PROMETHEUS_BASE_URL": "https://prometheus:9090"}
 SECRET = "hunter2"
+
+
+@pytest.fixture
+def run(wva, environment, monkeypatch):
+    """Return a function that runs the command in this process, in the environment of a process of its own."""
+
+    async def ran(*words, **more):
+        with monkeypatch.context() as patch:
+            for name in os.environ:
+                patch.delenv(name)
+            for name, value in (environment | more).items():
+                patch.setenv(name, value)
+            return await asyncio.to_thread(wva, *words)
+
+    return ran
 
 
 @pytest.fixture

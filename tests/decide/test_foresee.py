@@ -574,7 +574,7 @@ def test_of_a_jump_only_the_likely_part_is_held() -> None:
 
 def test_a_demand_that_jumps_all_the_time_takes_little_memory() -> None:
     """Only one slot of at least ten seconds in two may be followed by shorter ones."""
-    *_, (need, memory) = after_two(*[(1.0, 500.0 if turn // 3 % 2 else 2.0) for turn in range(3000)])
+    *_, (need, memory) = after_two(*[(1.0, 500.0 if turn // 3 % 2 else 2.0) for turn in range(1500)])
     assert len(memory.slots) <= 242
     assert isfinite(need.required)
 

@@ -165,7 +165,7 @@ def test_a_load_that_rises_still_gets_its_replicas():
     assert max(numbers(start=60, writes=2, rate=2 * RATE)) >= 5
 
 
-@pytest.mark.parametrize("start", [60, 120])
+@pytest.mark.parametrize("start", [60, pytest.param(120, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("writes", [1, 2])
 @pytest.mark.parametrize("retries", [0, 2])
 def test_clients_that_try_again_are_not_more_load(retries, writes, start):

@@ -14,16 +14,16 @@ from wva.decide.measure.demand_engine import learned_prompts
 from wva.model.memory import Fit
 from wva.model.vllm_parameters import VllmParameters
 
-NIGHTLY = pytest.mark.nightly
+LOADS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.5)
+PROMPTS = ((800.0, 0.0), (2000.0, 0.0), (2000.0, 0.5), (4000.0, 0.0), (8000.0, 0.5))
+BY_DAY = {(0.1, 800.0, 0.0), (0.5, 800.0, 0.0), (0.5, 8000.0, 0.5), (1.5, 8000.0, 0.5)}
 
 
-@pytest.mark.parametrize("load", [0.1, 0.5, 1.5, *(pytest.param(more, marks=NIGHTLY) for more in (0.3, 0.7, 0.9))])
 @pytest.mark.parametrize(
-    ("prompt", "varied"),
+    ("load", "prompt", "varied"),
     [
-        (800.0, 0.0),
-        (8000.0, 0.5),
-        *(pytest.param(*size, marks=NIGHTLY) for size in ((2000.0, 0.0), (2000.0, 0.5), (4000.0, 0.0))),
+        pytest.param(*case, marks=() if case in BY_DAY else pytest.mark.nightly)
+        for case in ((load, *prompt) for load in LOADS for prompt in PROMPTS)
     ],
 )
 def test_the_time_of_a_prompt_is_learned_at_every_load(load: float, prompt: float, varied: float) -> None:

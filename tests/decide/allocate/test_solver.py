@@ -90,7 +90,7 @@ def test_fleets_that_presolve_gets_wrong(seed):
     check_equal(*random_fleet(seed))
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, pytest.param(4, marks=pytest.mark.nightly), 5])  # 4 takes five seconds
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(
     "sizes",
     [FleetSizes(models=30, variants=3, pools=3, replicas=6), FleetSizes(models=12, variants=6, pools=4, replicas=20)],

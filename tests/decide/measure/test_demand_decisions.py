@@ -153,7 +153,7 @@ def test_many_models_without_counters_cost_no_more_each() -> None:
         _, memory = decide(snapshot, Memory(), POLICY, NOW)
         return decide(snapshot, memory, POLICY, NOW + 15.0)
 
-    assert times_as_long(lambda: first_cycle(1600), lambda: first_cycle(200)) < 20
+    assert times_as_long(lambda: first_cycle(800), lambda: first_cycle(100)) < 20
 
 
 def test_a_pod_that_is_long_ready_is_not_new() -> None:
