@@ -71,6 +71,21 @@ def environment(tmp_path):
 
 
 @pytest.fixture
+def call(wva, environment, monkeypatch, log_as_before):  # noqa: ARG001 - pytest uses a fixture by naming it
+    """Return a function that calls the command in this process, in the environment that its own process would have."""
+
+    async def called(*words, **more):
+        with monkeypatch.context() as patch:
+            for name in os.environ:
+                patch.delenv(name)
+            for name, value in (environment | more).items():
+                patch.setenv(name, value)
+            return await asyncio.to_thread(wva, *words)
+
+    return called
+
+
+@pytest.fixture
 async def start(environment):
     """Return a function that starts the command as a process; the fixture ends the processes that still run."""
     processes = []

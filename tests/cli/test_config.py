@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 
 import pytest
 
@@ -12,27 +10,10 @@ from tests.config.samples import FIELDS
 from wva.api.crd import definition
 from wva.sim.apiserver import EmbeddedApiServer, ServerOptions, StoreOptions, kind_from_definition
 
-pytestmark = pytest.mark.usefixtures("log_as_before")
-
 SYSTEM = "workload-variant-autoscaler-system"
 MAIN = "wva-variantautoscaling-config"
 URL = {"PROMETHEUS_BASE_URL": "https://prometheus:9090"}
 SECRET = "hunter2"
-
-
-@pytest.fixture
-def run(wva, environment, monkeypatch):
-    """Return a function that runs the command in this process, in the environment of a process of its own."""
-
-    async def ran(*words, **more):
-        with monkeypatch.context() as patch:
-            for name in os.environ:
-                patch.delenv(name)
-            for name, value in (environment | more).items():
-                patch.setenv(name, value)
-            return await asyncio.to_thread(wva, *words)
-
-    return ran
 
 
 @pytest.fixture
@@ -44,10 +25,10 @@ async def api():
 
 
 @pytest.fixture
-def config(run, api, tmp_path):
+def config(call, api, tmp_path):
     """Return a function that runs the command against the embedded API server."""
     path = str(api.kubeconfig(tmp_path / "kubeconfig"))
-    return lambda *words, **more: run("config", *words, KUBECONFIG=path, **more)
+    return lambda *words, **more: call("config", *words, KUBECONFIG=path, **more)
 
 
 def store(api, **data):
@@ -114,15 +95,15 @@ async def test_it_says_what_would_keep_the_controller_from_starting(config):
     assert entries(outcome)["POOL_GROUP"]["value"] == ""
 
 
-async def test_without_a_cluster_it_shows_what_is_known(run, closed_cluster):
+async def test_without_a_cluster_it_shows_what_is_known(call, closed_cluster):
     """An unreachable cluster is not status 1, because the ConfigMap may have the missing settings."""
-    answer = unknown(await run("config", "--output=json", KUBECONFIG=str(closed_cluster)))
+    answer = unknown(await call("config", "--output=json", KUBECONFIG=str(closed_cluster)))
     assert "cannot be reached" in answer["configMap"]["reason"]
 
 
-async def test_without_permission_it_names_what_is_missing(run, cluster_without_permission):
+async def test_without_permission_it_names_what_is_missing(call, cluster_without_permission):
     """The answer names the missing permission and shows the other settings."""
-    answer = unknown(await run("config", "--output=json", KUBECONFIG=str(cluster_without_permission)))
+    answer = unknown(await call("config", "--output=json", KUBECONFIG=str(cluster_without_permission)))
     assert f"get configmaps in namespace {SYSTEM}" in answer["configMap"]["reason"]
 
 
@@ -136,23 +117,23 @@ def unknown(outcome):
     return answer
 
 
-async def test_without_a_kubeconfig_it_shows_what_is_known(run):
+async def test_without_a_kubeconfig_it_shows_what_is_known(call):
     """The command shows flags, environment and defaults: the controller will run elsewhere."""
-    outcome = await run("config")
+    outcome = await call("config")
     assert outcome.status == 3
     assert "not read: no way to a Kubernetes API server" in outcome.out.splitlines()[-1]
 
 
-async def test_a_value_that_no_config_map_can_mend_is_told_without_a_cluster(run, closed_cluster):
+async def test_a_value_that_no_config_map_can_mend_is_told_without_a_cluster(call, closed_cluster):
     """The environment wins over the ConfigMap, so ``wva run`` would not start, whatever the ConfigMap has."""
-    outcome = await run("config", KUBECONFIG=str(closed_cluster), WVA_TARGET_KINDS="Rollout")
+    outcome = await call("config", KUBECONFIG=str(closed_cluster), WVA_TARGET_KINDS="Rollout")
     assert outcome.status == 1
     (line,) = outcome.err.splitlines()
     assert "WVA_TARGET_KINDS='Rollout' (environment): expected StatefulSet or LeaderWorkerSet" in line
 
 
-async def test_an_unknown_flag_is_a_usage_error(run):
+async def test_an_unknown_flag_is_a_usage_error(call):
     """``wva config`` refuses an unknown flag as ``wva run`` does."""
-    outcome = await run("config", "--leader-elct")
+    outcome = await call("config", "--leader-elct")
     assert outcome.status == 2
     assert "did you mean --leader-elect?" in outcome.err
