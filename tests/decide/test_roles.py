@@ -300,6 +300,17 @@ def test_a_handover_beyond_the_objective_asks_for_no_endless_prefill() -> None:
     assert loop.numbers[-1][1] <= 4
 
 
+def test_a_handover_that_leaves_no_time_for_prompts_is_told() -> None:
+    """What no number of prefill pods reaches is named with the nearest, from the handover and a long prompt."""
+    loop = RolesLoop(15.0, lambda _: 6.0, handover=0.9)
+    loop.asked = {DECODE: AskedObjectives(ttft_seconds=1.0, origin="annotation")}
+    loop.run(900.0)
+    (prefill,) = [decision for decision in loop.decisions[-2:] if decision.key.name == PREFILL]
+    assert "the first token within 1 s: " in prefill.aim.beyond
+    assert 0.9 < prefill.aim.objectives.ttft_seconds <= 2.0
+    assert loop.numbers[-1][1] <= 4
+
+
 def test_what_if_is_answered_for_a_model_in_roles() -> None:
     """A load that is a little higher changes nothing: what came since counts more, and not all since the begin."""
     loop = RolesLoop(15.0, lambda _: 5.0).run(600.0)

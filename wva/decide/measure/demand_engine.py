@@ -144,7 +144,8 @@ class EngineModel(Struct, frozen=True, gc=False):
 class PromptEngine(EngineModel, frozen=True, gc=False):
     """One replica that computes prompts only: ``base`` and ``prefill`` are both the time of a prompt.
 
-    The user gets the first token after the ``handover``, which counts as at most half of the objective.
+    The user gets the first token after the ``handover``. For what a replica carries, it counts as at most half of the
+    objective, because more replicas do not make it faster. For what can be reached, all of it counts.
     """
 
     handover: float = 0.0
@@ -160,7 +161,7 @@ class PromptEngine(EngineModel, frozen=True, gc=False):
 
     def reached(self, variability: float) -> Objectives:
         """Return the objectives that are planned for. The time between tokens depends on other replicas."""
-        ttft = self.least_ttft(variability) + self._after()
+        ttft = self.least_ttft(variability) + self.handover
         asked = self.objectives
         return asked if ttft <= asked.ttft_seconds else replace(asked, ttft_seconds=ttft)
 
