@@ -309,32 +309,53 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         reset = [replace(entry, pods=()) for entry in memory.variants]
         memory = replace(memory, at=None, variants=tuple(reset), owed=0.0)
     last = now if memory.at is None else memory.at
-    waiting = None if model.queue is None else model.queue.size.fresh_value
-    waiting = memory.queue if waiting is None else waiting
     by_key = {entry.key: entry for entry in memory.variants}
     entries = [by_key.get(readings.key) or VariantDemand(readings.key) for readings in model.variants]
-    before = [{pod.name: pod for pod in entry.pods} for entry in entries]
-    replicas = [(*readings.replicas, *readings.dormant) for readings in model.variants]
-    parts = spread(list(zip(replicas, before, strict=True)), last, now)
-    uneven = still_uneven([pod for variant_pods in replicas for pod in variant_pods], now)
-    changes = [
-        change(variant_pods, pods, expected, kv_tokens(variant_pods), last, now, uneven=uneven)
-        for variant_pods, pods, expected in zip(replicas, before, parts, strict=True)
-    ]
+    changes = _changes(model, entries, last, now)
     pods = [pod for readings in model.variants for pod in readings.replicas]
     if pods and not any(variant_change.has_report for variant_change in changes):
         causes = [f" ({pod.pod}: {pod.counters_detail})" for pod in pods if pod.counters_detail]
         reason = f"no Ready pod tells anything{min(causes, default='')}"
         nothing = replace(_nothing(model.key, reason), unusable=min(causes, default="").strip(" ()"))
         return ModelObservation(nothing, memory, memory)
-    arrived = left = refused = backlog = 0.0
-    complete, moved = True, False
-    for variant_change in changes:
-        arrived += variant_change.arrived
-        left += variant_change.left
-        refused += variant_change.refused
-        backlog += variant_change.waiting
-        complete, moved = complete and variant_change.complete, moved or variant_change.moved
+    known = _with_sizes(memory, changes, decodes_only=not computes(model.key.role, PREFILL))
+    queue = None if model.queue is None else model.queue.size.fresh_value
+    queue = memory.queue if queue is None else queue
+    arrived = sum([variant_change.arrived for variant_change in changes])
+    left = sum([variant_change.left for variant_change in changes])
+    owed = memory.owed if memory.owed > 0.0 else memory.owed * at_once(now - last)
+    arrived = arrived + queue - memory.queue - owed
+    rate = max([sum([pod.rate for item in group for pod in item.pods]) for group in (entries, changes)])
+    after = replace(
+        known,
+        at=now,
+        variants=_learned_variants(model, entries, changes, known, now),
+        queue=queue,
+        owed=min(max(0.0, -arrived), _OWED_SECONDS * rate) + memory.owed - owed - left,
+    )
+    if memory.at is None:
+        # Perhaps the controller was started again and has lost its memory.
+        first_need = _nothing(model.key, "this is the first measurement", "nothing shrinks in the first cycle")
+        return ModelObservation(first_need, memory, after, changes)
+    need = _measured(model.key, max(0.0, arrived), changes, now - last, before=memory, after=after)
+    return ModelObservation(need, memory, after, changes)
+
+
+def _changes(model: ModelReadings, entries: Sequence[VariantDemand], last: float, now: float) -> list[VariantChange]:
+    """Return what the pods of each variant have done since the last cycle. ``entries``: what is remembered of them."""
+    before = [{pod.name: pod for pod in entry.pods} for entry in entries]
+    replicas = [(*readings.replicas, *readings.dormant) for readings in model.variants]
+    parts = spread(list(zip(replicas, before, strict=True)), last, now)
+    uneven = still_uneven([pod for variant_pods in replicas for pod in variant_pods], now)
+    return [
+        change(variant_pods, pods, expected, kv_tokens(variant_pods), last, now, uneven=uneven)
+        for variant_pods, pods, expected in zip(replicas, before, parts, strict=True)
+    ]
+
+
+def _with_sizes(memory: DemandMemory, changes: Sequence[VariantChange], *, decodes_only: bool) -> DemandMemory:
+    """Return the memory with what a cycle has shown of requests: their lengths, and how long first tokens take."""
+    running = sum([variant_change.running for variant_change in changes])
     prompt = memory.prompt.with_more(
         sum([variant_change.prompt_tokens for variant_change in changes]),
         sum([variant_change.prompts for variant_change in changes]),
@@ -345,28 +366,15 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
     )
     held = memory.held.with_more(
         _SEEN_PART * sum([variant_change.held for variant_change in changes]),
-        _SEEN_PART * sum([variant_change.running for variant_change in changes]),
+        _SEEN_PART * running,
     )
+    first = memory.first
     # While requests wait at decode pods, first tokens take longer there because of that.
-    waits = backlog > _FEW_WAIT * sum([variant_change.running for variant_change in changes])
-    first_tokens = memory.first
-    if not waits and not computes(model.key.role, PREFILL):
-        first_tokens = first_tokens.with_more(
+    if decodes_only and sum([variant_change.waiting for variant_change in changes]) <= _FEW_WAIT * running:
+        first = first.with_more(
             sum([variant_change.first_seconds for variant_change in changes]),
             sum([variant_change.firsts for variant_change in changes]),
         )
-    # The requests that replicas of each variant have in progress, relative to those of other variants
-    loads, means = (
-        [entry.load for entry in entries],
-        [sum(variant_change.loads) / max(1, len(variant_change.loads)) for variant_change in changes],
-    )
-    positive = [mean for mean in means if mean > 0.0]
-    if len(positive) > 1 and min(positive) >= _FEWEST_IN_FLIGHT:
-        shares = [mean / sum(positive) for mean in means]
-        loads = [
-            old + _LOAD_MEMORY * (share - old) if old and share else share or old
-            for old, share in zip(loads, shares, strict=True)
-        ]
     # The squared variation of the lengths of prompts
     variability, lengths = memory.variability, [pair for variant_change in changes for pair in variant_change.lengths]
     prompts = sum([number for number, _ in lengths])
@@ -374,42 +382,60 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         squares = sum([(tokens - number * prompt.usual) ** 2 for number, tokens in lengths])
         surprise = min(5.0, squares / (prompt.usual * prompt.usual * prompts)) - variability
         variability = max(0.0, min(_MOST_VARIED, variability + min(1.0, len(lengths) / _PAIRS) * surprise))
-    owed = memory.owed if memory.owed > 0.0 else memory.owed * at_once(now - last)
-    arrived = arrived + waiting - memory.queue - owed
-    rate = max([sum([pod.rate for item in group for pod in item.pods]) for group in (entries, changes)])
-    variants = []
-    for readings, entry, variant_change, load in zip(model.variants, entries, changes, loads, strict=True):
+    return replace(memory, prompt=prompt, answer=answer, held=held, variability=variability, first=first)
+
+
+def _learned_variants(
+    model: ModelReadings,
+    entries: Sequence[VariantDemand],
+    changes: Sequence[VariantChange],
+    known: DemandMemory,
+    now: float,
+) -> tuple[VariantDemand, ...]:
+    """Return what is remembered of each variant with what its engines did. ``known``: the lengths of requests."""
+    learned_entries = []
+    for readings, entry, variant_change, load in zip(
+        model.variants, entries, changes, _loads(entries, changes), strict=True
+    ):
         variant, fit = readings.progress.variant, entry.fit
         if not computes(variant.role, DECODE):
-            fit = learned_prompts(fit, variant_change, variant.parameters, variability, now)
-        elif held.many:
-            fit = learned(fit, variant_change, held=held.usual, now=now)
+            fit = learned_prompts(fit, variant_change, variant.parameters, known.variability, now)
+        elif known.held.many:
+            fit = learned(fit, variant_change, held=known.held.usual, now=now)
         cache = variant_change.kv_tokens or entry.kv_tokens
-        variants.append(VariantDemand(entry.key, fit, variant_change.pods, load, cache))
-    after = replace(
-        memory,
-        at=now,
-        variants=tuple(variants),
-        prompt=prompt,
-        answer=answer,
-        held=held,
-        queue=waiting,
-        owed=min(max(0.0, -arrived), _OWED_SECONDS * rate) + memory.owed - owed - left,
-        variability=variability,
-        first=first_tokens,
-    )
-    if memory.at is None:
-        # Perhaps the controller was started again and has lost its memory.
-        first_need = _nothing(model.key, "this is the first measurement", "nothing shrinks in the first cycle")
-        return ModelObservation(first_need, memory, after, changes)
-    seconds = now - last
-    demand = max(0.0, arrived) / seconds
-    scraped = (
-        sum([pod.rate for variant_change in changes for pod in variant_change.pods])
-        + max(0.0, waiting - memory.queue) / seconds
-    )
-    need = Need(
-        model.key,
+        learned_entries.append(VariantDemand(entry.key, fit, variant_change.pods, load, cache))
+    return tuple(learned_entries)
+
+
+def _loads(entries: Sequence[VariantDemand], changes: Sequence[VariantChange]) -> list[float]:
+    """Return the requests that replicas of each variant have in progress, relative to those of other variants."""
+    loads = [entry.load for entry in entries]
+    means = [sum(variant_change.loads) / max(1, len(variant_change.loads)) for variant_change in changes]
+    positive = [mean for mean in means if mean > 0.0]
+    if not (len(positive) > 1 and min(positive) >= _FEWEST_IN_FLIGHT):
+        return loads
+    shares = [mean / sum(positive) for mean in means]
+    return [
+        old + _LOAD_MEMORY * (share - old) if old and share else share or old
+        for old, share in zip(loads, shares, strict=True)
+    ]
+
+
+def _measured(
+    key: ModelKey,
+    arrived: float,
+    changes: Sequence[VariantChange],
+    seconds: float,
+    *,
+    before: DemandMemory,
+    after: DemandMemory,
+) -> Need:
+    """Return the need for the requests that arrived in so many seconds; how many replicas it takes is not known yet."""
+    demand = arrived / seconds
+    pods = [pod for variant_change in changes for pod in variant_change.pods]
+    complete = all(variant_change.complete for variant_change in changes)
+    return Need(
+        key,
         UNIT,
         demand,
         demand,
@@ -417,18 +443,16 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         {},
         DemandRate(
             error=sqrt(max(demand, 1.0 / seconds) / seconds),
-            backlog=backlog + waiting,
-            refused=refused / seconds,
-            scraped=scraped,
-            unsettled=moved,
-            in_progress=sum([pod.running + pod.waiting for variant_change in changes for pod in variant_change.pods])
-            + waiting,
+            backlog=sum([variant_change.waiting for variant_change in changes]) + after.queue,
+            refused=sum([variant_change.refused for variant_change in changes]) / seconds,
+            scraped=sum([pod.rate for pod in pods]) + max(0.0, after.queue - before.queue) / seconds,
+            unsettled=any(variant_change.moved for variant_change in changes),
+            in_progress=sum([pod.running + pod.waiting for pod in pods]) + after.queue,
         ),
         objection="" if complete else "not every pod has told of itself lately",
         recalls=True,
-        summary=f"{demand:.3g} requests/s of {prompt.usual:.0f} + {answer.usual:.0f} tokens",
+        summary=f"{demand:.3g} requests/s of {after.prompt.usual:.0f} + {after.answer.usual:.0f} tokens",
     )
-    return ModelObservation(need, memory, after, changes)
 
 
 def _cache_unknown(model: ModelReadings) -> str:
