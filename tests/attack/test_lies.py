@@ -228,16 +228,13 @@ ATTACKS = [
 
 BY_DAY = (
     "a_page_that_is_none",
-    "counters_nan",
     "counters_that_fall",
     "usage_nan",
-    "usage_1e308",
     "waiting_and_running_1e308",
     "a_time_of_nine_thousand_digits",
     "a_sample_of_the_far_future",
     "the_same_pod_twice_with_other_labels",
     "hundreds_of_models_on_one_pod",
-    "series_that_name_the_victims_pods",
     "samples_with_a_namespace_and_a_pod_of_the_victim",
     "a_histogram_with_reversed_buckets",
     "finished_requests_that_fall_back_at_each_scrape",

@@ -313,11 +313,9 @@ ATTACKS = [
 
 
 BY_DAY = (
-    "paused_replicas_of_5000_digits",
     "paused_replicas_one_more_than_there_can_be",
     "annotations_of_400_and_5000_digits",
     "an_hpa_with_bounds_beyond_any_replicas",
-    "a_scaled_object_with_bounds_beyond_any_replicas",
     "a_deployment_with_more_replicas_than_there_can_be",
     "a_status_with_less_than_no_replicas",
     "a_cost_of_5000_digits",
@@ -325,7 +323,6 @@ BY_DAY = (
     "a_threshold_of_60_thousand_digits",
     "more_running_and_waiting_than_a_sum_can_hold",
     "thousand_million_requests_per_second_without_a_maximum",
-    "gpus_of_10000_digits",
     "arguments_with_numbers_of_5000_digits",
     "a_picker_with_a_value_of_5000_digits",
 )

@@ -230,12 +230,9 @@ ATTACKS = [
 BY_DAY = (
     "more_replicas_than_there_can_be_of_a_StatefulSet",
     "a_status_that_lies_of_a_LeaderWorkerSet",
-    "no_spec_of_a_StatefulSet",
     "groups_without_a_template_of_a_LeaderWorkerSet",
     "a_selector_of_everything_of_a_StatefulSet",
     "groups_of_a_number_of_30_digits_of_a_LeaderWorkerSet",
-    "groups_of_words_of_a_LeaderWorkerSet",
-    "owners_in_a_circle_of_a_LeaderWorkerSet",
     "a_leader_that_is_its_own_worker_of_a_LeaderWorkerSet",
     "coming_and_going_of_a_LeaderWorkerSet",
     "finalizers_that_stay_of_a_StatefulSet",

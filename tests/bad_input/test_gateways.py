@@ -72,7 +72,13 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize(("answer", "words"), ANSWERS.values(), ids=ANSWERS.keys())
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        pytest.param(*case, id=name, marks=pytest.mark.nightly if name in {"html", "moved"} else ())
+        for name, case in ANSWERS.items()
+    ],
+)
 async def test_a_picker_that_answers_nonsense_is_named(stage, picker, output, answer, words, monkeypatch):
     """The variant behind it stays at zero and names the fault. It starts when the picker answers correctly."""
     monkeypatch.setattr(gateway, "MAX_PAGE_BYTES", 1024 * 1024)  # a busy machine does not read 16 MiB in time
