@@ -11,7 +11,8 @@ import pkgutil
 import secrets
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -73,17 +74,26 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         coverage.stop()
 
 
+@contextmanager
+def _unmeasured() -> Iterator[None]:
+    coverage = Coverage.current()
+    if coverage is None:
+        yield
+        return
+    coverage.stop()
+    try:
+        yield
+    finally:
+        coverage.start()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Measure coverage only during tests that count for it, because it doubles the time of a test."""
-    coverage = Coverage.current()
-    if coverage is None or covers_decisions(item):
+    if covers_decisions(item):
         return (yield)
-    coverage.stop()
-    try:
+    with _unmeasured():
         return (yield)
-    finally:
-        coverage.start()
 
 
 @pytest.hookimpl(trylast=True)
@@ -106,19 +116,16 @@ def pytest_collection() -> Generator[None, object, object]:
 
     The lines of a module that run when it is imported count, too, so the measured modules are imported before.
     """
-    coverage = Coverage.current()
-    if coverage is not None:
+    if Coverage.current() is not None:
         for module in pkgutil.walk_packages(importlib.import_module("wva.decide").__path__, "wva.decide."):
             importlib.import_module(module.name)
         importlib.import_module("wva.hindsight.flips")
-        coverage.stop()
     gc.disable()
     try:
-        return (yield)
+        with _unmeasured():
+            return (yield)
     finally:
         gc.enable()
-        if coverage is not None:
-            coverage.start()
 
 
 def pytest_collection_finish() -> None:
