@@ -47,13 +47,12 @@ import inspect
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
-import pytest
 from aiohttp import web
 
 from tests.app.gateways import QUEUE, FakePicker
@@ -170,12 +169,6 @@ class Attack:
     def __str__(self) -> str:
         """Return the name; pytest uses it as the id of the test."""
         return self.name
-
-
-def by_day(attacks: Sequence[object], names: Sequence[str]) -> list[Any]:
-    """Return attacks as parameters of a test: those of these names for each change, the others for each night."""
-    assert set(names) <= {str(attack) for attack in attacks}
-    return [pytest.param(each, marks=() if str(each) in names else pytest.mark.nightly) for each in attacks]
 
 
 class _Watch:

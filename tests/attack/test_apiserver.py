@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from tests.app.stage import DEPLOYMENTS, VARIANTS, until
-from tests.attack.harness import Attack, ExpectedNumber, Says, by_day, survive
+from tests.attack.harness import Attack, ExpectedNumber, Says, survive
 from tests.attack.world import HPAS, TENANT, VICTIM
+from tests.rows import by_day
 from wva.api.core import EXCLUDE_ANNOTATION
 from wva.api.meta import Key
 from wva.sim.apiserver import Patch, matching

@@ -16,8 +16,9 @@ from cryptography.x509 import load_der_x509_certificate
 from structlog.testing import capture_logs
 
 from tests.app.stage import until
-from tests.attack.harness import Attack, Says, by_day, survive
+from tests.attack.harness import Attack, Says, survive
 from tests.attack.world import TENANT
+from tests.rows import by_day
 from tests.serve.certificates import IssuedPair, handshake
 from wva.serve.decisions import explain_path
 from wva.sim.apiserver import User, matching

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from tests.app.stage import until
-from tests.attack.harness import by_day
 from tests.attack.world import VICTIM, page
+from tests.rows import by_day
 from wva.collect.queries import ENGINE_COUNTERS, KV_CACHE_USAGE, QUEUE_LENGTH, SCHEDULER_QUEUE
 from wva.collect.request_counts import REQUEST_COUNTS
 

@@ -13,8 +13,9 @@ import time
 import pytest
 
 from tests.attack import meter
-from tests.attack.harness import Attack, ExpectedCondition, ExpectedEvent, ExpectedNumber, by_day, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedEvent, ExpectedNumber, survive
 from tests.attack.world import HPAS, VICTIM
+from tests.rows import by_day
 from wva.publish.ledger import Ledger
 
 RECORD = "wva.publish.ledger.Ledger.record"

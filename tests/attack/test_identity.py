@@ -12,8 +12,9 @@ import yaml
 
 from tests.app.gateways import POOLS
 from tests.app.stage import DEPLOYMENTS, MODEL, SYSTEM, VARIANTS
-from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, by_day, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, survive
 from tests.attack.world import SLEEPER, SLEEPING_MODEL, TENANT, VICTIM, page
+from tests.rows import by_day
 from wva.api.meta import Key, format_time
 from wva.scale_from_zero import starts
 from wva.sim.prometheus import EmbeddedPrometheus, InProcess, ScrapeTarget

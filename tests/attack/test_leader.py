@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry
 
 from tests.app.stage import DEPLOYMENTS, VARIANTS, until
 from tests.attack.direct import DIRECT, replicas_of
-from tests.attack.harness import by_day
 from tests.attack.world import VICTIM, page
 from tests.kube.lease_world import LeaseWorld
+from tests.rows import by_day
 from wva.actuation import OwnedTarget
 from wva.app.election import _durations
 from wva.collect.resolution import MAX_REPLICAS_ANNOTATION

@@ -9,8 +9,9 @@ import time
 import pytest
 
 from tests.app.stage import MODEL
-from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, by_day, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, survive
 from tests.attack.world import TENANT, VICTIM, lie, page
+from tests.rows import by_day
 from wva.decide.foresee import MOST_TIMES
 
 

@@ -9,8 +9,9 @@ from aiohttp import web
 
 from tests.app.gateways import QUEUE
 from tests.app.stage import DEPLOYMENTS, VARIANTS
-from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, by_day, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, survive
 from tests.attack.world import HPAS, SCALED_OBJECTS, TENANT
+from tests.rows import by_day
 from wva.api.meta import Key
 from wva.sim.apiserver import matching
 from wva.targets import DEFAULT

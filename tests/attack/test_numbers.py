@@ -9,8 +9,9 @@ from aiohttp import web
 
 from tests.app.gateways import QUEUE
 from tests.app.stage import DEPLOYMENTS, SATURATION, VARIANTS
-from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, by_day, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, survive
 from tests.attack.world import HPAS, SCALED_OBJECTS, TENANT, lie, page
+from tests.rows import by_day
 from wva.api.meta import Key
 from wva.api.scalers import PAUSED_REPLICAS_ANNOTATION
 from wva.collect.resolution import MAX_REPLICAS_ANNOTATION, MIN_REPLICAS_ANNOTATION

@@ -9,8 +9,9 @@ import time
 import pytest
 
 from tests.app.stage import DEPLOYMENTS, VARIANTS
-from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, by_day, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, survive
 from tests.attack.world import HPAS, TENANT
+from tests.rows import by_day
 from wva.api.meta import Key, format_time
 
 REPLICA_SETS = "replicasets.apps"

@@ -10,8 +10,9 @@ from aiohttp import web
 
 from tests.app.gateways import QUEUE
 from tests.app.stage import DEPLOYMENTS, MODEL
-from tests.attack.harness import Attack, ExpectedCondition, Says, by_day, survive
+from tests.attack.harness import Attack, ExpectedCondition, Says, survive
 from tests.attack.world import SLEEPING_MODEL, TENANT, VICTIM
+from tests.rows import by_day
 from wva.api.meta import Key
 
 UNREADABLE = ExpectedCondition("GatewayReadable", "False", "GatewayUnreadable", name="zero")

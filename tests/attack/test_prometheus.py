@@ -15,8 +15,9 @@ import pytest
 from aiohttp import web
 
 from tests.app.stage import VARIANTS
-from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, by_day, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, survive
 from tests.attack.world import TENANT, VICTIM, page
+from tests.rows import by_day
 
 MIB = 1024**2
 TO_ZERO = "wva-model-scale-to-zero-config"

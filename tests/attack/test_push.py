@@ -14,8 +14,9 @@ from grpclib.encoding.proto import ProtoCodec
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
 from tests.app.stage import VARIANTS, until
-from tests.attack.harness import Attack, Says, by_day, repeat_if_late, survive
+from tests.attack.harness import Attack, Says, repeat_if_late, survive
 from tests.attack.meter import waits
+from tests.rows import by_day
 from tests.serve.keda import Client, ref
 from wva.actuation import ACTUATION_ANNOTATION
 

@@ -8,8 +8,9 @@ import pytest
 
 from tests.app.stage import until
 from tests.attack.direct import ENVIRONMENT, NEIGHBOUR_IS_WRITTEN, resource_of, target, told_by_all, written
-from tests.attack.harness import Attack, ExpectedCondition, Says, by_day, survive
+from tests.attack.harness import Attack, ExpectedCondition, Says, survive
 from tests.attack.world import TENANT
+from tests.rows import by_day
 from wva.sim.apiserver import matching
 
 LASTS_SECONDS = 0.8

@@ -11,8 +11,9 @@ from tests.app.gateways import CRDS
 from tests.app.stage import VARIANTS, until
 from tests.app.test_target_kinds import serve_leader_worker_sets
 from tests.attack.direct import DIRECT, ENVIRONMENT, busy_page, refer, replicas_of, resource_of, target
-from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, by_day, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, survive
 from tests.attack.world import TENANT, page
+from tests.rows import by_day
 from wva.api.meta import Key
 from wva.numbers import MAX_REPLICAS
 from wva.targets import LEADER_WORKER_SETS, STATEFUL_SETS

@@ -11,8 +11,9 @@ from aiohttp import web
 
 from tests.app.gateways import QUEUE
 from tests.app.stage import DEPLOYMENTS, VARIANTS
-from tests.attack.harness import Attack, ExpectedCondition, Says, by_day, survive
+from tests.attack.harness import Attack, ExpectedCondition, Says, survive
 from tests.attack.world import TENANT
+from tests.rows import by_day
 from wva.api.meta import Key
 
 SATURATION = "wva-saturation-scaling-config"

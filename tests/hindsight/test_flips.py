@@ -16,6 +16,7 @@ from tests.builders import NOW, policy, replica, sample, variant
 from tests.decide.pipelines import KINDS, cycles_of
 from tests.decide.strategies import cycles
 from tests.hindsight import samples
+from tests.rows import by_day
 from wva.config.declare import declarations
 from wva.config.keys import QueueingFields, SaturationFields
 from wva.decide.pipeline import conclude
@@ -103,13 +104,10 @@ def test_a_flip_is_confirmed_and_the_smallest_of_its_input(recording, data):
         check(recording, data.draw(st.sampled_from(keys)))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.nightly if name in {"hybrid-step", "percentage-two-variants"} else ())
-        for name in samples.NAMES
-    ],
-)
+BY_DAY = ("percentage-broken-pod", "percentage-low-traffic", "queueing-two-variants", "tokens-two-variants")
+
+
+@pytest.mark.parametrize("name", by_day(samples.NAMES, BY_DAY))
 def test_a_flip_of_a_recorded_decision_is_confirmed_and_the_smallest_of_its_input(name):
     """This holds for the recorded cycles of real runs, too: all of them with FLIPS, else a few of each run.
 
