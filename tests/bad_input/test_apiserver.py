@@ -31,7 +31,7 @@ PAGE = f"<html>Authorization: Bearer {TOKEN}</html>"
 async def test_a_refused_status_is_written_when_it_can_be(stage, fault):
     """WVA publishes the number meanwhile, and writes the status later."""
     stage.api.faults.answer(**fault, times=3, match=STATUS_PATCHES)
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await until(lambda: stage.series() == {"va": 2})
         await until(lambda: stage.number() == 2, seconds=10)
         await stage.works()
@@ -40,7 +40,7 @@ async def test_a_refused_status_is_written_when_it_can_be(stage, fault):
 async def test_refused_events_do_not_stop_anything(stage):
     """They are counted as failed, and decisions and statuses go on."""
     stage.api.faults.answer(403, times=None, match=matching(verb="create", resource="events"))
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await until(lambda: stage.metric("wva_events_recorded_total", result="failed"))
         await stage.works()
 
@@ -50,7 +50,7 @@ async def test_a_forbidden_lease_is_waited_for(stage):
     stage.api.faults.answer(403, times=2, match=matching(resource="leases.coordination.k8s.io"))
     times = {"LEADER_ELECTION_LEASE_DURATION": "1s", "LEADER_ELECTION_RENEW_DEADLINE": "500ms"}
     async with stage.controller(
-        interval="20ms", LEADER_ELECT="true", LEADER_ELECTION_RETRY_PERIOD="50ms", **times
+        interval="100ms", LEADER_ELECT="true", LEADER_ELECTION_RETRY_PERIOD="50ms", **times
     ) as task:
         await until(lambda: stage.api.requests.count("get", resource="leases.coordination.k8s.io"))
         assert stage.series() == {}
@@ -65,7 +65,7 @@ async def test_watches_and_lists_that_get_error_pages_come_back(stage, output, s
     stage.api.kubeconfig(stage.folder / "kubeconfig", token=TOKEN)
     stage.api.faults.answer(status, times=3, text=PAGE + "\xff", match=matching(verb="list"))
     stage.api.faults.answer(status, times=3, text=PAGE, match=matching(verb="watch"))
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         not_ready = []
         await until(lambda: not_ready.extend(stage.app.not_ready()) or stage.series() == {"va": 2})
         await until(lambda: stage.number() == 2)
@@ -77,7 +77,7 @@ async def test_watches_and_lists_that_get_error_pages_come_back(stage, output, s
 
 async def test_objects_of_broken_bytes_arrive_late_and_stop_nobody(stage):
     """WVA counts objects that it cannot decode, and goes on watching."""
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await until(lambda: stage.number() == 2)
         for resource in (VARIANTS, "deployments.apps", "pods", "replicasets.apps"):
             stage.force(
@@ -94,7 +94,7 @@ async def test_the_token_is_sent_and_never_told(stage, output):
     """The token is masked in error texts, and appears nowhere else."""
     stage.api.kubeconfig(stage.folder / "kubeconfig", token=TOKEN)
     stage.api.faults.answer(401, times=2, text=PAGE, match=STATUS_PATCHES)
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await until(lambda: stage.number() == 2)
         told = output() + stage.everything_told() + json.dumps(stage.app.not_ready())
     assert "401: <html>Authorization: Bearer ***</html>" in told

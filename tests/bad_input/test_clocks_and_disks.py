@@ -31,7 +31,7 @@ async def test_times_of_a_status_that_cannot_be_move_nothing(stage, time):
     allocation = {"accelerator": "H100", "numReplicas": 2, "lastRunTime": time}
     status = {"conditions": [condition], "desiredOptimizedAlloc": allocation}
     stage.force(VARIANTS, "va", lambda value: value.update(status=status))
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await until(lambda: stage.series() == {"va": 2})
         await stage.works()
     assert stage.metric("wva_cycles_total", result="error") == 0
@@ -44,7 +44,7 @@ async def test_recordings_that_cannot_be_written_stop_nothing(stage, output):
     """
     place = stage.folder / "a-file"
     place.write_text("", encoding="utf-8")
-    async with stage.controller(interval="20ms", RECORD_DIR=str(place / "recordings")):
+    async with stage.controller(interval="100ms", RECORD_DIR=str(place / "recordings")):
         await until(lambda: stage.number() == 2)
         await stage.works()
     assert "recording_failed" in output()

@@ -46,7 +46,7 @@ async def test_a_broken_default_leaves_the_last_good_one(stage, text):
     """An event and a condition report it, and the old thresholds stay in force until it is corrected."""
     stage.config_map(SATURATION, {"default": "kvCacheThreshold: 0.3\nkvSpareTrigger: 0.05"})
     await stage.scrape()
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await until(lambda: stage.series().get("va", 0) > 2)  # usage 0.5 is above 0.3
         before = stage.app.configuration.policy
         stage.config_map(SATURATION, {"default": text})
@@ -63,7 +63,7 @@ async def test_a_broken_default_leaves_the_last_good_one(stage, text):
 
 async def test_tens_of_thousands_of_bad_entries_are_told_in_short(stage, output):
     """Status and log stay short, and WVA goes on deciding."""
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await until(lambda: stage.number() == 2)
         stage.config_map(SATURATION, {f"k{number}": "x" for number in range(20_000)})
         await until(lambda: stage.told("ConfigurationValid") == ("False", "InvalidConfiguration"))
@@ -99,7 +99,7 @@ async def test_an_interval_of_next_to_nothing_starves_nobody(stage, interval):
 async def test_a_config_map_without_data_is_an_empty_one(stage):
     """If its data cannot be decoded, the last good state stays in force. Without data, the defaults are in force."""
     stage.config_map(SATURATION, {"default": "kvCacheThreshold: 0.3\nkvSpareTrigger: 0.05"})
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await until(lambda: stage.number() == 2)
         broken = (["default"], {"default": 3}, "default")
         for data in broken:

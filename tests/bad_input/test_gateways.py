@@ -81,7 +81,7 @@ async def test_a_picker_that_answers_nonsense_is_named(stage, picker, output, na
     stage.scale("d", 0)
     pool(stage, picker.port)
     picker.answer, words = ANSWERS[name]
-    async with stage.controller(interval="20ms", EPP_METRIC_READER_BEARER_TOKEN=SECRET):
+    async with stage.controller(interval="100ms", EPP_METRIC_READER_BEARER_TOKEN=SECRET):
         await until(lambda: stage.told("GatewayReadable") == ("False", "GatewayUnreadable"))
         message = stage.message("GatewayReadable")
         assert message == (
@@ -105,7 +105,7 @@ async def test_a_pool_with_an_empty_selector_claims_nobody(stage, picker):
     stage.scale("d", 0)
     pool(stage, picker.port, labels={})
     picker.waiting = 1
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await until(lambda: stage.told("GatewayReadable") == ("False", "PoolSelectorEmpty"))
         message = stage.message("GatewayReadable")
         assert message.startswith(
@@ -133,7 +133,7 @@ async def test_two_pools_of_one_name_are_two(stage, picker):
         pool(stage, picker.port)
         pool(stage, other.port, namespace="other")
         other.waiting = 1
-        async with stage.controller(interval="20ms"):
+        async with stage.controller(interval="100ms"):
             await until(lambda: replicas(stage, "other") == 1)
             await stage.works(model="org/other")
             assert replicas(stage) == 0

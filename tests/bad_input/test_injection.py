@@ -106,7 +106,7 @@ async def test_text_of_a_tenant_stays_text_everywhere(stage, prometheus, output,
     )
     prometheus.report(values=[series("0.5", pod=pod, model_name=attack + "x", evil=attack) for pod in pods(stage)])
     recordings = stage.folder / "recordings"
-    async with stage.controller(interval="20ms", PROMETHEUS_BASE_URL=prometheus.url, RECORD_DIR=str(recordings)):
+    async with stage.controller(interval="100ms", PROMETHEUS_BASE_URL=prometheus.url, RECORD_DIR=str(recordings)):
         await until(lambda: stage.told("MetricsAvailable"))
         asked = await queries(prometheus, stage)
         await until(lambda: stage.api.store.list("events"))  # WVA posts events after it writes the statuses
@@ -160,7 +160,7 @@ async def test_the_console_form_of_the_log_shows_no_raw_text(stage, capsys, atta
     """The console format escapes the text, as the JSON format does."""
     log.configure(level="debug", encoding="console")
     stage.patch_va({"spec": {"modelID": attack}})
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await until(lambda: stage.number() == 2)
     lines = capsys.readouterr().err
     assert "event" not in lines.split("\n")[0]
@@ -172,7 +172,7 @@ async def test_the_console_form_of_the_log_shows_no_raw_text(stage, capsys, atta
 async def test_names_of_a_tenant_leave_no_path(stage, attack):
     """WVA sends no request for a target whose name looks like a path."""
     stage.force(VARIANTS, "va", lambda value: value["spec"]["scaleTargetRef"].update(name=attack))
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await until(lambda: stage.told("Ready") == ("False", "DeploymentNotFound"))
         await stage.works()
         assert_told([stage.message("Ready"), stage.message("TargetResolved")], most=MOST_CHARACTERS)
@@ -189,7 +189,7 @@ async def test_a_name_that_is_none_does_not_reach_another_object(stage, kind):
         stage.force(
             resource, odd if resource == kind else "plain", lambda value, o=origin: value.update(spec=o["spec"])
         )
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await stage.works()
     for request in stage.api.requests.entries:
         assert "kube-system" not in request.path.split("/")

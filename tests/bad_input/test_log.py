@@ -31,7 +31,7 @@ async def test_a_log_that_cannot_be_written_stops_nothing(stage, stream):
     """WVA goes on deciding when it cannot log."""
     with contextlib.redirect_stderr(stream()):
         log.configure(level="debug", encoding="json")
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await until(lambda: stage.number() == 2)
         await stage.works()
 
@@ -44,7 +44,7 @@ async def test_no_text_of_a_user_forges_a_line(stage, encoding, model):
     with contextlib.redirect_stderr(lines):
         log.configure(level="debug", encoding=encoding)
     stage.patch_va({"spec": {"modelID": model}})
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await until(lambda: stage.number() == 2)
     for line in lines.getvalue().splitlines():
         assert line.isprintable()

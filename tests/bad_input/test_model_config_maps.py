@@ -50,7 +50,7 @@ NAMES = {
 @pytest.mark.parametrize(("config_map", "text", "words"), NAMES.values(), ids=NAMES.keys())
 async def test_an_unknown_name_is_named(stage, config_map, text, words):
     """The message lists the valid names. The entry of a model affects that model only."""
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         stage.config_map(config_map, {"x": f"model_id: {MODEL}\nnamespace: ns\n{text}\n"})
         await named(stage, config_map, words)
         stage.config_map(config_map, {})
@@ -59,7 +59,7 @@ async def test_an_unknown_name_is_named(stage, config_map, text, words):
 
 async def test_an_unknown_analyzer_leaves_the_rest_of_its_entry(stage):
     """WVA uses the percentage analyzer, with the thresholds of the entry."""
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         stage.config_map(SATURATION, {"default": "analyzerName: oracle\nkvCacheThreshold: 0.3\nkvSpareTrigger: 0.05"})
         await until(lambda: stage.told("ConfigurationValid") == INVALID)
         policy = stage.app.configuration.policy.saturation
@@ -84,7 +84,7 @@ UNUSABLE = {
 @pytest.mark.parametrize(("wrong", "words"), UNUSABLE.values(), ids=UNUSABLE.keys())
 async def test_parameters_that_no_engine_has_are_named(stage, wrong, words):
     """WVA rejects parameters such as NaN and negative numbers, and the last good ones stay in force."""
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         stage.config_map(PROFILES, {"bad": profile()})
         await until(lambda: stage.app.configuration.policy.profiles)
         (before,) = stage.app.configuration.policy.profiles
@@ -100,7 +100,7 @@ CLASS = "name: Premium\npriority: 1\ndata:\n"
 async def test_a_service_class_for_a_model_that_does_not_exist_waits_for_it(stage):
     """No variant reports a fault, and the class applies when a variant of its model appears."""
     text = f"{CLASS}  - model: org/nowhere\n    slo-tpot: 24\n    slo-ttft: 500\n"
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         stage.config_map(CLASSES, {"premium.yaml": text})
         await until(lambda: stage.app.configuration.policy.service_targets)
         await stage.works(model="org/other")
@@ -115,7 +115,7 @@ async def test_a_service_class_for_a_model_that_does_not_exist_waits_for_it(stag
 async def test_a_service_class_with_an_objective_that_is_none_is_named(stage):
     """The variants of its model report the invalid objective."""
     text = f"{CLASS}  - model: {MODEL}\n    slo-tpot: soon\n"
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         stage.config_map(CLASSES, {"premium.yaml": text})
         await named(stage, CLASSES, "premium.yaml.data[0].slo-tpot: got soon, expected a number from 0 to ")
 
@@ -123,7 +123,7 @@ async def test_a_service_class_with_an_objective_that_is_none_is_named(stage):
 @pytest.mark.parametrize("cost", ["-40", ".nan", "1e30", "much"])
 async def test_an_absurd_cost_of_an_accelerator_is_named(stage, cost):
     """The variant reports an invalid cost in the ConfigMap."""
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         stage.config_map(COSTS, {"H100": f"cost: {cost}"})
         await until(lambda: stage.told("ConfigurationValid") == INVALID)
         expected = f"H100.cost: got {cost}, expected a number from 0 to 1,000,000,000; in force: nothing of it"

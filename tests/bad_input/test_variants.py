@@ -27,7 +27,7 @@ COST = "expected a number above 0 and up to 1,000,000,000; in force: "
 )
 async def test_a_cost_that_is_not_meant_is_named(stage, cost, shown, in_force):
     """WVA decides with the cost in force, and reports the fault until it is corrected."""
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         stage.force(VARIANTS, "va", lambda value: value["spec"].update(variantCost=cost))
         await until(lambda: stage.told("ConfigurationValid") == ("False", "InvalidConfiguration"))
         assert stage.message("ConfigurationValid") == f"spec.variantCost: got '{shown}', {COST}{in_force}"
@@ -45,7 +45,7 @@ async def test_an_absent_cost_is_the_default(stage):
     assert stage.api.store.get(VARIANTS, Key("ns", "written"))["spec"]["variantCost"] == "10.0"
     stage.delete_va("written")
     stage.force(VARIANTS, "va", lambda value: value["spec"].pop("variantCost", None))
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await stage.works()
         assert stage.decision().cost == 10.0
 
@@ -69,7 +69,7 @@ async def test_an_accelerator_unknown_to_the_inventory_is_named(stage):
     stage.force(VARIANTS, "va", lambda value: value["spec"].update(modelID="org/other"))
     stage.va("good", target="proof", accelerator="A100")
     stage.load["proof"] = stage.load["d"] = (0.95, 20)
-    async with stage.controller(interval="20ms", **LIMITED):
+    async with stage.controller(interval="100ms", **LIMITED):
         await until(lambda: stage.told("InventoryConsistent") == ("False", "AcceleratorUnknown"))
         assert stage.message("InventoryConsistent") == (
             "label inference.optimization/acceleratorName: got H100, expected one of A100; "
@@ -113,7 +113,7 @@ async def test_a_node_whose_labels_lie_is_named(stage, lie, words):
     """The variants of its accelerator report it. The allocatable GPUs of the node count, not its label."""
     node(stage, "honest", labels={f"{GPU}.product": "NVIDIA-H100-80GB-HBM3"}, gpus="1")
     node(stage, "liar", **lie)
-    async with stage.controller(interval="20ms", **LIMITED):
+    async with stage.controller(interval="100ms", **LIMITED):
         await until(lambda: stage.told("InventoryConsistent") == ("False", "NodeLabelsDisagree"))
         assert f"node liar: {words}" in stage.message("InventoryConsistent")
         await stage.works()
@@ -128,7 +128,7 @@ async def test_a_replica_on_a_node_of_another_product_is_named(stage):
     node(stage, "h100", labels={f"{GPU}.product": "NVIDIA-H100-80GB-HBM3"})
     for pod in stage.api.store.list("pods"):
         stage.force("pods", pod["metadata"]["name"], occupy)
-    async with stage.controller(interval="20ms", **LIMITED):
+    async with stage.controller(interval="100ms", **LIMITED):
         await until(lambda: stage.told("InventoryConsistent") == ("False", "NodeLabelsDisagree"))
         message = stage.message("InventoryConsistent")
         assert f"runs on node a100 with label {GPU}.product=NVIDIA-A100-PCIE-80GB, expected H100" in message
@@ -145,7 +145,7 @@ def occupy(pod):
 async def test_without_a_limit_nobody_asks_what_nodes_say(stage):
     """Without the GPU limit the variant reports no fault of a node."""
     node(stage, labels={f"{GPU}.product": "NVIDIA-"})
-    async with stage.controller(interval="20ms"):
+    async with stage.controller(interval="100ms"):
         await stage.works()
         assert stage.told("InventoryConsistent") is None
         assert stage.api.store.get(DEPLOYMENTS, Key("ns", "d"))["spec"]["replicas"] == 2
