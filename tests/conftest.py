@@ -38,8 +38,8 @@ ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]
 NIGHTLY = "nightly"
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 
-settings.register_profile("default", ANY_SPEED, derandomize=True)
-"""Every run draws the same examples, so that a change fails for everybody or for nobody."""
+settings.register_profile("default", ANY_SPEED, derandomize=True, max_examples=50)
+"""Every run draws the same examples, so that a change fails for everybody or for nobody. New ones are for the night."""
 settings.register_profile(NIGHTLY, ANY_SPEED, derandomize=False, max_examples=10_000)
 settings.load_profile(PROFILE)
 
@@ -104,7 +104,7 @@ def pytest_runtest_teardown() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give nightly tests more time, because they have a hundred times as many examples."""
+    """Give nightly tests more time, because they have many more examples."""
     if PROFILE == NIGHTLY:
         for item in items:
             item.add_marker(pytest.mark.timeout(_NIGHTLY_SECONDS))

@@ -1,9 +1,9 @@
 """What is true of every cycle, whatever its analyzer and optimizer.
 
 Each property is tested for each kind of pipeline over the whole of ``decide``; those that are true of the same cycles
-look at the same ones. The default profile draws thirty cycles for each kind and test, nine hundred together; the
-nightly one a hundred times as many. Beside them there are histories of cycles with any finite numbers: 2,500
-cycles by default, a million each night.
+look at the same ones. The default profile draws fifteen cycles for each kind and test, 450 together; the nightly one
+two hundred times as many. Beside them there are histories of cycles with any finite numbers: 1,250 cycles by default,
+a million each night.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from wva.model.snapshot import Snapshot
 from wva.model.variant import Variant
 from wva.numbers import MAX_REPLICAS
 
-CI_CYCLES, NIGHTLY_CYCLES = 900, 90_000
-CI_HISTORY_CYCLES, NIGHTLY_HISTORY_CYCLES = 2_500, 1_000_000
+CI_CYCLES, NIGHTLY_CYCLES = 450, 90_000
+CI_HISTORY_CYCLES, NIGHTLY_HISTORY_CYCLES = 1_250, 1_000_000
 HISTORY = 25
 """Cycles of one history: what a cycle leaves, the next one takes over."""
 

@@ -1,7 +1,7 @@
 """What is true of every decision with GPUs counted, scaling to zero allowed, and rising load.
 
 What is true of the same cycles is tested on the same ones, because drawing one takes longer than deciding on it. The
-default profile draws a hundred cycles for each test, the nightly one a hundred times as many.
+default profile draws fifty cycles for each test, the nightly one two hundred times as many.
 """
 
 from __future__ import annotations
