@@ -45,11 +45,6 @@ settings.load_profile(PROFILE)
 
 _NIGHTLY_SECONDS = 7200
 _TESTS_OF_DECISIONS = tuple(Path(__file__).parent / name for name in ("decide", "golden", "hindsight/test_flips.py"))
-_LONG_STORIES = (
-    *("closed_loops", "jumps", "lone_variant", "prompt_times"),
-    *("roles_worlds", "scrape_phases", "surges", "tick"),
-)
-"""Modules that decide some hundred times in a test, and on no branch that others do not."""
 
 
 def covers_decisions(item: pytest.Item) -> bool:
@@ -58,10 +53,9 @@ def covers_decisions(item: pytest.Item) -> bool:
     Only the tests of decisions without drawn examples count, so that the figure is the same in every run; and long
     stories do not, which it would make twice as long.
     """
-    if item.path.stem.removeprefix("test_") in _LONG_STORIES:
+    if item.get_closest_marker("long_story") or is_hypothesis_test(getattr(item, "function", None)):
         return False
-    drawn = is_hypothesis_test(getattr(item, "function", None))
-    return not drawn and any(item.path.is_relative_to(place) for place in _TESTS_OF_DECISIONS)
+    return any(item.path.is_relative_to(place) for place in _TESTS_OF_DECISIONS)
 
 
 @pytest.hookimpl(tryfirst=True)

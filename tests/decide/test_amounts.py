@@ -49,6 +49,7 @@ def outcome_of(found: list, pods: list, policies: Policy = Policy(), memory: Mem
     return second
 
 
+@pytest.mark.long_story
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("kv", EXTREMES)
 @pytest.mark.parametrize("queue", EXTREMES)

@@ -15,6 +15,8 @@ from tests.decide.loop import Loop, LoopWorkload
 from tests.golden.vectors import find
 from wva.model.decision import Reason
 
+pytestmark = pytest.mark.long_story
+
 TRACE = {
     "initial_replicas": 1,
     "pod_startup_ticks": 2,

@@ -353,6 +353,7 @@ def test_a_demand_that_is_no_rate_is_left_alone() -> None:
     assert foresee(again, [], {}, memory, now=NOW) == (again, memory)
 
 
+@pytest.mark.long_story
 def test_short_cycles_share_a_slot() -> None:
     """The memory does not grow with the number of cycles, and the level stays the same."""
     memory = NOTHING_SEEN
@@ -572,6 +573,7 @@ def test_of_a_jump_only_the_likely_part_is_held() -> None:
     assert soon.sufficient < 40.0
 
 
+@pytest.mark.long_story
 def test_a_demand_that_jumps_all_the_time_takes_little_memory() -> None:
     """Only one slot of at least ten seconds in two may be followed by shorter ones."""
     *_, (need, memory) = after_two(*[(1.0, 500.0 if turn // 3 % 2 else 2.0) for turn in range(1500)])

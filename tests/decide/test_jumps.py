@@ -16,6 +16,8 @@ from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.vllm_parameters import VllmParameters
 
+pytestmark = pytest.mark.long_story
+
 CYCLE = 15
 TOP = 10.5
 """Requests per second that a pod gets through at most; within its targets it carries 8.9."""

@@ -14,6 +14,8 @@ from wva.sim.stage.scenario import Scenario
 from wva.sim.stage.world import StageWorld
 from wva.sim.traffic import shapes
 
+pytestmark = pytest.mark.long_story
+
 SOONEST_START_SECONDS = 60.0
 """Nearly all pods take longer: the median is 110 s."""
 

@@ -148,6 +148,7 @@ def test_alone_the_number_is_that_of_the_load():
     assert set(numbers(start=60, writes=None)) == {3}
 
 
+@pytest.mark.long_story
 @pytest.mark.parametrize("start", [30, 300, *(pytest.param(each, marks=pytest.mark.nightly) for each in (60, 120))])
 @pytest.mark.parametrize("writes", [1, 2, 8])
 def test_the_number_stays_within_one_of_what_the_load_needs(start, writes):
@@ -165,6 +166,7 @@ def test_a_load_that_rises_still_gets_its_replicas():
     assert max(numbers(start=60, writes=2, rate=2 * RATE)) >= 5
 
 
+@pytest.mark.long_story
 @pytest.mark.parametrize("start", [60, pytest.param(120, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("writes", [1, 2])
 @pytest.mark.parametrize("retries", [0, 2])
@@ -173,6 +175,7 @@ def test_clients_that_try_again_are_not_more_load(retries, writes, start):
     assert set(numbers(start=start, writes=writes, retries=retries)) <= {2, 3, 4}
 
 
+@pytest.mark.long_story
 @pytest.mark.parametrize("retries", [None, 2])
 def test_a_load_that_rises_while_another_writes_still_gets_its_replicas(retries):
     """It shows whenever the replicas are back."""

@@ -14,6 +14,8 @@ from wva.decide.measure.demand_engine import learned_prompts
 from wva.model.memory import Fit
 from wva.model.vllm_parameters import VllmParameters
 
+pytestmark = pytest.mark.long_story
+
 LOADS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.5)
 PROMPTS = ((800.0, 0.0), (2000.0, 0.0), (2000.0, 0.5), (4000.0, 0.0), (8000.0, 0.5))
 BY_DAY = {(0.1, 800.0, 0.0), (0.5, 800.0, 0.0), (0.5, 8000.0, 0.5), (1.5, 8000.0, 0.5)}

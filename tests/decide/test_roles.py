@@ -43,6 +43,7 @@ ZERO = Policy(scale_to_zero=ScaleToZeroRules(ScaleToZeroEntry("default", "", Non
 P, D = variant("p", role=PREFILL), variant("d", role=DECODE)
 
 
+@pytest.mark.long_story
 @pytest.mark.parametrize("interval", [15.0, 30.0])
 @pytest.mark.parametrize(
     ("rate", "least", "settled"), [(3.0, (1, 2), 300.0), (6.0, (2, 3), 300.0), (11.0, (3, 5), 700.0)]
@@ -210,6 +211,7 @@ def test_replicas_that_share_a_queue_of_prompts_carry_more_each() -> None:
     assert alone == engine.rate(engine.batch_by_prompts(0.0))
 
 
+@pytest.mark.long_story
 @pytest.mark.parametrize("interval", [15.0, 30.0])
 def test_decode_grows_with_prefill_when_the_load_jumps(interval: float) -> None:
     """What prefill does not get through comes to no decode pod before prefill has grown, and needs decode then."""

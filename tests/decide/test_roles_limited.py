@@ -31,6 +31,7 @@ def last(loop: RolesLoop) -> dict[str, Decision]:
     return {decision.key.name: decision for decision in loop.decisions[-2:]}
 
 
+@pytest.mark.long_story
 @pytest.mark.parametrize(
     ("gpus", "expected", "binding"),
     [

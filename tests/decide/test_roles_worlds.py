@@ -32,6 +32,8 @@ from wva.model.objectives import DEFAULT_OBJECTIVES
 from wva.model.policy import Policy, ScaleToZeroEntry, ScaleToZeroRules
 from wva.model.vllm_parameters import VllmParameters
 
+pytestmark = pytest.mark.long_story
+
 WORLDS: Final = int(os.environ.get("WORLDS", "1000" if PROFILE == NIGHTLY else "10"))
 CHUNK: Final = 100
 CYCLES: Final = 100

@@ -10,6 +10,8 @@ import pytest
 from tests.decide.scraped_loop import ScrapedLoop
 from wva.model.decision import Reason
 
+pytestmark = pytest.mark.long_story
+
 OFTEN = 5.0
 SEEDS = (0, 1)
 END = 540.0

@@ -13,6 +13,8 @@ from wva.sim.fleet.parameters import PRESETS, EngineParameters
 from wva.sim.traffic.lengths import TokenLengths
 from wva.sim.traffic.rates import RateProfile
 
+pytestmark = pytest.mark.long_story
+
 SIZED = Policy()
 COMPATIBLE = Policy(compatibility=Compatibility.V0_5)
 QUICK, SLOW = (2.2, 4.0), (120.0, 180.0)

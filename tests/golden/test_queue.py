@@ -77,6 +77,7 @@ def room_of(response: float, output_tokens: float) -> dict[str, float]:
     }
 
 
+@pytest.mark.long_story
 @pytest.mark.parametrize("case", parameters(NAME, section=SECTION, better=better))
 def test_known_parameters(case):
     """The latencies equal those of an independent evaluation to 1e-9, and the original's up to its float32 errors."""

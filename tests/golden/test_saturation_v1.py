@@ -20,6 +20,7 @@ from wva.model.variant import Variant
 NAME = "saturation_v1"
 
 
+@pytest.mark.long_story
 @pytest.mark.parametrize("case", parameters(NAME))
 def test_recorded_case(case):
     """Analysis, targets and decisions are those of the original."""

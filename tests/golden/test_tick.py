@@ -47,6 +47,8 @@ from wva.publish.conditions import ConfigurationView, TargetView
 from wva.publish.ledger import Ledger
 from wva.publish.status import status_patch
 
+pytestmark = pytest.mark.long_story
+
 SIGNALS = {"vllm:kv_cache_usage_perc": "kv_cache_usage", "vllm:num_requests_waiting": "queue_length"}
 ONE_QUERY = Better(
     "models whose query fails alone, since one of ours asks for all of them",

@@ -235,6 +235,7 @@ def nearly(value: object) -> object:
     return near(value) if isinstance(value, float) else value
 
 
+@pytest.mark.long_story
 @pytest.mark.parametrize("case", parameters(NAME))
 def test_recorded_case(case):
     """Results, store and history after every step are those of the original."""

@@ -174,6 +174,7 @@ def test_a_model_with_enough_other_gpus_leaves_the_scarce_ones():
     assert (numbers(plan), missing(plan)) == ({"m-a": 0, "m-b": 2, "n": 1}, {})
 
 
+@pytest.mark.long_story
 def test_very_many_variants():
     """The allocator rounds the numbers and stays within the GPUs."""
     offers = [on("a", f"v{place:03}", 100 + place, 10 + place * 0.01, ceiling=2) for place in range(150)]

@@ -574,6 +574,7 @@ def test_uneven_loads_are_seen_and_need_more_replicas() -> None:
     assert uneven.carried({A: 8}) < 0.95 * even.carried({A: 8})
 
 
+@pytest.mark.long_story
 @pytest.mark.parametrize(("places", "least", "most"), [("by chance", 0.7, 1.3), ("evenly", 0.0, 0.1)])
 def test_few_requests_tell_how_even_a_gateway_is(places, least, most) -> None:
     """Of 12 requests 8 replicas cannot have the same number each. Placed evenly is told from placed by chance."""

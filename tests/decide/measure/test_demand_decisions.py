@@ -143,6 +143,7 @@ def test_a_model_without_counters_says_so_with_the_cause() -> None:
     assert "demand is not known: no Ready pod tells anything (a-1: no counter finished)" in decision.steps[0].reason
 
 
+@pytest.mark.long_story
 def test_many_models_without_counters_cost_no_more_each() -> None:
     """WVA puts the memory of the percentage analyzer together only once."""
 

@@ -99,6 +99,7 @@ def test_without_retries_the_demand_is_what_was_sent() -> None:
     assert model.numbers[-1] <= needed(22.0) + 1
 
 
+@pytest.mark.long_story
 @pytest.mark.parametrize("rate", [24.0, 80.0, 200.0])
 @pytest.mark.parametrize("retries", [0, 2])
 def test_the_fleet_ends_at_what_the_load_needs_however_often_clients_try(retries: int, rate: float) -> None:
