@@ -20,7 +20,7 @@ from tests.rows import by_day
 from tests.serve.keda import Client, ref
 from wva.actuation import ACTUATION_ANNOTATION
 
-SECONDS = 1.5
+SECONDS = 1.0
 """How long the peer attacks in each row."""
 ANSWER_SECONDS = 10.0
 """How long KEDA may wait for a number, connecting included, while the peer keeps a core busy."""

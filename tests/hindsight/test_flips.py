@@ -104,7 +104,7 @@ def test_a_flip_is_confirmed_and_the_smallest_of_its_input(recording, data):
         check(recording, data.draw(st.sampled_from(keys)))
 
 
-BY_DAY = ("percentage-broken-pod", "percentage-low-traffic", "queueing-two-variants", "tokens-two-variants")
+BY_DAY = ("percentage-low-traffic", "tokens-two-variants")
 
 
 @pytest.mark.parametrize("name", by_day(samples.NAMES, BY_DAY))
