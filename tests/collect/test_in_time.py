@@ -126,6 +126,11 @@ def test_where_a_picker_measures_its_histograms_count(series, share):
     assert served(series, OBJECTIVES)["5m"].share == pytest.approx(share)
 
 
+def test_requests_that_never_got_in_are_among_the_requests():
+    """How many there were says how much a share weighs."""
+    assert served(answer(refused=60.0), OBJECTIVES)["5m"].requests == 160.0
+
+
 async def test_the_names_of_a_picker_lead_to_the_model(scene):
     """A request for an alias is one for the model that serves it; a bound that an objective names is exact."""
     three = Objectives(3.0, 0.1, 0.99)

@@ -58,6 +58,7 @@ DECISIONS = {
         for reason in (
             TroubleReason.ENGINE_SERIES_UNUSABLE,
             TroubleReason.ENGINES_DORMANT,
+            TroubleReason.ENGINES_SLOW,
             TroubleReason.MODEL_NAME_SHARED,
             TroubleReason.ROLE_UNKNOWN,
         )

@@ -121,6 +121,7 @@ STATES = (
         TroubleReason.ENGINES_DORMANT,
         TroubleReason.MODEL_NAME_SHARED,
     ),
+    _state("some of its pods are slower than the others", TroubleReason.ENGINES_SLOW),
     _state("it does not say what it computes of a request", TroubleReason.ROLE_UNKNOWN),
     _state("a query has no answer", TroubleReason.QUERY_FAILED),
     _state(
@@ -138,6 +139,10 @@ UNSHOWN: Mapping[tuple[str, Place], str] = {
     (REFUSED, Place.OBSTACLE): "the variant is scaled all the same; `wva_config_invalid_entries` counts the entries",
     (TroubleReason.QUEUE_MISSING, Place.ALERT): f"{_BY_DESIGN}: a picker without flow control holds no requests",
     (TroubleReason.ENGINES_DORMANT, Place.ALERT): f"{_BY_DESIGN}: somebody has put the engines to sleep",
+    (
+        TroubleReason.ENGINES_SLOW,
+        Place.ALERT,
+    ): "its number makes up for it; where that is not enough, those about objectives ring",
     (Reason.ROLE_LIMITED, Place.ALERT): "there is one for the role that it names",
     (
         TroubleReason.ENGINE_SERIES_UNUSABLE,
@@ -157,6 +162,7 @@ UNSHOWN: Mapping[tuple[str, Place], str] = {
             TroubleReason.NAMES_UNKNOWN,
             TroubleReason.ENGINE_SERIES_UNUSABLE,
             TroubleReason.ENGINES_DORMANT,
+            TroubleReason.ENGINES_SLOW,
             TroubleReason.MODEL_NAME_SHARED,
             TroubleReason.ROLE_UNKNOWN,
             TroubleReason.QUERY_FAILED,

@@ -135,7 +135,8 @@ def to_publish(decision: Decision, progress: Progress, *, now: float) -> tuple[D
 def _engines(model: ModelReadings, need: Need, readings: VariantReadings) -> MetricsVerdict:
     """Return what is wrong with the engines of a variant.
 
-    Series are missing, pods sleep, models share a name, or it is not known which stages of a request the pods compute.
+    Series are missing, pods sleep, models share a name, it is not known which stages of a request the pods compute, or
+    pods are slower than others.
     """
     missing = f"the percentage analyzer decides instead: {need.unusable}" if need.unusable else ""
     names, count = [pod.pod for pod in readings.dormant[:_SHOWN_PODS]], len(readings.dormant)
@@ -143,11 +144,13 @@ def _engines(model: ModelReadings, need: Need, readings: VariantReadings) -> Met
     pods = f"{count} Ready {'pod sleeps and counts' if count == 1 else 'pods sleep and count'} as no replica"
     dormant = f"{pods}: {', '.join(names)}{more}" if count else ""
     shared = next(filter(None, [pod.namesakes for pod in (*readings.replicas, *readings.dormant)]), "")
+    slow = need.slow.get(readings.key, "")
     problems = {
         TroubleReason.ENGINE_SERIES_UNUSABLE: missing,
         TroubleReason.ENGINES_DORMANT: dormant,
         TroubleReason.MODEL_NAME_SHARED: shared,
         TroubleReason.ROLE_UNKNOWN: _roleless(model),
+        TroubleReason.ENGINES_SLOW: slow,
     }
     reason = next((reason for reason, words in problems.items() if words), None)
     if reason is None:

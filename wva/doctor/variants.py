@@ -191,6 +191,8 @@ def condition_links(view: ExaminedVariant) -> Iterator[Diagnosis]:
         "RoleUnknown": "put the label of its role (llm-d.ai/role, or one of WVA_ROLE_LABELS) into the pod template, as "
         "other variants of the model have it",
         "EnginesDormant": "wake these engines (POST /wake_up), or delete their pods",
+        "EnginesSlow": "look at the nodes of the pods that the message names (GPU errors, throttling, neighbours), and "
+        "at the arguments of their engines; or delete these pods, so that others take their place",
         "ReplicasLate": target.kubectl("describe"),
         "PodsUnschedulable": "add nodes that these pods fit on; kubectl describe of a pod says what it lacks",
         "ContainersFailing": "kubectl logs --previous of the pod that the message names; check image and arguments",

@@ -25,6 +25,7 @@ K2_WINDOW: Final = 10
 RECORD_SECONDS: Final = 7 * 24 * 3600.0
 HISTORY_SECONDS: Final = 24 * 3600.0
 
+_STEPS_HALF_LIFE_SECONDS: Final = 900.0
 LEVEL_STEP: Final = 1.2
 """Levels of demand are powers of this number."""
 
@@ -140,6 +141,34 @@ class CapacityMemory:
 NOTHING_LEARNED: Final = CapacityMemory()
 
 
+class PodSteps(Struct, frozen=True, gc=False):
+    """What a pod has told of its steps lately: sums over the gaps between tokens, older ones counted for less.
+
+    ``seconds``: the time in which it had some. ``taken``: the seconds of the gaps. ``batch``: the answers in progress
+    meanwhile. ``prefilled``: the prompt tokens that were computed meanwhile.
+    """
+
+    seconds: float = 0.0
+    gaps: float = 0.0
+    taken: float = 0.0
+    batch: float = 0.0
+    prefilled: float = 0.0
+
+    def with_more(self, seconds: float, gaps: float, taken: float, prompt_tokens: float) -> PodSteps:
+        """Return the sums with the gaps of some ``seconds`` more, which were ``taken`` seconds long together.
+
+        ``prompt_tokens``: those computed in these seconds.
+        """
+        decay, share = 0.5 ** (seconds / _STEPS_HALF_LIFE_SECONDS), taken / seconds
+        return PodSteps(
+            decay * self.seconds + seconds,
+            decay * self.gaps + gaps,
+            decay * self.taken + taken,
+            decay * self.batch + gaps * share,
+            decay * self.prefilled + prompt_tokens * share,
+        )
+
+
 class PodMemory(Struct, frozen=True, gc=False):
     """The last counters of a pod, its requests then, its arrivals per second, and what was credited to it since.
 
@@ -156,6 +185,7 @@ class PodMemory(Struct, frozen=True, gc=False):
     derived: bool = False
     age: float = 0.0
     untold: bool = False
+    steps: PodSteps = PodSteps()
 
 
 class Fit(Struct, frozen=True, gc=False):

@@ -34,6 +34,7 @@ class TroubleReason(StrEnum):
     MODEL_NAME_SHARED = "ModelNameShared"
     ROLE_UNKNOWN = "RoleUnknown"
     ENGINES_DORMANT = "EnginesDormant"
+    ENGINES_SLOW = "EnginesSlow"
     REPLICAS_LATE = "ReplicasLate"
     PODS_UNSCHEDULABLE = "PodsUnschedulable"
     CONTAINERS_FAILING = "ContainersFailing"

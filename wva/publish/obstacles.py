@@ -125,6 +125,8 @@ _MEANINGS: Final[tuple[tuple[ConditionType, str, dict[str, str]], ...]] = (
             "this one does not.",
             TroubleReason.ENGINES_DORMANT: "Engines sleep (`vllm:engine_sleep_state`), so their pods count as "
             "no replicas.",
+            TroubleReason.ENGINES_SLOW: "Pods take clearly longer for a token than others of the variant with as many "
+            "requests. The message names them.",
         },
     ),
     (

@@ -25,8 +25,9 @@ KV_TOKENS = 20_000.0
 NONE = EngineCounters(NOW, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def batch_at(rate: float, prompt: float = PROMPT) -> float:
-    """Return the mean batch of a pod at a rate, by Little's law."""
+def batch_at(rate: float, prompt: float = PROMPT, speed: float = 1.0) -> float:
+    """Return the mean batch of a pod at a rate, by Little's law; at speed 0.5 all takes twice as long."""
+    rate /= speed
     return rate * ANSWER * BASE / (1.0 - rate * (ANSWER * SLOPE + PER_TOKEN * prompt))
 
 
@@ -42,10 +43,11 @@ class ReportingPod:
     cache: float = KV_TOKENS
     waiting: float = 0.0
     arrived: float = 0.0
+    speed: float = 1.0
 
     def serve(self, rate: float, seconds: float) -> None:
         """Serve requests at this rate for some seconds; the number in progress is at its mean at once."""
-        now = batch_at(rate, self.prompt)
+        now = batch_at(rate, self.prompt, self.speed)
         finished = max(0.0, rate * seconds + self.batch - now)
         self.arrived += finished + now - self.batch
         self.batch = now

@@ -21,6 +21,7 @@ from wva.decide.amounts import preferred
 from wva.decide.measure import percentage
 from wva.decide.measure.demand_arrivals import VariantChange, at_once, change, spread, still_uneven
 from wva.decide.measure.demand_engine import EngineModel, engine_of, learned, learned_prompts, prompt_engine_of
+from wva.decide.measure.demand_siblings import slow_pods
 from wva.decide.measure.need import Capacity, DemandRate, Need
 from wva.decide.trust import ModelReadings
 from wva.model.decision import Aim, Reason
@@ -176,7 +177,7 @@ def need_of(
     if sizes_known and observation.before.at is not None:
         # What replicas can reach is known from earlier cycles, too, so it stays while nothing is measured.
         aims |= {key: _aim(engine, key, agreed, variability) for key, engine in kinds.items()}
-    need = replace(observation.need, aims=aims)
+    need = replace(observation.need, aims=aims, slow=_slow(observation, kinds))
     if not observation.changes:
         return need, after
     after = replace(after, unevenness=_unevenness(after.unevenness, engines, observation.changes))
@@ -236,6 +237,17 @@ def _engines(
         else:
             engines.append(prompt_engine_of(fit, variant.parameters, sizes[0], variability, objectives, handover))
     return engines
+
+
+def _slow(observation: ModelObservation, kinds: Mapping[VariantKey, EngineModel]) -> dict[VariantKey, str]:
+    """Return in words which pods are slower than others of their variant, by variant that has some."""
+    prompt = max(observation.after.prompt.usual, 1.0)
+    told = {
+        entry.key: slow_pods(entry.pods, kinds[entry.key], prompt, entry.fit)
+        for entry in observation.after.variants
+        if entry.key in kinds and entry.fit.shortest
+    }
+    return {key: words for key, words in told.items() if words}
 
 
 def _unevenness(unevenness: float, engines: Sequence[EngineModel | None], changes: Sequence[VariantChange]) -> float:

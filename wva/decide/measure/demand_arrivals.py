@@ -36,7 +36,7 @@ from typing import Final
 from msgspec import Struct
 
 from wva.decide.amounts import LARGEST
-from wva.model.memory import PodMemory
+from wva.model.memory import PodMemory, PodSteps
 from wva.model.metrics import EngineCounters, ReplicaMetrics
 from wva.model.records import replace
 
@@ -53,6 +53,7 @@ _UNEVEN: Final = 2.0  # a pod gets at most so many times the requests of other p
 _PAST_REQUESTS: Final = 30.0
 """The sizes of requests that a pod counted before WVA saw it first count like those of so many requests."""
 _numbers: Final = attrgetter(*EngineCounters.__struct_fields__)
+_NO_STEPS: Final = PodSteps()
 _EMPTY: Final = EngineCounters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
@@ -150,7 +151,10 @@ class VariantChange:
         self.answers += min(answers, most)
         self.answer_tokens += _of(answers, answer_tokens, most)
         gaps, gap_seconds = after.gaps - base.gaps, after.gap_seconds - base.gap_seconds
+        steps = _NO_STEPS if old is None else old.steps
         if gaps > 0.0 and gap_seconds > 0.0:
+            if old is not None:
+                steps = steps.with_more(seconds, gaps, gap_seconds, max(0.0, prompt_tokens))
             self.gaps += gaps
             self.step += gap_seconds
             self.batch += gaps * gap_seconds / seconds
@@ -164,7 +168,7 @@ class VariantChange:
         if old is not None and base.first_seconds > 0.0 and after.first_seconds > base.first_seconds:
             self.firsts += prompts
             self.first_seconds += after.first_seconds - base.first_seconds
-        return replace(new, rate=max(0.0, came) / seconds), came
+        return replace(new, rate=max(0.0, came) / seconds, steps=steps), came
 
     def shown(
         self, new: PodMemory, came: float, part: PodPart, *, between: float, elapsed: float, uneven: bool

@@ -77,6 +77,7 @@ class Need(Struct, frozen=True, gc=False):
     objection: str = ""  # why nothing may shrink, in words; empty when it may
     wish: str = ""  # why the model should grow, in words; empty when it should not
     deferred: str = ""  # why no more is ordered for the wish, in words: what serves already answers it; else empty
+    slow: Mapping[VariantKey, str] = {}  # which pods of a variant are slower than others of it, in words
     unusable: str = ""  # what keeps the chosen analyzer from measuring, in words, so that another one does; else empty
     summary: str = ""  # the figures in words, to explain the decision
     # The capacity of so many replicas of each variant together, if it is not the sum of theirs.
