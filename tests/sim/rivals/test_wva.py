@@ -12,6 +12,7 @@ from wva.model.records import replace
 from wva.sim.fleet.users import GatewaySettings
 from wva.sim.rivals import wva as rival
 from wva.sim.rivals.wva import SETUPS, controllers
+from wva.sim.scorecard.suites import SCENARIOS
 from wva.sim.stage.run import figures
 from wva.sim.stage.world import StageWorld
 
@@ -99,6 +100,22 @@ def test_the_engine_is_told_which_cycles_the_fast_lane_has_begun(monkeypatch):
     early = [after - before < 59.9 for (before, _), (after, _) in pairwise(told)]
     assert [woken for _, woken in told[1:]] == early
     assert {woken for _, woken in told} == {True, False}
+
+
+@pytest.mark.parametrize(("name", "told"), [("half-speed-short", True), ("random-routing-short", False)])
+def test_pods_at_half_speed_are_named_and_busy_ones_are_not(monkeypatch, name, told):
+    """In one world every second pod is slow; in the other chance decides how many requests a pod gets."""
+    slow, scenario = [], SCENARIOS[name]
+
+    def concluding(snapshot, memory, policy, now):
+        outcome = conclude(snapshot, memory, policy, now)
+        slow.extend(each.engines.message for each in outcome.decisions if each.engines.reason == "EnginesSlow")
+        return outcome
+
+    monkeypatch.setattr(rival, "conclude", concluding)
+    play("wva", scenario)
+    assert bool(slow) is told
+    assert all("(2 times)" in words or "(1.9 times)" in words for words in slow[-1:])
 
 
 def test_the_adapter_knows_the_last_scrape_before_its_own_look():
