@@ -2,6 +2,9 @@
 
 ``verdict`` asks the rows of ``RULES`` one after the other; the first that matches a variant decides on it.
 docs/decisions.md prints this table. ``IDLE`` is not in it: after all rows, a model that is idle goes to zero if it may.
+
+Before that ``wants.terms`` has chosen the course of the whole model, and the rule for it, in an order of its own. Many
+rows match on certain courses only, and some match the rule that was chosen there.
 """
 
 from __future__ import annotations

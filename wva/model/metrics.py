@@ -83,7 +83,7 @@ class EngineSignals(Struct, frozen=True, gc=False):
     being computed. ``input_tokens`` and ``output_tokens`` are means per request that finished within the last five
     minutes, and ``prefix_hit_rate`` (0 to 1) the share of prompt tokens found in the prefix cache in that time.
     ``success_rate`` (requests per second), ``time_to_first_token`` and ``inter_token_latency`` (mean seconds) look back
-    one minute. A mean over nothing is missing.
+    one minute. A mean over nothing is missing. To add a signal, begin in ``collect.queries``.
     """
 
     kv_capacity_tokens: Sample = MISSING

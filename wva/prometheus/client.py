@@ -4,7 +4,7 @@ Each query takes at most ten seconds, retries included, which bounds what a slow
 does not retry what a retry cannot mend (a bad query, a refused token, an answer that is no vector). It reads token and
 TLS files for every query, because both may change while the process runs. It follows no redirects and reads no proxy
 variables, so the token goes to the configured host only. Queries are posted, because they may be longer than a URL can
-be; a server that takes no POST gets GET.
+be; a server that takes no POST gets GET. ``collect.query_failures`` says what becomes of a query that fails.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def test_pods_at_half_speed_are_named_and_busy_ones_are_not(monkeypatch, name, t
     monkeypatch.setattr(rival, "conclude", concluding)
     play("wva", scenario)
     assert bool(slow) is told
-    assert all("(2 times)" in words or "(1.9 times)" in words for words in slow[-1:])
+    assert all("(2 times as long" in words or "(1.9 times as long" in words for words in slow[-1:])
 
 
 def test_the_adapter_knows_the_last_scrape_before_its_own_look():

@@ -42,7 +42,7 @@ def slow_pods(pods: Sequence[PodMemory], engine: EngineModel, prompt: float, fit
         steps = pod.steps
         usual = engine.base * steps.gaps + engine.slope * steps.batch + per_token * steps.prefilled
         ratios.append((steps.taken / usual, pod))
-    ratios.sort(key=lambda found: (found[0], found[1].name))
+    ratios.sort(key=lambda pair: (pair[0], pair[1].name))
     least, reference = ratios[len(ratios) // 4]
     sure = _varied(fit)
     slow = [
@@ -52,13 +52,10 @@ def slow_pods(pods: Sequence[PodMemory], engine: EngineModel, prompt: float, fit
     ]
     if not slow:
         return ""
-    names = ", ".join(f"{name} ({ratio:.2g} times)" for ratio, name in slow[:_SHOWN_PODS])
+    names = ", ".join(f"{name} ({ratio:.2g} times as long for a token)" for ratio, name in slow[:_SHOWN_PODS])
     more = f" and {len(slow) - _SHOWN_PODS} more" if len(slow) > _SHOWN_PODS else ""
-    count = f"{len(slow)} of {len(known)} {'pods takes' if len(slow) == 1 else 'pods take'}"
-    return (
-        f"{count} longer for a token than others with as many requests: {names}{more}; "
-        "WVA plans with the mean of all pods"
-    )
+    count = f"{len(slow)} of {len(known)} pods {'is' if len(slow) == 1 else 'are'}"
+    return f"{count} slower than others with as many requests: {names}{more}; WVA plans with the mean of all pods"
 
 
 def _varied(fit: Fit) -> bool:

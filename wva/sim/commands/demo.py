@@ -1,5 +1,6 @@
 """``wva demo``: the real controller in an embedded world, in this process.
 
+The scenarios are in ``wva.sim.world.scenarios``.
 The controller is built as ``wva run`` builds it; only its clock is the world's. The command shows a live view or
 nothing (``--headless``, or without a terminal) and a summary, and with ``--json`` writes everything that happened.
 Ctrl-C ends it with the summary of what has run. With ``--web`` and without ``--for`` the console stays after the run

@@ -3,7 +3,7 @@
 Variants and users are those of ``fleets`` unless a scenario says otherwise, WVA decides every 15 s, and the requests
 are those of ``traffic.shapes``. Scenarios in which more changes than a plain load are in ``worlds``, those in which
 there is something to learn in ``learning``, those with prefill and decode in pods of their own in ``roles``. A further
-one is made by ``scenario_of`` in one of these places; ``python -m tests.docs.rendering`` brings those of the three
+one is made by ``scenario_of`` here or in one of these modules. ``python -m tests.docs.rendering`` brings those of the
 modules into docs/traffic.md, and the next full run brings all into docs/scorecard.md.
 """
 
