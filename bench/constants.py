@@ -3,6 +3,9 @@
 ``python -m bench.constants`` prints Markdown tables for docs/design/engine.md; arguments are seeds (default: 61). Most
 numbers are tried in the short scenarios: on two cores a seed takes about ten minutes. What is learned from the share in
 time takes long scenarios, in which the replicas of the model are too few (``LONG``): ``1 --module served``.
+
+With ``--learners`` no number is another one, but each part that learns is off in turn, in the suite ``learning`` and in
+scenarios where users get less than was planned.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from multiprocessing import get_context
 from types import ModuleType
 from typing import Any, Final
 
+from wva.model.variant import Variant, VariantKey
 from wva.sim import rivals
 from wva.sim.scorecard.suites import SCENARIOS, SUITES
 
@@ -55,6 +59,9 @@ ABSENT: Final[Mapping[str, float]] = {
 """The value with which a number of ``LONG`` has no say."""
 _BEYOND_ONE: Final = ("_RISEN", "_JUDGED", "_OTHER", "_MORE")
 
+LEARNING: Final = ("step", "two-models", "low-traffic", "drain", "agents", "stale-routing", "half-speed")
+"""The scenarios of ``--learners``, beside the suite of what can be learned."""
+
 Runs = Mapping[tuple[str, int], tuple[float, float]]
 """The share in time and the cost of each scenario with each seed."""
 
@@ -73,8 +80,12 @@ def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--module", nargs="+", choices=MODULES, default=[each for each in MODULES if each not in LONG])
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--learners", action="store_true")
     parser.add_argument("seeds", nargs="*", type=int, default=[61])
     asked = parser.parse_args(words)
+    if asked.learners:
+        _tell_learners([*SUITES["learning"], *LEARNING], asked.seeds, asked.jobs)
+        return
     short = [module for module in asked.module if module not in LONG]
     for modules in [short, *([module] for module in asked.module if module in LONG)]:
         if modules:
@@ -98,6 +109,64 @@ def _tell(modules: Sequence[str], scenarios: Sequence[str], seeds: Sequence[int]
         else:
             unseen.append(f"`{module}.{name}`")
     print(f"\nOf {len(base)} runs none changes with {', '.join(unseen)}.")
+
+
+def _nothing_learned(before: Any, *_: Any, **__: Any) -> Any:
+    """Stand in for what changes a memory or a need: return it as it was."""
+    return before
+
+
+def _nothing_surprising(_: Any, *, foreseen: float, **__: Any) -> float:
+    """Stand in for the reserve for surprises."""
+    return foreseen
+
+
+def _nothing_kept_warm(_: Any, reserved: float, **__: Any) -> float:
+    """Stand in for the demand that comes back: what is in reserve for surprises is all."""
+    return reserved
+
+
+def _nothing_lasting(_: Any, rate: float, **__: Any) -> float:
+    """Stand in for what is known of how long a demand lasts: all of it counts."""
+    return rate
+
+
+def _no_start_ups(variants: Sequence[Variant], *_: Any) -> dict[VariantKey, tuple[float, ...]]:
+    """Stand in for what is known of the times in which pods start: the usual time counts."""
+    return {variant.key: () for variant in variants}
+
+
+LEARNERS: Final[Mapping[str, Trial]] = {
+    "how long pods start": Trial("foresee", "_start_ups", _no_start_ups),
+    "how far demand rises": Trial("warm", "reserve", _nothing_surprising),
+    "the price of lateness": Trial("warm", "priced", _nothing_learned),
+    "when a level comes back": Trial("warm", "worth_keeping", _nothing_kept_warm),
+    "how long a level lasts": Trial("warm", "lasting", _nothing_lasting),
+    "what users got": Trial("served", "corrected", _nothing_learned),
+    "shrinks that are regretted": Trial("regret", "regretting", _nothing_learned),
+}
+
+
+def _tell_learners(scenarios: Sequence[str], seeds: Sequence[int], jobs: int) -> None:
+    """Print a table of the scenarios, each with the difference that it makes when a part does not learn."""
+    trials = [Trial(), *LEARNERS.values()]
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        cells = {(name, trial): pool.submit(play, trial, [name], seeds) for name in scenarios for trial in trials}
+        print(f"| Scenario | All on | {' | '.join(LEARNERS)} |\n|---|{'---|' * len(trials)}")
+        for name in scenarios:
+            base = cells[name, Trial()].result()
+            share = statistics.fmean(share for share, _ in base.values())
+            parts = [_means(base, cells[name, trial].result()) for trial in LEARNERS.values()]
+            print(f"| `{name}` | {share:.1%} | {' | '.join(parts)} |", flush=True)
+
+
+def _means(before: Runs, after: Runs) -> str:
+    """Return by how much share and cost differ in the mean; a dash where no run differs."""
+    if before == after:
+        return "-"
+    points = statistics.fmean(100.0 * (after[run][0] - before[run][0]) for run in before)
+    cost = statistics.fmean(100.0 * (after[run][1] / before[run][1] - 1.0) for run in before)
+    return f"{_signed(points, 1)}, {_signed(cost, 1)} %"
 
 
 def values(module: str, name: str) -> list[Any]:
