@@ -10,15 +10,13 @@ pool.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
 
 from wva.api.core import Pod
 from wva.api.meta import Key
 from wva.collect.pools import Pool
 from wva.collect.variants import AcceptedVariant
+from wva.model.trouble import some_of
 from wva.model.variant import ModelKey
-
-_SHOWN: Final = 3
 
 
 class Namesakes:
@@ -66,8 +64,7 @@ class Namesakes:
     def _shown(self, model: ModelKey) -> str:
         signs = []
         if pods := sorted(self._pods.get(model, ())):
-            more = f" and {len(pods) - _SHOWN} more" if len(pods) > _SHOWN else ""
-            signs.append(f"pods of none of its variants report its name: {', '.join(pods[:_SHOWN])}{more}")
+            signs.append(f"pods of none of its variants report its name: {some_of(pods)}")
         if apart := self._apart(model):
             signs.append(f"its variants stand behind different InferencePools: {apart}")
         rest = "so it may get the load of another model that is served under its name"

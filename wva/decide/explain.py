@@ -25,10 +25,9 @@ from wva.model.decision import (
 )
 from wva.model.memory import VariantMemory
 from wva.model.records import replace
-from wva.model.trouble import TroubleReason
+from wva.model.trouble import TroubleReason, some_of
 from wva.model.variant import ModelKey
 
-_SHOWN_PODS: Final = 3
 _CHEAPEST: Final = "the cheapest numbers have {} of"  # the dearest variant need not be among those that shrink
 
 
@@ -139,10 +138,9 @@ def _engines(model: ModelReadings, need: Need, readings: VariantReadings) -> Met
     pods are slower than others.
     """
     missing = f"the percentage analyzer decides instead: {need.unusable}" if need.unusable else ""
-    names, count = [pod.pod for pod in readings.dormant[:_SHOWN_PODS]], len(readings.dormant)
-    more = f" and {count - _SHOWN_PODS} more" if count > _SHOWN_PODS else ""
+    count = len(readings.dormant)
     pods = f"{count} Ready {'pod sleeps and counts' if count == 1 else 'pods sleep and count'} as no replica"
-    dormant = f"{pods}: {', '.join(names)}{more}" if count else ""
+    dormant = f"{pods}: {some_of([pod.pod for pod in readings.dormant])}" if count else ""
     shared = next(filter(None, [pod.namesakes for pod in (*readings.replicas, *readings.dormant)]), "")
     slow = need.slow.get(readings.key, "")
     problems = {

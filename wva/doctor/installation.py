@@ -14,6 +14,7 @@ from wva.doctor.cluster import Cluster, Item, condition, key_of, path_of
 from wva.doctor.diagnosis import Diagnosis, Link
 from wva.doctor.rights import CLUSTER_WIDE, NEEDED, OF_ALL_NAMESPACES, PER_NAMESPACE, Needed
 from wva.migration.objects import Subject
+from wva.model.trouble import some_of
 
 MANAGER_LABEL: Final = "control-plane=controller-manager"
 LABELS: Final = f"app.kubernetes.io/name=workload-variant-autoscaler,{MANAGER_LABEL}"
@@ -181,8 +182,7 @@ async def rights_links(
             if namespaces and not lacking:
                 continue
             if len(lacking) < len(namespaces):
-                more = len(lacking) - _SHOWN_NAMESPACES
-                scope = f"in {', '.join(lacking[:_SHOWN_NAMESPACES])}{f' and {more} more' if more > 0 else ''}"
+                scope = f"in {some_of(lacking, _SHOWN_NAMESPACES)}"
         resource = f"{needed.resource}.{needed.group}" if needed.group else needed.resource
         problem = (
             f"may not {', '.join(sorted(verbs))} {resource}{'' if needed.resource in CLUSTER_WIDE else f' {scope}'}"

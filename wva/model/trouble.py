@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -71,6 +72,12 @@ class Trouble:
 
 
 UNTROUBLED: Final = Trouble()
+
+
+def some_of(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names for a message, and how many more there are: ``a, b, c and 2 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def cause_of(error: BaseException) -> str:

@@ -39,7 +39,7 @@ from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
 from wva.kube.errors import ApiError
 from wva.model.decision import Decision
-from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason, cause_of
+from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason, cause_of, some_of
 from wva.model.variant import ModelKey, Variant, VariantKey, by_role
 from wva.publish.ledger import Ledger
 from wva.publish.obstacles import FAILED_EVENT, REFUSED_EVENT
@@ -66,7 +66,6 @@ _POOLS_PER_NAMESPACE: Final = 8
 _BEHIND_SECONDS: Final = 5.0
 """How long WVA remembers which models are behind a pool in which an unknown name waits."""
 
-_SHOWN_NAMES: Final = 3
 _REPORT_SECONDS: Final = 60.0
 """How long the obstacle of a variant at zero is reported at least, even if the queue is empty for a moment."""
 
@@ -421,8 +420,7 @@ class ScaleFromZero:
             (model_id,) = state.behind
             return {model_id: min(sum(waiting[name] for name in names), MAX_WAITING)}, UNTROUBLED
         unknown_names = [printable(name) or "no model" for name in sorted(strangers - state.behind)]
-        more = f" and {len(unknown_names) - _SHOWN_NAMES} more" if len(unknown_names) > _SHOWN_NAMES else ""
-        message = f"requests wait for {', '.join(unknown_names[:_SHOWN_NAMES])}{more}"
+        message = f"requests wait for {some_of(unknown_names)}"
         return waiting, Trouble(TroubleReason.NAMES_UNKNOWN, message) if unknown_names else UNTROUBLED
 
     def _take(self, state: _PoolState, waiting: Mapping[str, float]) -> None:

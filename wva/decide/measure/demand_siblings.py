@@ -16,6 +16,7 @@ from typing import Final
 
 from wva.decide.measure.demand_engine import EngineModel
 from wva.model.memory import Fit, PodMemory, PodSteps
+from wva.model.trouble import some_of
 
 _FEWEST_GAPS: Final = 1000.0
 _SHORTEST_SECONDS: Final = 300.0
@@ -25,7 +26,6 @@ _FEWEST_PODS: Final = 2
 _SLOW: Final = 1.5
 _VARIED: Final = 0.02
 """Squared variation of the load of a variant from which its effect on a step is known."""
-_SHOWN_PODS: Final = 3
 
 
 def slow_pods(pods: Sequence[PodMemory], engine: EngineModel, prompt: float, fit: Fit) -> str:
@@ -52,10 +52,9 @@ def slow_pods(pods: Sequence[PodMemory], engine: EngineModel, prompt: float, fit
     ]
     if not slow:
         return ""
-    names = ", ".join(f"{name} ({ratio:.2g} times as long for a token)" for ratio, name in slow[:_SHOWN_PODS])
-    more = f" and {len(slow) - _SHOWN_PODS} more" if len(slow) > _SHOWN_PODS else ""
+    names = some_of([f"{name} ({ratio:.2g} times as long for a token)" for ratio, name in slow])
     count = f"{len(slow)} of {len(known)} pods {'is' if len(slow) == 1 else 'are'}"
-    return f"{count} slower than others with as many requests: {names}{more}; WVA plans with the mean of all pods"
+    return f"{count} slower than others with as many requests: {names}; WVA plans with the mean of all pods"
 
 
 def _varied(fit: Fit) -> bool:
