@@ -26,6 +26,7 @@ RECORD_SECONDS: Final = 7 * 24 * 3600.0
 HISTORY_SECONDS: Final = 24 * 3600.0
 
 _STEPS_HALF_LIFE_SECONDS: Final = 900.0
+
 LEVEL_STEP: Final = 1.2
 """Levels of demand are powers of this number."""
 
@@ -154,18 +155,15 @@ class PodSteps(Struct, frozen=True, gc=False):
     batch: float = 0.0
     prefilled: float = 0.0
 
-    def with_more(self, seconds: float, gaps: float, taken: float, prompt_tokens: float) -> PodSteps:
-        """Return the sums with the gaps of some ``seconds`` more, which were ``taken`` seconds long together.
-
-        ``prompt_tokens``: those computed in these seconds.
-        """
-        decay, share = 0.5 ** (seconds / _STEPS_HALF_LIFE_SECONDS), taken / seconds
+    def with_more(self, seconds: float, gaps: float, taken: float, batch: float, prefilled: float) -> PodSteps:
+        """Return the sums with those of some ``seconds`` more."""
+        decay = 0.5 ** (seconds / _STEPS_HALF_LIFE_SECONDS)
         return PodSteps(
             decay * self.seconds + seconds,
             decay * self.gaps + gaps,
             decay * self.taken + taken,
-            decay * self.batch + gaps * share,
-            decay * self.prefilled + prompt_tokens * share,
+            decay * self.batch + batch,
+            decay * self.prefilled + prefilled,
         )
 
 

@@ -36,7 +36,7 @@ from typing import Final
 from msgspec import Struct
 
 from wva.decide.amounts import LARGEST
-from wva.model.memory import PodMemory, PodSteps
+from wva.model.memory import PodMemory
 from wva.model.metrics import EngineCounters, ReplicaMetrics
 from wva.model.records import replace
 
@@ -53,7 +53,6 @@ _UNEVEN: Final = 2.0  # a pod gets at most so many times the requests of other p
 _PAST_REQUESTS: Final = 30.0
 """The sizes of requests that a pod counted before WVA saw it first count like those of so many requests."""
 _numbers: Final = attrgetter(*EngineCounters.__struct_fields__)
-_NO_STEPS: Final = PodSteps()
 _EMPTY: Final = EngineCounters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
@@ -151,14 +150,15 @@ class VariantChange:
         self.answers += min(answers, most)
         self.answer_tokens += _of(answers, answer_tokens, most)
         gaps, gap_seconds = after.gaps - base.gaps, after.gap_seconds - base.gap_seconds
-        steps = _NO_STEPS if old is None else old.steps
+        steps = new.steps if old is None else old.steps
         if gaps > 0.0 and gap_seconds > 0.0:
-            if old is not None:
-                steps = steps.with_more(seconds, gaps, gap_seconds, max(0.0, prompt_tokens))
+            batch, prefilled = gaps * gap_seconds / seconds, prompt_tokens * gap_seconds / seconds
             self.gaps += gaps
             self.step += gap_seconds
-            self.batch += gaps * gap_seconds / seconds
-            self.prefilled += prompt_tokens * gap_seconds / seconds
+            self.batch += batch
+            self.prefilled += prefilled
+            if old is not None:
+                steps = steps.with_more(seconds, gaps, gap_seconds, batch, max(0.0, prefilled))
         prefill_seconds = after.prefill_seconds - base.prefill_seconds
         # If prompts took 0 seconds before, their query had no answer, and the time before is not known.
         known = base.prefill_seconds > 0.0 or base.prompts <= 0.0
