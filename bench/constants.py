@@ -164,9 +164,8 @@ def _means(before: Runs, after: Runs) -> str:
     """Return by how much share and cost differ in the mean; a dash where no run differs."""
     if before == after:
         return "-"
-    points = statistics.fmean(100.0 * (after[run][0] - before[run][0]) for run in before)
-    cost = statistics.fmean(100.0 * (after[run][1] / before[run][1] - 1.0) for run in before)
-    return f"{_signed(points, 1)}, {_signed(cost, 1)} %"
+    points, cost = _changes(before, after)
+    return f"{_signed(statistics.fmean(points), 1)}, {_signed(cost, 1)} %"
 
 
 def values(module: str, name: str) -> list[Any]:
@@ -217,13 +216,18 @@ def play(trial: Trial, scenarios: Sequence[str], seeds: Sequence[int]) -> Runs:
 def difference(before: Runs, after: Runs) -> str:
     """Return in words how many runs differ and by how much; empty if none does."""
     changed = sum(before[run] != after[run] for run in before)
-    points = [100.0 * (after[run][0] - before[run][0]) for run in before]
-    cost = statistics.fmean(100.0 * (after[run][1] / before[run][1] - 1.0) for run in before)
     if not changed:
         return ""
+    points, cost = _changes(before, after)
     ends = f"{_signed(min(points), 1)} to {_signed(max(points), 1)}"
     runs = "1 run" if changed == 1 else f"{changed} runs"
     return f"{runs}, {_signed(statistics.fmean(points), 2)} points ({ends}), cost {_signed(cost, 1)} %"
+
+
+def _changes(before: Runs, after: Runs) -> tuple[list[float], float]:
+    """Return by how many points the share of each run differs, and by how many percent the cost does in the mean."""
+    points = [100.0 * (after[run][0] - before[run][0]) for run in before]
+    return points, statistics.fmean(100.0 * (after[run][1] / before[run][1] - 1.0) for run in before)
 
 
 def _signed(number: float, digits: int) -> str:
