@@ -1,7 +1,7 @@
 """The patch for the status of a VariantAutoscaling.
 
 Only ``wva.controllers.VariantAutoscalingController`` writes it, if there is news. It looks after a change of the
-variant, its target, its decision or the configuration, when a query begins or stops to fail, and every heartbeat.
+variant, its target, its decision or the configuration, when a query begins or stops failing, and every heartbeat.
 
 ``status_patch`` returns None when the status has no news. News are: another number or accelerator, a new or removed
 condition, another status or reason of a condition, and another message of a condition that names bad input. Changed

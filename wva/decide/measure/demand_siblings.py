@@ -1,7 +1,7 @@
 """Finds engines that are slower than those of other pods of their variant, and says so.
 
-A faulty or throttled GPU, a busy host or a wrong option makes an engine slow, and no series says it. Its steps then
-take longer than those of its siblings with as many requests. What a step should take follows from what has been learned
+A throttled GPU or a busy host can make an engine slow, and no series says so. Its steps then take longer than those of
+other pods of the variant with as many requests. What a step should take follows from what has been learned
 of the variant (``demand_engine``), so pods with more requests or longer prompts do not seem slow. While the load of the
 variant has hardly varied, that is not known. Then the steps of a pod with more to do may take as many times as long.
 Half of the pods may be slow: the reference is the pod a quarter from the fastest one.
