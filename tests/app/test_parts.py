@@ -141,7 +141,7 @@ def test_the_loops_are_those_that_the_settings_ask_for(parallel, started):
     """Without workers for starts from zero there is no such loop."""
     names = [name for name, _ in Parts({"SCALE_FROM_ZERO_ENGINE_MAX_CONCURRENCY": parallel}).deciding.loops()]
     assert ("scale from zero" in names) is started
-    assert names[-4:] == ["optimizer", "fast lane", "background fetch", "in time"]
+    assert names[-5:] == ["optimizer", "fast lane", "background fetch", "in time", "earlier days"]
 
 
 def test_each_queue_has_a_reconciler():

@@ -11,6 +11,7 @@ from tests.collect.doubles import NOW
 from tests.docs.rendering import DOCS
 from tests.golden.pages import vllm_page, vllm_pages
 from tests.publish.decisions import decision
+from wva.collect.days import earlier_days
 from wva.collect.in_time import TTFT_BOUNDS, ServedUsers, in_time_query, served
 from wva.collect.queries import (
     ENGINE_COUNTERS,
@@ -49,6 +50,7 @@ TEXTS = [
     in_progress_query(["ns"]).text,
     request_query(["ns"], window_of(RETENTION)).text,
     in_time_query(["ns"], [DEFAULT_OBJECTIVES]).text,
+    earlier_days(["ns"]).text,
 ]
 FORMER = {
     "vllm:prefix_cache_hits",

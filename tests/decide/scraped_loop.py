@@ -23,6 +23,7 @@ from wva.model.optimizers import Analyzer
 from wva.model.policy import Policy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
+from wva.model.usual import UsualDemand
 from wva.model.variant import VariantKey
 from wva.model.vllm_parameters import VllmParameters
 
@@ -77,7 +78,7 @@ class ScrapedLoop:
 
     ``interval`` is that of the scrapes, ``rate`` the load in requests per second at a time. Prometheus shows samples
     after ``late`` seconds. The gateway sends each pod the same (``even``), or requests to the pod with the fewest.
-    ``numbers`` has the number of each cycle with its time.
+    ``usual`` returns what earlier days had after a time. ``numbers`` has the number of each cycle with its time.
     """
 
     interval: float
@@ -86,6 +87,7 @@ class ScrapedLoop:
     rate: Callable[[float], float] = lambda _: 32.0
     late: float = 0.0
     even: bool = True
+    usual: Callable[[float], UsualDemand | None] = lambda _: None
     pods: list[ScrapedPod] = field(default_factory=list)
     numbers: list[tuple[float, int]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
@@ -146,7 +148,9 @@ class ScrapedLoop:
             ready_replicas=len(told),
             oldest_unready_since=min(unready, default=None),
         )
-        (decision,), self.memory = decide(Snapshot.of([one], told), self.memory, POLICY, NOW + now)
+        usual = self.usual(now)
+        snapshot = replace(Snapshot.of([one], told), usual=() if usual is None else (usual,))
+        (decision,), self.memory = decide(snapshot, self.memory, POLICY, NOW + now)
         self.numbers.append((now, decision.desired))
         self.decisions.append(decision)
         for _ in range(decision.desired - len(self.pods)):

@@ -15,6 +15,7 @@ from tests.docs.markdown import table
 from tests.docs.picture import picture
 from tests.publish import wrong_states
 from wva.api.crd import definition
+from wva.collect.days import expressions as earlier_days_expressions
 from wva.collect.in_time import ITL_BOUNDS, PICKER_ITL_BOUNDS, PICKER_TTFT_BOUNDS, TTFT_BOUNDS, in_time_query
 from wva.collect.queries import ANALYZER_QUERIES, ESSENTIAL_QUERIES
 from wva.config import Settings
@@ -168,6 +169,12 @@ def in_time_table():
     text = in_time_query(["ns"], [DEFAULT_OBJECTIVES]).text
     found = re.findall(r'label_replace\(((?:(?!label_replace).)*?), "signal", "(\w+)", "", ""\)', text)
     return table(("`signal`", "PromQL"), [(f"`{signal}`", _query(each)) for each, signal in found])
+
+
+def earlier_days_table():
+    """Return one row per expression of the query about earlier days."""
+    rows = [(f"`{signal}`", _query(text)) for signal, text in earlier_days_expressions(["ns"]).items()]
+    return table(("`signal`", "PromQL"), rows)
 
 
 def bounds_table():
@@ -393,6 +400,7 @@ TABLES = {
         "queries": queries_table,
         "signals": signals_table,
         "in-time": in_time_table,
+        "earlier-days": earlier_days_table,
     },
     "objectives.md": {"bounds": bounds_table, "costs": scorecard_figures.objective_costs},
     "roles.md": {"results": scorecard_figures.roles},

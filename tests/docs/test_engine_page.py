@@ -15,6 +15,7 @@ from wva.decide.measure.need import Capacity, DemandRate, Need
 from wva.decide.progress import Progress
 from wva.decide.rules import Rule, Verdict
 from wva.decide.trust import ModelReadings
+from wva.model import usual
 from wva.model.decision import Decision, Limit
 from wva.model.memory import Level
 from wva.model.variant import Variant
@@ -89,7 +90,7 @@ def shown(value):
 def test_every_constant_has_its_value_and_a_reason():
     """The table has the numbers of the modules that look ahead and wait, no more and no fewer."""
     expected = {}
-    for module in (foresee, pace, warm, served, regret, wants, progress):
+    for module in (foresee, pace, warm, served, regret, usual, wants, progress):
         names = re.findall(r"^(_?[A-Z][A-Z_]+): Final = ", inspect.getsource(module), re.MULTILINE)
         known = {name: getattr(module, name) for name in names}
         numbers = {name: value for name, value in known.items() if isinstance(value, (int, float, tuple))}

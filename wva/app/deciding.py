@@ -12,6 +12,7 @@ from wva.app.reconciling import Reconciling
 from wva.app.views import Views
 from wva.clock import Clock
 from wva.collect.answer_cache import BackgroundFetch
+from wva.collect.days import EarlierDays
 from wva.collect.inventory import read_inventory
 from wva.collect.queries import TargetLabels
 from wva.collect.snapshot import Collector
@@ -69,6 +70,9 @@ class Deciding:
         self._clock = clock
         self._instruments = instruments
         self._activations = Activations()
+        self._earlier_days = EarlierDays(
+            prometheus=asking.client, models=self._foreseen, clock=clock, note=asking.failures.note
+        )
         self.collector = Collector(
             informers.stores,
             prometheus=asking.client,
@@ -80,6 +84,7 @@ class Deciding:
             counters_of=lambda model: configuration.policy.asks_counters(model),  # noqa: PLW0108 - the one in force
             retention_of=self._retention_of,
             served=asking.served.lately,
+            usual=self._earlier_days.usual,
             inventory=lambda: read_inventory(informers.inventory) if configuration.policy.counts_gpus else None,
             note=asking.failures.note,
             pools_of=informers.pools.pools_of,
@@ -120,7 +125,8 @@ class Deciding:
     @property
     def idle(self) -> bool:
         """Whether neither a cycle nor a look between two cycles runs."""
-        return not (self.optimizer.busy or self._fast_lane.busy or self._asking.served.busy)
+        busy = self.optimizer.busy or self._fast_lane.busy or self._asking.served.busy or self._earlier_days.busy
+        return not busy
 
     def loops(self) -> Iterator[tuple[str, Callable[[], Awaitable[object]]]]:
         """Yield the loops of the leader, by name, in the order of their start."""
@@ -131,6 +137,7 @@ class Deciding:
         yield "fast lane", self._fast_lane.run
         yield "background fetch", self._background.run
         yield "in time", self._asking.served.run
+        yield "earlier days", self._earlier_days.run
 
     def _scale_from_zero(self) -> ScaleFromZero:
         settings, informers, reconciling = self._settings, self._informers, self._reconciling
@@ -173,6 +180,11 @@ class Deciding:
         unseen = {decision.key for decision in outcome.decisions if decision.reason is Reason.MODEL_FAILED}
         self._reconciling.troubles.delay(outcome.late, unseen=unseen)
         await self._views.keep(cycle)
+
+    def _foreseen(self) -> set[ModelKey]:
+        """Return the models whose demand is foreseen: those whose analyzer counts their requests."""
+        policy = self._configuration.policy
+        return {decision.model for decision in self._ledger.decisions() if policy.asks_counters(decision.model)}
 
     def _budget(self) -> Budget | None:
         return Budget(*read_inventory(self._informers.inventory)) if self._configuration.policy.limited else None

@@ -47,8 +47,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _SHOWN_CHARACTERS: Final = 80
 
 _BY_POD: Final = "by (namespace, model_name, pod)"
-_QUEUE_LABELS: Final = "by (namespace, model_name, target_model_name)"
-_QUEUE_SERIES: Final = "by (namespace, pod, inference_pool, fairness_id, priority, model_name, target_model_name)"
+QUEUE_LABELS: Final = "by (namespace, model_name, target_model_name)"
+QUEUE_SERIES: Final = "by (namespace, pod, inference_pool, fairness_id, priority, model_name, target_model_name)"
 """All labels of the picker's series, so that a picker that is scraped twice counts once."""
 
 
@@ -201,15 +201,16 @@ ESSENTIAL_QUERIES: Final[Mapping[str, Callable[[Sequence[str]], Query]]] = {
 queries, raise ValueError without a namespace or for an invalid one."""
 
 
-def in_progress(namespaces: Sequence[str]) -> Query:
+def in_progress(namespaces: Sequence[str], *, offset: str = "") -> Query:
     """Return the query about the requests in progress of each model: those that run and those that wait in engines.
 
-    No query matches ``__name__`` by a pattern, which would be shorter here: some stores allow one exact name only.
+    ``offset`` is an offset of PromQL, for an earlier time. No query matches ``__name__`` by a pattern, which would be
+    shorter here: some stores allow one exact name only.
     """
     matchers, by_model = namespace_matcher(namespaces), "by (namespace, model_name)"
     gauges: dict[str, str] = {
-        EngineSignal.RUNNING: f"sum {by_model} (vllm:num_requests_running{matchers})",
-        EngineSignal.WAITING: f"sum {by_model} (vllm:num_requests_waiting{matchers})",
+        EngineSignal.RUNNING: f"sum {by_model} (vllm:num_requests_running{matchers}{offset})",
+        EngineSignal.WAITING: f"sum {by_model} (vllm:num_requests_waiting{matchers}{offset})",
     }
     return Query(IN_PROGRESS, f"sum {by_model} ({joined(gauges)})", essential=False)
 
@@ -306,9 +307,9 @@ def scheduler_queue(namespaces: Sequence[str], pods: str = "") -> Query:
     size, size_bytes = (picker_gauge(f"flow_control_queue_{name}", matchers) for name in ("size", "bytes"))
     times = picker_gauge("flow_control_queue_size", matchers, "timestamp({})")
     expressions: dict[str, str] = {
-        QueueSignal.SIZE: f"sum {_QUEUE_LABELS} (max {_QUEUE_SERIES} ({size}))",
-        QueueSignal.BYTES: f"sum {_QUEUE_LABELS} (max {_QUEUE_SERIES} ({size_bytes}))",
-        QueueSignal.TIMESTAMP: f"min {_QUEUE_LABELS} ({times})",
+        QueueSignal.SIZE: f"sum {QUEUE_LABELS} (max {QUEUE_SERIES} ({size}))",
+        QueueSignal.BYTES: f"sum {QUEUE_LABELS} (max {QUEUE_SERIES} ({size_bytes}))",
+        QueueSignal.TIMESTAMP: f"min {QUEUE_LABELS} ({times})",
     }
     return Query(SCHEDULER_QUEUE, joined(expressions), essential=False)
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from wva.clock import Clock
+from wva.collect.days import EARLIER_DAYS
 from wva.collect.in_time import IN_TIME
 from wva.collect.queries import (
     ENGINE_COUNTERS,
@@ -42,6 +43,7 @@ IN_FORCE: Final[Mapping[str, str]] = {
     SCHEDULER_QUEUE: "nothing new is known of the requests that wait at gateways",
     REQUEST_COUNTS: "no model goes to zero",
     IN_PROGRESS: "a load that rises between two cycles waits for the next one",
+    EARLIER_DAYS: "nothing is ready ahead of what comes each day at the same time, apart from what is known already",
     IN_TIME: "it is not known whether users are served within the objectives",
     STRAY_SERIES: "it is not known why a model whose pods are Ready has no samples",
     PUBLISHED_NUMBER: "a start from zero waits a few seconds, and does not know whether autoscalers see its number",

@@ -41,6 +41,7 @@ from wva.model.records import replace
 from wva.model.roles import DECODE, computes
 from wva.model.snapshot import CollectionFailure, Snapshot
 from wva.model.trouble import cause_of
+from wva.model.usual import UsualDemand
 from wva.model.variant import ModelKey, Variant
 from wva.prometheus.answers import InstantVector, Querier
 from wva.slices import beside
@@ -69,7 +70,8 @@ class Collector:
     two signals of its replicas, ``counters_of`` whether it wants what the engines have counted. ``variants_at`` returns
     the variants with their pods at a time that has passed; None: the variants in the caches count. ``retention_of``
     returns the seconds without a request after which a model may go to zero, None for one that may not. ``served``
-    returns what the users of models got lately (``ServedUsers.lately``). ``inventory``
+    returns what the users of models got lately (``ServedUsers.lately``), ``usual`` what usually comes at this time of
+    day (``EarlierDays.usual``). ``inventory``
     returns the GPUs of the cluster, or None and why they are not known; None instead of both when no model needs them.
     ``note`` takes the result of each query that is not essential (``QueryFailures.note``). ``pools_of``
     returns the pools of a namespace that select a pod with such labels.
@@ -89,6 +91,7 @@ class Collector:
     counters_of: Callable[[ModelKey], bool] = lambda _: False
     retention_of: Callable[[ModelKey], float | None] = lambda _: None
     served: Callable[[], tuple[ServedLately, ...]] = tuple
+    usual: Callable[[], tuple[UsualDemand, ...]] = tuple
     inventory: Callable[[], tuple[Inventory | None, str] | None] = lambda: None
     note: Callable[[str, Iterable[str], Mapping[str, str]], None] = lambda *_: None
     pools_of: Callable[[str, Mapping[str, str]], Iterable[Pool]] = lambda *_: ()
@@ -114,6 +117,7 @@ class Collector:
             variants_at=variants_at,
             retention_of=lambda _: None,
             served=tuple,
+            usual=tuple,
             inventory=lambda: None,
             note=lambda *_: None,
         )
@@ -184,6 +188,7 @@ class Collector:
             queues=tuple(queues),
             request_counts=counting.result(),
             served=self.served(),
+            usual=self.usual(),
             inventory=inventory,
             inventory_detail=detail,
             unread=faults.unread(),

@@ -190,6 +190,7 @@ def apart(
         request_counts=tuple(counts for counts in snapshot.request_counts if counts.model in models),
         queues=tuple(queue for queue in snapshot.queues if queue.model in models),
         served=tuple(entry for entry in snapshot.served if entry.model in models),
+        usual=tuple(entry for entry in snapshot.usual if entry.model in models),
         inventory=inventory,
     )
 

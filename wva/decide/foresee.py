@@ -20,7 +20,8 @@ they make a slot. Each part is a function, in this order:
      line of a fall ends now: no further fall is foreseen. A part of the demand that usually ends before a replica has
      started does not count.
 3.3. Reserve (``_readiness``, ``warm``): more demand, for rises that often came unforeseen, for replicas that often
-     vanished, and for levels that are likely to come back now.
+     vanished, for levels that are likely to come back now, and for what earlier days had within the lead time after
+     this time of day (``_usual``).
 3.4. Backlog (``_required``): the capacity that drains the requests which wait now, and those which will wait when new
      replicas serve, within a share of the lead time, but not within less than 30 s. In a cycle that was woken for the
      model, requests in progress beyond what the replicas carry are drained, too, if the replicas are nearly full. The
@@ -60,6 +61,7 @@ from wva.model.objectives import Objectives
 from wva.model.policy import MAX_KEEP_WARM_SECONDS, MAX_SURGE_FACTOR, Policy
 from wva.model.records import replace
 from wva.model.roles import DECODE, PREFILL, computes
+from wva.model.usual import UsualDemand
 from wva.model.variant import ModelKey, Variant, VariantKey
 from wva.numbers import MAX_REPLICAS
 
@@ -91,6 +93,7 @@ A variant without Ready replicas counts as if it had one.
 _START_UP_QUANTILE: Final = 0.8
 _KEPT_SECONDS: Final = 1200.0
 _MOST_LOST: Final = 2.0  # who loses more than half of the replicas at once is not prepared for it
+_CLEARLY_MORE: Final = 1.2  # what earlier days had counts if it is so many times the level of now
 _STEADY_SECONDS: Final = 900.0  # demand that has been alike for so long stays for long enough for any move
 _at: Final = attrgetter("at")
 _rate: Final = attrgetter("rate")
@@ -131,6 +134,7 @@ def foresee(
                 deadline=model.policy.transition_deadline_seconds,
                 surge_factor=policy.saturation_for(model.key).surge_factor,
                 served=model.served,
+                usual=model.usual,
             )
             entries.append(entry)
             parts[indices[0]] = ahead
@@ -283,6 +287,7 @@ class _Readiness(Struct, frozen=True, gc=False):
     foreseen: float  # at the end of the lead time
     reserved: float  # with the reserve, and with what short cycles have shown
     held: float  # the same, but what short cycles have shown counts less one standard error
+    usual: float  # what earlier days had within the lead time, where that is clearly more than now; else 0
     blocks: tuple[Block, ...]
 
 
@@ -307,13 +312,15 @@ def forecast_of(
     deadline: float = inf,
     surge_factor: float = MAX_SURGE_FACTOR,
     served: ServedLately | None = None,
+    usual: UsualDemand | None = None,
 ) -> tuple[Need, Foresight]:
     """Return the need for the time after the lead time, and what to remember.
 
     ``woken``: the fast lane began the cycle before its time; ``urgent``: for this model. ``keep_warm``: for how many
     seconds unneeded replicas may stay; infinite: for as long as it pays; 0: they may go in the cycle that shows less
     demand. ``deadline``: after how many seconds a pod that is not Ready no longer counts. ``surge_factor``: how many
-    times the demand may be ordered for a backlog, and for the part of a jump that does not show yet.
+    times the demand may be ordered for a backlog, and for the part of a jump that does not show yet. ``usual``: what
+    earlier days had after this time of day.
     """
     if memory.at is not None and now < memory.at:
         # The clock was set back: forget everything that has a time.
@@ -334,7 +341,7 @@ def forecast_of(
         if attainment is None
         else warm.priced(memory.price, attainment.share, at=attainment.at, in_time=attainment.objectives.in_time)
     )
-    readiness = _readiness(cycle, outlook, price.worth, keep_warm)
+    readiness = _readiness(cycle, outlook, price.worth, keep_warm, usual)
     capacity = _required(cycle, outlook, readiness, surge_factor)
     held = _hold(cycle, outlook, readiness, capacity, keep_warm)
     correction = _correction(cycle, outlook, readiness, attainment)
@@ -346,7 +353,7 @@ def forecast_of(
         demand=outlook.newest.rate,
         required=min(capacity.required * factor, cycle.most),
         sufficient=held.sufficient * factor,
-        summary=f"{need.summary}{_correction_words(factor)}",
+        summary=f"{need.summary}{_usual_words(readiness.usual, usual)}{_correction_words(factor)}",
         rate=replace(
             need.rate,
             error=error,
@@ -378,6 +385,13 @@ def forecast_of(
         memory.objectives,
     )
     return need, memory
+
+
+def _usual_words(demand: float, usual: UsualDemand | None) -> str:
+    """Return what earlier days had in words, to follow the figures of a need; nothing if it does not count."""
+    if usual is None or not demand:
+        return ""
+    return f"; on the {usual.days} earlier days that were like today, demand soon rose to {demand:.3g}"
 
 
 def _correction_words(factor: float) -> str:
@@ -590,19 +604,36 @@ def _attainment(need: Need, served: ServedLately | None) -> _Attainment | None:
     return _Attainment(share, 0.0 if served is None else served.at, aim.objectives)
 
 
-def _readiness(cycle: _Cycle, outlook: _Outlook, worth: float, keep_warm: float) -> _Readiness:
-    """3.3 Reserve: return the demand to be ready for, if a missed replica costs ``worth`` times its price."""
+def _usual(cycle: _Cycle, level: Pace, usual: UsualDemand | None) -> float:
+    """Return the demand that earlier days had within the lead time, 0 if it is not clearly more than now.
+
+    It was counted for the model as a whole. A role gets as much of it as it gets now.
+    """
+    if usual is None:
+        return 0.0
+    highest = usual.within(cycle.lead + _MARGIN_SECONDS, now=cycle.now)
+    if cycle.memory.key.role:
+        highest *= level.rate / usual.lately if usual.lately > 0.0 else 0.0
+    return highest if highest > _CLEARLY_MORE * level.rate else 0.0
+
+
+def _readiness(
+    cycle: _Cycle, outlook: _Outlook, worth: float, keep_warm: float, earlier: UsualDemand | None
+) -> _Readiness:
+    """3.3 Reserve: return the demand to be ready for, if a missed replica costs ``worth`` times its price.
+
+    What earlier days had was foreseen, so it is no surprise when it comes.
+    """
     level, now, lead = outlook.level, cycle.now, cycle.lead
-    foreseen = level.at(lead) + _CAUTION * level.error
+    foreseen, usual = level.at(lead) + _CAUTION * level.error, _usual(cycle, level, earlier)
     # A loss of replicas counts like that much more demand.
     rate = cycle.lost * outlook.certain
-    blocks = warm.observed(cycle.memory.blocks, foreseen=foreseen, rate=rate, now=now, seconds=lead)
+    blocks = warm.observed(cycle.memory.blocks, foreseen=max(foreseen, usual), rate=rate, now=now, seconds=lead)
     surprise = warm.reserve(blocks, foreseen=foreseen, now=now, worth=worth)
     soon = lead + _MARGIN_SECONDS
     worthwhile = warm.worth_keeping(outlook.levels, surprise, now=now, seconds=soon, longest=keep_warm)
-    return _Readiness(
-        foreseen, max(outlook.shown, foreseen, worthwhile), max(outlook.likely, foreseen, worthwhile), blocks
-    )
+    likely = max(foreseen, worthwhile, usual)
+    return _Readiness(foreseen, max(outlook.shown, likely), max(outlook.likely, likely), usual, blocks)
 
 
 def _required(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_factor: float) -> _Required:
@@ -687,6 +718,8 @@ def _hold(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, capacity: _Re
     else:
         sufficient = max(capacity.required, capacity.drained, measured * slack, highest, staying)
         words = "demand often rises to what they carry, so replicas stay while that is likely"
+        if readiness.usual >= readiness.reserved:
+            words = "on earlier days demand soon rose to what they carry, so replicas stay for that"
         stays = [
             (readiness.reserved * slack, words),
             (highest, f"replicas stay for {hold:.0f} s after demand has fallen"),

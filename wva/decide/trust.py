@@ -26,6 +26,7 @@ from wva.model.policy import Compatibility, Policy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
 from wva.model.trouble import Absence
+from wva.model.usual import UsualDemand
 from wva.model.variant import ModelKey, Variant, VariantKey, by_role
 
 _UNAVAILABLE: Final = {Reason.NO_READY_REPLICAS, Reason.METRICS_MISSING}
@@ -98,6 +99,7 @@ class ModelReadings(Struct, frozen=True, gc=False):
     others: tuple[str, ...] = ()  # the roles of other variants of the model, sorted
     served: ServedLately | None = None  # what the users of the model got lately, None if that is not known
     asked: tuple[AskedObjectives, ...] = ()  # what other variants of the model, in other roles, ask for
+    usual: UsualDemand | None = None  # what usually comes at this time of day, None if that is not known
 
 
 def believe(
@@ -126,6 +128,7 @@ def believe(
     queues = {queue.model: queue for queue in snapshot.queues}
     counts = {entry.model: entry for entry in snapshot.request_counts}
     served = {entry.model: entry for entry in snapshot.served}
+    usual = {entry.model: entry for entry in snapshot.usual}
     bounded: dict[int, tuple[SaturationPolicy, SaturationPolicy]] = {}
     running: list[ModelReadings] = []
     sleeping: list[Variant] = []
@@ -188,6 +191,7 @@ def believe(
                 tuple([role for role in several.get(key.whole, ()) if role != key.role]),
                 served.get(key.whole) if served else None,
                 _asked_beside(key, several, models),
+                usual.get(key.whole) if usual else None,
             )
         )
     return running, sleeping

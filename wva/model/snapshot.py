@@ -10,6 +10,7 @@ from wva.model.in_time import ServedLately
 from wva.model.inventory import Inventory
 from wva.model.metrics import MISSING, ReplicaMetrics, Sample
 from wva.model.records import replace, split
+from wva.model.usual import UsualDemand
 from wva.model.variant import ModelKey, Variant, VariantKey
 
 
@@ -70,7 +71,8 @@ class Snapshot:
     every Ready pod of a variant, also when it reports nothing, sorted by variant and pod. ``inventory`` is None when it
     was not asked for or could not be read, and ``inventory_detail`` says why. The others are sorted by model:
     ``request_counts`` of models whose requests were counted, ``queues`` where an analyzer asks for the scheduler's
-    queue, ``unread`` models that are held, ``served`` what users got where that is known.
+    queue, ``unread`` models that are held, ``served`` what users got where that is known, and ``usual`` what usually
+    comes at this time of day where that is known.
 
     ``woken``: the fast lane began the cycle before its time. ``urgent`` are the models for which it did so, because
     they had, or would soon have, more requests in progress than their replicas carry. A snapshot of some models names
@@ -88,6 +90,7 @@ class Snapshot:
     woken: bool = False
     urgent: tuple[ModelKey, ...] = ()
     served: tuple[ServedLately, ...] = ()
+    usual: tuple[UsualDemand, ...] = ()
 
     @staticmethod
     def of(
@@ -118,6 +121,7 @@ class Snapshot:
         unread = split(self.unread, lambda entry: groups.get(entry.model), count)
         urgent = split(self.urgent, groups.get, count)
         served = split(self.served, lambda entry: groups.get(entry.model), count)
+        usual = split(self.usual, lambda entry: groups.get(entry.model), count)
         return [
             replace(
                 self,
@@ -128,6 +132,7 @@ class Snapshot:
                 unread=unread[index],
                 urgent=urgent[index],
                 served=served[index],
+                usual=usual[index],
             )
             for index in range(count)
         ]

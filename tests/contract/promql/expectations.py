@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tests.contract.promql.history import A0, A1, A1_SECOND, B0
 from tests.contract.promql.scope import Labels, Result, by_pod, labels
+from wva.collect.days import DaySignal, earlier_days
 from wva.collect.in_time import in_time_query
 from wva.collect.queries import (
     ESSENTIAL_QUERIES,
@@ -207,7 +208,8 @@ _ALIAS_TIME = labels(signal=QueueSignal.TIMESTAMP.value, **_ALIAS)
 
 
 def _signals(
-    signal: EngineSignal | CounterSignal | RequestSignal | SampleSignal, *found: tuple[dict[str, str], float]
+    signal: EngineSignal | CounterSignal | RequestSignal | SampleSignal | DaySignal,
+    *found: tuple[dict[str, str], float],
 ) -> Result:
     """Return the elements of a grouped answer that have this signal."""
     return {labels(signal=signal.value, **identity): value for identity, value in found}
@@ -301,6 +303,18 @@ SENT_QUERIES = [
             **_signals(RequestSignal.QUEUED, (_MISTRAL, 4 + 4 + 2 + 3), (_ALIAS, 1)),
             # The window has ten parts, and the part before it also counts.
             **_signals(RequestSignal.COVERED, (_LLAMA, 11), (_QWEN, 11)),
+        },
+    ),
+    QueryExpectation(
+        earlier_days(_NAMESPACES).text,
+        600,
+        {
+            **_signals(DaySignal.FINISHED, (_LLAMA, (285 + 67.5) / 300), (_QWEN, 0)),
+            # What waits at a-0 is NaN at 600 s; five waited at 300 s.
+            **_signals(DaySignal.IN_PROGRESS, (_LLAMA, math.nan), (_QWEN, 2)),
+            **_signals(DaySignal.IN_PROGRESS_BEFORE, (_LLAMA, 5 + 3 + 4 + 5), (_QWEN, 2)),
+            **_signals(DaySignal.HELD_BACK, (_MISTRAL, 4 + 2 + 3), (_ALIAS, 1)),
+            **_signals(DaySignal.HELD_BACK_BEFORE, (_MISTRAL, 4 + 2 + 3), (_ALIAS, 1)),
         },
     ),
     QueryExpectation(

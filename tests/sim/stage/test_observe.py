@@ -8,12 +8,14 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import convert
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from tests.collect.cluster import CachedCluster
 from tests.collect.doubles import RecordingClock
 from tests.publish.decisions import decision
+from wva.collect.days import demand_of, earlier_days
 from wva.collect.in_time import ServedUsers
 from wva.collect.queries import in_progress
 from wva.collect.snapshot import Collector
@@ -23,6 +25,7 @@ from wva.model.metrics import EngineCounters, EngineSignals
 from wva.model.objectives import DEFAULT_OBJECTIVES
 from wva.model.roles import PREFILL
 from wva.model.variant import VariantKey
+from wva.prometheus.answers import InstantSeries, Labels
 from wva.prometheus.client import PrometheusClient
 from wva.prometheus.settings import PrometheusSettings
 from wva.sim.prometheus.promql import EvaluationTime, evaluate, parse
@@ -292,6 +295,21 @@ async def test_requests_are_counted_as_the_collector_counts_them(scrapes, queue)
     assert (mine.model, mine.retention_seconds) == (real.model, real.retention_seconds)
     assert (mine.in_progress, mine.covered_seconds) == (real.in_progress, real.covered_seconds)
     assert mine.finished == (None if real.finished is None else pytest.approx(real.finished, rel=1e-9))
+
+
+@few
+@given(scrapes=histories(), at=st.sampled_from([600.0, 660.0, NOW]))
+def test_what_came_in_five_minutes_is_what_the_query_finds(scrapes, at):
+    """Requests count when they come: those that are done, and the growth of those in progress."""
+    tsdb, moment = Tsdb(), milliseconds(EPOCH_SECONDS + at)
+    fill(SimpleNamespace(tsdb=tsdb), scrapes)
+    found = evaluate(parse(earlier_days([NAMESPACE]).text), EvaluationTime(tsdb, moment, moment, moment))
+    rates = demand_of(InstantSeries(convert(each.labels, Labels), (at, str(each.value))) for each in found)
+    observer = Observer(MODEL, engines=False, counters=True)
+    stage = StageOfOnePod(scrapes, None)
+    observer.snapshot(stage, at, status=lambda _: 4)
+    expected = rates.get((MODEL, at))
+    assert observer.came(stage, at) == (None if expected is None else pytest.approx(expected, rel=1e-6, abs=1e-9))
 
 
 @settings(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from wva.collect.days import SETTLED_SECONDS, DaySignal, came
 from wva.collect.retention import Window, window_of
 from wva.collect.scrape_intervals import ScrapeIntervals
 from wva.model.in_time import LATELY_SECONDS, ServedLately
@@ -24,6 +25,7 @@ from wva.model.metrics import (
 )
 from wva.model.records import replace
 from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
+from wva.model.usual import PART_SECONDS, DemandDays, UsualDemand
 from wva.model.variant import UNSCHEDULABLE_SECONDS, Bounds, ModelKey, Variant, VariantKey
 from wva.model.vllm_parameters import VllmParameters
 from wva.sim.stage import prometheus
@@ -39,7 +41,7 @@ EPOCH_SECONDS: Final = 1_767_225_600.0
 _FIVE_MINUTES: Final = 300.0
 _LOOK_SECONDS: Final = 60.0
 _FRESHNESS: Final = Freshness()
-_OfModel = TypeVar("_OfModel", SchedulerQueue, RequestCounts, ServedLately)
+_OfModel = TypeVar("_OfModel", SchedulerQueue, RequestCounts, ServedLately, UsualDemand)
 
 
 def of_cluster(snapshots: Sequence[Snapshot], pools: GpuPools) -> Snapshot:
@@ -54,6 +56,7 @@ def of_cluster(snapshots: Sequence[Snapshot], pools: GpuPools) -> Snapshot:
         queues=_by_model(snapshot.queues for snapshot in snapshots),
         request_counts=_by_model(snapshot.request_counts for snapshot in snapshots),
         served=_by_model(snapshot.served for snapshot in snapshots),
+        usual=_by_model(snapshot.usual for snapshot in snapshots),
     )
 
 
@@ -88,6 +91,10 @@ class Observer:
         """Every pod ever seen: also those that have ended have served requests."""
         self._served: ServedLately | None = None
         self._looked: float | None = None
+        self._days = DemandDays()
+        self._part: float | None = None
+        self._held_back: float | None = None
+        self._usual: UsualDemand | None = None
 
     def snapshot(self, stage: StageView, now: float, *, status: Callable[[str], int | None]) -> Snapshot:
         """Return what is seen at ``now``; ``status`` returns the desired replicas in the status of a variant."""
@@ -103,6 +110,8 @@ class Observer:
             snapshot = replace(snapshot, queues=(SchedulerQueue(self.model, size=size),))
         if (served := self._users(stage, now)) is not None:
             snapshot = replace(snapshot, served=(served,))
+        if self._counters and (usual := self._earlier_days(stage, now)) is not None:
+            snapshot = replace(snapshot, usual=(usual,))
         window = None if self.retention_seconds is None else window_of(self.retention_seconds)
         if window is not None and any(view.replicas for view in views):
             snapshot = replace(snapshot, request_counts=(self._count(stage, window, now),))
@@ -128,6 +137,36 @@ class Observer:
         served = ServedLately(self.model, EPOCH_SECONDS + now, requests, first, between)
         self._served = served if requests > 0.0 else None
         return self._served
+
+    def _earlier_days(self, stage: StageView, now: float) -> UsualDemand | None:
+        """Return what usually comes from now on, None if that is not known. It changes every five minutes."""
+        at = (now - SETTLED_SECONDS) // PART_SECONDS * PART_SECONDS
+        if at != self._part:
+            self._part = at
+            if (rate := self.came(stage, at)) is not None:
+                self._days.put(EPOCH_SECONDS + at, rate)
+            self._usual = self._days.usual(self.model, EPOCH_SECONDS + at)
+        return self._usual
+
+    def came(self, stage: StageView, at: float) -> float | None:
+        """Return the requests per second that came in the five minutes until a time; None if nothing was counted.
+
+        Before each call the queue at the gateway is taken for that of the end of this time.
+        """
+        rows = [stage.scrapes(pod) for pod in self._pods]
+        rates = [prometheus.rate(row, ScrapedSignal.SUCCESS, now=at, seconds=PART_SECONDS) for row in rows]
+        counted = [rate for rate in rates if rate is not None]
+        before, self._held_back = self._held_back, stage.gateway_queue()
+        if not counted:
+            return None
+        signals: dict[str, float] = {DaySignal.FINISHED: sum(counted)}
+        for signal, moment in ((DaySignal.IN_PROGRESS_BEFORE, at - PART_SECONDS), (DaySignal.IN_PROGRESS, at)):
+            found = [last.values for row in rows if (last := prometheus.latest(row, moment)) is not None]
+            if found:
+                signals[signal] = sum(row[ScrapedSignal.RUNNING] + row[ScrapedSignal.WAITING] for row in found)
+        if before is not None and self._held_back is not None:
+            signals |= {DaySignal.HELD_BACK: self._held_back, DaySignal.HELD_BACK_BEFORE: before}
+        return came(signals)
 
     def in_progress(self, stage: StageView, now: float) -> float:
         """Return what the fast lane sees: the requests that run or wait in the engines, as of the last scrapes."""
