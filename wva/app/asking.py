@@ -32,11 +32,12 @@ class Asking:
         clock: Clock,
         instruments: Instruments,
     ) -> None:
-        """Connect at the first query.
+        """Connect at the first query. ``random`` spreads retries.
 
         ``revisit`` and ``revisit_namespace`` let statuses be computed again, ``mark`` lets the series of variants be
         rendered again.
         """
+        self.random = random
         self.client = PrometheusClient(
             PrometheusSettings.of(settings),
             clock=clock,

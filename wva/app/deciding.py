@@ -71,7 +71,11 @@ class Deciding:
         self._instruments = instruments
         self._activations = Activations()
         self._earlier_days = EarlierDays(
-            prometheus=asking.client, models=self._foreseen, clock=clock, note=asking.failures.note
+            prometheus=asking.client,
+            models=self._foreseen,
+            clock=clock,
+            random=asking.random,
+            note=asking.failures.note,
         )
         self.collector = Collector(
             informers.stores,

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
+from random import Random
 from typing import Final, NoReturn
 
 import msgspec
@@ -158,13 +159,14 @@ class _Known:
 class EarlierDays:
     """Asks for the demand of models, and remembers a week of it.
 
-    ``models`` returns the models whose demand is foreseen. ``note`` takes the result of the query
-    (``QueryFailures.note``).
+    ``models`` returns the models whose demand is foreseen. ``random`` spreads retries. ``note`` takes the result of the
+    query (``QueryFailures.note``).
     """
 
     prometheus: RangeQuerier
     models: Callable[[], Collection[ModelKey]]
     clock: Clock
+    random: Random = field(default_factory=Random)
     note: Callable[[str, Iterable[str], Mapping[str, str]], None] = lambda *_: None
     busy: bool = field(default=False, init=False)
     """Whether it is asking now."""
@@ -173,11 +175,13 @@ class EarlierDays:
     """The end of the newest part that was asked for."""
     _usual: tuple[UsualDemand, ...] = field(default=(), init=False)
     _block: int = field(default=_BLOCK, init=False)
-    _backoff: Backoff = field(
-        default_factory=lambda: Backoff(base_seconds=_PAUSE_SECONDS, cap_seconds=_LONGEST_PAUSE_SECONDS), init=False
-    )
+    _backoff: Backoff = field(init=False)
     _more: bool = field(default=True, init=False)
     """Whether some of the week is not read yet."""
+
+    def __post_init__(self) -> None:
+        """Know nothing yet."""
+        self._backoff = Backoff(base_seconds=_PAUSE_SECONDS, cap_seconds=_LONGEST_PAUSE_SECONDS, random=self.random)
 
     def usual(self) -> tuple[UsualDemand, ...]:
         """Return what usually comes from now on, sorted by model, without models of which this is not known."""
