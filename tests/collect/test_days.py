@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import isnan
 
 import pytest
 from msgspec import convert
@@ -218,6 +219,19 @@ async def test_an_outage_is_told_waited_for_and_made_good():
     await scene.run(900.0)
     assert scene.days.usual()[0].days == 7
     assert scene.failures.of("ns").message == ""
+
+
+async def test_after_hours_without_an_answer_the_week_is_read_again():
+    """What another process has seen while it led is as good as what this one would have seen."""
+    scene = DaysScene()
+    await scene.run(600.0)
+    await scene.clock.advance(7 * HOUR)
+    await scene.days.look()
+    assert scene.days.usual()[0].at > scene.clock.now() - 2 * PART_SECONDS
+    await scene.run(600.0)
+    assert scene.days.usual()[0].days == 7
+    middle = scene.clock.now() - 5 * HOUR
+    assert not isnan(scene.days._known[MODEL].days._rate(int(middle / PART_SECONDS)))
 
 
 async def test_one_namespace_that_spoils_the_answer_takes_nothing_from_others():

@@ -211,8 +211,11 @@ class EarlierDays:
         models = frozenset(self.models())
         end = (self.clock.now() - SETTLED_SECONDS) // PART_SECONDS * PART_SECONDS
         self._known = {model: known for model, known in self._known.items() if model in models and known.since <= end}
-        missed = min(round((end - self._until) / PART_SECONDS), _BLOCK) if self._known else 0
-        if missed > 0 and not await self._read(list(self._known), end, missed):
+        missed = round((end - self._until) / PART_SECONDS) if self._known else 0
+        if missed > self._block:  # another process has led, or there was no answer for hours: the week is read again
+            for known in self._known.values():
+                known.since = end
+        elif missed > 0 and not await self._read(list(self._known), end, missed):
             return False
         self._until = end
         for model in models - self._known.keys():
