@@ -13,7 +13,9 @@ from tests.decide.scraped_loop import ScrapedLoop
 from tests.decide.test_foresee import CYCLE, A, foresee, needed, pods, seen
 from wva.decide.measure.need import Need
 from wva.decide.pipeline import decide
+from wva.model.decision import Aim
 from wva.model.memory import Foresight, Memory
+from wva.model.objectives import DEFAULT_OBJECTIVES
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
@@ -57,9 +59,9 @@ def test_what_earlier_days_had_within_the_lead_time_is_needed_now() -> None:
     assert ahead(known(8.0)).sufficient >= 8.0
 
 
-@pytest.mark.parametrize(("peak", "counts"), [(2.3, False), (2.45, True)])
+@pytest.mark.parametrize(("peak", "counts"), [(2.9, False), (3.1, True)])
 def test_what_is_hardly_more_than_now_does_not_count(peak: float, *, counts: bool) -> None:
-    """A fifth more may be chance, and the reserve is there for that."""
+    """A day without so small a rise would still be like the days with it, so replicas would wait for it all day."""
     assert (ahead(known(peak)).required == peak) == counts
     if not counts:
         assert ahead(known(peak)) == ahead(None)
@@ -102,6 +104,57 @@ def test_a_role_gets_the_part_of_it_that_it_gets_now(lately: float, needs: float
     role = replace(MODEL, role="decode")
     plain, told = ahead(None, key=role), ahead(known(16.0, lately=lately), key=role)
     assert told.required == (pytest.approx(needs, rel=0.02) if needs else plain.required)
+
+
+def test_what_has_come_is_not_expected_once_more() -> None:
+    """The demand of a role has just risen as it does each day: the part of a role is that of the last minutes."""
+    key = replace(MODEL, role="decode")
+    memory, cycle = steady(2.0, key=key), ([variant("a", replicas=3)], {A: pods(3)})
+    usual = known(16.0, at=NOW - 60.0, lately=4.0)
+    for turn in range(4):
+        need, memory = foresee(replace(needed(8.0), key=key), *cycle, memory, now=NOW + CYCLE * turn, usual=usual)
+    assert need.summary == ""
+    assert need.required < 9.0
+
+
+def test_only_the_part_counts_that_comes_to_the_variants() -> None:
+    """Pods that no variant has serve half of the requests of this model, at every hour."""
+    assert ahead(known(4.0, lately=4.0)) == ahead(None)
+    assert ahead(known(16.0, lately=4.0)).required == pytest.approx(8.0)
+    assert ahead(known(8.0, lately=1.0)).required == 8.0  # a count that missed some is not made up for
+
+
+def test_after_a_start_nothing_is_known_of_the_part() -> None:
+    """Until there is some demand to compare with what was counted."""
+    begun = [variant("a", replicas=2)], {A: pods(2)}, Foresight(MODEL)
+    need = foresee(needed(2.0), *begun, now=NOW, usual=known(8.0, at=NOW - 60.0))[0]
+    assert need.required < 3.0
+    nobody = known(8.0, lately=0.0)
+    need = foresee(needed(0.0), *begun, now=NOW, usual=nobody)[0]
+    assert need.required == 8.0
+
+
+@pytest.mark.parametrize("keep_warm", [0.0, 1800.0])
+def test_who_keeps_nothing_warm_prepares_for_nothing(keep_warm: float) -> None:
+    """``keepWarm`` says how long after demand has gone replicas may wait for it."""
+    found = [
+        foresee(
+            needed(2.0), [variant("a", replicas=2)], {A: pods(2)}, steady(), now=NOW, usual=one, keep_warm=keep_warm
+        )
+        for one in (known(8.0), None)
+    ]
+    assert found[0] == found[1]
+
+
+def test_replicas_that_are_ordered_ahead_are_no_shortage() -> None:
+    """What users got of the present replicas still says whether these carry the present demand."""
+    need, memory = needed(2.0, aims={A: Aim(DEFAULT_OBJECTIVES)}), steady()
+    found = [
+        foresee(need, [variant("a", replicas=2)], {A: pods(2)}, memory, now=NOW, usual=one)[1].correction
+        for one in (known(8.0), None)
+    ]
+    assert found[0] == found[1]
+    assert not found[0].short
 
 
 @given(

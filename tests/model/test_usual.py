@@ -69,12 +69,12 @@ def test_a_rise_that_does_not_come_is_not_waited_for():
     """A few minutes after nine an empty office is unlike the days before."""
     days = days_of(lambda at: office(at, closed=(5,)), until=5 * 24 + 10)
     assert max(days.usual(MODEL, at_hour(5, 9.0)).peaks) == pytest.approx(6.0)
-    assert days.usual(MODEL, at_hour(5, 9.25)) is None
+    assert days.usual(MODEL, at_hour(5, 9.1)) is None
 
 
 @pytest.mark.parametrize(("night", "known"), [(1.4, True), (1.6, False), (0.7, True), (0.6, False)])
 def test_a_day_is_like_today_if_its_last_half_hour_was(night, known):
-    """Half as much again at the most."""
+    """Half as much again at the most, of the last twenty minutes."""
     today = 3 * DAY + NIGHT
 
     def demand(at):
@@ -101,6 +101,25 @@ def test_a_half_hour_that_is_not_known_is_like_no_other():
 
     assert with_gap(10).usual(MODEL, at_hour(3, 8.5)) is not None
     assert with_gap(15).usual(MODEL, at_hour(3, 8.5)) is None
+
+
+@pytest.mark.parametrize(("minutes", "peak"), [(5, 6.0), (90, 6.0)])
+def test_a_day_does_not_tell_of_a_time_that_is_missing(minutes, peak):
+    """A week ago Prometheus was away from nine on; that is no day without people."""
+    gap = at_hour(1, 9.0)
+    days = days_of(lambda at: None if gap < at < gap + minutes * 60.0 else office(at), until=8 * 24 + 8.75)
+    assert max(days.usual(MODEL, at_hour(8, 8.75)).peaks) == pytest.approx(peak)
+
+
+def test_a_time_of_which_only_one_day_tells_is_not_known():
+    """The others have no samples of it."""
+    gaps = [at_hour(day, 8.6) for day in (0, 1)]
+    days = days_of(lambda at: None if any(gap < at < gap + HOUR for gap in gaps) else office(at), until=3 * 24 + 8.5)
+    assert max(days.usual(MODEL, at_hour(3, 8.5)).peaks[2:]) == 0.0
+
+
+def test_a_young_history_has_no_last_minutes():
+    """One part may be missing, not two."""
     assert days_of(office, until=3 * 24).usual(MODEL, at_hour(3, 8.5)) is None
 
 
@@ -113,8 +132,8 @@ def test_a_part_is_what_was_put_last_or_unknown(puts, at):
     for number, rate in puts:
         days.put(number * PART_SECONDS, rate)
         newest = max(newest, number)
-        if number > newest - 2022:
+        if number > newest - 2020:
             expected[number] = rate
     found = days._rate(at)
-    wanted = expected.get(at) if at > newest - 2022 else None
+    wanted = expected.get(at) if at > newest - 2020 else None
     assert isnan(found) if wanted is None else found == wanted

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from tests.timing import cpu_seconds
-from wva.prometheus.answers import MAX_ANSWER_BYTES, MAX_SERIES, ErrorKind, Labels, PrometheusError
+from wva.prometheus.answers import MAX_ANSWER_BYTES, MAX_SERIES, ErrorKind, Labels, PrometheusError, decode_matrix
 from wva.prometheus.answers import decode_vector as steps_of_vector
 from wva.slices import at_once
 
@@ -68,6 +68,32 @@ def test_a_long_answer_is_decoded_in_parts(separators):
     parts = list(steps)
     assert [each.metric.pod for each in parts.pop().series] == names
     assert len(parts) == 1 if separators is None else len(parts) > 1
+
+
+def ranges(count, points, **more):
+    """Return an answer to a range query with so many series of so many points."""
+    written = series(count, lambda index: json.dumps({"metric": {"pod": f"p{index}"}, "values": [[1, "2"]] * points}))
+    return body(written, **more).replace(b'"vector"', b'"matrix"')
+
+
+def matrix(count, **more):
+    """Return the series of an answer to a range query, with ten points each."""
+    return at_once(decode_matrix(ranges(count, 10, **more)))
+
+
+def test_a_long_answer_to_a_range_query_is_decoded_in_parts():
+    """A week of many models; between two parts others have their turn."""
+    assert len(matrix(5_000)) == 5_000
+    assert sum(1 for _ in decode_matrix(ranges(5_000, 30))) > 3
+
+
+def test_an_empty_answer_to_a_range_query_with_a_warning_is_no_answer():
+    """A federated store could not ask the part that has the samples of that time."""
+    assert matrix(0) == ()
+    assert len(matrix(1, warnings='["partial"]')) == 1
+    with pytest.raises(PrometheusError, match="answered nothing, with a warning: no store gateway") as caught:
+        matrix(0, warnings='["no store gateway"]')
+    assert caught.value.kind is ErrorKind.SERVER
 
 
 def test_a_long_answer_that_breaks_off_is_refused():

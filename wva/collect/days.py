@@ -7,13 +7,18 @@ and more of them as it runs.
 
 A request counts when it comes, not when it is done: the requests that have ended or were refused count, and so does the
 growth of those in progress and of those that pickers hold back. Otherwise a peak that found too few replicas would seem
-to come when the new ones served.
+to come when the new ones served. The pods of all who serve the model count, so only in proportion to today it is known
+what comes to the variants of WVA (``decide.foresee``).
+
+A namespace without an answer is asked about again after a pause of its own. When a part is missing, its week is read
+again.
 
 A model at zero has no engine, so its demand is not known, and the day does not count until half an hour later.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,12 +29,12 @@ from typing import Final, NoReturn
 import msgspec
 
 from wva.clock import Clock
+from wva.collect.past import QUERY_SECONDS
 from wva.collect.queries import (
     QUEUE_LABELS,
     QUEUE_SERIES,
     Query,
     chunks,
-    in_progress,
     joined,
     namespace_matcher,
     picker_gauge,
@@ -40,7 +45,7 @@ from wva.kube.backoff import Backoff
 from wva.model.usual import KEPT, PART_SECONDS, DemandDays, UsualDemand
 from wva.model.variant import ModelKey
 from wva.prometheus.answers import InstantSeries, InstantVector, Labels, RangeQuerier, RangeSeries
-from wva.slices import beside
+from wva.slices import Slices, beside
 
 EARLIER_DAYS: Final = "earlier_days"
 SETTLED_SECONDS: Final = 20.0
@@ -49,7 +54,8 @@ _PAUSE_SECONDS: Final = 10.0
 _LONGEST_PAUSE_SECONDS: Final = 300.0
 _BLOCK: Final = 60
 _SMALLEST_BLOCK: Final = 6
-_QUERY_SECONDS: Final = 20.0
+_ROUND_SECONDS: Final = 20.0  # several queries, if one namespace spoils the answer about all
+_MOST_POINTS: Final = 50_000
 
 
 class DaySignal(StrEnum):
@@ -57,10 +63,19 @@ class DaySignal(StrEnum):
 
     FINISHED = "finished"
     REFUSED = "refused"
-    IN_PROGRESS = "in_progress"
-    IN_PROGRESS_BEFORE = "in_progress_before"
+    RUNNING = "running"
+    RUNNING_BEFORE = "running_before"
+    WAITING = "waiting"
+    WAITING_BEFORE = "waiting_before"
     HELD_BACK = "held_back"
     HELD_BACK_BEFORE = "held_back_before"
+
+
+_GROWN: Final = (
+    (DaySignal.RUNNING, DaySignal.RUNNING_BEFORE),
+    (DaySignal.WAITING, DaySignal.WAITING_BEFORE),
+    (DaySignal.HELD_BACK, DaySignal.HELD_BACK_BEFORE),
+)
 
 
 def earlier_days(namespaces: Sequence[str]) -> Query:
@@ -71,21 +86,26 @@ def earlier_days(namespaces: Sequence[str]) -> Query:
 def expressions(namespaces: Sequence[str]) -> dict[str, str]:
     """Return the expressions of this query by signal."""
     matchers, window = namespace_matcher(namespaces), f"{PART_SECONDS / 60.0:.0f}m"
+    before = f" offset {window}"
 
-    def counted(series: str, label: str) -> str:
-        engines = f"max by (namespace, model_name, pod, engine, {label})"
-        return f"sum by (namespace, model_name) ({engines} (rate({series}{matchers}[{window}])))"
+    def engines(series: str, *labels: str) -> str:
+        each = ", ".join(("namespace", "model_name", "pod", "engine", *labels))
+        return f"sum by (namespace, model_name) (max by ({each}) ({series}))"
 
     def held_back(shape: str) -> str:
         return f"sum {QUEUE_LABELS} (max {QUEUE_SERIES} ({picker_gauge('flow_control_queue_size', matchers, shape)}))"
 
+    success, refused = f"vllm:request_success_total{matchers}", f"vllm:admission_rejections_total{matchers}"
+    running, waiting = f"vllm:num_requests_running{matchers}", f"vllm:num_requests_waiting{matchers}"
     return {
-        DaySignal.FINISHED: counted("vllm:request_success_total", "finished_reason"),
-        DaySignal.REFUSED: counted("vllm:admission_rejections_total", "reason"),
-        DaySignal.IN_PROGRESS: in_progress(namespaces).text,
-        DaySignal.IN_PROGRESS_BEFORE: in_progress(namespaces, offset=f" offset {window}").text,
+        DaySignal.FINISHED: engines(f"rate({success}[{window}])", "finished_reason"),
+        DaySignal.REFUSED: engines(f"rate({refused}[{window}])", "reason"),
+        DaySignal.RUNNING: engines(running),
+        DaySignal.RUNNING_BEFORE: engines(f"{running}{before}"),
+        DaySignal.WAITING: engines(waiting),
+        DaySignal.WAITING_BEFORE: engines(f"{waiting}{before}"),
         DaySignal.HELD_BACK: held_back("{}"),
-        DaySignal.HELD_BACK_BEFORE: held_back(f"{{}} offset {window}"),
+        DaySignal.HELD_BACK_BEFORE: held_back(f"{{}}{before}"),
     }
 
 
@@ -106,37 +126,35 @@ def demand_of(series: Iterable[InstantSeries]) -> dict[tuple[ModelKey, float], f
 
 
 def came(signals: Mapping[str, float]) -> float:
-    """Return the requests that came per second; a growth of which one end is not known counts as none."""
-    grown = 0.0
-    for now, before in (
-        (DaySignal.IN_PROGRESS, DaySignal.IN_PROGRESS_BEFORE),
-        (DaySignal.HELD_BACK, DaySignal.HELD_BACK_BEFORE),
-    ):
-        if now in signals and before in signals:
-            grown += signals[now] - signals[before]
-    ended = signals[DaySignal.FINISHED] + signals.get(DaySignal.REFUSED, 0.0)
-    return max(0.0, ended + grown / PART_SECONDS)
+    """Return the requests that came per second.
+
+    A growth of which one end is not known counts as none. Refused requests come again and are refused again, and
+    nothing tells how often. So no more of them count than of those that were let in.
+    """
+    grown = sum([signals[now] - signals[before] for now, before in _GROWN if now in signals and before in signals])
+    finished = signals[DaySignal.FINISHED]
+    return max(0.0, finished + min(finished, signals.get(DaySignal.REFUSED, 0.0)) + grown / PART_SECONDS)
 
 
+@dataclass(slots=True)
 class _Parts:
-    """Answers a query with all points since ``start``, one part apart. Times are in seconds since the epoch."""
+    """Answers a query with its points from ``start`` to ``end``, in seconds since the epoch, one part apart."""
 
-    def __init__(self, prometheus: RangeQuerier, start: float) -> None:
-        """Ask nothing yet."""
-        self._prometheus = prometheus
-        self._start = start
+    prometheus: RangeQuerier
+    start: float = 0.0
+    end: float = 0.0
 
-    async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
-        """Answer a query about the time until ``at``. Raises PrometheusError."""
-        matrix = await self._prometheus.query_range(
+    async def query(self, promql: str, *, name: str, at: float) -> InstantVector:  # noqa: ARG002 - the protocol
+        """Answer a query. Raises PrometheusError."""
+        matrix = await self.prometheus.query_range(
             promql,
             name=name,
-            start=self._start,
-            end=at,
+            start=self.start,
+            end=self.end,
             step_seconds=PART_SECONDS,
-            timeout_seconds=_QUERY_SECONDS,
+            timeout_seconds=QUERY_SECONDS,
         )
-        return await beside(len(matrix), lambda: _points(matrix))
+        return await beside(sum([len(series.values) for series in matrix]), lambda: _points(matrix))
 
 
 def _points(matrix: Iterable[RangeSeries]) -> InstantVector:
@@ -149,10 +167,18 @@ def _points(matrix: Iterable[RangeSeries]) -> InstantVector:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a model: its days, all of them that Prometheus has from ``since`` on."""
+    """What is known of a model: all that Prometheus has of its days from ``since`` on."""
 
     since: float
     days: DemandDays = field(default_factory=DemandDays)
+
+
+@dataclass(slots=True)
+class _Pause:
+    """A namespace without an answer, and until when (monotonic seconds) its past is not asked for."""
+
+    backoff: Backoff
+    until: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -175,21 +201,27 @@ class EarlierDays:
     """The end of the newest part that was asked for."""
     _usual: tuple[UsualDemand, ...] = field(default=(), init=False)
     _block: int = field(default=_BLOCK, init=False)
-    _backoff: Backoff = field(init=False)
+    _parts: _Parts = field(init=False)
+    _shared: SharedQueries = field(init=False)
+    _pauses: dict[str, _Pause] = field(default_factory=dict, init=False)
     _more: bool = field(default=True, init=False)
     """Whether some of the week is not read yet."""
 
     def __post_init__(self) -> None:
         """Know nothing yet."""
-        self._backoff = Backoff(base_seconds=_PAUSE_SECONDS, cap_seconds=_LONGEST_PAUSE_SECONDS, random=self.random)
+        self._parts = _Parts(self.prometheus)
+        self._shared = SharedQueries(self._parts)
 
     def usual(self) -> tuple[UsualDemand, ...]:
-        """Return what usually comes from now on, sorted by model, without models of which this is not known."""
+        """Return what usually comes from now on, sorted by model, without models of which this is not known.
+
+        While the week of a model is being read, it is not known: days of last week may say the opposite.
+        """
         return self._usual
 
     async def run(self) -> NoReturn:
         """Ask until cancelled."""
-        pause = _PAUSE_SECONDS
+        pause, backoff = _PAUSE_SECONDS, self._new_backoff()
         while True:
             await self.clock.sleep(pause)
             self.busy = True
@@ -199,12 +231,12 @@ class EarlierDays:
                 self.busy = False
             due = PART_SECONDS - (self.clock.now() - SETTLED_SECONDS) % PART_SECONDS
             if not answered:
-                pause = self._backoff.next(self.clock.monotonic())
+                pause = backoff.next(self.clock.monotonic())
             else:
                 pause = min(due, _PAUSE_SECONDS) if self._more else due
 
     async def look(self) -> bool:
-        """Ask for what has come since the last look, and for one block of the past; return whether there were answers.
+        """Ask for what has come since the last look, and for one block of the past; return whether any answer came.
 
         A model is asked about only from the first look at it on, and backwards from then.
         """
@@ -212,49 +244,104 @@ class EarlierDays:
         end = (self.clock.now() - SETTLED_SECONDS) // PART_SECONDS * PART_SECONDS
         self._known = {model: known for model, known in self._known.items() if model in models and known.since <= end}
         missed = round((end - self._until) / PART_SECONDS) if self._known else 0
-        if missed > self._block:  # another process has led, or there was no answer for hours: the week is read again
-            for known in self._known.values():
-                known.since = end
-        elif missed > 0 and not await self._read(list(self._known), end, missed):
-            return False
-        self._until = end
+        answered = False
+        if missed > _BLOCK:  # another process has led, or there was no answer for hours
+            self._read_again(self._known, end)
+        elif missed > 0:
+            failed = await self._read(list(self._known), end, missed)
+            answered = not failed.issuperset(model.namespace for model in self._known)
+            self._read_again([model for model in self._known if answered and model.namespace in failed], end)
+        if answered or not 0 < missed <= _BLOCK:
+            self._until = end
         for model in models - self._known.keys():
-            self._known[model] = _Known(end)
-        answered = await self._read_back(end - KEPT * PART_SECONDS)
-        found = [self._known[model].days.usual(model, end) for model in sorted(self._known)]
-        self._usual = tuple([entry for entry in found if entry is not None])
+            self._known[model] = _Known(self._until)
+        oldest = end - KEPT * PART_SECONDS
+        answered = await self._read_back(oldest) or answered
+        await self._compare(self._until, oldest)
         return answered
 
+    def _read_again(self, models: Iterable[ModelKey], end: float) -> None:
+        """Have the week of these models read once more: a part of it is missing."""
+        for model in models:
+            self._known[model].since = end
+
     async def _read_back(self, oldest: float) -> bool:
-        """Read one block of the past of the models of which the least is known."""
+        """Read one block of the past of the models of which the least is known; return False if no answer came."""
         left = {model: known.since for model, known in self._known.items() if known.since > oldest}
         self._more = bool(left)
-        if not left:
+        now = self.clock.monotonic()
+        ready = {
+            model: since
+            for model, since in left.items()
+            if (pause := self._pauses.get(model.namespace)) is None or pause.until <= now
+        }
+        if not ready:
             return True
-        newest = max(left.values())
-        models = [model for model, since in left.items() if since == newest]
+        newest = max(ready.values())
+        models = [model for model, since in ready.items() if since == newest]
         parts = min(self._block, round((newest - oldest) / PART_SECONDS))
-        if not await self._read(models, newest, parts):
-            self._block = max(_SMALLEST_BLOCK, self._block // 2)
-            return False
+        failed = await self._read(models, newest, parts)
         for model in models:
-            self._known[model].since = newest - parts * PART_SECONDS
+            if model.namespace not in failed:
+                self._known[model].since = newest - parts * PART_SECONDS
+        if failed:
+            self._block = max(_SMALLEST_BLOCK, self._block // 2)
+            return not failed.issuperset(model.namespace for model in self._known)
+        self._block = min(_BLOCK, 2 * self._block)
         return True
 
-    async def _read(self, models: Sequence[ModelKey], end: float, parts: int) -> bool:
-        """Read some parts, the last of which ends at ``end``; return whether there was an answer."""
-        shared = SharedQueries(_Parts(self.prometheus, end - PART_SECONDS * (parts - 1)))
-        round_ = Round(end, _QUERY_SECONDS)
-        round_.others_begin.set()  # there is no essential query to wait for
-        groups = chunks(model.namespace for model in models)
-        asked, failed = {model.namespace for model in models}, dict[str, str]()
+    async def _compare(self, end: float, oldest: float) -> None:
+        """Find out what usually comes after ``end`` to the models whose week has been read."""
+        slices, found = Slices(), []
+        for model in sorted(model for model, known in self._known.items() if known.since <= oldest):
+            await slices.rest()
+            usual = self._known[model].days.usual(model, end)
+            found += [] if usual is None else [usual]
+        self._usual = tuple(found)
+
+    async def _read(self, models: Sequence[ModelKey], end: float, parts: int) -> frozenset[str]:
+        """Read some parts, the last of which ends at ``end``; return the namespaces without an answer."""
+        groups, failed = chunks(model.namespace for model in models), dict[str, str]()
+        asked, slices = {model.namespace for model in models}, Slices()
+        by_namespace = Counter(model.namespace for model in models)
         for namespaces in groups:
-            round_.begin()
-            settled = await shared.settle(EARLIER_DAYS, {EARLIER_DAYS: earlier_days}, namespaces, round_)
-            failed |= {namespace: failure.message for namespace, failure in settled.failed.items()}
-            series = settled.answers.get(EARLIER_DAYS, InstantVector()).series
-            for (model, at), rate in (await beside(len(series) // parts, partial(demand_of, series))).items():
-                if model in self._known:
-                    self._known[model].days.put(at, rate)
+            # An answer of bounded size: a namespace with many models is read in several steps.
+            points = len(DaySignal) * sum([by_namespace[namespace] for namespace in namespaces])
+            step = max(1, min(parts, _MOST_POINTS // points))
+            for first in range(0, parts, step):
+                last = min(parts, first + step) - 1
+                self._parts.start, self._parts.end = (end - PART_SECONDS * (parts - 1 - part) for part in (first, last))
+                series, without_answer = await self._ask(namespaces)
+                failed |= without_answer
+                for (model, at), rate in (await beside(len(series), partial(demand_of, series))).items():
+                    await slices.rest()
+                    if model in self._known and self._parts.start - 1.0 < at < self._parts.end + 1.0:
+                        self._known[model].days.put(at, rate)
         self.note(EARLIER_DAYS, asked, failed)
-        return len(failed) < len(asked)
+        self._pause(asked, failed)
+        return frozenset(failed)
+
+    async def _ask(self, namespaces: Sequence[str]) -> tuple[tuple[InstantSeries, ...], dict[str, str]]:
+        round_ = Round(self.clock.now(), _ROUND_SECONDS)
+        round_.others_begin.set()  # there is no essential query to wait for
+        settled = await self._shared.settle(EARLIER_DAYS, {EARLIER_DAYS: earlier_days}, namespaces, round_)
+        series = settled.answers.get(EARLIER_DAYS, InstantVector()).series
+        return series, {namespace: failure.message for namespace, failure in settled.failed.items()}
+
+    def _pause(self, asked: Iterable[str], failed: Collection[str]) -> None:
+        """Wait longer and longer before the past of namespaces without an answer is asked for again."""
+        now = self.clock.monotonic()
+        for namespace in asked:
+            if namespace in failed:
+                pause = self._pauses.setdefault(namespace, _Pause(self._new_backoff()))
+                pause.until = now + pause.backoff.next(now)
+            else:
+                self._pauses.pop(namespace, None)
+
+    def _new_backoff(self) -> Backoff:
+        return Backoff(
+            base_seconds=_PAUSE_SECONDS,
+            cap_seconds=_LONGEST_PAUSE_SECONDS,
+            reset_after_seconds=2.0 * _LONGEST_PAUSE_SECONDS,
+            random=self.random,
+        )

@@ -201,16 +201,15 @@ ESSENTIAL_QUERIES: Final[Mapping[str, Callable[[Sequence[str]], Query]]] = {
 queries, raise ValueError without a namespace or for an invalid one."""
 
 
-def in_progress(namespaces: Sequence[str], *, offset: str = "") -> Query:
+def in_progress(namespaces: Sequence[str]) -> Query:
     """Return the query about the requests in progress of each model: those that run and those that wait in engines.
 
-    ``offset`` is an offset of PromQL, for an earlier time. No query matches ``__name__`` by a pattern, which would be
-    shorter here: some stores allow one exact name only.
+    No query matches ``__name__`` by a pattern, which would be shorter here: some stores allow one exact name only.
     """
     matchers, by_model = namespace_matcher(namespaces), "by (namespace, model_name)"
     gauges: dict[str, str] = {
-        EngineSignal.RUNNING: f"sum {by_model} (vllm:num_requests_running{matchers}{offset})",
-        EngineSignal.WAITING: f"sum {by_model} (vllm:num_requests_waiting{matchers}{offset})",
+        EngineSignal.RUNNING: f"sum {by_model} (vllm:num_requests_running{matchers})",
+        EngineSignal.WAITING: f"sum {by_model} (vllm:num_requests_waiting{matchers})",
     }
     return Query(IN_PROGRESS, f"sum {by_model} ({joined(gauges)})", essential=False)
 

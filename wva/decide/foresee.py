@@ -61,7 +61,7 @@ from wva.model.objectives import Objectives
 from wva.model.policy import MAX_KEEP_WARM_SECONDS, MAX_SURGE_FACTOR, Policy
 from wva.model.records import replace
 from wva.model.roles import DECODE, PREFILL, computes
-from wva.model.usual import UsualDemand
+from wva.model.usual import IDLE, LATELY_SECONDS, UsualDemand
 from wva.model.variant import ModelKey, Variant, VariantKey
 from wva.numbers import MAX_REPLICAS
 
@@ -93,7 +93,7 @@ A variant without Ready replicas counts as if it had one.
 _START_UP_QUANTILE: Final = 0.8
 _KEPT_SECONDS: Final = 1200.0
 _MOST_LOST: Final = 2.0  # who loses more than half of the replicas at once is not prepared for it
-_CLEARLY_MORE: Final = 1.2  # what earlier days had counts if it is so many times the level of now
+_CLEARLY_MORE: Final = 1.5  # what earlier days had counts if it is so many times the level; days are alike below that
 _STEADY_SECONDS: Final = 900.0  # demand that has been alike for so long stays for long enough for any move
 _at: Final = attrgetter("at")
 _rate: Final = attrgetter("rate")
@@ -288,6 +288,7 @@ class _Readiness(Struct, frozen=True, gc=False):
     reserved: float  # with the reserve, and with what short cycles have shown
     held: float  # the same, but what short cycles have shown counts less one standard error
     usual: float  # what earlier days had within the lead time, where that is clearly more than now; else 0
+    present: float  # ``reserved`` without what earlier days had
     blocks: tuple[Block, ...]
 
 
@@ -407,9 +408,9 @@ def _correction(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, attainm
     rate, before = cycle.rate, cycle.memory.correction
     if attainment is None:
         return before
-    short = cycle.carried < max(outlook.newest.rate, readiness.reserved) or rate.refused or cycle.taken
+    short = cycle.carried < max(outlook.newest.rate, readiness.present) or rate.refused or cycle.taken
     draining = before.short and rate.backlog > _WAITING_SECONDS * cycle.carried
-    room = None if short or draining else cycle.carried / max(readiness.reserved, 1e-9)
+    room = None if short or draining else cycle.carried / max(readiness.present, 1e-9)
     return corrected(
         before,
         attainment.share,
@@ -604,17 +605,21 @@ def _attainment(need: Need, served: ServedLately | None) -> _Attainment | None:
     return _Attainment(share, 0.0 if served is None else served.at, aim.objectives)
 
 
-def _usual(cycle: _Cycle, level: Pace, usual: UsualDemand | None) -> float:
+def _usual(cycle: _Cycle, outlook: _Outlook, usual: UsualDemand) -> float:
     """Return the demand that earlier days had within the lead time, 0 if it is not clearly more than now.
 
-    It was counted for the model as a whole. A role gets as much of it as it gets now.
+    The requests of a model are counted at all pods that serve it, and those of a model in roles at the pods of each
+    role. So the part of it counts that these variants have had lately. While nobody had any, all of it counts, but not
+    for a role.
     """
-    if usual is None:
-        return 0.0
-    highest = usual.within(cycle.lead + _MARGIN_SECONDS, now=cycle.now)
-    if cycle.memory.key.role:
-        highest *= level.rate / usual.lately if usual.lately > 0.0 else 0.0
-    return highest if highest > _CLEARLY_MORE * level.rate else 0.0
+    begun = usual.at - LATELY_SECONDS
+    own = [slot for slot in outlook.series.slots if begun < slot.at <= usual.at]
+    part = 0.0 if cycle.memory.key.role else 1.0
+    if usual.lately > IDLE:
+        seconds, amount = sum([slot.seconds for slot in own]), sum([slot.amount for slot in own])
+        part = min(1.0, amount / (seconds * usual.lately)) if own else 0.0
+    highest = part * usual.within(cycle.lead + _MARGIN_SECONDS, now=cycle.now)
+    return highest if highest > _CLEARLY_MORE * outlook.level.rate else 0.0
 
 
 def _readiness(
@@ -625,15 +630,23 @@ def _readiness(
     What earlier days had was foreseen, so it is no surprise when it comes.
     """
     level, now, lead = outlook.level, cycle.now, cycle.lead
-    foreseen, usual = level.at(lead) + _CAUTION * level.error, _usual(cycle, level, earlier)
+    foreseen = level.at(lead) + _CAUTION * level.error
+    usual = 0.0 if earlier is None or keep_warm < inf else _usual(cycle, outlook, earlier)
     # A loss of replicas counts like that much more demand.
     rate = cycle.lost * outlook.certain
     blocks = warm.observed(cycle.memory.blocks, foreseen=max(foreseen, usual), rate=rate, now=now, seconds=lead)
     surprise = warm.reserve(blocks, foreseen=foreseen, now=now, worth=worth)
     soon = lead + _MARGIN_SECONDS
     worthwhile = warm.worth_keeping(outlook.levels, surprise, now=now, seconds=soon, longest=keep_warm)
-    likely = max(foreseen, worthwhile, usual)
-    return _Readiness(foreseen, max(outlook.shown, likely), max(outlook.likely, likely), usual, blocks)
+    present = max(foreseen, worthwhile)
+    return _Readiness(
+        foreseen,
+        max(outlook.shown, present, usual),
+        max(outlook.likely, present, usual),
+        usual,
+        max(outlook.shown, present),
+        blocks,
+    )
 
 
 def _required(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, surge_factor: float) -> _Required:

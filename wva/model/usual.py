@@ -1,14 +1,14 @@
 """What a model usually gets at this time of day: what the last seven days say about the next hour.
 
-Days are compared in parts of five minutes. A day is like today if its last half hour was. Of the days that are like
-today, each has a highest part within the next minutes, and the second-highest of these counts. If the same day of the
-week before is among them, it has to show as much, too.
+Days are compared in parts of five minutes. A day is like today if its last twenty minutes were. Of the days that are
+like today, each has a highest part within the next minutes, and the second-highest of these counts. If the same day of
+the week before is among them, it has to show as much, too.
 """
 
 from __future__ import annotations
 
 from array import array
-from itertools import accumulate
+from collections.abc import Mapping, Sequence
 from math import isnan, nan
 from typing import Final
 
@@ -20,24 +20,25 @@ PART_SECONDS: Final = 300.0
 _VALID_SECONDS: Final = 600.0  # of two parts that got no answer; after that it is another time of day
 _DAYS: Final = 7
 _PARTS_OF_A_DAY: Final = round(86_400.0 / PART_SECONDS)
-_LATELY: Final = 6
-_FEWEST_LATELY: Final = 5  # of the six parts of the last half hour; one may be missing after a failed scrape
+_LATELY: Final = 4
+LATELY_SECONDS: Final = _LATELY * PART_SECONDS
+_MISSING: Final = 1  # so many parts of a time may be missing, after a failed scrape
 _AHEAD: Final = 13  # parts: replicas that take an hour to start are ordered so long before
 KEPT: Final = _DAYS * _PARTS_OF_A_DAY + _LATELY
-"""So many parts are kept: a week, and the half hour before it."""
+"""So many parts are kept: a week, and the twenty minutes before it."""
 _ALIKE: Final = 1.5
-_IDLE: Final = 0.05  # requests per second: what is below differs by chance
+IDLE: Final = 0.05  # requests per second: what is below differs by chance
 _FEWEST_DAYS: Final = 2
 
 
 class UsualDemand(Struct, frozen=True, gc=False):
-    """The demand that came after this time of day on earlier days whose last half hour was like that of today.
+    """The demand that came after this time of day on earlier days whose last ``LATELY_SECONDS`` were like today's.
 
-    ``at`` is when the half hour ended, in seconds since the epoch, and ``lately`` the requests per second in it.
-    ``days`` is how many earlier days were like today, at least two. ``peaks[i]`` is the highest mean of five minutes
-    within the first ``i + 1`` parts of five minutes after ``at``, in requests per second. The second-highest of these
-    days counts, because a single day may be an exception. If the same day of the week before was like today, it has to
-    show the demand, too.
+    ``at`` is when this time ended, in seconds since the epoch, and ``lately`` the requests per second in it. ``days``
+    is how many earlier days were like today, at least two. ``peaks[i]`` is the highest mean of five minutes within the
+    first ``i + 1`` parts of five minutes after ``at``, in requests per second; 0 where two days do not tell. The
+    second-highest of these days counts, because a single day may be an exception. If the same day of the week before
+    was like today, it has to show the demand, too.
     """
 
     model: ModelKey
@@ -83,20 +84,34 @@ class DemandDays:
         for day in range(1, _DAYS + 1):
             then = number - day * _PARTS_OF_A_DAY
             lately = self._lately(then)
-            if lately is not None and max(lately, today) + _IDLE <= _ALIKE * (min(lately, today) + _IDLE):
-                rates = [self._rate(then + part) for part in range(1, _AHEAD + 1)]
-                alike[day] = list(accumulate([0.0 if isnan(rate) else rate for rate in rates], max))
+            if lately is not None and max(lately, today) + IDLE <= _ALIKE * (min(lately, today) + IDLE):
+                alike[day] = self._peaks(then)
         if len(alike) < _FEWEST_DAYS:
             return None
-        peaks = [sorted(of_days)[-_FEWEST_DAYS] for of_days in zip(*alike.values(), strict=True)]
-        if _DAYS in alike:
-            peaks = list(map(min, peaks, alike[_DAYS]))
-        return UsualDemand(model, at, today, len(alike), tuple(peaks))
+        return UsualDemand(model, at, today, len(alike), tuple([_usual(alike, part) for part in range(_AHEAD)]))
+
+    def _peaks(self, number: int) -> list[float]:
+        """Return the highest of the first parts after a part, of more and more of them; NaN if too many are missing."""
+        peaks, highest, missing = [], 0.0, 0
+        for rate in [self._rate(number + part) for part in range(1, _AHEAD + 1)]:
+            missing += isnan(rate)
+            highest = highest if isnan(rate) else max(highest, rate)
+            peaks.append(nan if missing > _MISSING else highest)
+        return peaks
 
     def _rate(self, number: int) -> float:
         return self._rates[number % KEPT] if self._newest - KEPT < number <= self._newest else nan
 
     def _lately(self, number: int) -> float | None:
-        """Return the mean of the half hour that ended with a part; None if it is not known."""
+        """Return the mean of the ``LATELY_SECONDS`` that ended with a part; None if it is not known."""
         rates = [rate for part in range(_LATELY) if not isnan(rate := self._rate(number - part))]
-        return sum(rates) / len(rates) if len(rates) >= _FEWEST_LATELY else None
+        return sum(rates) / len(rates) if len(rates) >= _LATELY - _MISSING else None
+
+
+def _usual(alike: Mapping[int, Sequence[float]], part: int) -> float:
+    """Return what the days that are like today say about the time until a part."""
+    known = sorted([peaks[part] for peaks in alike.values() if not isnan(peaks[part])])
+    if len(known) < _FEWEST_DAYS:
+        return 0.0
+    week_ago = alike[_DAYS][part] if _DAYS in alike else nan
+    return known[-_FEWEST_DAYS] if isnan(week_ago) else min(known[-_FEWEST_DAYS], week_ago)

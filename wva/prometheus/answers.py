@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -32,6 +32,8 @@ _MAX_WARNINGS: Final = 3
 _MAX_WARNING_BYTES: Final = 64 * 1024
 _SHOWN_CHARACTERS: Final = 300
 _SHORT_SECRET: Final = 8
+
+S = TypeVar("S")
 
 Secrets: TypeAlias = Sequence[str]
 """Texts that no message may contain."""
@@ -158,35 +160,50 @@ def decode_vector(body: bytes, *, secrets: Secrets = ()) -> Steps[InstantVector]
     """
     try:
         answer, data = _answer(body, "vector", secrets)
-        result = bytes(data)
-        series: list[InstantSeries] = []
-        # Decode the list of series in parts. If its form is unknown, the parts are longer, or there is only one.
-        start, opening = 0, b""
-        while start < len(result):
-            yield
-            end = result.find(_NEXT, start + _PART_BYTES)
-            part = result[start:] if end < 0 else result[start:end] + b"]"
-            elements: tuple[InstantSeries, ...] = wire.decode(_vector_decoder, opening + part)
-            series += elements
-            start, opening = len(result) if end < 0 else end + 1, b"["
-        # An answer with warnings is not complete, so at least one warning must stay.
-        warnings: tuple[str, ...] = ("more warnings than can be read",)
-        if len(memoryview(answer.warnings)) <= _MAX_WARNING_BYTES:
-            all_warnings = wire.decode(_warnings_decoder, answer.warnings) or []
-            warnings = tuple(shorten(warning, secrets=secrets) for warning in all_warnings[:_MAX_WARNINGS])
-        return InstantVector(tuple(series), warnings)
+        series = yield from _in_parts(data, _vector_decoder)
+        return InstantVector(tuple(series), _warnings(answer, secrets))
     except msgspec.DecodeError as error:
         raise _malformed(error, secrets) from error
 
 
 def decode_matrix(body: bytes, *, secrets: Secrets = ()) -> Steps[tuple[RangeSeries, ...]]:
-    """Decode the body of a 200 answer to a range query; raises as ``decode_vector`` does."""
+    """Decode the body of a 200 answer to a range query; raises as ``decode_vector`` does.
+
+    An empty answer with a warning is no answer: a store that has the samples of this time was not asked. It raises
+    SERVER.
+    """
     try:
-        _, data = _answer(body, "matrix", secrets)
-        yield
-        return wire.decode(_matrix_decoder, data)
+        answer, data = _answer(body, "matrix", secrets)
+        series = yield from _in_parts(data, _matrix_decoder)
+        warnings = _warnings(answer, secrets)
+        if warnings and not series:
+            raise PrometheusError(ErrorKind.SERVER, f"Prometheus answered nothing, with a warning: {warnings[0]}")
+        return tuple(series)
     except msgspec.DecodeError as error:
         raise _malformed(error, secrets) from error
+
+
+def _in_parts(data: msgspec.Raw, decoder: msgspec.json.Decoder[tuple[S, ...]]) -> Steps[list[S]]:
+    """Decode a list of series in parts. If its form is unknown, the parts are longer, or there is only one."""
+    result = bytes(data)
+    series: list[S] = []
+    start, opening = 0, b""
+    while start < len(result):
+        yield
+        end = result.find(_NEXT, start + _PART_BYTES)
+        part = result[start:] if end < 0 else result[start:end] + b"]"
+        elements: tuple[S, ...] = wire.decode(decoder, opening + part)
+        series += elements
+        start, opening = len(result) if end < 0 else end + 1, b"["
+    return series
+
+
+def _warnings(answer: _Answer, secrets: Secrets) -> tuple[str, ...]:
+    """Return the first warnings. An answer with warnings is not complete, so at least one of them must stay."""
+    if len(memoryview(answer.warnings)) > _MAX_WARNING_BYTES:
+        return ("more warnings than can be read",)
+    all_warnings = wire.decode(_warnings_decoder, answer.warnings) or []
+    return tuple(shorten(warning, secrets=secrets) for warning in all_warnings[:_MAX_WARNINGS])
 
 
 def _answer(body: bytes, kind: str, secrets: Secrets) -> tuple[_Answer, msgspec.Raw]:

@@ -310,9 +310,11 @@ SENT_QUERIES = [
         600,
         {
             **_signals(DaySignal.FINISHED, (_LLAMA, (285 + 67.5) / 300), (_QWEN, 0)),
+            **_signals(DaySignal.RUNNING, (_LLAMA, 5 + 3 + 4)),
+            **_signals(DaySignal.RUNNING_BEFORE, (_LLAMA, 5 + 3 + 4)),
             # What waits at a-0 is NaN at 600 s; five waited at 300 s.
-            **_signals(DaySignal.IN_PROGRESS, (_LLAMA, math.nan), (_QWEN, 2)),
-            **_signals(DaySignal.IN_PROGRESS_BEFORE, (_LLAMA, 5 + 3 + 4 + 5), (_QWEN, 2)),
+            **_signals(DaySignal.WAITING, (_LLAMA, math.nan), (_QWEN, 2)),
+            **_signals(DaySignal.WAITING_BEFORE, (_LLAMA, 5), (_QWEN, 2)),
             **_signals(DaySignal.HELD_BACK, (_MISTRAL, 4 + 2 + 3), (_ALIAS, 1)),
             **_signals(DaySignal.HELD_BACK_BEFORE, (_MISTRAL, 4 + 2 + 3), (_ALIAS, 1)),
         },

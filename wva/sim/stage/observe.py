@@ -160,10 +160,14 @@ class Observer:
         if not counted:
             return None
         signals: dict[str, float] = {DaySignal.FINISHED: sum(counted)}
-        for signal, moment in ((DaySignal.IN_PROGRESS_BEFORE, at - PART_SECONDS), (DaySignal.IN_PROGRESS, at)):
+        for running, waiting, moment in (
+            (DaySignal.RUNNING_BEFORE, DaySignal.WAITING_BEFORE, at - PART_SECONDS),
+            (DaySignal.RUNNING, DaySignal.WAITING, at),
+        ):
             found = [last.values for row in rows if (last := prometheus.latest(row, moment)) is not None]
             if found:
-                signals[signal] = sum(row[ScrapedSignal.RUNNING] + row[ScrapedSignal.WAITING] for row in found)
+                signals[running] = sum(row[ScrapedSignal.RUNNING] for row in found)
+                signals[waiting] = sum(row[ScrapedSignal.WAITING] for row in found)
         if before is not None and self._held_back is not None:
             signals |= {DaySignal.HELD_BACK: self._held_back, DaySignal.HELD_BACK_BEFORE: before}
         return came(signals)
