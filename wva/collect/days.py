@@ -1,8 +1,8 @@
 """The demand of each model on earlier days, from the counters of its engines (``model.usual`` compares the days).
 
 Every five minutes, beside the cycles, WVA asks Prometheus how many requests have come to each model. It keeps the
-answers of a week, 2,016 numbers for each model. After a start it reads the week from Prometheus, in blocks of at most
-five hours with a pause between two, the newest first. Where Prometheus keeps less than a week, WVA knows fewer days,
+answers of a week, 2,020 numbers for each model. After a start it reads the week from Prometheus, a day each minute, the
+newest first. Where Prometheus keeps less than a week, WVA knows fewer days,
 and more of them as it runs.
 
 A request counts when it comes, not when it is done: the requests that have ended or were refused count, and so does the
@@ -50,9 +50,9 @@ from wva.slices import Slices, beside
 EARLIER_DAYS: Final = "earlier_days"
 SETTLED_SECONDS: Final = 20.0
 """So long after the end of a part all its samples are there."""
-_PAUSE_SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 60.0
 _LONGEST_PAUSE_SECONDS: Final = 300.0
-_BLOCK: Final = 60
+_BLOCK: Final = 288  # parts: a day
 _SMALLEST_BLOCK: Final = 6
 _ROUND_SECONDS: Final = 20.0  # several queries, if one namespace spoils the answer about all
 _MOST_POINTS: Final = 50_000
@@ -230,13 +230,11 @@ class EarlierDays:
             finally:
                 self.busy = False
             due = PART_SECONDS - (self.clock.now() - SETTLED_SECONDS) % PART_SECONDS
-            if not answered:
-                pause = backoff.next(self.clock.monotonic())
-            else:
-                pause = min(due, _PAUSE_SECONDS) if self._more else due
+            usually = _PAUSE_SECONDS if self._more else due
+            pause = usually if answered else backoff.next(self.clock.monotonic())
 
     async def look(self) -> bool:
-        """Ask for what has come since the last look, and for one block of the past; return whether any answer came.
+        """Ask for what has come since the last look, else for one block of the past; return whether any answer came.
 
         A model is asked about only from the first look at it on, and backwards from then.
         """
@@ -245,7 +243,7 @@ class EarlierDays:
         self._known = {model: known for model, known in self._known.items() if model in models and known.since <= end}
         missed = round((end - self._until) / PART_SECONDS) if self._known else 0
         answered = False
-        if missed > _BLOCK:  # another process has led, or there was no answer for hours
+        if missed > _BLOCK:  # another process has led, or there was no answer for a day
             self._read_again(self._known, end)
         elif missed > 0:
             failed = await self._read(list(self._known), end, missed)
@@ -256,7 +254,9 @@ class EarlierDays:
         for model in models - self._known.keys():
             self._known[model] = _Known(self._until)
         oldest = end - KEPT * PART_SECONDS
-        answered = await self._read_back(oldest) or answered
+        if not answered:
+            answered = await self._read_back(oldest)
+        self._more = any(known.since > oldest for known in self._known.values())
         await self._compare(self._until, oldest)
         return answered
 
@@ -267,13 +267,11 @@ class EarlierDays:
 
     async def _read_back(self, oldest: float) -> bool:
         """Read one block of the past of the models of which the least is known; return False if no answer came."""
-        left = {model: known.since for model, known in self._known.items() if known.since > oldest}
-        self._more = bool(left)
         now = self.clock.monotonic()
         ready = {
-            model: since
-            for model, since in left.items()
-            if (pause := self._pauses.get(model.namespace)) is None or pause.until <= now
+            model: known.since
+            for model, known in self._known.items()
+            if known.since > oldest and ((pause := self._pauses.get(model.namespace)) is None or pause.until <= now)
         }
         if not ready:
             return True
