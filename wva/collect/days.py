@@ -2,8 +2,7 @@
 
 Every five minutes, beside the cycles, WVA asks Prometheus how many requests have come to each model. It keeps the
 answers of a week, 2,020 numbers for each model. After a start it reads the week from Prometheus, a day each minute, the
-newest first. Where Prometheus keeps less than a week, WVA knows fewer days,
-and more of them as it runs.
+newest first. Where Prometheus keeps less than a week, WVA knows fewer days, and more of them as it runs.
 
 A request counts when it comes, not when it is done: the requests that have ended or were refused count, and so does the
 growth of those in progress and of those that pickers hold back. Otherwise a peak that found too few replicas would seem
@@ -13,7 +12,7 @@ what comes to the variants of WVA (``decide.foresee``).
 A namespace without an answer is asked about again after a pause of its own. When a part is missing, its week is read
 again.
 
-A model at zero has no engine, so its demand is not known, and the day does not count until half an hour later.
+A model at zero has no engine, so its demand is not known, and the day does not count until some minutes later.
 """
 
 from __future__ import annotations
