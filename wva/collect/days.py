@@ -29,19 +29,11 @@ import msgspec
 
 from wva.clock import Clock
 from wva.collect.past import QUERY_SECONDS
-from wva.collect.queries import (
-    QUEUE_LABELS,
-    QUEUE_SERIES,
-    Query,
-    chunks,
-    joined,
-    namespace_matcher,
-    picker_gauge,
-)
+from wva.collect.queries import Query, chunks, held_back, joined, model_of, namespace_matcher, per_model
 from wva.collect.samples import AMOUNT
 from wva.collect.shared_queries import Round, SharedQueries
 from wva.kube.backoff import Backoff
-from wva.model.usual import KEPT, PART_SECONDS, DemandDays, UsualDemand
+from wva.model.usual import KEPT, PART_SECONDS, PARTS_OF_A_DAY, DemandDays, UsualDemand
 from wva.model.variant import ModelKey
 from wva.prometheus.answers import InstantSeries, InstantVector, Labels, RangeQuerier, RangeSeries
 from wva.slices import Slices, beside
@@ -51,7 +43,7 @@ SETTLED_SECONDS: Final = 20.0
 """So long after the end of a part all its samples are there."""
 _PAUSE_SECONDS: Final = 60.0
 _LONGEST_PAUSE_SECONDS: Final = 300.0
-_BLOCK: Final = 288  # parts: a day
+_BLOCK: Final = PARTS_OF_A_DAY
 _SMALLEST_BLOCK: Final = 6
 _ROUND_SECONDS: Final = 20.0  # several queries, if one namespace spoils the answer about all
 _MOST_POINTS: Final = 50_000
@@ -87,24 +79,17 @@ def expressions(namespaces: Sequence[str]) -> dict[str, str]:
     matchers, window = namespace_matcher(namespaces), f"{PART_SECONDS / 60.0:.0f}m"
     before = f" offset {window}"
 
-    def engines(series: str, *labels: str) -> str:
-        each = ", ".join(("namespace", "model_name", "pod", "engine", *labels))
-        return f"sum by (namespace, model_name) (max by ({each}) ({series}))"
-
-    def held_back(shape: str) -> str:
-        return f"sum {QUEUE_LABELS} (max {QUEUE_SERIES} ({picker_gauge('flow_control_queue_size', matchers, shape)}))"
-
     success, refused = f"vllm:request_success_total{matchers}", f"vllm:admission_rejections_total{matchers}"
     running, waiting = f"vllm:num_requests_running{matchers}", f"vllm:num_requests_waiting{matchers}"
     return {
-        DaySignal.FINISHED: engines(f"rate({success}[{window}])", "finished_reason"),
-        DaySignal.REFUSED: engines(f"rate({refused}[{window}])", "reason"),
-        DaySignal.RUNNING: engines(running),
-        DaySignal.RUNNING_BEFORE: engines(f"{running}{before}"),
-        DaySignal.WAITING: engines(waiting),
-        DaySignal.WAITING_BEFORE: engines(f"{waiting}{before}"),
-        DaySignal.HELD_BACK: held_back("{}"),
-        DaySignal.HELD_BACK_BEFORE: held_back(f"{{}}{before}"),
+        DaySignal.FINISHED: per_model(f"rate({success}[{window}])", "finished_reason"),
+        DaySignal.REFUSED: per_model(f"rate({refused}[{window}])", "reason"),
+        DaySignal.RUNNING: per_model(running),
+        DaySignal.RUNNING_BEFORE: per_model(f"{running}{before}"),
+        DaySignal.WAITING: per_model(waiting),
+        DaySignal.WAITING_BEFORE: per_model(f"{waiting}{before}"),
+        DaySignal.HELD_BACK: held_back("size", matchers),
+        DaySignal.HELD_BACK_BEFORE: held_back("size", matchers, f"{{}}{before}"),
     }
 
 
@@ -117,10 +102,9 @@ def demand_of(series: Iterable[InstantSeries]) -> dict[tuple[ModelKey, float], f
     for element in series:
         value = None if element.value is None else AMOUNT.range.find(element.value[1])
         if element.value is not None and value is not None:
-            labels = element.metric
-            model = ModelKey(labels.namespace or "", labels.target_model_name or labels.model_name or "")
-            signals = by_part.setdefault((model, element.value[0]), {})
-            signals[labels.signal or ""] = signals.get(labels.signal or "", 0.0) + value
+            signals = by_part.setdefault((model_of(element.metric), element.value[0]), {})
+            signal = element.metric.signal or ""
+            signals[signal] = signals.get(signal, 0.0) + value
     return {part: came(signals) for part, signals in by_part.items() if DaySignal.FINISHED in signals}
 
 
@@ -241,14 +225,11 @@ class EarlierDays:
         end = (self.clock.now() - SETTLED_SECONDS) // PART_SECONDS * PART_SECONDS
         self._known = {model: known for model, known in self._known.items() if model in models and known.since <= end}
         missed = round((end - self._until) / PART_SECONDS) if self._known else 0
-        answered = False
+        behind = 0 < missed <= _BLOCK
+        answered = behind and await self._catch_up(end, missed)
         if missed > _BLOCK:  # another process has led, or there was no answer for a day
             self._read_again(self._known, end)
-        elif missed > 0:
-            failed = await self._read(list(self._known), end, missed)
-            answered = not failed.issuperset(model.namespace for model in self._known)
-            self._read_again([model for model in self._known if answered and model.namespace in failed], end)
-        if answered or not 0 < missed <= _BLOCK:
+        if answered or not behind:
             self._until = end
         for model in models - self._known.keys():
             self._known[model] = _Known(self._until)
@@ -258,6 +239,14 @@ class EarlierDays:
         self._more = any(known.since > oldest for known in self._known.values())
         await self._compare(self._until, oldest)
         return answered
+
+    async def _catch_up(self, end: float, parts: int) -> bool:
+        """Read what has come since the last look; return whether any answer came."""
+        failed = await self._read(list(self._known), end, parts)
+        if failed.issuperset(model.namespace for model in self._known):
+            return False
+        self._read_again([model for model in self._known if model.namespace in failed], end)
+        return True
 
     def _read_again(self, models: Iterable[ModelKey], end: float) -> None:
         """Have the week of these models read once more: a part of it is missing."""

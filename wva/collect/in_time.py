@@ -32,7 +32,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from wva import log
 from wva.clock import Clock
-from wva.collect.queries import Query, chunks, joined, namespace_matcher, quote, regex_literal
+from wva.collect.queries import Query, chunks, joined, model_of, namespace_matcher, per_model, quote, regex_literal
 from wva.collect.samples import COUNTED
 from wva.collect.shared_queries import Round, Settled, SharedQueries
 from wva.model.decision import Decision
@@ -69,7 +69,6 @@ _PICKER_FIRST_SERIES: Final = "llm_d_epp_request_ttft_seconds_bucket"
 _PICKER_BETWEEN_SERIES: Final = "llm_d_epp_request_streaming_tpot_seconds_bucket"
 _PICKER_SERIES: Final = "namespace, pod, fairness_id, priority, model_name, target_model_name"
 _BY_NAMES: Final = "namespace, model_name, target_model_name"
-_BY_MODEL: Final = "by (namespace, model_name)"
 _ALL: Final = "+Inf"
 _ASKED: Final = (LATELY, *WINDOWS)
 _BOUND: Final = Real(0.0, 1e9)
@@ -133,8 +132,7 @@ def in_time_query(namespaces: Sequence[str], objectives: Collection[Objectives])
         return f"sum by (namespace, model_name, le) ({engines} (increase({name}{matchers[:-1]},{extra}}}[{window}])))"
 
     def counter(series: str, label: str, window: str) -> str:
-        engines = f"max by (namespace, model_name, pod, engine, {label})"
-        return f"sum {_BY_MODEL} ({engines} (increase({series}[{window}])))"
+        return per_model(f"increase({series}[{window}])", label)
 
     def picked(name: str, extra: str, label: str, more: str, window: str) -> str:
         rows = f"max by ({_PICKER_SERIES}, {label}) (increase({name}{matchers[:-1]},{extra}}}[{window}]))"
@@ -281,8 +279,7 @@ class ServedUsers:
         for namespaces, answer in zip(groups, settled, strict=True):
             self.note(IN_TIME, namespaces, {namespace: failure.message for namespace, failure in answer.failed.items()})
             for series in answer.answers.get(IN_TIME, InstantVector()).series:
-                labels = series.metric
-                model = ModelKey(labels.namespace or "", labels.target_model_name or labels.model_name or "")
+                model = model_of(series.metric)
                 if model in series_by_model:
                     series_by_model[model].append(series)
         before, self._looked = self._by_model, True

@@ -26,6 +26,8 @@ from functools import partial
 from typing import Final
 
 from wva.api.core import is_namespace
+from wva.model.variant import ModelKey
+from wva.prometheus.answers import Labels
 
 MAX_NAMESPACES_PER_CHUNK: Final = 100
 MAX_PODS_PER_CHUNK: Final = 4_000
@@ -47,8 +49,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _SHOWN_CHARACTERS: Final = 80
 
 _BY_POD: Final = "by (namespace, model_name, pod)"
-QUEUE_LABELS: Final = "by (namespace, model_name, target_model_name)"
-QUEUE_SERIES: Final = "by (namespace, pod, inference_pool, fairness_id, priority, model_name, target_model_name)"
+_QUEUE_LABELS: Final = "by (namespace, model_name, target_model_name)"
+_QUEUE_SERIES: Final = "by (namespace, pod, inference_pool, fairness_id, priority, model_name, target_model_name)"
 """All labels of the picker's series, so that a picker that is scraped twice counts once."""
 
 
@@ -297,18 +299,26 @@ def picker_gauge(name: str, matchers: str, shape: str = "{}") -> str:
     return f"{new} or ({old} unless on (namespace, pod) llm_d_epp_{name}{matchers})"
 
 
+def held_back(name: str, matchers: str, shape: str = "{}") -> str:
+    """Return an expression for what pickers hold back for each model, by the ``name`` of the queue's gauge.
+
+    ``shape`` is that of ``picker_gauge``. A picker that is scraped twice counts once.
+    """
+    gauge = picker_gauge(f"flow_control_queue_{name}", matchers, shape)
+    return f"sum {_QUEUE_LABELS} (max {_QUEUE_SERIES} ({gauge}))"
+
+
 def scheduler_queue(namespaces: Sequence[str], pods: str = "") -> Query:
     """Return the query about requests that endpoint pickers hold back, with the time of the oldest sample.
 
     The size in bytes is a metric of llm-d-router; GAIE has none.
     """
     matchers = _matchers(namespaces, pods)
-    size, size_bytes = (picker_gauge(f"flow_control_queue_{name}", matchers) for name in ("size", "bytes"))
     times = picker_gauge("flow_control_queue_size", matchers, "timestamp({})")
     expressions: dict[str, str] = {
-        QueueSignal.SIZE: f"sum {QUEUE_LABELS} (max {QUEUE_SERIES} ({size}))",
-        QueueSignal.BYTES: f"sum {QUEUE_LABELS} (max {QUEUE_SERIES} ({size_bytes}))",
-        QueueSignal.TIMESTAMP: f"min {QUEUE_LABELS} ({times})",
+        QueueSignal.SIZE: held_back("size", matchers),
+        QueueSignal.BYTES: held_back("bytes", matchers),
+        QueueSignal.TIMESTAMP: f"min {_QUEUE_LABELS} ({times})",
     }
     return Query(SCHEDULER_QUEUE, joined(expressions), essential=False)
 
@@ -352,8 +362,22 @@ def _matchers(namespaces: Sequence[str], pods: str) -> str:
 
 def per_engine(aggregation: str, metric: str, *more_labels: str) -> str:
     """Return an aggregate for each pod over its engines; an engine that is scraped twice counts once."""
-    engines = ", ".join(("namespace", "model_name", "pod", "engine", *more_labels))
-    return f"{aggregation} {_BY_POD} (max by ({engines}) ({metric}))"
+    return f"{aggregation} {_BY_POD} (max by ({_engine(*more_labels)}) ({metric}))"
+
+
+def per_model(metric: str, *more_labels: str) -> str:
+    """Return the sum for each model over its engines; an engine that is scraped twice counts once."""
+    return f"sum by (namespace, model_name) (max by ({_engine(*more_labels)}) ({metric}))"
+
+
+def _engine(*more_labels: str) -> str:
+    """Return the labels of one series of an engine."""
+    return ", ".join(("namespace", "model_name", "pod", "engine", *more_labels))
+
+
+def model_of(labels: Labels) -> ModelKey:
+    """Return the model that a series is about; a picker tells the model that is served beside the one asked for."""
+    return ModelKey(labels.namespace or "", labels.target_model_name or labels.model_name or "")
 
 
 def _gauges(matchers: str) -> dict[str, str]:

@@ -118,11 +118,9 @@ class ReplicaJoin:
         """Take over the series of the answer to a query, named as in ``queries``."""
         if query == queries.SCHEDULER_QUEUE:
             for series in vector.series:
-                labels = series.metric
-                model = ModelKey(labels.namespace or "", labels.target_model_name or labels.model_name or "")
-                queue = self._queues.get(model)
+                queue = self._queues.get(queries.model_of(series.metric))
                 if queue is not None:
-                    queue.setdefault(labels.signal or "", []).append(series)
+                    queue.setdefault(series.metric.signal or "", []).append(series)
             return
         if query in queries.BY_PODS:
             pods = self._pods

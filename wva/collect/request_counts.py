@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from enum import StrEnum
 from typing import Final
 
-from wva.collect.queries import Query, chunks, joined, namespace_matcher, per_engine, picker_gauge
+from wva.collect.queries import Query, chunks, joined, model_of, namespace_matcher, per_engine, per_model, picker_gauge
 from wva.collect.retention import LONGEST_SECONDS, Window, window_of
 from wva.collect.samples import COUNTED
 from wva.collect.shared_queries import Make, Settled
@@ -59,9 +59,9 @@ def request_query(namespaces: Iterable[str], window: Window) -> Query:
     success = f"vllm:request_success_total{matchers}"
     gap_free = f"count {_BY_MODEL} (count_over_time({success}[{gap}]))"
     expressions: dict[str, str] = {
-        RequestSignal.FINISHED: (
-            f"sum {_BY_MODEL} (max by (namespace, model_name, pod, engine, finished_reason)"
-            f" ((max_over_time({success}[{span}]) unless {success} offset {span}) or increase({success}[{span}])))"
+        RequestSignal.FINISHED: per_model(
+            f"(max_over_time({success}[{span}]) unless {success} offset {span}) or increase({success}[{span}])",
+            "finished_reason",
         ),
         RequestSignal.RUNNING: per_engine("sum", f"vllm:num_requests_running{matchers}"),
         RequestSignal.WAITING: per_engine("sum", f"vllm:num_requests_waiting{matchers}"),
@@ -111,9 +111,8 @@ async def _ask(window: Window, models: Sequence[ModelKey], ask: Ask, ours: Ours)
     failures = {namespace: failure.message for namespace, failure in settled.failed.items()}
     series_by_model: dict[ModelKey, list[InstantSeries]] = {model: [] for model in models}
     for series in answer.series:
-        labels = series.metric
-        model = ModelKey(labels.namespace or "", labels.target_model_name or labels.model_name or "")
-        if model in series_by_model and (labels.pod is None or ours(model.namespace, labels.pod)):
+        model, pod = model_of(series.metric), series.metric.pod
+        if model in series_by_model and (pod is None or ours(model.namespace, pod)):
             series_by_model[model].append(series)
     counts = []
     for model, model_series in series_by_model.items():

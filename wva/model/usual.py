@@ -19,12 +19,12 @@ from wva.model.variant import ModelKey
 PART_SECONDS: Final = 300.0
 _VALID_SECONDS: Final = 600.0  # of two parts that got no answer; after that it is another time of day
 _DAYS: Final = 7
-_PARTS_OF_A_DAY: Final = round(86_400.0 / PART_SECONDS)
+PARTS_OF_A_DAY: Final = round(86_400.0 / PART_SECONDS)
 _LATELY: Final = 4
 LATELY_SECONDS: Final = _LATELY * PART_SECONDS
 _MISSING: Final = 1  # so many parts of a time may be missing, after a failed scrape
 _AHEAD: Final = 13  # parts: replicas that take an hour to start are ordered so long before
-KEPT: Final = _DAYS * _PARTS_OF_A_DAY + _LATELY
+KEPT: Final = _DAYS * PARTS_OF_A_DAY + _LATELY
 """So many parts are kept: a week, and the twenty minutes before it."""
 _ALIKE: Final = 1.5
 IDLE: Final = 0.05  # requests per second: what is below differs by chance
@@ -56,7 +56,7 @@ class UsualDemand(Struct, frozen=True, gc=False):
 
 
 class DemandDays:
-    """The demand of one model in each part of the last week; a part that nobody has measured is NaN."""
+    """The demand of one model in each part of the last week; a part without samples is NaN."""
 
     __slots__ = ("_newest", "_rates")
 
@@ -82,7 +82,7 @@ class DemandDays:
             return None
         alike: dict[int, list[float]] = {}
         for day in range(1, _DAYS + 1):
-            then = number - day * _PARTS_OF_A_DAY
+            then = number - day * PARTS_OF_A_DAY
             lately = self._lately(then)
             if lately is not None and max(lately, today) + IDLE <= _ALIKE * (min(lately, today) + IDLE):
                 alike[day] = self._peaks(then)
