@@ -15,10 +15,10 @@ from wva.model.variant import ModelKey
 MODEL = ModelKey("ns", "org/model")
 
 
-def days_of(demand, *, since=0.0, until):
-    """Return the days with the demand between two numbers of hours after the first midnight."""
+def days_of(demand, *, until):
+    """Return the days with the demand until so many hours after the first midnight."""
     days = DemandDays()
-    for part in range(round(since * 12), round(until * 12) + 1):
+    for part in range(round(until * 12) + 1):
         at = NIGHT + PART_SECONDS * part
         if (rate := demand(at - 1.0)) is not None:
             days.put(at, rate)
@@ -73,7 +73,7 @@ def test_a_rise_that_does_not_come_is_not_waited_for():
 
 
 @pytest.mark.parametrize(("night", "known"), [(1.4, True), (1.6, False), (0.7, True), (0.6, False)])
-def test_a_day_is_like_today_if_its_last_half_hour_was(night, known):
+def test_a_day_is_like_today_if_its_last_minutes_were(night, known):
     """Half as much again at the most, of the last twenty minutes."""
     today = 3 * DAY + NIGHT
 
@@ -92,7 +92,7 @@ def test_days_without_a_request_at_night_are_alike():
     assert max(days_of(demand, until=3 * 24 + 8.5).usual(MODEL, at_hour(3, 8.5)).peaks) == pytest.approx(6.0)
 
 
-def test_a_half_hour_that_is_not_known_is_like_no_other():
+def test_minutes_that_are_not_known_are_like_no_others():
     """One part of it may be missing."""
 
     def with_gap(minutes):

@@ -609,8 +609,8 @@ def _usual(cycle: _Cycle, outlook: _Outlook, usual: UsualDemand) -> float:
     """Return the demand that earlier days had within the lead time, 0 if it is not clearly more than now.
 
     The requests of a model are counted at all pods that serve it, and those of a model in roles at the pods of each
-    role. So the part of it counts that these variants have had lately. While nobody had any, all of it counts, but not
-    for a role.
+    role. So the part of it counts that these variants have had lately. While there were no requests, all of it counts,
+    but not for a role.
     """
     begun = usual.at - LATELY_SECONDS
     own = [slot for slot in outlook.series.slots if begun < slot.at <= usual.at]
@@ -638,13 +638,13 @@ def _readiness(
     surprise = warm.reserve(blocks, foreseen=foreseen, now=now, worth=worth)
     soon = lead + _MARGIN_SECONDS
     worthwhile = warm.worth_keeping(outlook.levels, surprise, now=now, seconds=soon, longest=keep_warm)
-    present = max(foreseen, worthwhile)
+    expected = max(foreseen, worthwhile)
     return _Readiness(
         foreseen,
-        max(outlook.shown, present, usual),
-        max(outlook.likely, present, usual),
+        max(outlook.shown, expected, usual),
+        max(outlook.likely, expected, usual),
         usual,
-        max(outlook.shown, present),
+        max(outlook.shown, expected),
         blocks,
     )
 
@@ -731,7 +731,7 @@ def _hold(cycle: _Cycle, outlook: _Outlook, readiness: _Readiness, capacity: _Re
     else:
         sufficient = max(capacity.required, capacity.drained, measured * slack, highest, staying)
         words = "demand often rises to what they carry, so replicas stay while that is likely"
-        if readiness.usual >= readiness.reserved:
+        if readiness.usual > readiness.present:
             words = "on earlier days demand soon rose to what they carry, so replicas stay for that"
         stays = [
             (readiness.reserved * slack, words),

@@ -151,7 +151,7 @@ class Observer:
     def came(self, stage: StageView, at: float) -> float | None:
         """Return the requests per second that came in the five minutes until a time; None if nothing was counted.
 
-        Before each call the queue at the gateway is taken for that of the end of this time.
+        The queue at the gateway is that of this call and of the one before, which is five minutes older.
         """
         rows = [stage.scrapes(pod) for pod in self._pods]
         rates = [prometheus.rate(row, ScrapedSignal.SUCCESS, now=at, seconds=PART_SECONDS) for row in rows]
