@@ -250,7 +250,7 @@ class VariantDemand(Struct, frozen=True, gc=False):
     """What the demand analyzer remembers of a variant.
 
     ``load``: requests in a replica, relative to replicas of other variants. ``kv_tokens``: the size of a replica's KV
-    cache when one reported it last, 0 before that.
+    cache when one reported it last, 0 before that. ``away``: pods that were Ready, and may become Ready again.
     """
 
     key: VariantKey
@@ -258,6 +258,7 @@ class VariantDemand(Struct, frozen=True, gc=False):
     pods: tuple[PodMemory, ...] = ()
     load: float = 0.0
     kv_tokens: float = 0.0
+    away: tuple[PodMemory, ...] = ()
 
 
 class DemandMemory(Struct, frozen=True, gc=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -422,6 +423,113 @@ def test_a_pod_that_is_seen_late_has_not_got_all_its_requests_now() -> None:
     model.serve(6.0)
     need, _ = looked(model, memory)
     assert need.demand == pytest.approx(6.0, rel=0.05)
+
+
+def while_away(
+    model: PodsOfModel, memory: DemandMemory, cycles: int, *, scrape_seconds: float | None = None
+) -> tuple[ReportingPod, list[float], DemandMemory]:
+    """Let the last pod be not Ready for some cycles of 4 requests/s; return it, the demands, and the memory."""
+    left, demands = model.pods.pop(), []
+    variants = [kind(replicas=2, oldest_unready_since=NOW - 100.0)]
+    for _ in range(cycles):
+        model.serve(4.0)
+        told = scraped(model, scrape_seconds)
+        need, memory = measured(variants, told, 0.0, memory, now=model.now)
+        demands.append(need.demand)
+    left.ready_since = model.now + 5.0
+    left.counters = replace(left.counters, at=model.now)
+    model.pods.append(left)
+    return left, demands, memory
+
+
+def scraped(
+    model: PodsOfModel, seconds: float | None, *, created: float = NOW - 100.0
+) -> Mapping[VariantKey, Sequence[ReplicaMetrics]]:
+    """Return what the pods tell if they are scraped this often; all were ``created`` then."""
+    return {
+        key: [replace(pod, scrape_seconds=seconds, created=created) for pod in pods]
+        for key, pods in model.told().items()
+    }
+
+
+def looked_at_first_pod(model: PodsOfModel, memory: DemandMemory) -> tuple[Need, DemandMemory]:
+    """Return what WVA knows after the same three cycles if only the pods that were Ready all the time tell of them."""
+    model = copy.deepcopy(model)
+    for _ in range(3):
+        model.serve(4.0)
+        told = {A: [pod.told() for pod in model.pods if pod.ready_since == NOW]}
+        need, memory = measured([kind(replicas=2)], told, 0.0, memory, now=model.now)
+    return need, memory
+
+
+@pytest.mark.parametrize("scrape_seconds", [None, 30.0, 60.0])
+@pytest.mark.parametrize("cycles", [1, 4, 40])
+def test_a_pod_that_is_ready_again_has_not_got_all_its_requests_now(cycles: int, scrape_seconds: float | None) -> None:
+    """A probe that fails for a while, as those of busy engines do, does not make hours of requests those of a cycle."""
+    model = PodsOfModel()
+    _, memory = served(model, 4.0, 40)
+    _, demands, memory = while_away(model, memory, cycles, scrape_seconds=scrape_seconds)
+    first, _ = looked_at_first_pod(model, memory)
+    for _ in range(3):
+        model.serve(4.0)
+        told = scraped(model, scrape_seconds)
+        need, memory = measured([kind(replicas=2)], told, 0.0, memory, now=model.now)
+        demands.append(need.demand)
+    assert demands == pytest.approx([4.0] * len(demands), rel=0.4)
+    assert demands[-1] == pytest.approx(4.0, rel=0.05)
+    assert need.of(A) == pytest.approx(first.of(A), rel=0.03)
+    assert not memory.variants[0].away
+
+
+def test_a_pod_that_was_restarted_while_it_was_not_ready_has_counted_from_zero() -> None:
+    """All that it has counted since then came since it is Ready."""
+    model = PodsOfModel()
+    _, memory = served(model, 4.0, 40)
+    back, _, memory = while_away(model, memory, 2)
+    back.counters, back.batch = replace(NONE, at=model.now), 0.0
+    model.serve(4.0)
+    need, memory = looked(model, memory)
+    assert need.demand == pytest.approx(4.0, rel=0.05)
+
+
+def test_a_pod_of_the_same_name_is_not_the_one_that_was_ready() -> None:
+    """Pods of a StatefulSet have the name of the one before. A new one has counted from zero, whatever it counted."""
+    model = PodsOfModel()
+    _, memory = served(model, 4.0, 40)
+    again, _, memory = while_away(model, memory, 2)
+    again.counters, again.batch = replace(again.counters, finished=again.counters.finished + 30.0), 0.0
+    counted = again.counters.finished
+    model.serve(4.0)
+    told = scraped(model, None, created=model.now - 10.0)
+    need, _ = measured([kind(replicas=2)], told, 0.0, memory, now=model.now)
+    assert need.demand > counted / 15.0
+
+
+def test_pods_that_ended_are_not_remembered() -> None:
+    """If each pod that is not Ready is younger than their last scrapes, none of these is one of them."""
+    model = PodsOfModel()
+    _, memory = served(model, 4.0, 10)
+    model.pods.pop()
+    for oldest in (None, model.now + 1.0):
+        variants = [kind(replicas=2, oldest_unready_since=oldest)]
+        _, after = measured(variants, model.told(), 0.0, replace(memory, at=model.now - 15.0), now=model.now)
+        assert not after.variants[0].away
+
+
+def test_counters_older_than_the_readiness_of_a_pod_that_was_never_seen_tell_no_rate() -> None:
+    """WVA was down when the pod was not Ready. The pod cannot have served so many at once since it is Ready."""
+    model = PodsOfModel()
+    _, memory = served(model, 4.0, 10)
+    old = replace(NONE, at=model.now, finished=1e5, prompts=1e5, answers=1e5, gaps=2e7, gap_seconds=8e5)
+    model.pods.append(ReportingPod("a-2", ready_since=model.now + 5.0, counters=old))
+    first, _ = looked_at_first_pod(model, memory)
+    demands = []
+    for _ in range(3):
+        model.serve(4.0)
+        need, memory = looked(model, memory)
+        demands.append(need.demand)
+    assert demands == pytest.approx([4.0] * 3, rel=0.2)
+    assert need.of(A) == pytest.approx(first.of(A), rel=0.1)
 
 
 @pytest.mark.parametrize("finished", [0.0, 1e6], ids=["restarted", "an engine is missing"])

@@ -20,12 +20,19 @@ from msgspec import Struct
 from wva.decide.amounts import preferred
 from wva.decide.measure import percentage
 from wva.decide.measure.demand_arrivals import VariantChange, at_once, change, spread, still_uneven
-from wva.decide.measure.demand_engine import EngineModel, engine_of, learned, learned_prompts, prompt_engine_of
+from wva.decide.measure.demand_engine import (
+    EngineModel,
+    engine_of,
+    learned,
+    learned_prompts,
+    prompt_engine_of,
+    sequences_of,
+)
 from wva.decide.measure.demand_siblings import slow_pods
 from wva.decide.measure.need import Capacity, DemandRate, Need
-from wva.decide.trust import ModelReadings
+from wva.decide.trust import ModelReadings, VariantReadings
 from wva.model.decision import Aim, Reason
-from wva.model.memory import CapacityBasis, DemandMemory, Memory, VariantDemand
+from wva.model.memory import CapacityBasis, DemandMemory, Memory, PodMemory, VariantDemand
 from wva.model.metrics import ReplicaMetrics
 from wva.model.objectives import NOTHING_ASKED, AgreedObjectives, Objectives, time_in_words
 from wva.model.policy import Policy
@@ -43,6 +50,7 @@ _SEEN_PART: Final = 0.3
 """A request is in progress for several cycles, so each cycle that sees it counts this part of a request."""
 _FEW_WAIT: Final = 0.05
 _FEW_REQUESTS: Final = 550.0  # at 4 per second so many come while pods start
+_MOST_AWAY: Final = 64  # so many pods of a variant that are not Ready are remembered
 _PAIRS: Final = 300.0  # the variation of prompt lengths is a mean over about so many readings of a pod
 _MOST_VARIED: Final = 1.0
 _OWED_SECONDS: Final = 60.0
@@ -318,7 +326,7 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
         return ModelObservation(_nothing(model.key, obstacle), memory, memory)
     if memory.at is not None and now < memory.at:
         # The clock was set back: forget everything that has a time, and keep what has been learned.
-        reset = [replace(entry, pods=()) for entry in memory.variants]
+        reset = [replace(entry, pods=(), away=()) for entry in memory.variants]
         memory = replace(memory, at=None, variants=tuple(reset), owed=0.0)
     last = now if memory.at is None else memory.at
     by_key = {entry.key: entry for entry in memory.variants}
@@ -356,13 +364,36 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObs
 def _changes(model: ModelReadings, entries: Sequence[VariantDemand], last: float, now: float) -> list[VariantChange]:
     """Return what the pods of each variant have done since the last cycle. ``entries``: what is remembered of them."""
     before = [{pod.name: pod for pod in entry.pods} for entry in entries]
+    away = [{pod.name: pod for pod in entry.away} for entry in entries]
     replicas = [(*readings.replicas, *readings.dormant) for readings in model.variants]
-    parts = spread(list(zip(replicas, before, strict=True)), last, now)
+    parts = spread(list(zip(replicas, before, away, strict=True)), last, now)
     uneven = still_uneven([pod for variant_pods in replicas for pod in variant_pods], now)
     return [
-        change(variant_pods, pods, expected, kv_tokens(variant_pods), last, now, uneven=uneven)
-        for variant_pods, pods, expected in zip(replicas, before, parts, strict=True)
+        change(
+            variant_pods,
+            pods,
+            expected,
+            kv_tokens(variant_pods),
+            last,
+            now,
+            away=earlier,
+            sequences=sequences_of(readings.progress.variant.parameters),
+            uneven=uneven,
+        )
+        for readings, variant_pods, pods, earlier, expected in zip(
+            model.variants, replicas, before, away, parts, strict=True
+        )
     ]
+
+
+def _away(readings: VariantReadings, entry: VariantDemand) -> tuple[PodMemory, ...]:
+    """Return the pods of a variant that were Ready, and exist perhaps: no pod that is not Ready exists for as long."""
+    oldest = readings.progress.variant.oldest_unready_since
+    if oldest is None:
+        return ()
+    names = {pod.pod for pod in (*readings.replicas, *readings.dormant)}
+    left = [pod for pod in (*entry.pods, *entry.away) if pod.name not in names and pod.counters.at >= oldest]
+    return tuple(sorted(left, key=lambda pod: (-pod.counters.at, pod.name))[:_MOST_AWAY])
 
 
 def _with_sizes(memory: DemandMemory, changes: Sequence[VariantChange], *, decodes_only: bool) -> DemandMemory:
@@ -415,7 +446,8 @@ def _learned_variants(
         elif known.held.many:
             fit = learned(fit, variant_change, held=known.held.usual, now=now)
         cache = variant_change.kv_tokens or entry.kv_tokens
-        learned_entries.append(VariantDemand(entry.key, fit, variant_change.pods, load, cache))
+        away = _away(readings, entry)
+        learned_entries.append(VariantDemand(entry.key, fit, variant_change.pods, load, cache, away))
     return tuple(learned_entries)
 
 

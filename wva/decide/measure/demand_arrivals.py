@@ -5,6 +5,7 @@ are in it. If a client sends a refused request again, it counts again, since no 
 requests, demand may seem as many times too large as clients try. Once the fleet has grown, nothing is refused. Each pod
 is compared with its own last scrape, so a failed scrape loses nothing. Until the pod reports again, it is credited with
 requests at its last rate, and the credit is then subtracted from what it reports. A new pod has counted from zero.
+A pod that is Ready again has counted from what it had when it was Ready last (``began``).
 
 What a pod reports belongs to the time between its own scrapes. If that time is longer than a cycle, a cycle counts only
 its own part of it: the pod had the rest in earlier cycles, in which most other pods were not scraped either.
@@ -31,12 +32,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Final
 
 from msgspec import Struct
 
 from wva.decide.amounts import LARGEST
-from wva.model.memory import PodMemory
+from wva.model.memory import PodMemory, PodSteps
 from wva.model.metrics import EngineCounters, ReplicaMetrics
 from wva.model.records import replace
 
@@ -52,6 +54,8 @@ _MOST_SHARED: Final = 4.0  # in its own time a pod had at most so many times its
 _UNEVEN: Final = 2.0  # a pod gets at most so many times the requests of other pods of its variant
 _PAST_REQUESTS: Final = 30.0
 """The sizes of requests that a pod counted before WVA saw it first count like those of so many requests."""
+_MOST_ENGINES: Final = 8.0  # a pod may have so many engines (data parallel)
+_ROUNDED_SECONDS: Final = 2.0  # Kubernetes rounds times to seconds, and a scrape takes a while
 _numbers: Final = attrgetter(*EngineCounters.__struct_fields__)
 _EMPTY: Final = EngineCounters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
@@ -112,20 +116,16 @@ class VariantChange:
     has_report: bool = False  # at least one pod has reported now
 
     def add(
-        self, new: PodMemory, old: PodMemory | None, ready_since: float | None, last: float, now: float
+        self, new: PodMemory, old: PodMemory | None, start: PodMemory, *, past: bool, last: float, now: float
     ) -> tuple[PodMemory, float]:
         """Add what a pod did since its last scrape; return what to remember of it, and the requests that came.
 
-        ``old`` is None for a pod that is new to WVA: it has counted from zero since it became Ready, or since the cycle
-        at ``last`` if that is not known.
+        ``old`` is None for a pod that is new to WVA. That has counted since ``start`` (see ``began``). ``past``: it may
+        have counted before the cycle at ``last``.
         """
-        after, in_pod, running = new.counters, new.running + new.waiting, new.running
-        if old is None:
-            base = replace(_EMPTY, at=last if ready_since is None else ready_since)
-        else:
-            base = old.counters
-            in_pod -= old.running + old.waiting
-            running -= old.running
+        before = start if old is None else old
+        after, base = new.counters, before.counters
+        in_pod, running = new.running + new.waiting - before.running - before.waiting, new.running - before.running
         seconds = after.at - base.at
         if seconds <= 0.0:
             return new, 0.0
@@ -143,7 +143,7 @@ class VariantChange:
         self.refused += refused * counted
         answers, answer_tokens = after.answers - base.answers, after.answer_tokens - base.answer_tokens
         # What a pod counted before WVA looked may be of other times: its means weigh little.
-        most = _PAST_REQUESTS if old is None and (ready_since is None or ready_since < last) else LARGEST
+        most = _PAST_REQUESTS if old is None and past else LARGEST
         self.prompts += min(prompts, most)
         self.lengths.append((min(prompts, most), _of(prompts, prompt_tokens, most)))
         self.prompt_tokens += self.lengths[-1][1]
@@ -151,7 +151,9 @@ class VariantChange:
         self.answer_tokens += _of(answers, answer_tokens, most)
         gaps, gap_seconds = after.gaps - base.gaps, after.gap_seconds - base.gap_seconds
         steps = new.steps if old is None else old.steps
-        if gaps > 0.0 and gap_seconds > 0.0:
+        # While a pod was not Ready, it ended its requests in a time that is not known.
+        again = before.untold and base.gaps > 0.0
+        if gaps > 0.0 and gap_seconds > 0.0 and not again:
             batch, prefilled = gaps * gap_seconds / seconds, prompt_tokens * gap_seconds / seconds
             self.gaps += gaps
             self.step += gap_seconds
@@ -200,20 +202,24 @@ class VariantChange:
 
 
 def spread(
-    variants: Sequence[tuple[Sequence[ReplicaMetrics], Mapping[str, PodMemory]]], last: float, now: float
+    variants: Sequence[tuple[Sequence[ReplicaMetrics], Mapping[str, PodMemory], Mapping[str, PodMemory]]],
+    last: float,
+    now: float,
 ) -> list[dict[str, PodPart]]:
     """Return what each pod of some variants of a model is expected to get, by name: those remembered, and new ones.
+
+    ``variants`` has for each the pods that are Ready now, those that were in the last cycle, and those that are away.
 
     If pods came or went since the cycle at ``last``, the sum of all rates stays. A new pod gets as much as others of
     its variant, or of the model. If scrapes are frequent, it soon tells itself what it gets.
     """
     elapsed = now - last
-    known_rates = [[pod.rate for pod in before.values() if _counts(pod, now)] for _, before in variants]
+    known_rates = [[pod.rate for pod in before.values() if _counts(pod, now)] for _, before, _ in variants]
     total_before, count = sum([sum(rates) for rates in known_rates]), sum(map(len, known_rates))
     all_parts: list[dict[str, PodPart]] = []
     moments: list[float] = []  # the parts of the cycle that were left when pods came or went
     total_after = 0.0
-    for (replicas, before), rates in zip(variants, known_rates, strict=True):
+    for (replicas, before, away), rates in zip(variants, known_rates, strict=True):
         usual = sum(rates) / len(rates) if rates else total_before / max(1, count)
         parts: dict[str, PodPart] = {}
         slow = between(replicas) > max(elapsed, _AT_ONCE_SECONDS)
@@ -222,7 +228,7 @@ def spread(
             if old is not None:
                 parts[old.name] = PodPart(old, old.rate, old.rate * elapsed)
             elif slow and elapsed > 0.0 and since is not None and 0.0 <= now - since < _SILENT_SECONDS:
-                new_pod = PodMemory(replica.pod, replace(_EMPTY, at=since), 0.0, 0.0, rate=usual, untold=True)
+                new_pod = replace(began(replica, away, last), rate=usual)
                 parts[replica.pod] = PodPart(new_pod, usual, usual * (now - since))
                 moments.append(min(1.0, (now - since) / elapsed))
         moments += [0.5] * len(before.keys() - parts.keys())
@@ -237,8 +243,26 @@ def spread(
             name: PodPart(part.pod, part.rate * scale, part.credit * (mean if name in before else scale))
             for name, part in parts.items()
         }
-        for parts, (_, before) in zip(all_parts, variants, strict=True)
+        for parts, (_, before, _) in zip(all_parts, variants, strict=True)
     ]
+
+
+def began(replica: ReplicaMetrics, away: Mapping[str, PodMemory], last: float) -> PodMemory:
+    """Return what a pod had counted when it became Ready, or by the cycle at ``last`` if that time is not known.
+
+    A new pod has counted nothing. One that was Ready before is ``away`` with its last counters, unless it was started
+    again. While it was not Ready, it got no requests.
+    """
+    at = last if replica.ready_since is None else replica.ready_since
+    old, now = away.get(replica.pod), replica.counters
+    if (
+        old is None
+        or (replica.created is not None and replica.created > old.counters.at)
+        or (now is not None and (now.finished < old.counters.finished or now.gaps < old.counters.gaps))
+    ):
+        return PodMemory(replica.pod, replace(_EMPTY, at=at), 0.0, 0.0, untold=True)
+    counters = replace(old.counters, at=at)
+    return replace(old, counters=counters, rate=0.0, credited=0.0, age=0.0, untold=True, steps=PodSteps())
 
 
 def still_uneven(replicas: Iterable[ReplicaMetrics], now: float) -> bool:
@@ -270,17 +294,21 @@ def change(
     last: float,
     now: float,
     *,
+    away: Mapping[str, PodMemory] = MappingProxyType({}),
+    sequences: float = inf,
     uneven: bool = False,
 ) -> VariantChange:
     """Return what changed at the Ready pods of a variant since the cycle at ``last``.
 
-    ``parts`` are from ``spread``. ``uneven``: a pod of the model is new.
+    ``before`` has the pods that were Ready then, and ``away`` others that were Ready earlier. ``parts`` are from
+    ``spread``. An engine serves at most so many ``sequences`` together. ``uneven``: a pod of the model is new.
     """
     result = VariantChange(kv_tokens=kv_tokens)
     reported: list[PodMemory] = []
     silent: list[tuple[PodPart, float]] = []
     renewed: list[tuple[PodMemory, PodMemory]] = []
     elapsed, has_new, scrape_seconds = now - last, False, between(replicas)
+    mean_rate = sum([pod.rate for pod in before.values()]) / max(1, len(before))
     for replica in replicas:
         part, since = parts.get(replica.pod), replica.ready_since
         old = None if part is None else part.pod
@@ -304,11 +332,13 @@ def change(
         result.running += new.running
         result.waiting += new.waiting
         result.held += (replica.engine.kv_usage.value or 0.0) * kv_tokens if replica.engine is not None else 0.0
-        if old is not None and back:
-            renewed.append((new, old))
+        start = old or replace(began(replica, away, last), rate=mean_rate)
+        if (old is not None and back) or (start.untold and _earlier(new, start, sequences)):
+            renewed.append((new, start))
         else:
-            has_new = has_new or old is None or old.untold
-            new, came = result.add(new, old, since, last, now)
+            has_new = has_new or start.untold
+            past = since is None or since < last
+            new, came = result.add(new, old, start, past=past, last=last, now=now)
             reported.append(
                 new
                 if part is None
@@ -316,7 +346,7 @@ def change(
             )
         if not replica.dormant and (since is None or now - since > _SETTLED_SECONDS):
             result.loads.append(new.running + new.waiting)
-    # A rate that is far from those of the pods that report may be false, above all if the counters went back.
+    # A rate that is far from those of the pods that report may be false, above all if the counters are of other times.
     usual = sum([pod.rate for pod in reported]) / len(reported) if reported else LARGEST
     for new, old in renewed:
         rate = min(old.rate, usual)
@@ -333,6 +363,12 @@ def change(
     result.pods = tuple(reported)
     result.moved = has_new or before.keys() != {pod.name for pod in reported}
     return result
+
+
+def _earlier(new: PodMemory, start: PodMemory, sequences: float) -> bool:
+    """Return whether a pod counted much before it became Ready: it cannot have had so many requests at once since."""
+    seconds = max(0.0, new.counters.at - start.counters.at) + _ROUNDED_SECONDS
+    return new.counters.gap_seconds - start.counters.gap_seconds > _MOST_ENGINES * sequences * seconds
 
 
 def _of(count: float, total: float, most: float) -> float:

@@ -250,14 +250,14 @@ def prompt_engine_of(
     """
     if not fit.prompt_tokens > 0.0:
         return None
-    sequences = _sequences(parameters)
+    sequences = sequences_of(parameters)
     service = fit.prompt_seconds / fit.prompt_tokens * max(prompt, 1.0)
     limit = "time to first token"
     engine = PromptEngine(service, 0.0, service, 1.0, 0.0, sequences, sequences, limit, objectives)
     return replace(engine, handover=handover, variability=variability)
 
 
-def _sequences(parameters: VllmParameters | None) -> float:
+def sequences_of(parameters: VllmParameters | None) -> float:
     """Return how many requests a replica computes together at most."""
     return _USUAL_SEQUENCES if parameters is None else min(_MOST, max(1.0, float(parameters.max_num_seqs)))
 
@@ -284,7 +284,7 @@ def engine_of(
     """
     if not fit.shortest:
         return None
-    sequences = _sequences(parameters)
+    sequences = sequences_of(parameters)
     step_tokens = _USUAL_STEP_TOKENS if parameters is None else float(parameters.max_num_batched_tokens)
     prompt, answer, held = max(sizes[0], 1.0), max(sizes[1], 1.0), max(sizes[2], 1.0)
     base, per_sequence, per_token, per_prompt = _most_likely(fit, kv_tokens or _USUAL_CACHE)
