@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from enum import StrEnum
 from typing import Final
 
-from wva.collect.queries import Query, chunks, joined, model_of, namespace_matcher, per_engine, per_model, picker_gauge
+from wva.collect.queries import Query, chunks, held_back, joined, model_of, namespace_matcher, per_engine, per_model
 from wva.collect.retention import LONGEST_SECONDS, Window, window_of
 from wva.collect.samples import COUNTED
 from wva.collect.shared_queries import Make, Settled
@@ -65,9 +65,7 @@ def request_query(namespaces: Iterable[str], window: Window) -> Query:
         ),
         RequestSignal.RUNNING: per_engine("sum", f"vllm:num_requests_running{matchers}"),
         RequestSignal.WAITING: per_engine("sum", f"vllm:num_requests_waiting{matchers}"),
-        RequestSignal.QUEUED: (
-            f"sum by (namespace, model_name, target_model_name) ({picker_gauge('flow_control_queue_size', matchers)})"
-        ),
+        RequestSignal.QUEUED: held_back("size", matchers),
         RequestSignal.COVERED: f"count_over_time(({gap_free})[{looked_at}:{part}])",
     }
     return Query(REQUEST_COUNTS, joined(expressions), essential=False)
