@@ -72,10 +72,10 @@ class SleepyFleet:
 def test_the_fleet_has_what_the_load_needs_beside_the_pods_that_sleep(sleepers: int) -> None:
     """Without sleepers the load needs five pods. With them it needs as many more, and the number rests there."""
     fleet = SleepyFleet(5)
-    needed = fleet.run(40.0, 60)[-1]
+    needed = fleet.run(44.0, 60)[-1]
     assert needed == 5
     fleet.sleep(sleepers)
-    numbers = fleet.run(40.0, 80)
+    numbers = fleet.run(44.0, 80)
     assert set(numbers[-60:]) == {needed + sleepers}
     assert len(fleet.model.pods) == needed
 

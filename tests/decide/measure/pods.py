@@ -51,7 +51,8 @@ class ReportingPod:
         finished = max(0.0, rate * seconds + self.batch - now)
         self.arrived += finished + now - self.batch
         self.batch = now
-        gaps = finished * ANSWER
+        # Tokens come also from requests that do not end in this time.
+        gaps = rate * seconds * ANSWER
         old = self.counters
         self.counters = EngineCounters(
             old.at + seconds,
@@ -59,7 +60,7 @@ class ReportingPod:
             old.aborted,
             old.prompt_tokens + finished * self.prompt,
             old.prompts + finished,
-            old.answer_tokens + gaps,
+            old.answer_tokens + finished * ANSWER,
             old.answers + finished,
             old.gap_seconds + now * seconds,
             old.gaps + gaps,

@@ -233,20 +233,26 @@ def test_a_tighter_target_lowers_the_capacity() -> None:
     assert [each.limit for each in found] == ["KV cache", "time between tokens", "time to first token"]
 
 
+def long_prompts() -> tuple[PodsOfModel, DemandMemory]:
+    """Return pods that have served long prompts at several loads, and what WVA knows of them."""
+    model = PodsOfModel([ReportingPod(f"a-{place}", prompt=4000.0, cache=10.0 * KV_TOKENS) for place in range(40)])
+    memory = NOTHING_REMEMBERED
+    for rate in (10.0, 20.0, 30.0, 40.0):
+        _, memory = served(model, rate, 5, memory)
+    model.serve(40.0)
+    return model, memory
+
+
 def test_long_prompts_bind_by_the_first_token() -> None:
     """Long prompts occupy the engine, so the wait for the engine limits the capacity."""
-    model = PodsOfModel([ReportingPod(f"a-{place}", prompt=4000.0, cache=10.0 * KV_TOKENS) for place in range(40)])
-    _, memory = served(model, 40.0, 20)
-    model.serve(40.0)
+    model, memory = long_prompts()
     need, _ = looked(model, memory, objectives=DEFAULT_OBJECTIVES)
     assert need.capacities[A].limit == "time to first token"
 
 
 def test_looser_objectives_let_a_replica_carry_more() -> None:
     """More time for the first token, more time between tokens, or more requests late: each is cheaper."""
-    model = PodsOfModel([ReportingPod(f"a-{place}", prompt=4000.0, cache=10.0 * KV_TOKENS) for place in range(40)])
-    _, memory = served(model, 40.0, 20)
-    model.serve(40.0)
+    model, memory = long_prompts()
     usual = DEFAULT_OBJECTIVES
     for harder, easier in (
         (replace(usual, ttft_seconds=0.7), usual),
@@ -261,9 +267,7 @@ def test_looser_objectives_let_a_replica_carry_more() -> None:
 
 def test_what_no_number_of_replicas_reaches_is_told_with_the_nearest_that_one_does() -> None:
     """A step of an empty engine and a long prompt alone bound what users can get; who asked for nothing is not told."""
-    model = PodsOfModel([ReportingPod(f"a-{place}", prompt=4000.0, cache=10.0 * KV_TOKENS) for place in range(40)])
-    _, memory = served(model, 40.0, 20)
-    model.serve(40.0)
+    model, memory = long_prompts()
     seen = observed(readings([kind(replicas=40)], model.told(), 0.0, now=model.now), memory, model.now)
     found = {}
     for name, asked in {"none": Objectives(0.001, 0.001), "prompt": Objectives(0.001, 5.0), "all": PATIENT}.items():
@@ -654,7 +658,7 @@ def test_prompts_of_many_lengths_wait_longer_for_the_engine() -> None:
         for turn in range(200):
             for pod in model.pods:
                 pod.prompt = odd if turn % 2 else even
-            model.serve(0.6)
+            model.serve(0.3 if turn % 4 < 2 else 0.6)
             need, memory = looked(model, memory, objectives=Objectives(1.0, 10.0))
         assert need is not None
         return need.capacities[A].per_replica, memory.variability

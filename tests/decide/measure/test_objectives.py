@@ -54,7 +54,7 @@ def test_what_can_be_reached_stays_known_while_nothing_is_measured(failure: str)
     """A cycle that holds the number plans for the nearest time that can be reached, and says so, as those around it."""
     model, memory, aims = PodsOfModel([ReportingPod(f"a-{place}", prompt=4000.0) for place in range(4)]), Memory(), []
     for turn in range(12):
-        model.serve(4.0)
+        model.serve(2.0 + turn % 3)
         replicas = [told(pod, silent=turn == 8 and failure == "silent") for pod in model.pods]
         one = replace(variant("a", replicas=4), parameters=VllmParameters(), asked=annotated(0.3))
         snapshot = Snapshot.of([one], replicas)

@@ -25,7 +25,8 @@ from wva.model.vllm_parameters import VllmParameters
 
 _HALF_LIFE_SECONDS: Final = 7200.0
 _NOISE: Final = 0.05  # relative error of the mean time between tokens of one cycle, model error included
-_PRIOR_SPREAD: Final = 0.6  # relative spread of the prior
+_PRIOR_SPREAD: Final = 0.6  # spread of the prior, relative to it or to what is found, whichever is more
+_ROUNDS: Final = 3  # with more, a single wrong reading of few would be believed
 _SEQUENCE_OF_BASE: Final = 1e-3
 _CACHE_OF_BASE: Final = 1.5  # reading a full KV cache takes about 1.5 times as long as reading the weights
 _PROMPT_OF_BASE: Final = 1 / 200
@@ -306,17 +307,18 @@ def engine_of(
 def _most_likely(fit: Fit, cache: float) -> tuple[float, ...]:
     """Return the four numbers of a step that are most likely given the data, for a KV cache of ``cache`` tokens.
 
-    A number below a tenth of its prior is set to this tenth. The prior follows from ``base``, so it is found in two
-    rounds.
+    A number below a tenth of its prior is set to this tenth. The prior follows from ``base``, and its spread from what
+    is found, so both are found in rounds. A spread of the prior alone would hold an engine to the usual ratios for
+    ever: on a CPU a step takes a hundred times as much longer for each sequence as on a GPU.
     """
     base = 0.9 * fit.shortest
     values: tuple[float, ...] = ()
-    for _ in range(2):
+    for _ in range(_ROUNDS):
         prior = (base, base * _SEQUENCE_OF_BASE, base * _CACHE_OF_BASE / cache, base * _PROMPT_OF_BASE)
         minimums = [0.1 * prior_value for prior_value in prior]
         system = list(map(list, fit.rows))
-        for index, prior_value in enumerate(prior):
-            strength = 1.0 / (_PRIOR_SPREAD * prior_value) ** 2
+        for index, (prior_value, found) in enumerate(zip(prior, values or prior, strict=True)):
+            strength = 1.0 / (_PRIOR_SPREAD * max(prior_value, found)) ** 2
             system[index][index] += strength
             system[index][-1] += strength * prior_value
         values = _solved(system)
