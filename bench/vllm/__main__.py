@@ -1,6 +1,7 @@
 """Measures how well WVA knows a real vLLM: ``python -m bench.vllm [--repeats 3] [--folder DIR]``.
 
-Two servers with one core each. In each repeat a new controller decides on one pod, then on two:
+Two servers with one core each. In each repeat they are started anew, and a new controller decides on one pod, then on
+two. The second server is started once more before it is the second pod, since pods have counted nothing before.
 
 1. A load that one pod carries, until the engine is known. *Demand* is what WVA measures of it.
 2. More than one pod carries. *Seconds* pass until WVA asks for two.
@@ -143,8 +144,20 @@ def loads(recordings: Sequence[Recording]) -> list[tuple[float, float]]:
     return found
 
 
+async def started(servers: Sequence[VllmServer]) -> None:
+    """Start servers anew and wait until they serve: a pod has counted nothing before it is Ready."""
+    for server in servers:
+        server.start()
+    for server in servers:
+        await asyncio.to_thread(server.wait_ready)
+
+
 async def repeat(
-    cluster: EngineCluster, controller: ServerProcess, recorded: Recorded, targets: Sequence[LoadTarget]
+    cluster: EngineCluster,
+    controller: ServerProcess,
+    recorded: Recorded,
+    servers: Sequence[VllmServer],
+    targets: Sequence[LoadTarget],
 ) -> Measured:
     """Run one repeat; the controller has not been started yet."""
     cluster.scale(1)
@@ -163,6 +176,7 @@ async def repeat(
     await until(lambda: recorded.asked(begun) is not None, seconds=OVERLOAD_SECONDS)
     asked = recorded.asked(begun)
     await more.close()
+    await started(servers[1:])
     cluster.scale(2)
     both = BackgroundLoad(targets, BOTH * scale / len(targets))
     await asyncio.sleep(LEARNING_SECONDS)
@@ -205,9 +219,10 @@ async def measure(layout: Layout, servers: Sequence[VllmServer], repeats: int) -
         for number in range(1, repeats + 1):
             records = layout.directory / f"controller-{number}"
             addresses = [server.address for server in servers]
+            await started(servers)
             async with opened(layout, prometheus, addresses, scrape_seconds=SCRAPE_SECONDS) as (cluster, kubeconfig):
                 controller = controller_of(layout, kubeconfig, prometheus, records)
-                found.append(await repeat(cluster, controller, Recorded(records), targets))
+                found.append(await repeat(cluster, controller, Recorded(records), servers, targets))
             print(number, found[-1], flush=True)
     return found
 
@@ -250,10 +265,6 @@ def main() -> int:
         model = made_model(folder / MODEL, python)
         try:
             servers = [VllmServer(layout, python, model, core=core) for core in (0, 1)]
-            for server in servers:
-                server.start()
-            for server in servers:
-                server.wait_ready()
             found = asyncio.run(measure(layout, servers, arguments.repeats))
         finally:
             stop_all(layout.directory)

@@ -120,8 +120,8 @@ class VllmServer:
         )
 
     def start(self) -> None:
-        """Start the process. It takes some minutes to serve."""
-        self.process.start()
+        """Start the process, anew if it runs: its counters begin at zero. It takes some minutes to serve."""
+        self.process.restart()
 
     def wait_ready(self) -> None:
         """Wait until the server serves. Raises ProcessError if it ends or takes too long."""
