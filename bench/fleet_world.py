@@ -1,8 +1,8 @@
 """A fleet, its API server and its Prometheus, and one controller process in front of them.
 
 The controller is a process of its own, started as ``wva run``, and what counts is the CPU time that the kernel has
-counted for it. The API server is the embedded one. Prometheus is a table: its answers are as large as those of the real
-one. Both are in the process of the benchmark, so their work does not count.
+counted for it. The API server is the embedded one, or a real one with its objects. Prometheus is a table: its answers
+are as large as those of the real one. Both have other processes than the controller, so their work does not count.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from bench.real_plane import opened
 from wva.api.crd import definition
 from wva.api.meta import Key
-from wva.api.variantautoscaling import ACCELERATOR_LABEL
+from wva.api.variantautoscaling import ACCELERATOR_LABEL, GROUP, VERSION
 from wva.sim.apiserver import EmbeddedApiServer, ServerOptions, StoreOptions, kind_from_definition
 from wva.sim.world.clock import VirtualClock
 from wva.sim.world.workloads import DEPLOYMENTS, Workloads
@@ -31,7 +32,7 @@ from wva.sim.world.workloads import DEPLOYMENTS, Workloads
 REPLICAS, ACCELERATORS = 3, ("A100", "H100")
 NAMESPACES = [f"team-{number:02}" for number in range(50)]
 VARIANTS = "variantautoscalings.llmd.ai"
-INTERVAL_SECONDS = 30
+INTERVAL_SECONDS = int(os.environ.get("WVA_BENCH_INTERVAL", "30"))
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -39,9 +40,19 @@ class FleetWorld:
     """An API server, a Prometheus, and one controller."""
 
     def __init__(
-        self, folder: Path, python: str, *, models: int = 300, settings: Mapping[str, str] = {}, analyzer: str = ""
+        self,
+        folder: Path,
+        python: str,
+        *,
+        models: int = 300,
+        settings: Mapping[str, str] = {},
+        analyzer: str = "",
+        real: bool = False,
     ) -> None:
-        """Build everything that the controller will find. No server listens yet. All models use ``analyzer``."""
+        """Build everything that the controller will find. No server listens yet.
+
+        All models use ``analyzer``. ``real``: a real kube-apiserver has the objects, not the embedded one.
+        """
         store = StoreOptions(namespaces=(*NAMESPACES, "wva"))
         self.api = EmbeddedApiServer([kind_from_definition(definition())], options=ServerOptions(store=store))
         self.queries = 0
@@ -53,6 +64,8 @@ class FleetWorld:
         self._folder, self._python, self._settings = folder, python, settings
         self._process: asyncio.subprocess.Process | None = None
         self._port = 0
+        self._real = real
+        self._events = 0
         self._deployments: list[tuple[str, str, str]] = []
         for number in range(models):
             for accelerator in ACCELERATORS:
@@ -90,13 +103,13 @@ class FleetWorld:
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        async with self.api:
+        async with self._api_server() as kubeconfig:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 self._port = free.getsockname()[1]
             environment = {
                 **os.environ,
-                "KUBECONFIG": str(self.api.kubeconfig(self._folder / "kubeconfig")),
+                "KUBECONFIG": str(kubeconfig),
                 "PROMETHEUS_BASE_URL": f"http://127.0.0.1:{runner.addresses[0][1]}",
                 "PROMETHEUS_ALLOW_HTTP": "true",
                 "METRICS_BIND_ADDRESS": f"127.0.0.1:{self._port}",
@@ -116,6 +129,29 @@ class FleetWorld:
                     self._process.terminate()
                     await self._process.wait()
         await runner.cleanup()
+
+    @asynccontextmanager
+    async def _api_server(self) -> AsyncIterator[Path]:
+        """Run the API server around the body, and yield a kubeconfig for it."""
+        if not self._real:
+            async with self.api:
+                yield self.api.kubeconfig(self._folder / "kubeconfig")
+            return
+        async with opened(self._folder / "plane", self.api.store, (*NAMESPACES, "wva")) as plane:
+            variants = f"/apis/{GROUP}/{VERSION}/variantautoscalings"
+            watches = [
+                asyncio.create_task(plane.watch(variants, lambda: self.written.append(time.monotonic()))),
+                asyncio.create_task(plane.watch("/api/v1/events", self._count_event)),
+            ]
+            try:
+                yield plane.kubeconfig
+            finally:
+                for watch in watches:
+                    watch.cancel()
+                await asyncio.gather(*watches, return_exceptions=True)
+
+    def _count_event(self) -> None:
+        self._events += 1
 
     async def _answer(self, request: web.Request) -> web.Response:
         self.queries += 1
@@ -163,6 +199,7 @@ class FleetWorld:
         """Count patches from now on."""
         self.api.requests.reset()
         self.written.clear()
+        self._events = 0
 
     @property
     def cpu_seconds(self) -> float:
@@ -184,6 +221,8 @@ class FleetWorld:
     @property
     def writes(self) -> int:
         """Return the status patches and events since the log of requests was reset."""
+        if self._real:
+            return len(self.written) + self._events
         return self.patches + self.api.requests.count("create", resource="events")
 
     @property

@@ -7,7 +7,8 @@ cycle. *Changing*: a minute of two cycles, in each of which the status of every 
 samples, then all of them show that the replicas are full. The number of one variant of each model grows then.
 
 ``WVA_BENCH_MODELS`` may name other sizes (``100,300``), ``WVA_BENCH_ANALYZER`` another analyzer than that of the
-ConfigMap as shipped, ``WVA_BENCH_BESIDE`` the Python of another installation.
+ConfigMap as shipped, ``WVA_BENCH_BESIDE`` the Python of another installation. With ``WVA_BENCH_REAL=1`` the API server
+is a real one. ``WVA_BENCH_INTERVAL`` are the seconds between cycles.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ SCRAPE_SECONDS = 15
 LONGEST_SECONDS = 400
 """The longest wait for a change. After it the test goes on, since the machine may be busy."""
 ANALYZER = os.environ.get("WVA_BENCH_ANALYZER", "")
+REAL = os.environ.get("WVA_BENCH_REAL", "") == "1"
 MOST_RATIO = 1.3
 """How much more than in proportion a larger fleet may cost. Fixed costs make the growth smaller than proportional."""
 
@@ -105,7 +107,8 @@ def test_the_cost_of_a_fleet_grows_in_proportion(tmp_path: Path) -> None:
     async def play(name: str, models: int) -> Cost:
         folder = tmp_path / f"{name}-{models}"
         folder.mkdir()
-        async with FleetWorld(folder, pythons[name], models=models, analyzer=ANALYZER).open() as world:
+        world = FleetWorld(folder, pythons[name], models=models, analyzer=ANALYZER, real=REAL)
+        async with world.open():
             return await _measure(world, models)
 
     found = {name: [asyncio.run(play(name, models)) for models in MODELS] for name in pythons}
