@@ -26,7 +26,7 @@ from wva.model.vllm_parameters import VllmParameters
 _HALF_LIFE_SECONDS: Final = 7200.0
 _NOISE: Final = 0.05  # relative error of the mean time between tokens of one cycle, model error included
 _PRIOR_SPREAD: Final = 0.6  # spread of the prior, relative to it or to what is found, whichever is more
-_ROUNDS: Final = 3  # with more, a single wrong reading of few would be believed
+_ROUNDS: Final = 4  # with more, a single wrong reading of few would be believed
 _SEQUENCE_OF_BASE: Final = 1e-3
 _CACHE_OF_BASE: Final = 1.5  # reading a full KV cache takes about 1.5 times as long as reading the weights
 _PROMPT_OF_BASE: Final = 1 / 200
