@@ -5,7 +5,8 @@ two. The second server is started once more before it is the second pod, since p
 
 1. A load that one pod carries, until the engine is known. *Demand* is what WVA measures of it.
 2. More than one pod carries. *Seconds* pass until WVA asks for two.
-3. The same load on two pods, then as much as the clients get through. *Capacity* is what WVA has learned of one pod.
+3. One pod carries its load while the other starts. Then both have as much as was too much for one, and then as much as
+   the clients get through. *Capacity* is what WVA has learned of one pod.
 """
 
 from __future__ import annotations
@@ -176,8 +177,10 @@ async def repeat(
     await until(lambda: recorded.asked(begun) is not None, seconds=OVERLOAD_SECONDS)
     asked = recorded.asked(begun)
     await more.close()
+    alone = BackgroundLoad(targets[:1], LOW * scale)
     await started(servers[1:])
     cluster.scale(2)
+    await alone.close()
     both = BackgroundLoad(targets, BOTH * scale / len(targets))
     await asyncio.sleep(LEARNING_SECONDS)
     capacities = [found[1] / len(targets) for found in loads(recorded.since(time.time() - MEASURED_SECONDS))]
