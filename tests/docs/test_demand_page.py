@@ -69,7 +69,7 @@ def test_the_arrivals_of_the_example():
         counters=counted(finished, 15.0),
     )
     pods = {"a-0": before}
-    (expected,) = spread([([pod], pods, {})], 0.0, 15.0)
+    (expected,) = spread([([pod], pods)], 0.0, 15.0)
     found = change([pod], pods, expected, 0.0, 0.0, 15.0)
     assert (
         marked("arrived")

@@ -366,7 +366,7 @@ def _changes(model: ModelReadings, entries: Sequence[VariantDemand], last: float
     before = [{pod.name: pod for pod in entry.pods} for entry in entries]
     away = [{pod.name: pod for pod in entry.away} for entry in entries]
     replicas = [(*readings.replicas, *readings.dormant) for readings in model.variants]
-    parts = spread(list(zip(replicas, before, away, strict=True)), last, now)
+    parts = spread(list(zip(replicas, before, strict=True)), last, now)
     uneven = still_uneven([pod for variant_pods in replicas for pod in variant_pods], now)
     return [
         change(
@@ -386,13 +386,21 @@ def _changes(model: ModelReadings, entries: Sequence[VariantDemand], last: float
     ]
 
 
-def _away(readings: VariantReadings, entry: VariantDemand) -> tuple[PodMemory, ...]:
-    """Return the pods of a variant that were Ready, and exist perhaps: no pod that is not Ready exists for as long."""
+def _away(readings: VariantReadings, entry: VariantDemand, reported: Sequence[PodMemory]) -> tuple[PodMemory, ...]:
+    """Return the pods of a variant that were Ready, exist perhaps, and have told nothing since: those of ``reported``.
+
+    A pod that is not Ready may be one of them if it is old enough.
+    """
+    ready = {pod.pod for pod in (*readings.replicas, *readings.dormant)}
+    told = {pod.name for pod in reported if not pod.untold}
     oldest = readings.progress.variant.oldest_unready_since
-    if oldest is None:
-        return ()
-    names = {pod.pod for pod in (*readings.replicas, *readings.dormant)}
-    left = [pod for pod in (*entry.pods, *entry.away) if pod.name not in names and pod.counters.at >= oldest]
+    left = [
+        pod
+        for pod in (*entry.pods, *entry.away)
+        if not pod.untold
+        and pod.name not in told
+        and (pod.name in ready or (oldest is not None and pod.counters.at >= oldest))
+    ]
     return tuple(sorted(left, key=lambda pod: (-pod.counters.at, pod.name))[:_MOST_AWAY])
 
 
@@ -446,7 +454,7 @@ def _learned_variants(
         elif known.held.many:
             fit = learned(fit, variant_change, held=known.held.usual, now=now)
         cache = variant_change.kv_tokens or entry.kv_tokens
-        away = _away(readings, entry)
+        away = _away(readings, entry, variant_change.pods)
         learned_entries.append(VariantDemand(entry.key, fit, variant_change.pods, load, cache, away))
     return tuple(learned_entries)
 

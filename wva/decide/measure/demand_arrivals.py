@@ -4,8 +4,9 @@ The requests that arrive at a pod are those that finished there or were refused 
 are in it. If a client sends a refused request again, it counts again, since no counter shows that: while pods refuse
 requests, demand may seem as many times too large as clients try. Once the fleet has grown, nothing is refused. Each pod
 is compared with its own last scrape, so a failed scrape loses nothing. Until the pod reports again, it is credited with
-requests at its last rate, and the credit is then subtracted from what it reports. A new pod has counted from zero.
-A pod that is Ready again has counted from what it had when it was Ready last (``began``).
+requests at its last rate, and the credit is then subtracted from what it reports. A new pod has counted from zero. A
+pod that is Ready again has not: it is credited the rate of its siblings, and compared with its new counters from then
+on.
 
 What a pod reports belongs to the time between its own scrapes. If that time is longer than a cycle, a cycle counts only
 its own part of it: the pod had the rest in earlier cycles, in which most other pods were not scraped either.
@@ -38,7 +39,7 @@ from typing import Final
 from msgspec import Struct
 
 from wva.decide.amounts import LARGEST
-from wva.model.memory import PodMemory, PodSteps
+from wva.model.memory import PodMemory
 from wva.model.metrics import EngineCounters, ReplicaMetrics
 from wva.model.records import replace
 
@@ -116,16 +117,20 @@ class VariantChange:
     has_report: bool = False  # at least one pod has reported now
 
     def add(
-        self, new: PodMemory, old: PodMemory | None, start: PodMemory, *, past: bool, last: float, now: float
+        self, new: PodMemory, old: PodMemory | None, ready_since: float | None, last: float, now: float
     ) -> tuple[PodMemory, float]:
         """Add what a pod did since its last scrape; return what to remember of it, and the requests that came.
 
-        ``old`` is None for a pod that is new to WVA. That has counted since ``start`` (see ``began``). ``past``: it may
-        have counted before the cycle at ``last``.
+        ``old`` is None for a pod that is new to WVA: it has counted from zero since it became Ready, or since the cycle
+        at ``last`` if that is not known.
         """
-        before = start if old is None else old
-        after, base = new.counters, before.counters
-        in_pod, running = new.running + new.waiting - before.running - before.waiting, new.running - before.running
+        after, in_pod, running = new.counters, new.running + new.waiting, new.running
+        if old is None:
+            base = replace(_EMPTY, at=last if ready_since is None else ready_since)
+        else:
+            base = old.counters
+            in_pod -= old.running + old.waiting
+            running -= old.running
         seconds = after.at - base.at
         if seconds <= 0.0:
             return new, 0.0
@@ -143,7 +148,7 @@ class VariantChange:
         self.refused += refused * counted
         answers, answer_tokens = after.answers - base.answers, after.answer_tokens - base.answer_tokens
         # What a pod counted before WVA looked may be of other times: its means weigh little.
-        most = _PAST_REQUESTS if old is None and past else LARGEST
+        most = _PAST_REQUESTS if old is None and (ready_since is None or ready_since < last) else LARGEST
         self.prompts += min(prompts, most)
         self.lengths.append((min(prompts, most), _of(prompts, prompt_tokens, most)))
         self.prompt_tokens += self.lengths[-1][1]
@@ -151,9 +156,7 @@ class VariantChange:
         self.answer_tokens += _of(answers, answer_tokens, most)
         gaps, gap_seconds = after.gaps - base.gaps, after.gap_seconds - base.gap_seconds
         steps = new.steps if old is None else old.steps
-        # While a pod was not Ready, it ended its requests in a time that is not known.
-        again = before.untold and base.gaps > 0.0
-        if gaps > 0.0 and gap_seconds > 0.0 and not again:
+        if gaps > 0.0 and gap_seconds > 0.0:
             batch, prefilled = gaps * gap_seconds / seconds, prompt_tokens * gap_seconds / seconds
             self.gaps += gaps
             self.step += gap_seconds
@@ -202,24 +205,20 @@ class VariantChange:
 
 
 def spread(
-    variants: Sequence[tuple[Sequence[ReplicaMetrics], Mapping[str, PodMemory], Mapping[str, PodMemory]]],
-    last: float,
-    now: float,
+    variants: Sequence[tuple[Sequence[ReplicaMetrics], Mapping[str, PodMemory]]], last: float, now: float
 ) -> list[dict[str, PodPart]]:
     """Return what each pod of some variants of a model is expected to get, by name: those remembered, and new ones.
-
-    ``variants`` has for each the pods that are Ready now, those that were in the last cycle, and those that are away.
 
     If pods came or went since the cycle at ``last``, the sum of all rates stays. A new pod gets as much as others of
     its variant, or of the model. If scrapes are frequent, it soon tells itself what it gets.
     """
     elapsed = now - last
-    known_rates = [[pod.rate for pod in before.values() if _counts(pod, now)] for _, before, _ in variants]
+    known_rates = [[pod.rate for pod in before.values() if _counts(pod, now)] for _, before in variants]
     total_before, count = sum([sum(rates) for rates in known_rates]), sum(map(len, known_rates))
     all_parts: list[dict[str, PodPart]] = []
     moments: list[float] = []  # the parts of the cycle that were left when pods came or went
     total_after = 0.0
-    for (replicas, before, away), rates in zip(variants, known_rates, strict=True):
+    for (replicas, before), rates in zip(variants, known_rates, strict=True):
         usual = sum(rates) / len(rates) if rates else total_before / max(1, count)
         parts: dict[str, PodPart] = {}
         slow = between(replicas) > max(elapsed, _AT_ONCE_SECONDS)
@@ -228,7 +227,7 @@ def spread(
             if old is not None:
                 parts[old.name] = PodPart(old, old.rate, old.rate * elapsed)
             elif slow and elapsed > 0.0 and since is not None and 0.0 <= now - since < _SILENT_SECONDS:
-                new_pod = replace(began(replica, away, last), rate=usual)
+                new_pod = PodMemory(replica.pod, replace(_EMPTY, at=since), 0.0, 0.0, rate=usual, untold=True)
                 parts[replica.pod] = PodPart(new_pod, usual, usual * (now - since))
                 moments.append(min(1.0, (now - since) / elapsed))
         moments += [0.5] * len(before.keys() - parts.keys())
@@ -243,26 +242,8 @@ def spread(
             name: PodPart(part.pod, part.rate * scale, part.credit * (mean if name in before else scale))
             for name, part in parts.items()
         }
-        for parts, (_, before, _) in zip(all_parts, variants, strict=True)
+        for parts, (_, before) in zip(all_parts, variants, strict=True)
     ]
-
-
-def began(replica: ReplicaMetrics, away: Mapping[str, PodMemory], last: float) -> PodMemory:
-    """Return what a pod had counted when it became Ready, or by the cycle at ``last`` if that time is not known.
-
-    A new pod has counted nothing. One that was Ready before is ``away`` with its last counters, unless it was started
-    again. While it was not Ready, it got no requests.
-    """
-    at = last if replica.ready_since is None else replica.ready_since
-    old, now = away.get(replica.pod), replica.counters
-    if (
-        old is None
-        or (replica.created is not None and replica.created > old.counters.at)
-        or (now is not None and (now.finished < old.counters.finished or now.gaps < old.counters.gaps))
-    ):
-        return PodMemory(replica.pod, replace(_EMPTY, at=at), 0.0, 0.0, untold=True)
-    counters = replace(old.counters, at=at)
-    return replace(old, counters=counters, rate=0.0, credited=0.0, age=0.0, untold=True, steps=PodSteps())
 
 
 def still_uneven(replicas: Iterable[ReplicaMetrics], now: float) -> bool:
@@ -332,13 +313,13 @@ def change(
         result.running += new.running
         result.waiting += new.waiting
         result.held += (replica.engine.kv_usage.value or 0.0) * kv_tokens if replica.engine is not None else 0.0
-        start = old or replace(began(replica, away, last), rate=mean_rate)
-        if (old is not None and back) or (start.untold and _earlier(new, start, sequences)):
-            renewed.append((new, start))
+        if old is not None and back:
+            renewed.append((new, old))
+        elif (old is None or old.untold) and _has_counted(new, replica, away.get(replica.pod), sequences):
+            renewed.append((new, old or PodMemory(new.name, replace(_EMPTY, at=since or last), 0.0, 0.0, mean_rate)))
         else:
-            has_new = has_new or start.untold
-            past = since is None or since < last
-            new, came = result.add(new, old, start, past=past, last=last, now=now)
+            has_new = has_new or old is None or old.untold
+            new, came = result.add(new, old, since, last, now)
             reported.append(
                 new
                 if part is None
@@ -365,10 +346,20 @@ def change(
     return result
 
 
-def _earlier(new: PodMemory, start: PodMemory, sequences: float) -> bool:
-    """Return whether a pod counted much before it became Ready: it cannot have had so many requests at once since."""
-    seconds = max(0.0, new.counters.at - start.counters.at) + _ROUNDED_SECONDS
-    return new.counters.gap_seconds - start.counters.gap_seconds > _MOST_ENGINES * sequences * seconds
+def _has_counted(new: PodMemory, replica: ReplicaMetrics, away: PodMemory | None, sequences: float) -> bool:
+    """Return whether a pod that has become Ready has counted before that.
+
+    It has if it was Ready before (``away``) and is still the same process. Of a pod that WVA has never seen, its
+    counters tell: it cannot have had so many requests in progress since it is Ready.
+    """
+    counters = new.counters
+    if away is not None:
+        same = replica.created is None or replica.created <= away.counters.at
+        return same and counters.finished >= away.counters.finished and counters.gaps >= away.counters.gaps
+    if new.derived or replica.ready_since is None:
+        return False
+    seconds = max(0.0, counters.at - replica.ready_since) + _ROUNDED_SECONDS
+    return counters.gap_seconds > _MOST_ENGINES * sequences * seconds
 
 
 def _of(count: float, total: float, most: float) -> float:
