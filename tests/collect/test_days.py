@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from math import isnan
+from random import Random
 
 import pytest
 from msgspec import convert
@@ -143,7 +144,11 @@ class DaysScene:
         self.clock.now = lambda: self.clock.monotonic() - 1000.0 + self.start + shift
         self.failures = QueryFailures(self.clock, revisit=lambda _: None)
         self.days = EarlierDays(
-            prometheus=self.prometheus, models=lambda: self.models, clock=self.clock, note=self.failures.note
+            prometheus=self.prometheus,
+            models=lambda: self.models,
+            clock=self.clock,
+            random=Random(1),
+            note=self.failures.note,
         )
 
     async def run(self, seconds):

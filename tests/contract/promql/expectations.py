@@ -300,7 +300,7 @@ SENT_QUERIES = [
             **_signals(RequestSignal.FINISHED, (_LLAMA, 285 + 1060), (_QWEN, 0)),
             **_signals(RequestSignal.RUNNING, (_A0_ONLY, 5), (_A1_ONLY, 3 + 4)),
             **_signals(RequestSignal.WAITING, (_A0_ONLY, math.nan), (_B0_ONLY, 2)),
-            **_signals(RequestSignal.QUEUED, (_MISTRAL, 4 + 4 + 2 + 3), (_ALIAS, 1)),
+            **_signals(RequestSignal.QUEUED, (_MISTRAL, 4 + 2 + 3), (_ALIAS, 1)),
             # The window has ten parts, and the part before it also counts.
             **_signals(RequestSignal.COVERED, (_LLAMA, 11), (_QWEN, 11)),
         },

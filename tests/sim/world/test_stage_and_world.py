@@ -19,10 +19,10 @@ SEED = 3
 
 
 def surge():
-    """Return ten minutes with three of six times the load, for two variants whose pods start within a minute."""
+    """Return ten minutes with three of ten times the load, for two variants whose pods start within a minute."""
     parts = [
         evenly(4, 240).arrival_seconds,
-        240 + evenly(24, 180).arrival_seconds,
+        240 + evenly(40, 180).arrival_seconds,
         420 + evenly(4, 180).arrival_seconds,
     ]
     traffic = of_times([at for part in parts for at in part], 600.0)
