@@ -141,7 +141,7 @@ def _engines(model: ModelReadings, need: Need, readings: VariantReadings) -> Met
     count = len(readings.dormant)
     pods = f"{count} Ready {'pod sleeps and counts' if count == 1 else 'pods sleep and count'} as no replica"
     dormant = f"{pods}: {some_of([pod.pod for pod in readings.dormant])}" if count else ""
-    shared = next(filter(None, [pod.namesakes for pod in (*readings.replicas, *readings.dormant)]), "")
+    shared = next(filter(None, [pod.namesakes for pod in readings.ready_pods]), "")
     slow = need.slow.get(readings.key, "")
     problems = {
         TroubleReason.ENGINE_SERIES_UNUSABLE: missing,

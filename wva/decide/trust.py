@@ -61,6 +61,11 @@ class VariantReadings(Struct, frozen=True, gc=False):
     dormant: tuple[ReplicaMetrics, ...] = ()  # its Ready pods whose engines sleep, sorted by name
 
     @property
+    def ready_pods(self) -> tuple[ReplicaMetrics, ...]:
+        """Its Ready pods, those that are awake first."""
+        return (*self.replicas, *self.dormant)
+
+    @property
     def spare_kv(self) -> float | None:
         """Mean spare of the KV cache, up to its threshold; None when no replica reports it."""
         return _spare(self.kv, self.thresholds.kv_cache_threshold)

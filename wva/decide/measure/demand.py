@@ -365,7 +365,7 @@ def _changes(model: ModelReadings, entries: Sequence[VariantDemand], last: float
     """Return what the pods of each variant have done since the last cycle. ``entries``: what is remembered of them."""
     before = [{pod.name: pod for pod in entry.pods} for entry in entries]
     away = [{pod.name: pod for pod in entry.away} for entry in entries]
-    replicas = [(*readings.replicas, *readings.dormant) for readings in model.variants]
+    replicas = [readings.ready_pods for readings in model.variants]
     parts = spread(list(zip(replicas, before, strict=True)), last, now)
     uneven = still_uneven([pod for variant_pods in replicas for pod in variant_pods], now)
     return [
@@ -391,7 +391,7 @@ def _away(readings: VariantReadings, entry: VariantDemand, reported: Sequence[Po
 
     A pod that is not Ready may be one of them if it is old enough.
     """
-    ready = {pod.pod for pod in (*readings.replicas, *readings.dormant)}
+    ready = {pod.pod for pod in readings.ready_pods}
     told = {pod.name for pod in reported if not pod.untold}
     oldest = readings.progress.variant.oldest_unready_since
     left = [

@@ -289,7 +289,6 @@ def change(
     silent: list[tuple[PodPart, float]] = []
     renewed: list[tuple[PodMemory, PodMemory]] = []
     elapsed, has_new, scrape_seconds = now - last, False, between(replicas)
-    mean_rate = sum([pod.rate for pod in before.values()]) / max(1, len(before))
     for replica in replicas:
         part, since = parts.get(replica.pod), replica.ready_since
         old = None if part is None else part.pod
@@ -299,7 +298,7 @@ def change(
         if new is not None and old is not None:
             # Counters that are no newer than those before say nothing, even if their time stamp is newer.
             old_at, after, base = old.counters.at, new.counters, old.counters
-            back = old.derived != new.derived or after.finished < base.finished or after.gaps < base.gaps
+            back = old.derived != new.derived or _went_back(after, base)
             restarted = since is not None and since > old_at
             lately = old.derived == new.derived and not restarted and now - old_at < _SILENT_SECONDS
             outdated = after.at <= old_at or (back and lately)
@@ -316,6 +315,7 @@ def change(
         if old is not None and back:
             renewed.append((new, old))
         elif (old is None or old.untold) and _has_counted(new, replica, away.get(replica.pod), sequences):
+            mean_rate = sum([pod.rate for pod in before.values()]) / max(1, len(before))
             renewed.append((new, old or PodMemory(new.name, replace(_EMPTY, at=since or last), 0.0, 0.0, mean_rate)))
         else:
             has_new = has_new or old is None or old.untold
@@ -346,6 +346,10 @@ def change(
     return result
 
 
+def _went_back(after: EngineCounters, before: EngineCounters) -> bool:
+    return after.finished < before.finished or after.gaps < before.gaps
+
+
 def _has_counted(new: PodMemory, replica: ReplicaMetrics, away: PodMemory | None, sequences: float) -> bool:
     """Return whether a pod that has become Ready has counted before that.
 
@@ -355,7 +359,7 @@ def _has_counted(new: PodMemory, replica: ReplicaMetrics, away: PodMemory | None
     counters = new.counters
     if away is not None:
         same = replica.created is None or replica.created <= away.counters.at
-        return same and counters.finished >= away.counters.finished and counters.gaps >= away.counters.gaps
+        return same and not _went_back(counters, away.counters)
     if new.derived or replica.ready_since is None:
         return False
     seconds = max(0.0, counters.at - replica.ready_since) + _ROUNDED_SECONDS
