@@ -9,6 +9,7 @@ enough, and what no setting reaches. On two cores all scenarios take an hour.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import statistics
 import sys
@@ -17,12 +18,15 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import wva.sim.rivals.wva as controller
+from wva.model.policy import Policy, SaturationPolicy
 from wva.model.records import replace
-from wva.sim import rivals
+from wva.sim.rivals.wva import WvaSetup, controllers
 from wva.sim.scorecard.suites import SCENARIOS
+from wva.sim.stage.run import play
+from wva.sim.stage.scenario import Scenario
+from wva.sim.stage.view import StageController
 
 DATA: Final = Path(__file__).parents[1] / "docs" / "scorecard-tables.json"
 OTHERS: Final = ("wva-queueing", "wva-queueing-cost-aware", "wva-hybrid")
@@ -116,24 +120,15 @@ def searched(scenario: str, rows: Mapping[str, ShareAndCost], seeds: Sequence[in
 
 def played(scenario: str, setting: TriedObjectives, seeds: Sequence[int]) -> ShareAndCost:
     """Run the default analyzer with a setting, once for each seed, and return the means."""
-    before = controller.Cycles.__init__
+    setup = WvaSetup(Policy(saturation=SaturationPolicy(in_time=setting.share)))
 
-    def begin(self: Any, *words: Any, **named: Any) -> None:
-        before(self, *words, **named)
-        old = self._policy.saturation
-        saturation = replace(
-            old,
-            target_ttft_milliseconds=old.target_ttft_milliseconds * setting.ttft,
-            target_itl_milliseconds=old.target_itl_milliseconds * setting.itl,
-            in_time=setting.share,
-        )
-        self._policy = replace(self._policy, saturation=saturation)
+    def asked(world: Scenario, _: int) -> list[StageController]:
+        """Return controllers that know other objectives than the users of the scenario have."""
+        true = world.objectives
+        times = {"ttft_seconds": true.ttft_seconds * setting.ttft, "itl_seconds": true.itl_seconds * setting.itl}
+        return controllers(setup, dataclasses.replace(world, objectives=replace(true, **times)))
 
-    controller.Cycles.__init__ = begin  # type: ignore[method-assign]
-    try:
-        figures = [rivals.run(SCENARIOS[scenario], "wva", seed).figures for seed in seeds]
-    finally:
-        controller.Cycles.__init__ = before  # type: ignore[method-assign]
+    figures = [play(SCENARIOS[scenario], "wva", seed, asked).figures for seed in seeds]
     shares, costs = [each.attainment for each in figures], [each.cost / each.ideal_cost for each in figures]
     return ShareAndCost(statistics.fmean(shares), statistics.fmean(costs))
 

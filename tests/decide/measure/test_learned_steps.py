@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tests.decide.measure.test_demand import PATIENT
 from wva.decide.measure.demand_arrivals import VariantChange
 from wva.decide.measure.demand_engine import engine_of, learned
 from wva.model.memory import Fit
-from wva.model.objectives import Objectives
 from wva.model.vllm_parameters import VllmParameters
 
 PROMPT, ANSWER = 60.0, 40.0
 SEQUENCES = 16
 KV_TOKENS = 1_024_000.0
-PATIENT = Objectives(ttft_seconds=10.0, itl_seconds=1.0)
 ON_A_CORE = ((3.97, 1.4, 11.0), (5.97, 2.9, 13.5), (7.91, 4.7, 15.0), (9.89, 8.3, 20.6))
 """Requests per second, requests in progress, and milliseconds between tokens of a real vLLM 0.32 on a core of a CPU."""
 SATURATED = 14.6
