@@ -137,7 +137,12 @@ def test_the_minimum_of_the_scaler_is_obeyed():
 
 
 def idle_seconds(
-    *, patience: float = 300.0, start: float | None = 100.0, scrapes: float = 15.0, role: str = "", given: bool = False
+    *,
+    patience: float = 300.0,
+    start: float | None = 100.0,
+    scrapes: float | None = 15.0,
+    role: str = "",
+    given: bool = False,
 ) -> float:
     """Return after how long without a request a model goes to zero whose users wait so long for the first token."""
     ready = None if start is None else NOW
@@ -155,13 +160,15 @@ def idle_seconds(
 @pytest.mark.parametrize(
     ("case", "seconds"),
     [
-        ({}, 60.0),
-        ({"scrapes": 30.0}, 120.0),
+        ({}, 30.0),
+        ({"scrapes": 30.0}, 60.0),
         ({"scrapes": 300.0}, 600.0),
+        ({"scrapes": None}, 30.0),
         ({"given": True}, 600.0),
         ({"patience": 1.0}, 600.0),
         ({"start": 201.0}, 600.0),
-        ({"start": 200.0}, 60.0),
+        ({"start": 200.0}, 40.0),
+        ({"start": 1000.0, "patience": 2000.0}, 200.0),
         ({"start": None}, 600.0),
         ({"start": 0.0}, 600.0),
         ({"role": "prefill"}, 600.0),

@@ -22,8 +22,15 @@ from wva.model.policy import Policy, ScaleToZeroPolicy
 from wva.model.records import replace
 from wva.model.variant import ModelKey, VariantKey
 
-_SHORTEST_IDLE_SECONDS: Final = 60.0
-_SCRAPES_OF_IDLE: Final = 4.0
+_SHORTEST_IDLE_SECONDS: Final = 30.0
+_SCRAPES_OF_IDLE: Final = 2.0
+_STARTS_OF_IDLE: Final = 0.2
+"""How long an idle replica is worth its cost, in starts.
+
+If seconds, minutes and hours until the next request are equally likely, the chance that it comes within the next second
+is 1 / (t ln(3 h / t)) after t seconds without one. To stay is cheaper than another start while that times the length of
+a start is above 1: for a sixth of a start of one minute, a quarter of a start of ten minutes.
+"""
 
 
 def settle(model: ModelReadings, need: Need, model_terms: Terms, plan: Plan) -> list[Verdict]:
@@ -76,16 +83,16 @@ def _useless_after(model: ModelReadings, need: Need) -> float:
     """Return after how many seconds without a request replicas save their users no wait; infinite if they always do.
 
     A replica that waits for requests saves users the wait for a start. If even a start that takes half as long again as
-    those of its pods did is within the objective for the first token, it saves them nothing. Then four scrapes without
-    a request are enough.
+    those of its pods did is within the objective for the first token, it saves them nothing. Then it waits only while
+    it costs less than another start is likely to, and for two scrapes that show no request.
     """
     pods = [pod for variant in model.variants for pod in variant.replicas]
-    starts = [pod.start_seconds for pod in pods if pod.start_seconds is not None]
+    slowest = max([pod.start_seconds for pod in pods if pod.start_seconds is not None], default=math.inf)
     patience = min([aim.objectives.ttft_seconds for aim in need.aims.values()], default=0.0)
-    if SLOW_START * max(starts, default=math.inf) > patience:
+    if SLOW_START * slowest > patience:
         return math.inf
-    between = max([pod.scrape_seconds or 0.0 for pod in pods], default=0.0)
-    return max(_SHORTEST_IDLE_SECONDS, _SCRAPES_OF_IDLE * between)
+    between = max([pod.scrape_seconds or 0.0 for pod in pods], default=0.0)  # None: no longer than between two cycles
+    return max(_SHORTEST_IDLE_SECONDS, _SCRAPES_OF_IDLE * between, _STARTS_OF_IDLE * slowest)
 
 
 def settled_or_zero(
