@@ -39,7 +39,7 @@ from wva.model.policy import DEFAULT_SLO_MULTIPLIER, Policy, QueueingPolicy
 from wva.model.records import replace
 from wva.model.service import MAX_BATCH_SIZE, PerformanceProfile
 from wva.model.trouble import Absence
-from wva.model.variant import VariantKey
+from wva.model.variant import Variant, VariantKey
 
 DEFAULT_BATCH: Final = 256  # requests at once if no setting gives a number (vLLM's own default)
 KV_SHARE: Final = 0.97  # share of the KV cache that requests may hold: a full one preempts what it has begun
@@ -413,42 +413,19 @@ def _reached(case: _Case, sized: Mapping[VariantKey, Assured]) -> tuple[Target, 
 
 def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks: Sequence[str]) -> Need:
     """Return what a model needs once its replicas are sized. ``remarks``: which targets are out of reach, in words."""
-    model, need, memory, target = case.model, case.need, case.memory, case.target
-    backlog = 0.0 if need.rate is None else need.rate.backlog
-    variants, pods = model.variants, {entry.key: entry.pods for entry in memory.variants}
-    hold = need.hold
-    if model.failure is not None:
-        hold = Absence(Reason.PROMETHEUS_ERROR, model.failure)
-    elif not any(readings.replicas for readings in variants):
-        hold = Absence(Reason.NO_READY_REPLICAS, "no ready replica")
-    elif hold is None and not case.replicas:
-        running = any(pod.running for variant_pods in pods.values() for pod in variant_pods)
-        if need.demand > 0 or backlog > 0 or running:
-            reason = "the size of the requests is not known yet"
-            if memory.prompt.many and memory.answer.many:
-                reason = "no performance parameters, neither known nor learned"
-            hold = Absence(Reason.METRICS_INCOMPLETE, reason)
+    need, memory, target = case.need, case.memory, case.target
+    hold = _hold(case)
     if hold is not None:
         return replace(need, hold=hold, summary=hold.message)
-    # The capacity of replicas in the cheapest fleet, where all of them are used alike, and the demand for them. Until
-    # a variant can be sized, each replica counts as able to carry any demand.
-    kinds: dict[VariantKey, FleetVariant] = {}
-    wanted, answers = 0.0, None
-    capacities = dict.fromkeys([readings.key for readings in variants], Capacity(LARGEST, CapacityBasis.UNKNOWN))
-    if sized:
-        for variant in [readings.progress.variant for readings in variants if readings.key in sized]:
-            bounds = variant.bounds
-            lowest = int(variant.active) if bounds.minimum is None else bounds.minimum
-            highest = math.inf if bounds.maximum is None else bounds.maximum
-            kinds[variant.key] = FleetVariant(sized[variant.key], variant.cost, lowest, highest)
-        other_rate = sum([pod.rate for key, variant_pods in pods.items() if key not in kinds for pod in variant_pods])
-        used = usage(list(kinds.values()), max(0.0, load - other_rate))
-        capacities = dict.fromkeys(capacities, UNKNOWN)
-        for key, kind in kinds.items():
-            replica, limit = case.replicas[key], kind.assured.limit
-            rate = kind.assured.rate_at(used) if kind.assured.used >= used > 0 else LEFT_OUT * kind.assured.rate
-            limit = replica.bound if limit == SEQUENCES else limit
-            capacities[key] = Capacity(max(rate, _LEAST_RATE), replica.basis, limit)
+    kinds = {
+        readings.key: _kind(readings.progress.variant, sized[readings.key])
+        for readings in case.model.variants
+        if readings.key in sized
+    }
+    other_rate = sum([pod.rate for entry in memory.variants if entry.key not in kinds for pod in entry.pods])
+    capacities, wanted, answers = _unsized(case), 0.0, None
+    if kinds:
+        capacities = _capacities(case, kinds, max(0.0, load - other_rate))
         wanted = max(need.demand - other_rate, target.tps / memory.answer.usual, 0.0)
         highest_rates = {key: kind.assured.rate_at(MOST_USED) for key, kind in kinds.items()}
 
@@ -456,53 +433,116 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
             """Return what so many replicas get through, also beyond the targets."""
             return sum([numbers.get(key, 0) * rate for key, rate in highest_rates.items()])
 
-    # Why nothing may shrink
-    unread = 0
-    for readings in variants:
-        fresh = [
-            engine.running.fresh_value is not None
-            and engine.waiting.fresh_value is not None
-            and (pod.counters is not None or engine.success_rate.fresh_value is not None)
-            for pod in readings.replicas
-            if (engine := pod.engine) is not None
-        ]
-        unread += max(0, readings.progress.serving - sum(fresh))
-    queue, objection = model.queue, f"{replicas_in_words(unread)} unread" if unread else need.objection
-    if not objection and queue is not None and queue.size.state not in {SampleState.FRESH, SampleState.MISSING}:
-        objection = f"the scheduler's queue is {queue.size.state.value}"
-    queued = _queued([pod for variant_pods in pods.values() for pod in variant_pods])
-    if not objection and queued:
-        objection = f"{backlog:.4g} requests wait"
-    if (
-        not objection
-        and sized
-        and any(readings.progress.variant.active and readings.key not in sized for readings in variants)
-    ):
-        objection = "not every variant can be sized"
-    # The figures; if a target is out of reach, also what the demand costs
+    return replace(
+        need,
+        demand=wanted,
+        required=wanted,
+        sufficient=wanted,
+        capacities=capacities,
+        rate=None if need.rate is None else replace(need.rate, answers=answers, roomy=bool(sized)),
+        objection=_objection(case, sized),
+        summary=_summary(case, capacities, wanted, remarks),
+        solved=QueueModel(wanted, memory.answer.usual, target, sized) if sized else None,
+    )
+
+
+def _hold(case: _Case) -> Absence | None:
+    """Return why the model stays as it is, None if its need can be told."""
+    model, need, memory = case.model, case.need, case.memory
+    if model.failure is not None:
+        return Absence(Reason.PROMETHEUS_ERROR, model.failure)
+    if not any(readings.replicas for readings in model.variants):
+        return Absence(Reason.NO_READY_REPLICAS, "no ready replica")
+    if need.hold is not None or case.replicas:
+        return need.hold
+    running = any(pod.running for entry in memory.variants for pod in entry.pods)
+    if need.demand <= 0 and _backlog(case) <= 0 and not running:
+        return None
+    if memory.prompt.many and memory.answer.many:
+        return Absence(Reason.METRICS_INCOMPLETE, "no performance parameters, neither known nor learned")
+    return Absence(Reason.METRICS_INCOMPLETE, "the size of the requests is not known yet")
+
+
+def _backlog(case: _Case) -> float:
+    """Return how many requests of a model wait, 0 if its demand is not known."""
+    return 0.0 if case.need.rate is None else case.need.rate.backlog
+
+
+def _kind(variant: Variant, assured: Assured) -> FleetVariant:
+    """Return a variant with the numbers of replicas that it may have."""
+    bounds = variant.bounds
+    lowest = int(variant.active) if bounds.minimum is None else bounds.minimum
+    return FleetVariant(assured, variant.cost, lowest, math.inf if bounds.maximum is None else bounds.maximum)
+
+
+def _unsized(case: _Case) -> dict[VariantKey, Capacity]:
+    """Return capacities before any variant can be sized: each replica counts as able to carry any demand."""
+    return dict.fromkeys([readings.key for readings in case.model.variants], Capacity(LARGEST, CapacityBasis.UNKNOWN))
+
+
+def _capacities(case: _Case, kinds: Mapping[VariantKey, FleetVariant], load: float) -> dict[VariantKey, Capacity]:
+    """Return the capacities of replicas in the cheapest fleet for a load, where all of them are used alike."""
+    used = usage(list(kinds.values()), load)
+    capacities = dict.fromkeys([readings.key for readings in case.model.variants], UNKNOWN)
+    for key, kind in kinds.items():
+        replica, limit = case.replicas[key], kind.assured.limit
+        rate = kind.assured.rate_at(used) if kind.assured.used >= used > 0 else LEFT_OUT * kind.assured.rate
+        limit = replica.bound if limit == SEQUENCES else limit
+        capacities[key] = Capacity(max(rate, _LEAST_RATE), replica.basis, limit)
+    return capacities
+
+
+def _objection(case: _Case, sized: Mapping[VariantKey, Assured]) -> str:
+    """Return why nothing may shrink, empty if something may."""
+    model, queue = case.model, case.model.queue
+    unread = sum(map(_unread, model.variants))
+    if objection := f"{replicas_in_words(unread)} unread" if unread else case.need.objection:
+        return objection
+    if queue is not None and queue.size.state not in {SampleState.FRESH, SampleState.MISSING}:
+        return f"the scheduler's queue is {queue.size.state.value}"
+    if _queued([pod for entry in case.memory.variants for pod in entry.pods]):
+        return f"{_backlog(case):.4g} requests wait"
+    if sized and any(readings.progress.variant.active and readings.key not in sized for readings in model.variants):
+        return "not every variant can be sized"
+    return ""
+
+
+def _unread(readings: VariantReadings) -> int:
+    """Return how many replicas of a variant serve without showing what the queueing model reads."""
+    fresh = [
+        engine.running.fresh_value is not None
+        and engine.waiting.fresh_value is not None
+        and (pod.counters is not None or engine.success_rate.fresh_value is not None)
+        for pod in readings.replicas
+        if (engine := pod.engine) is not None
+    ]
+    return max(0, readings.progress.serving - sum(fresh))
+
+
+def _summary(case: _Case, capacities: Mapping[VariantKey, Capacity], wanted: float, remarks: Sequence[str]) -> str:
+    """Return the figures in words; if a target is out of reach, also what the demand costs."""
+    target, demand, backlog = case.target, case.need.demand, _backlog(case)
     takes = [
         f"{key.name} takes {capacity.per_replica:.4g} ({capacity.limit}; {_ORIGINS[capacity.basis]})"
         for key, capacity in capacities.items()
         if capacity.limit
     ]
-    summary = "nothing arrives and nothing waits"
-    if takes:
-        words = [f"{need.demand:.4g} requests/s arrive"]
-        words += [f"{backlog:.4g} requests wait"] if backlog >= 1 else []
-        within = f"within TTFT {target.ttft:.4g} ms and ITL {target.itl:.4g} ms ({case.promise})"
-        if target.use < 1:
-            within = f"at {target.use:.0%} of its highest rate ({case.promise})"
-        words.append(f"{within} a replica of {', '.join(takes)}")
-        if remarks:
-            costs = {
-                readings.key: readings.progress.variant.cost for readings in variants if readings.key in case.replicas
-            }
-            key = min(costs, key=lambda key: (costs[key] / capacities[key].per_replica, key))
-            count = rounded_up(wanted / capacities[key].per_replica)
-            price = f"at a cost of {costs[key] * count:.4g}"
-            words += [*remarks, f"that takes {replicas_in_words(count)} of {key.name} {price}"]
-        summary = "; ".join(words)
-    demand_rate = None if need.rate is None else replace(need.rate, answers=answers, roomy=bool(sized))
-    need = replace(need, demand=wanted, required=wanted, sufficient=wanted, capacities=capacities, rate=demand_rate)
-    solved = QueueModel(need.demand, memory.answer.usual, target, sized)
-    return replace(need, objection=objection, summary=summary, solved=solved if sized else None)
+    if not takes:
+        return "nothing arrives and nothing waits"
+    words = [f"{demand:.4g} requests/s arrive"]
+    words += [f"{backlog:.4g} requests wait"] if backlog >= 1 else []
+    within = f"within TTFT {target.ttft:.4g} ms and ITL {target.itl:.4g} ms ({case.promise})"
+    if target.use < 1:
+        within = f"at {target.use:.0%} of its highest rate ({case.promise})"
+    words.append(f"{within} a replica of {', '.join(takes)}")
+    if remarks:
+        costs = {
+            readings.key: readings.progress.variant.cost
+            for readings in case.model.variants
+            if readings.key in case.replicas
+        }
+        key = min(costs, key=lambda key: (costs[key] / capacities[key].per_replica, key))
+        count = rounded_up(wanted / capacities[key].per_replica)
+        price = f"at a cost of {costs[key] * count:.4g}"
+        words += [*remarks, f"that takes {replicas_in_words(count)} of {key.name} {price}"]
+    return "; ".join(words)
