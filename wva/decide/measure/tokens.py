@@ -39,6 +39,7 @@ from wva.model.memory import (
 from wva.model.metrics import EngineSignals, ReplicaMetrics, Sample, SampleState
 from wva.model.policy import Policy, SaturationPolicy
 from wva.model.records import replace
+from wva.model.snapshot import SchedulerQueue
 from wva.model.trouble import Absence
 from wva.model.variant import Variant
 from wva.model.vllm_parameters import VllmParameters
@@ -379,6 +380,53 @@ def compatible_sibling(variant: Variant, records: Iterable[CapacityRecord]) -> C
 # What the model needs
 
 
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A model in tokens: its variants at work and at zero, and what waits in its scheduler's queue."""
+
+    model: ModelReadings
+    pods: Sequence[ReplicaMetrics]
+    variants: Sequence[VariantTokens]
+    relearning: bool  # its capacities are being learned again
+    waiting: float  # tokens in the scheduler's queue; one that is not reported counts as empty
+    doubt: str  # why these are not known, empty if they are
+
+    @property
+    def readings(self) -> list[ReplicaTokens]:
+        """Its replicas that can be judged."""
+        return [reading for variant in self.variants for reading in variant.readings]
+
+    @property
+    def ready(self) -> int:
+        """How many replicas serve."""
+        return sum([variant.progress.serving for variant in self.variants])
+
+    @property
+    def supply(self) -> float:
+        """Tokens that the replicas carry that serve."""
+        return math.fsum([variant.progress.serving * variant.carried.tokens for variant in self.variants])
+
+    @property
+    def anticipated(self) -> float:
+        """Tokens that the replicas will carry when all of them serve that are under way."""
+        counts = [variant.progress.serving + variant.progress.in_flight for variant in self.variants]
+        return math.fsum([count * variant.carried.tokens for count, variant in zip(counts, self.variants, strict=True)])
+
+    @property
+    def unfirm(self) -> list[VariantTokens]:
+        """Variants at work whose capacity was seen seldom."""
+        return [
+            variant
+            for variant in self.variants
+            if variant.progress.serving and variant.carried.observations < FIRM_OBSERVATIONS
+        ]
+
+    @property
+    def unsure(self) -> bool:
+        """Whether a capacity is an estimate."""
+        return self.relearning or any(variant.carried.basis is not CapacityBasis.KV_CACHE for variant in self.unfirm)
+
+
 def measure(
     models: Sequence[ModelReadings], memory: Memory, _policy: Policy, now: float, _observations: object
 ) -> tuple[list[Need], Memory]:
@@ -392,100 +440,111 @@ def measure(
         variants, typical = read(reports)
         variants, lesson = learn(known, variants, typical, model.policy, derive=not relearning, now=now)
         lessons.append(lesson)
-        readings = [reading for variant in variants for reading in variant.readings]
-        # Demand and capacity of the model, now and when all replicas under way serve. A scheduler's queue that is not
-        # reported counts as empty.
-        waiting, doubt, queue = 0.0, "", model.queue
-        if queue is not None and not queue.size.state is queue.size_bytes.state is SampleState.MISSING:
-            size, size_bytes = queue.size.fresh_value, queue.size_bytes.fresh_value
-            waiting = typical.charge(size or 0.0, size_bytes=size_bytes or 0.0)
-            if size is None:
-                doubt = f"the scheduler's queue is {_words(queue.size)}"
-            elif size and not typical.known:
-                doubt = "the length of the requests in the scheduler's queue is not known"
-        demands = totals(variants, lambda reading: reading.demand)
-        demand = math.fsum([*demands, waiting])
-        ready = sum([variant.progress.serving for variant in variants])
-        supply = math.fsum([variant.progress.serving * variant.carried.tokens for variant in variants])
-        counts = [variant.progress.serving + variant.progress.in_flight for variant in variants]
-        anticipated = math.fsum(
-            [count * variant.carried.tokens for count, variant in zip(counts, variants, strict=True)]
-        )
-        # Why the model holds. Waiting requests ask for replicas even if there are none.
-        hold = absence(pods, failure=model.failure)
-        if hold is None and not readings:
-            words = f"none of {replicas_in_words(len(pods))} can be judged in tokens; {gap(pods)}"
-            hold = Absence(Reason.METRICS_INCOMPLETE, words)
-        elif hold is not None and hold.reason is Reason.NO_READY_REPLICAS and waiting > 0:
-            hold = None
-        # Reasons against fewer replicas beside the numbers
-        unread = sum([variant.unread for variant in variants])
-        objection = doubt
-        if hold is not None:
-            objection = hold.message
-        elif relearning:
-            objection = f"capacity is being learned again; nothing shrinks for {RELEARNING_SECONDS:g} s"
-        elif unread:
-            objection = f"{unread} of {replicas_in_words(ready)} unread; {gap(pods)}"
-        elif any(not variant.progress.countable or variant.progress.in_flight for variant in variants):
-            objection = "replicas are on their way"
-        elif any(not reading.request.known and max(reading.queue, reading.waiting) > 0 for reading in readings):
-            objection = "the length of the waiting requests is not known"
-        unfirm = [
-            variant
-            for variant in variants
-            if variant.progress.serving and variant.carried.observations < FIRM_OBSERVATIONS
-        ]
-        unsure = relearning or any(variant.carried.basis is not CapacityBasis.KV_CACHE for variant in unfirm)
-        # Nothing grows while replicas of unknown capacity are under way, or while any are under way and none serves.
-        # While capacity is learned again, nothing grows either as long as all replicas of a variant are unread.
-        blind = any(variant.progress.in_flight and not (ready and variant.carried.tokens > 0) for variant in variants)
-        unseen = [variant.progress for variant in variants if not variant.readings]
-        blind = blind or (relearning and any(progress.serving or progress.in_flight for progress in unseen))
-        short = 0.0
-        if hold is None and not blind:
-            # Growth follows the tokens that are held, and at most as many tokens that wait. A longer queue has piled up
-            # while replicas were too few or still loading: replicas for all of it would come when it is gone. A queue
-            # in the replicas that is getting shorter does not count. If no tokens are held, all waiting tokens count.
-            held = math.fsum(totals(variants, lambda reading: reading.held))
-            shorter = (
-                sum([reading.waiting for reading in readings])
-                < sum([reading.queue for reading in readings]) * _DRAINING
-            )
-            waits = max(0.0, 0.0 if shorter else math.fsum(demands) - held) + waiting
-            wanted = held + (min(waits, held) if held > 0 else waits)
-            short = missing(demand=wanted, anticipated=anticipated, policy=model.policy)
-            smallest = min(
-                [variant.carried.tokens for variant in variants if variant.carried.tokens > 0], default=math.inf
-            )
-            short = min(short, smallest) if unsure else short
-        peak = math.fsum([*totals(variants, lambda reading: reading.peak_demand), waiting])
-        free = 0.0 if objection else left_over(demand=peak, supply=supply, policy=model.policy)
-        # A shrink under way goes on while it leaves what a new one would have to leave. If an objection would stop a
-        # new one, it must leave what the demand needs.
-        least = demand / (model.policy.scale_up_threshold or 1.0) if objection else supply - free
-        required = anticipated + short if short > 0 else min(least, anticipated)
-        carried = {variant.progress.variant.key: variant.carried for variant in variants}
-        capacities = {key: Capacity(float(entry.tokens), entry.basis) for key, entry in carried.items()}
-        summary = f"{len(readings)} of {replicas_in_words(ready)} judged, demand {demand:.0f} tokens"
-        summary += f" of {supply:.0f} (utilization {demand / supply:.3g})" if supply else ", no supply"
-        needs.append(
-            Need(
-                model.key,
-                UNIT,
-                demand,
-                required,
-                max(required, supply - free) if free > 0 else math.inf,
-                capacities,
-                most_added=1 if unsure else None,
-                most_removed=1 if unfirm else max(1, ready // 2),
-                hold=hold,
-                objection=objection,
-                wish=f"{short:.4g} {UNIT} missing ({summary})" if short > 0 else "",
-                summary=summary if hold is None else hold.message,
-            )
-        )
+        needs.append(_need(_Judged(model, pods, variants, relearning, *_waiting(model.queue, typical))))
     return needs, replace(memory, capacity=memory.capacity.updated(lessons, now=now))
+
+
+def _waiting(queue: SchedulerQueue | None, typical: MeanRequest) -> tuple[float, str]:
+    """Return the tokens that wait in a scheduler's queue, and why they are not known, empty if they are."""
+    if queue is None or queue.size.state is queue.size_bytes.state is SampleState.MISSING:
+        return 0.0, ""
+    size, size_bytes = queue.size.fresh_value, queue.size_bytes.fresh_value
+    doubt = ""
+    if size is None:
+        doubt = f"the scheduler's queue is {_words(queue.size)}"
+    elif size and not typical.known:
+        doubt = "the length of the requests in the scheduler's queue is not known"
+    return typical.charge(size or 0.0, size_bytes=size_bytes or 0.0), doubt
+
+
+def _need(judged: _Judged) -> Need:
+    """Return what a model needs."""
+    model, ready, supply, anticipated = judged.model, judged.ready, judged.supply, judged.anticipated
+    demands = totals(judged.variants, lambda reading: reading.demand)
+    demand = math.fsum([*demands, judged.waiting])
+    hold = _hold(judged)
+    objection = _objection(judged, hold)
+    short = 0.0 if hold is not None or _blind(judged) else _short(judged, demands)
+    peak = math.fsum([*totals(judged.variants, lambda reading: reading.peak_demand), judged.waiting])
+    free = 0.0 if objection else left_over(demand=peak, supply=supply, policy=model.policy)
+    # A shrink under way goes on while it leaves what a new one would have to leave. If an objection would stop a
+    # new one, it must leave what the demand needs.
+    least = demand / (model.policy.scale_up_threshold or 1.0) if objection else supply - free
+    required = anticipated + short if short > 0 else min(least, anticipated)
+    carried = {variant.progress.variant.key: variant.carried for variant in judged.variants}
+    summary = f"{len(judged.readings)} of {replicas_in_words(ready)} judged, demand {demand:.0f} tokens"
+    summary += f" of {supply:.0f} (utilization {demand / supply:.3g})" if supply else ", no supply"
+    return Need(
+        model.key,
+        UNIT,
+        demand,
+        required,
+        max(required, supply - free) if free > 0 else math.inf,
+        {key: Capacity(float(entry.tokens), entry.basis) for key, entry in carried.items()},
+        most_added=1 if judged.unsure else None,
+        most_removed=1 if judged.unfirm else max(1, ready // 2),
+        hold=hold,
+        objection=objection,
+        wish=f"{short:.4g} {UNIT} missing ({summary})" if short > 0 else "",
+        summary=summary if hold is None else hold.message,
+    )
+
+
+def _hold(judged: _Judged) -> Absence | None:
+    """Return why the model stays as it is. Waiting requests ask for replicas even if there are none."""
+    hold = absence(judged.pods, failure=judged.model.failure)
+    if hold is None and not judged.readings:
+        words = f"none of {replicas_in_words(len(judged.pods))} can be judged in tokens; {gap(judged.pods)}"
+        return Absence(Reason.METRICS_INCOMPLETE, words)
+    if hold is not None and hold.reason is Reason.NO_READY_REPLICAS and judged.waiting > 0:
+        return None
+    return hold
+
+
+def _objection(judged: _Judged, hold: Absence | None) -> str:
+    """Return what speaks against fewer replicas beside the numbers, empty if nothing does."""
+    if hold is not None:
+        return hold.message
+    if judged.relearning:
+        return f"capacity is being learned again; nothing shrinks for {RELEARNING_SECONDS:g} s"
+    if unread := sum([variant.unread for variant in judged.variants]):
+        return f"{unread} of {replicas_in_words(judged.ready)} unread; {gap(judged.pods)}"
+    if any(not variant.progress.countable or variant.progress.in_flight for variant in judged.variants):
+        return "replicas are on their way"
+    if any(not reading.request.known and max(reading.queue, reading.waiting) > 0 for reading in judged.readings):
+        return "the length of the waiting requests is not known"
+    return judged.doubt
+
+
+def _blind(judged: _Judged) -> bool:
+    """Tell whether nothing may grow: replicas are under way, and their capacity is unknown or none serves.
+
+    While capacity is learned again, nothing grows either as long as all replicas of a variant are unread.
+    """
+    ready = judged.ready
+    if any(variant.progress.in_flight and not (ready and variant.carried.tokens > 0) for variant in judged.variants):
+        return True
+    unseen = [variant.progress for variant in judged.variants if not variant.readings]
+    return judged.relearning and any(progress.serving or progress.in_flight for progress in unseen)
+
+
+def _short(judged: _Judged, demands: Sequence[float]) -> float:
+    """Return the tokens by which a model is to grow; ``demands`` are those of its variants.
+
+    Growth follows the tokens that are held, and at most as many tokens that wait. A longer queue has piled up while
+    replicas were too few or still loading: replicas for all of it would come when it is gone. A queue in the replicas
+    that is getting shorter does not count. If no tokens are held, all waiting tokens count.
+    """
+    readings = judged.readings
+    held = math.fsum(totals(judged.variants, lambda reading: reading.held))
+    shorter = sum([reading.waiting for reading in readings]) < sum([reading.queue for reading in readings]) * _DRAINING
+    waits = max(0.0, 0.0 if shorter else math.fsum(demands) - held) + judged.waiting
+    wanted = held + (min(waits, held) if held > 0 else waits)
+    short = missing(demand=wanted, anticipated=judged.anticipated, policy=judged.model.policy)
+    if not judged.unsure:
+        return short
+    carried = [variant.carried.tokens for variant in judged.variants if variant.carried.tokens > 0]
+    return min(short, min(carried, default=math.inf))
 
 
 def missing(*, demand: float, anticipated: float, policy: SaturationPolicy) -> float:
