@@ -19,7 +19,7 @@ from wva.decide.amounts import bounded_policy
 from wva.decide.progress import Moment, Progress, progress_of
 from wva.model.decision import MetricsVerdict, Reason
 from wva.model.in_time import ServedLately
-from wva.model.memory import Memory, ModelMemory
+from wva.model.memory import Memory, ModelMemory, VariantMemory
 from wva.model.metrics import Coverage, ReplicaMetrics, Sample, SampleState
 from wva.model.objectives import AskedObjectives
 from wva.model.policy import Compatibility, Policy, SaturationPolicy
@@ -107,17 +107,19 @@ class ModelReadings(Struct, frozen=True, gc=False):
     usual: UsualDemand | None = None  # what usually comes at this time of day, None if that is not known
 
 
+class _Evidence(Struct, frozen=True, gc=False):
+    """What a snapshot and the memory tell of variants, and of namespaces."""
+
+    pods: Mapping[VariantKey, Sequence[ReplicaMetrics]]  # Ready pods, in any order
+    failures: Mapping[str, str]  # why the samples of a namespace could not be collected
+    entries: Mapping[VariantKey, VariantMemory]
+    slowest: Mapping[VariantKey, float]  # the longest start (seconds) of the last ones, where several are known
+
+
 def believe(
     snapshot: Snapshot, memory: Memory, policy: Policy, now: float
 ) -> tuple[list[ModelReadings], list[Variant]]:
     """Return the models that run, sorted, and the variants at zero that take part in none of them, in any order."""
-    pods: dict[VariantKey, list[ReplicaMetrics]] = {}
-    for owner, group in groupby(snapshot.replicas, key=attrgetter("variant")):
-        pods.setdefault(owner, []).extend(group)
-    failures: dict[str, str] = {}
-    for failed in snapshot.failures:
-        for namespace in failed.namespaces:
-            failures[namespace] = min(failed.message, failures.get(namespace, failed.message))
     models: dict[ModelKey, list[Variant]] = {}
     for variant in sorted(snapshot.variants, key=attrgetter("key")):
         models.setdefault(variant.model, []).append(variant)
@@ -127,9 +129,7 @@ def believe(
     for key in sorted(models):
         if key.role:
             several.setdefault(key.whole, []).append(key.role)
-    # A single start says little about the next.
-    slowest = {key: max(starts) for entry in memory.foreseen for key, starts in entry.start_ups if len(starts) > 1}
-    entries, past = memory.by_key(), {entry.key: entry for entry in memory.models}
+    evidence, past = _evidence(snapshot, memory), {entry.key: entry for entry in memory.models}
     queues = {queue.model: queue for queue in snapshot.queues}
     counts = {entry.model: entry for entry in snapshot.request_counts}
     served = {entry.model: entry for entry in snapshot.served}
@@ -137,46 +137,22 @@ def believe(
     bounded: dict[int, tuple[SaturationPolicy, SaturationPolicy]] = {}
     running: list[ModelReadings] = []
     sleeping: list[Variant] = []
-    fresh = SampleState.FRESH
     for key in sorted(models):
-        if not any(variant.active for variant in models[key]):
-            sleeping += models[key]
+        variants = models[key]
+        if not any(variant.active for variant in variants):
+            sleeping += variants
             continue
         thresholds = policy.saturation_for(key)
         if id(thresholds) not in bounded:
             bounded[id(thresholds)] = thresholds, bounded_policy(thresholds)
         thresholds = bounded[id(thresholds)][1]
+        failure = evidence.failures.get(key.namespace)
         moment = Moment(now, thresholds.transition_deadline_seconds)
-        failure = failures.get(key.namespace)
         taking_part: list[VariantReadings] = []
         asleep: list[VariantReadings] = []
-        ready, complete = 0, True
-        for variant in models[key]:
-            ready_pods = sorted(pods.get(variant.key, ()), key=attrgetter("pod"))
-            dormant = tuple([pod for pod in ready_pods if pod.dormant])
-            replicas = tuple([pod for pod in ready_pods if not pod.dormant] if dormant else ready_pods)
-            kv = [sample.value if (sample := pod.kv_usage).state is fresh else None for pod in replicas]
-            length = [sample.value if (sample := pod.queue_length).state is fresh else None for pod in replicas]
-            entry = entries.get(variant.key)
-            progress = progress_of(
-                variant,
-                replicas=replicas,
-                entry=entry,
-                moment=moment,
-                dormant=len(dormant),
-                slowest=slowest[variant.key] if variant.key in slowest and _replaceable(variant, models[key]) else 0.0,
-            )
-            if failure is None and replicas and None not in kv and None not in length and not _seldom(replicas):
-                covered, words = _all_report(len(replicas))
-            else:
-                covered, words = reported(replicas, failure)
-            readings = VariantReadings(variant.key, progress, replicas, covered, words, kv, length, thresholds, dormant)
-            if variant.active or variant.bounds.minimum == 0:
-                taking_part.append(readings)
-                ready += progress.ready
-                complete = complete and covered.fresh == progress.ready and progress.countable
-            else:
-                asleep.append(readings)
+        for variant in variants:
+            part = taking_part if variant.active or variant.bounds.minimum == 0 else asleep
+            part.append(_readings(variant, variants, evidence, thresholds, failure, moment))
         sleeping += [readings.progress.variant for readings in asleep]
         absent = None
         if failure is not None or not taking_part or not taking_part[0].coverage.fresh:
@@ -188,7 +164,7 @@ def believe(
                 tuple(taking_part),
                 tuple(asleep),
                 absent,
-                complete and ready > 0,
+                _complete(taking_part),
                 queues.get(key.whole) if queues else None,
                 counts.get(key.whole) if counts else None,
                 past.get(key) or ModelMemory(key),
@@ -200,6 +176,57 @@ def believe(
             )
         )
     return running, sleeping
+
+
+def _evidence(snapshot: Snapshot, memory: Memory) -> _Evidence:
+    """Return what a snapshot and the memory tell, by variant and namespace."""
+    pods: dict[VariantKey, list[ReplicaMetrics]] = {}
+    for owner, group in groupby(snapshot.replicas, key=attrgetter("variant")):
+        pods.setdefault(owner, []).extend(group)
+    failures: dict[str, str] = {}
+    for failed in snapshot.failures:
+        for namespace in failed.namespaces:
+            failures[namespace] = min(failed.message, failures.get(namespace, failed.message))
+    # A single start says little about the next.
+    slowest = {key: max(starts) for entry in memory.foreseen for key, starts in entry.start_ups if len(starts) > 1}
+    return _Evidence(pods, failures, memory.by_key(), slowest)
+
+
+def _readings(
+    variant: Variant,
+    of_model: Sequence[Variant],
+    evidence: _Evidence,
+    thresholds: SaturationPolicy,
+    failure: str | None,
+    moment: Moment,
+) -> VariantReadings:
+    """Return how far the samples of a variant can be believed; ``failure``: why they could not be collected."""
+    fresh, key = SampleState.FRESH, variant.key
+    ready_pods = sorted(evidence.pods.get(key, ()), key=attrgetter("pod"))
+    dormant = tuple([pod for pod in ready_pods if pod.dormant])
+    replicas = tuple([pod for pod in ready_pods if not pod.dormant] if dormant else ready_pods)
+    kv = [sample.value if (sample := pod.kv_usage).state is fresh else None for pod in replicas]
+    length = [sample.value if (sample := pod.queue_length).state is fresh else None for pod in replicas]
+    progress = progress_of(
+        variant,
+        replicas=replicas,
+        entry=evidence.entries.get(key),
+        moment=moment,
+        dormant=len(dormant),
+        slowest=evidence.slowest[key] if key in evidence.slowest and _replaceable(variant, of_model) else 0.0,
+    )
+    if failure is None and replicas and None not in kv and None not in length and not _seldom(replicas):
+        covered, words = _all_report(len(replicas))
+    else:
+        covered, words = reported(replicas, failure)
+    return VariantReadings(key, progress, replicas, covered, words, kv, length, thresholds, dormant)
+
+
+def _complete(variants: Sequence[VariantReadings]) -> bool:
+    """Tell whether every replica of these variants is known and reports freshly, and there is one."""
+    return any(readings.progress.ready for readings in variants) and all(
+        readings.coverage.fresh == readings.progress.ready and readings.progress.countable for readings in variants
+    )
 
 
 def _replaceable(variant: Variant, of_model: Sequence[Variant]) -> bool:
