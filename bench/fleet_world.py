@@ -11,6 +11,7 @@ import asyncio
 import os
 import re
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -107,8 +108,10 @@ class FleetWorld:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 self._port = free.getsockname()[1]
+            # Another installation has its own modules.
+            own = {"PYTHONPATH"} if self._python != sys.executable else set()
             environment = {
-                **os.environ,
+                **{name: value for name, value in os.environ.items() if name not in own},
                 "KUBECONFIG": str(kubeconfig),
                 "PROMETHEUS_BASE_URL": f"http://127.0.0.1:{runner.addresses[0][1]}",
                 "PROMETHEUS_ALLOW_HTTP": "true",
