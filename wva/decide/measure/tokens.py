@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from wva.decide.amounts import AMPLE
@@ -380,7 +381,7 @@ def compatible_sibling(variant: Variant, records: Iterable[CapacityRecord]) -> C
 # What the model needs
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # with a dictionary, in which what follows from the fields is kept
 class _Judged:
     """A model in tokens: its variants at work and at zero, and what waits in its scheduler's queue."""
 
@@ -391,28 +392,32 @@ class _Judged:
     waiting: float  # tokens in the scheduler's queue; one that is not reported counts as empty
     doubt: str  # why these are not known, empty if they are
 
-    @property
+    @cached_property
     def readings(self) -> list[ReplicaTokens]:
         """Its replicas that can be judged."""
         return [reading for variant in self.variants for reading in variant.readings]
 
-    @property
+    @cached_property
     def ready(self) -> int:
         """How many replicas serve."""
         return sum([variant.progress.serving for variant in self.variants])
 
-    @property
+    @cached_property
     def supply(self) -> float:
         """Tokens that the replicas carry that serve."""
         return math.fsum([variant.progress.serving * variant.carried.tokens for variant in self.variants])
 
-    @property
+    @cached_property
     def anticipated(self) -> float:
         """Tokens that the replicas will carry when all of them serve that are under way."""
-        counts = [variant.progress.serving + variant.progress.in_flight for variant in self.variants]
-        return math.fsum([count * variant.carried.tokens for count, variant in zip(counts, self.variants, strict=True)])
+        return math.fsum(
+            [
+                (variant.progress.serving + variant.progress.in_flight) * variant.carried.tokens
+                for variant in self.variants
+            ]
+        )
 
-    @property
+    @cached_property
     def unfirm(self) -> list[VariantTokens]:
         """Variants at work whose capacity was seen seldom."""
         return [
@@ -421,7 +426,7 @@ class _Judged:
             if variant.progress.serving and variant.carried.observations < FIRM_OBSERVATIONS
         ]
 
-    @property
+    @cached_property
     def unsure(self) -> bool:
         """Whether a capacity is an estimate."""
         return self.relearning or any(variant.carried.basis is not CapacityBasis.KV_CACHE for variant in self.unfirm)
