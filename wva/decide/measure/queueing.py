@@ -52,6 +52,7 @@ BELIEVED_SHARE: Final = 0.8
 """While requests wait, given parameters count only if learned ones promise at least this share of their rate."""
 _RECENT: Final = 8  # the mean demand of so many cycles tells how replicas are used beside each other
 _LEAST_RATE: Final = 1e-6  # the least capacity in requests per second, because 0 would mean that it is not known
+_ANY_DEMAND: Final = Capacity(LARGEST, CapacityBasis.UNKNOWN)
 KV_CACHE: Final = "KV cache"
 _ORIGINS: Final = {CapacityBasis.DERIVED: "known parameters", CapacityBasis.OBSERVED: "learned parameters"}
 ATTAINMENT: Final = 0.95  # share of the requests that shall meet their targets
@@ -422,9 +423,11 @@ def _need(case: _Case, sized: Mapping[VariantKey, Assured], load: float, remarks
         for readings in case.model.variants
         if readings.key in sized
     }
-    other_rate = sum([pod.rate for entry in memory.variants if entry.key not in kinds for pod in entry.pods])
-    capacities, wanted, answers = _unsized(case), 0.0, None
+    # Until a variant can be sized, each replica counts as able to carry any demand.
+    capacities = dict.fromkeys([readings.key for readings in case.model.variants], _ANY_DEMAND)
+    wanted, answers = 0.0, None
     if kinds:
+        other_rate = sum([pod.rate for entry in memory.variants if entry.key not in kinds for pod in entry.pods])
         capacities = _capacities(case, kinds, max(0.0, load - other_rate))
         wanted = max(need.demand - other_rate, target.tps / memory.answer.usual, 0.0)
         highest_rates = {key: kind.assured.rate_at(MOST_USED) for key, kind in kinds.items()}
@@ -473,11 +476,6 @@ def _kind(variant: Variant, assured: Assured) -> FleetVariant:
     bounds = variant.bounds
     lowest = int(variant.active) if bounds.minimum is None else bounds.minimum
     return FleetVariant(assured, variant.cost, lowest, math.inf if bounds.maximum is None else bounds.maximum)
-
-
-def _unsized(case: _Case) -> dict[VariantKey, Capacity]:
-    """Return capacities before any variant can be sized: each replica counts as able to carry any demand."""
-    return dict.fromkeys([readings.key for readings in case.model.variants], Capacity(LARGEST, CapacityBasis.UNKNOWN))
 
 
 def _capacities(case: _Case, kinds: Mapping[VariantKey, FleetVariant], load: float) -> dict[VariantKey, Capacity]:
