@@ -29,7 +29,7 @@ _STARTS_OF_IDLE: Final = 0.2
 
 If seconds, minutes and hours until the next request are equally likely, the chance that it comes within the next second
 is 1 / (t ln(3 h / t)) after t seconds without one. To stay is cheaper than another start while that times the length of
-a start is above 1: for a sixth of a start of one minute, a quarter of a start of ten minutes.
+a start is above 1: for a seventh of a start of one minute, and nearly a quarter of one of ten minutes.
 """
 
 
