@@ -108,10 +108,8 @@ class FleetWorld:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 self._port = free.getsockname()[1]
-            # Another installation has its own modules.
-            own = {"PYTHONPATH"} if self._python != sys.executable else set()
             environment = {
-                **{name: value for name, value in os.environ.items() if name not in own},
+                **os.environ,
                 "KUBECONFIG": str(kubeconfig),
                 "PROMETHEUS_BASE_URL": f"http://127.0.0.1:{runner.addresses[0][1]}",
                 "PROMETHEUS_ALLOW_HTTP": "true",
@@ -122,6 +120,8 @@ class FleetWorld:
                 "GLOBAL_OPT_INTERVAL": f"{INTERVAL_SECONDS}s",
                 **self._settings,
             }
+            if self._python != sys.executable:
+                environment.pop("PYTHONPATH", None)  # another installation has its own modules
             with (self._folder / "log").open("wb") as log:
                 self._process = await asyncio.create_subprocess_exec(
                     self._python, "-m", "wva", "run", env=environment, cwd=self._folder, stdout=log, stderr=log
