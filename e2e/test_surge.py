@@ -33,9 +33,10 @@ ENGINES = {
 LOW_RATE, HIGH_RATE = 2.0, 22.0
 STEP_SECONDS, SERVED_SECONDS = 200.0, 90.0
 INTERVAL = "10s"
-WITHIN_A_SECOND = 0.85
+WITHIN_A_SECOND = 0.9
 BETTER_BY = 0.08
-DEARER_BY = 1.10
+DEARER_BY = 1.2
+"""The old arithmetic costs a tenth more or less, as its cycle comes soon or late after the step."""
 
 
 @dataclass
@@ -64,10 +65,10 @@ class Side:
 
 @pytest.fixture
 def sides(own_control_plane: ControlPlane, namespace: str, launch: Launch) -> Iterator[dict[str, Side]]:
-    """Give a namespace of the default analyzer, and one in compatibility mode."""
+    """Give a namespace of the default analyzer, as the ConfigMap is shipped, and one in compatibility mode."""
     with contextlib.ExitStack() as stack:
         made = {}
-        for name, entry in (("sized", "kvSpareTrigger: 0.1"), ("compatible", "compatibility: v0.5")):
+        for name, entry in (("sized", "analyzerName: demand"), ("compatible", "compatibility: v0.5")):
             own = f"{namespace}-{name}"
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own}}
             own_control_plane.api.apply(body)
@@ -92,7 +93,7 @@ def _fleet(scene: Scene) -> FleetProcess:
 @pytest.mark.disruptive  # it breaks no other test, but it measures times and needs the machine for itself
 @pytest.mark.timeout(900)
 def test_a_surge_is_met_in_time(sides: dict[str, Side]):
-    """Six of seven users see their first token within a second, clearly more than before, for hardly more cost."""
+    """Nine of ten users see their first token within a second, clearly more than before, for hardly more cost."""
     for side in sides.values():
         side.scene.wait_ready(A100, H100)
         side.fleet.offer(LOW_RATE)
