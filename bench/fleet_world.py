@@ -101,6 +101,7 @@ class FleetWorld:
         """Listen, and run the controller around the body."""
         app = web.Application()
         app.router.add_post("/api/v1/query", self._answer)
+        app.router.add_post("/api/v1/query_range", _no_history)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -167,8 +168,7 @@ class FleetWorld:
             return self._essential(at, pods, 0.0 if "num_requests_waiting" in query else self.usage)
         if signals:
             return self._signals(at, signals, pods)
-        answer = {"status": "success", "data": {"resultType": "vector", "result": []}}
-        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+        return _success("vector", [])
 
     def _signals(self, at: float, signals: list[str], pods: list[dict[str, str]]) -> web.Response:
         """Answer with a row for each pod and signal. Endpoint pickers report no signals."""
@@ -184,8 +184,7 @@ class FleetWorld:
             if "kv_usage" in signals
             for labels in pods
         ]
-        answer = {"status": "success", "data": {"resultType": "vector", "result": rows}}
-        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+        return _success("vector", rows)
 
     def _essential(self, at: float, pods: list[dict[str, str]], value: float | None) -> web.Response:
         """Answer with the value of each of the pods and its time; without a usage no pod reports."""
@@ -195,8 +194,7 @@ class FleetWorld:
             for signal, number in told.items()
             for labels in pods
         ]
-        answer = {"status": "success", "data": {"resultType": "vector", "result": rows}}
-        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+        return _success("vector", rows)
 
     def reset(self) -> None:
         """Count patches from now on."""
@@ -242,3 +240,13 @@ class FleetWorld:
         assert self._process is not None
         lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
+
+
+async def _no_history(_: web.Request) -> web.Response:
+    """Answer a range query as a Prometheus does that has no earlier samples."""
+    return _success("matrix", [])
+
+
+def _success(kind: str, rows: list[dict[str, object]]) -> web.Response:
+    answer = {"status": "success", "data": {"resultType": kind, "result": rows}}
+    return web.Response(body=msgspec.json.encode(answer), content_type="application/json")

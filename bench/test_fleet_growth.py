@@ -3,8 +3,9 @@
 The cost of a fleet must grow in proportion to its size. The fleets run one after the other, because their API server
 is this process and serves one of them at a time quickly enough. What counts is the CPU time of the controller, so the
 state of the machine matters little. *Steady*: a minute in which no sample changes, once nothing has been written for a
-cycle. *Changing*: a minute of two cycles, in each of which the status of every variant changes: first there are no
-samples, then all of them show that the replicas are full. The number of one variant of each model grows then.
+cycle and the controller has looked at everything that it looks at once after its start. *Changing*: a minute of two
+cycles, in each of which the status of every variant changes: first there are no samples, then all of them show that the
+replicas are full. The number of one variant of each model grows then.
 
 ``WVA_BENCH_MODELS`` may name other sizes (``100,300``), ``WVA_BENCH_ANALYZER`` another analyzer than that of the
 ConfigMap as shipped, ``WVA_BENCH_BESIDE`` the Python of another installation. With ``WVA_BENCH_REAL=1`` the API server
@@ -26,6 +27,9 @@ from bench.fleet_world import INTERVAL_SECONDS, FleetWorld
 MODELS = tuple(int(text) for text in os.environ.get("WVA_BENCH_MODELS", "300,900,2700").split(","))
 STEADY_SECONDS = 60
 SCRAPE_SECONDS = 15
+LOOKS_SECONDS = 120
+"""After a minute the controller asks for the first time what users got, and soon for the last days. Then it looks at
+every variant again, which belongs to the start."""
 LONGEST_SECONDS = 400
 """The longest wait for a change. After it the test goes on, since the machine may be busy."""
 ANALYZER = os.environ.get("WVA_BENCH_ANALYZER", "")
@@ -74,11 +78,12 @@ async def _scrapes(world: FleetWorld) -> None:
 
 
 async def _measure(world: FleetWorld, models: int) -> Cost:
-    cost = Cost(models)
+    cost, began = Cost(models), time.monotonic()
     await _current(world)
     cost.start = world.cpu_seconds
     scraping = asyncio.create_task(_scrapes(world))
     await _quiet(world)
+    await asyncio.sleep(began + LOOKS_SECONDS - time.monotonic())
     before = world.cpu_seconds
     await asyncio.sleep(STEADY_SECONDS)
     cost.steady = (world.cpu_seconds - before) * 60 / STEADY_SECONDS
