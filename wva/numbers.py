@@ -10,7 +10,6 @@ infinities are no numbers here. Neither is a text that only Python reads as a nu
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ _SHOWN_CHARACTERS: Final = 40
 _SHOWN_BITS: Final = 256
 _EXACT: Final = 2.0**53
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
-_REAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_is_real: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullmatch
 
 
 class NumberError(ValueError):
@@ -91,18 +90,18 @@ class Real:
 
     def find(self, value: object) -> float | None:
         """Return the number that a text or a value of JSON means, None when it is not in the range; never ``-0.0``."""
-        number = math.nan
         if isinstance(value, str):
-            number = float(value) if len(value) <= MAX_CHARACTERS and _REAL.fullmatch(value) else math.nan
+            if len(value) > MAX_CHARACTERS or _is_real(value) is None:
+                return None
+            number = float(value)
         elif isinstance(value, float):
             number = value
         elif isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < sys.float_info.max_exp:
             number = float(value)
-        if (
-            not math.isfinite(number)
-            or not self.minimum <= number <= self.maximum
-            or (self.above and number == self.minimum)
-        ):
+        else:
+            return None
+        # NaN is in no range, and an infinity neither, since the bounds are finite.
+        if not self.minimum <= number <= self.maximum or (self.above and number == self.minimum):
             return None
         return number + 0.0
 

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from wva.collect.queries import SERIES_OF, CounterSignal, EngineSignal, PrefillSignal
 from wva.model.metrics import MISSING, EngineCounters, EngineSignals, Freshness, Sample, SampleState
 from wva.model.records import replace
@@ -60,8 +62,7 @@ COUNTED: Final = SignalRange(Real(0, 1e15))
 REQUESTS: Final = SignalRange(AMOUNT.range, whole=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ScrapeTime:
+class ScrapeTime(Struct, frozen=True, gc=False):
     """The state that all values of a scrape have because of its time; ``detail`` says why this state is not fresh.
 
     ``age_seconds`` is None when the age is not known, or below zero.
