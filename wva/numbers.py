@@ -25,7 +25,7 @@ _SHOWN_CHARACTERS: Final = 40
 _SHOWN_BITS: Final = 256
 _EXACT: Final = 2.0**53
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
-_is_real: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullmatch
+_REAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 class NumberError(ValueError):
@@ -91,7 +91,7 @@ class Real:
     def find(self, value: object) -> float | None:
         """Return the number that a text or a value of JSON means, None when it is not in the range; never ``-0.0``."""
         if isinstance(value, str):
-            if len(value) > MAX_CHARACTERS or _is_real(value) is None:
+            if len(value) > MAX_CHARACTERS or _REAL.fullmatch(value) is None:
                 return None
             number = float(value)
         elif isinstance(value, float):
